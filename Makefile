@@ -1,0 +1,50 @@
+# Every target works on a fresh clone: what is missing is installed first, what is there is left alone.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check up down bench simulate lock proto clean
+MAKEFLAGS += --no-print-directory
+
+python := .venv/bin/python
+
+help: ## show this list
+	@echo "LakeSync: make <target>"
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
+
+demo: ## the main job on real flights: start, deploy, sync, show the result; leaves the stack running
+	@tools/bootstrap.sh
+	@$(python) -m tools.demo
+
+test: ## every test, lint, types and import contracts (under 20 minutes on 2 cores)
+	@tools/test.sh
+
+check: ## the quick part of `test`: lint, types, import contracts, unit tests
+	@tools/test.sh quick
+
+up: ## start the local AWS emulator and deploy the stack on it
+	@tools/bootstrap.sh
+	@$(python) -m tools.local_stack up
+
+down: ## stop the local stack and forget its data
+	@tools/bootstrap.sh dev
+	@$(python) -m tools.local_stack down
+
+bench: ## measure speed and memory against the targets; writes benchmarks/results.json
+	@tools/bootstrap.sh
+	@$(python) -m benchmarks
+
+simulate: ## seeded runs of clients, network, functions and lake, with faults: SEEDS=100000 FIRST=0
+	@tools/bootstrap.sh dev
+	@$(python) -m tools.simulate --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0)
+
+lock: ## compile requirements/*.in into lock files (UPGRADE=1: newest versions of everything)
+	@tools/bootstrap.sh dev
+	@$(python) -m tools.lock
+
+proto: ## generate Python from the protobuf schema
+	@tools/bootstrap.sh dev
+	@$(python) -m grpc_tools.protoc -I layers/lakesync/python --python_out=layers/lakesync/python \
+		--pyi_out=layers/lakesync/python lakesync/wire/lakesync.proto
+
+clean: ## stop the stack and remove everything that make made
+	@if [ -x $(python) ]; then $(python) -m tools.local_stack down; \
+		$(python) -m tools.local_stack down --folder .local/test-stack; fi
+	rm -rf .venv .local .aws-sam build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

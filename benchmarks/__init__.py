@@ -1,0 +1,1 @@
+"""Speed, cost and memory against the targets: ``python -m benchmarks``, or ``make bench``."""

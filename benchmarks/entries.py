@@ -1,0 +1,40 @@
+"""One figure of the table, and how it is measured fairly on a machine that others use too."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Entry = dict[str, Any]
+"""``name``, ``value``, ``unit``, ``target``, ``holds``, ``detail``."""
+
+
+def at_most(name: str, value: float, unit: str, target: float, detail: str) -> Entry:
+    """Give a figure that holds while it is at most the target."""
+    return {
+        "name": name,
+        "value": round(value, 3),
+        "unit": unit,
+        "target": target,
+        "holds": value <= target,
+        "detail": detail,
+    }
+
+
+def cpu_us(work: Callable[[int], int], rounds: int = 5) -> float:
+    """Give the process's CPU time for one of what ``work`` counts, the best of some rounds.
+
+    ``work`` is told the round's number. The best round is the one that others on the machine
+    disturbed least.
+    """
+    best = float("inf")
+    for number in range(rounds):
+        gc.collect()
+        start = time.process_time()
+        count = work(number)
+        best = min(best, (time.process_time() - start) / count)
+    return best * 1e6

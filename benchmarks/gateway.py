@@ -1,0 +1,185 @@
+"""What a push and a pull cost in CPU, from request bytes to the wire and from the log to bytes.
+
+``python -m benchmarks --only gateway`` prints the figures; ``run`` gives them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.entries import Entry, at_most, cpu_us
+from benchmarks.flights import BATCH, DISTINCT, WALL_MS, Chance, batches
+from lakesync.buffer import keys, requests
+from lakesync.buffer.caller import DynamoCaller
+from lakesync.buffer.dynamo import DynamoBuffer
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.transaction import transact
+from lakesync.core.messages import Pull
+from lakesync.gateway.pull import PullService
+from lakesync.gateway.push import PushService
+from lakesync.wire import jsonish, proto
+
+if TYPE_CHECKING:
+    from lakesync.buffer.caller import Send
+    from lakesync.core.messages import Push
+    from lakesync.ports import Buffer, Commit
+
+PUSHES: Final = 60
+ROWS: Final = range(1_500)
+PAGE_DELTAS: Final = 1_000
+PUSH_TARGET: Final = 40
+PUSH_TARGET_WITHOUT_CLIENT: Final = 25
+PULL_TARGET: Final = 5
+PULL_JSON_TARGET: Final = 15
+_TABLE: Final = "lakesync-buffer"
+_GATEWAY: Final = "bench"
+_ROUNDS: Final = 5
+_PAGES: Final = 20
+
+
+def run() -> list[Entry]:
+    """Measure, and give one entry for each figure."""
+    os.environ.setdefault("AWS_ACCESS_KEY_ID", "none")
+    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "none")
+    return [*_push_entries(), *_pull_entries()]
+
+
+# --- push
+
+
+class _Discarding(MemoryBuffer):
+    """Takes any commit and keeps none: what is left is the gateway's own cost."""
+
+    def commit(self, commit: Commit) -> None:
+        """Take a commit."""
+
+
+def _push_entries() -> list[Entry]:
+    turns = [list(batches(PUSHES, ROWS, first=turn * PUSHES)) for turn in range(_ROUNDS + 1)]
+    to_wire = _push_us(_dynamo(_take_anything), proto, turns)
+    to_port = _push_us(_Discarding(), proto, turns)
+    from_json = _push_us(_dynamo(_take_anything), jsonish, turns)
+    warm = f"batches of {BATCH}, 5 columns, {DISTINCT} distinct rows a commit, a warm process"
+    return [
+        at_most(
+            "gateway_push_cpu_us_per_delta",
+            to_wire,
+            "us",
+            PUSH_TARGET,
+            f"{warm}; protobuf bytes in, signed request and receipt out; from JSON {from_json:.1f}",
+        ),
+        at_most(
+            "gateway_push_cpu_us_per_delta_without_client",
+            to_port,
+            "us",
+            PUSH_TARGET_WITHOUT_CLIENT,
+            f"{warm}; without compressing, writing and signing DynamoDB's request",
+        ),
+    ]
+
+
+def _push_us(buffer: Buffer, wire: Any, turns: list[list[Push]]) -> float:
+    bodies = [[wire.encode_push(push) for push in turn] for turn in turns]
+    service = PushService(
+        buffer, wall_clock=lambda: WALL_MS + 1_000_000, sleep_ms=lambda _: None, chance=Chance()
+    )
+
+    def push_all(turn: int) -> int:
+        for body in bodies[turn + 1]:
+            receipt = service.push(_GATEWAY, wire.decode_push(body)).unwrap()
+            wire.encode_receipt(receipt)
+        return PUSHES * BATCH
+
+    push_all(-1)  # from here on the process knows the rows
+    return cpu_us(push_all, _ROUNDS)
+
+
+def _dynamo(send: Send) -> DynamoBuffer:
+    return DynamoBuffer(_TABLE, DynamoCaller("eu-west-1", send=send))
+
+
+def _take_anything(headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    del headers, body
+    return 200, b'{"Responses":{}}'
+
+
+# --- pull
+
+
+def _pull_entries() -> list[Entry]:
+    send = _StoredLog()
+    detail = f"pages of {PAGE_DELTAS:,}, commits of {BATCH}, 5 columns; DynamoDB's answer to bytes"
+    return [
+        at_most("gateway_pull_cpu_us_per_delta", _pull_us(send, proto), "us", PULL_TARGET, detail),
+        at_most(
+            "gateway_pull_json_cpu_us_per_delta",
+            _pull_us(send, jsonish),
+            "us",
+            PULL_JSON_TARGET,
+            f"{detail}, as JSON",
+        ),
+    ]
+
+
+class _StoredLog:
+    """Answers as DynamoDB does for a log of one full page."""
+
+    def __init__(self) -> None:
+        commits = _commits(PAGE_DELTAS // BATCH)
+        last = commits[-1]
+        head = {
+            **requests.key(keys.head_pk(_GATEWAY, "main"), keys.HEAD),
+            "c": requests.number(last.stamp),
+            "l": requests.number(last.stamp),
+            "v": requests.number(0),
+        }
+        items = [json.loads(transact(_TABLE, commit)[0])["TransactItems"][1] for commit in commits]
+        self._answers = {
+            "GetItem": b"{}",
+            "BatchGetItem": json.dumps({"Responses": {_TABLE: [head]}}).encode(),
+            "Query": json.dumps({"Items": [item["Put"]["Item"] for item in items]}).encode(),
+        }
+
+    def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        del body
+        return 200, self._answers[headers["X-Amz-Target"].partition(".")[2]]
+
+
+class _Kept(MemoryBuffer):
+    """Keeps commits as they were made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits: list[Commit] = []
+
+    def commit(self, commit: Commit) -> None:
+        """Commit, and keep it."""
+        super().commit(commit)
+        self.commits.append(commit)
+
+
+def _commits(count: int) -> list[Commit]:
+    buffer = _Kept()
+    service = PushService(
+        buffer, wall_clock=lambda: WALL_MS + 1_000_000, sleep_ms=lambda _: None, chance=Chance()
+    )
+    for push in batches(count, ROWS):
+        service.push(_GATEWAY, push).unwrap()
+    return buffer.commits
+
+
+def _pull_us(send: Send, wire: Any) -> float:
+    service = PullService(_dynamo(send))
+
+    def pull_all(_: int) -> int:
+        count = 0
+        for _ in range(_PAGES):
+            page = service.pull(_GATEWAY, Pull("reader", deltas_max=PAGE_DELTAS)).unwrap()
+            wire.encode_page(page)
+            count += page.count
+        assert count == _PAGES * PAGE_DELTAS
+        return count
+
+    return cpu_us(pull_all, _ROUNDS)

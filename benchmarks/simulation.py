@@ -1,0 +1,47 @@
+"""How many seeds of the simulation one core lives through in a second.
+
+The median seed counts: a few are a hundred times larger, and there to be slow.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+from tests.simulation.replay import run_seed
+
+if TYPE_CHECKING:
+    from benchmarks.entries import Entry
+
+SEEDS = 200
+TARGET = 25
+_WARM_UP = 10
+
+
+def run() -> list[Entry]:
+    """Measure, and give one entry."""
+    for seed in range(_WARM_UP):
+        run_seed(seed)
+    spent, failed = [], 0
+    for seed in range(SEEDS):
+        begun = time.process_time()
+        failed += run_seed(seed).failed
+        spent.append(time.process_time() - begun)
+    value = round(1 / statistics.median(spent), 1)
+    mean = SEEDS / sum(spent)
+    return [
+        {
+            "name": "simulation_seeds_per_s",
+            "value": value,
+            "unit": "seeds/s and core",
+            "target": TARGET,
+            "holds": value >= TARGET and not failed,
+            "detail": f"the median of {SEEDS} seeds, by CPU time; {mean:.1f} on average",
+        }
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(), indent=1))

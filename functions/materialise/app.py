@@ -1,0 +1,7 @@
+"""Batches are announced → a run of the Glue job, unless one is at work."""
+
+from lakesync.runtime import wiring
+from lakesync.runtime.settings import MaterialiseSettings
+from lakesync.runtime.tasks import materialise_handler
+
+handler = materialise_handler(wiring.start_job(wiring.load(MaterialiseSettings)))

@@ -1,0 +1,8 @@
+"""The schedule: one message for each gateway that has something to flush."""
+
+from lakesync.runtime import wiring
+from lakesync.runtime.settings import ScheduleFlushSettings
+from lakesync.runtime.tasks import schedule_handler
+
+settings = wiring.load(ScheduleFlushSettings)
+handler = schedule_handler(wiring.due(settings), wiring.queue(settings, settings.flush_queue_url))

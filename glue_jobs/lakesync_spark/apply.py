@@ -1,0 +1,197 @@
+"""Apply: one table a step further. Each step is safe to repeat; a crash may fall between any two.
+
+    1. the tables exist and have the columns that the batches need      `prepare`
+    2. the deltas are in the changes table, with its mark               `append_changes`
+    3. the rows are in the state table, with its mark                   `merge_state`
+    4. the claims are deleted                                           `forget`
+
+Each table has its own mark, written atomically with its data, and takes only what is above it: so a
+step that was done is found done. Laws L1-L6: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import functions as sf
+
+from lakesync_spark.chain import Link, next_chain
+from lakesync_spark.changes import change_rows
+from lakesync_spark.columns import wanted_columns
+from lakesync_spark.fold import fold
+from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH
+from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
+from lakesync_spark.staging import read_deltas
+from lakesync_spark.state import Bounds, merge_statement, state_rows
+from lakesync_spark.tables import create_table, evolve_table, find_table
+from lakesync_spark.writing import commits_carrying, overwrite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakesync.core.clock import Stamp
+    from lakesync_spark.batches import Batch
+    from lakesync_spark.chain import Chain
+    from lakesync_spark.columns import LakeColumn
+    from lakesync_spark.lake_table import LakeTable, Mark
+    from lakesync_spark.lease import Lease
+    from lakesync_spark.shape import Kind
+    from lakesync_spark.storage import LakeStore
+    from lakesync_spark.tables import TableName
+
+_FOLDED: Final = "lakesync_folded"
+
+
+class Target(NamedTuple):
+    """A lake table as a step finds it."""
+
+    table: LakeTable
+    mark: Mark
+    columns: tuple[LakeColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """What all steps need."""
+
+    spark: SparkSession
+    store: LakeStore
+    lease: Lease
+    synced_at: str
+    """When the run began, as an SQL literal."""
+
+    def find(self, name: str) -> Target | None:
+        """Give a table as it is now, after making sure that no later run has written to it."""
+        table = find_table(self.spark, name)
+        if table is None:
+            return None
+        mark = table.mark()
+        self.lease.rise_above(mark.epoch)
+        return Target(table, mark, table.columns())
+
+    def deltas(self, links: Sequence[Link], target: Target) -> DataFrame:
+        """Give the staged deltas that a table has not got yet."""
+        names = [column.name for column in target.columns]
+        return read_deltas(self.spark, self.store.root, links, names, target.mark.commit)
+
+    def properties(self, commit: Stamp, batch: str) -> dict[str, str]:
+        """Give what the snapshot of a commit carries."""
+        return {COMMIT: str(commit), BATCH: batch, EPOCH: str(self.lease.epoch)}
+
+
+def survey(bench: Workbench, name: TableName, batches: Sequence[Batch], deltas_max: int) -> Chain:
+    """Choose the batches that come next: those above the lowest mark of the lake's tables."""
+    rows = bench.find(name.rows)
+    marks = [rows.mark.commit if rows else 0]
+    if not _is_events(rows, batches):
+        changes = bench.find(name.changes)
+        marks.append(changes.mark.commit if changes else 0)
+    return next_chain(batches, min(marks), deltas_max=deltas_max)
+
+
+def apply_chain(bench: Workbench, name: TableName, chain: Chain) -> None:
+    """Bring a chain's batches into the lake, and forget them. Safe to repeat, and to kill."""
+    batches = [link.batch for link in chain.links]
+    if _is_events(bench.find(name.rows), batches):
+        append_changes(bench, prepare(bench, name, EVENTS_TABLE, batches), chain)
+    else:
+        changes = prepare(bench, name, CHANGES_TABLE, batches)
+        rows = prepare(bench, name, STATE_TABLE, batches)
+        append_changes(bench, changes, chain)
+        merge_state(bench, rows, chain)
+    forget(bench, (*batches, *chain.covered))
+
+
+def prepare(bench: Workbench, name: TableName, kind: Kind, batches: Sequence[Batch]) -> Target:
+    """Make sure that a table exists and has the columns of its batches."""
+    wanted = wanted_columns(batches)
+    partition = next((b.schema.partition for b in reversed(batches) if b.schema), ())
+    table = name.changes if kind is CHANGES_TABLE else name.rows
+    target = bench.find(table)
+    if target is None:
+        made = create_table(bench.spark, name, kind, wanted, partition)
+        target = Target(made, made.mark(), made.columns())
+    bench.lease.check()
+    properties = bench.properties(target.mark.commit, "retype")
+    columns = evolve_table(bench.spark, target.table, wanted, partition, properties)
+    return target._replace(columns=columns)
+
+
+def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
+    """Write the chain's deltas behind those that are there.
+
+    The filter is the range of commits: whatever a run that was replaced may have written there
+    between our look and our commit makes the commit fail.
+    """
+    if target.mark.commit >= chain.last:
+        return
+    deltas = bench.deltas(chain.links, target)
+    rows = change_rows(deltas, target.table.kind, target.columns, bench.synced_at)
+    commit = sf.col("_commit")
+    bench.lease.check()
+    overwrite(
+        rows,
+        target.table,
+        (commit > target.mark.commit) & (commit <= chain.last),
+        bench.properties(chain.last, chain.links[-1].batch.name),
+    )
+
+
+def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
+    """Merge the chain's deltas into the rows, whatever their order."""
+    if target.mark.commit >= chain.last:
+        return
+    deltas = bench.deltas(chain.links, target)
+    folded = fold(deltas, [column.name for column in target.columns])
+    properties = bench.properties(chain.last, chain.links[-1].batch.name)
+    bench.lease.check()
+    if target.table.snapshot_id is None:
+        # The first load: nothing to join with. Two of them conflict, as two merges would.
+        rows = state_rows(folded, target.columns, bench.synced_at)
+        overwrite(rows, target.table, sf.lit(True), properties)
+        return
+    folded.createOrReplaceTempView(_FOLDED)
+    statement = merge_statement(
+        target.table.name, _FOLDED, target.columns, _bounds(deltas), bench.synced_at
+    )
+    with commits_carrying(bench.spark, properties):
+        bench.spark.sql(statement)
+
+
+def forget(bench: Workbench, batches: Sequence[Batch]) -> None:
+    """Delete the claims of batches that are in the lake. Safe to repeat."""
+    for batch in batches:
+        bench.store.delete(batch.claim_key)
+
+
+def is_readable(bench: Workbench, batch: Batch) -> bool:
+    """Tell whether a batch's object exists and can be read to its end."""
+    if bench.store.read(batch.object_key) is None:
+        return False
+    deltas = read_deltas(
+        bench.spark,
+        bench.store.root,
+        [Link(batch, batch.after)],
+        [name for _, name in batch.columns],
+        0,
+    )
+    try:
+        deltas.write.format("noop").mode("overwrite").save()
+    except Exception:  # noqa: BLE001 - whatever Spark calls it: the object is there, and unreadable
+        return False
+    return True
+
+
+def _is_events(rows: Target | None, batches: Sequence[Batch]) -> bool:
+    """Tell whether rows are events: as the table was made, or as its first batch declares."""
+    if rows is not None:
+        return rows.table.kind is EVENTS_TABLE
+    return min(batches, key=lambda batch: batch.last).append
+
+
+def _bounds(deltas: DataFrame) -> Bounds:
+    ends = deltas.agg(sf.min("_row_id"), sf.max("_row_id")).first()
+    return Bounds(*(ends or ("", "")))

@@ -1,0 +1,110 @@
+"""A table's own columns in the lake: which there are, and how to get from those to the wanted ones.
+
+Each column's comment in the catalogue is its LakeSync type and the name that it was written under,
+as in ``number dueDate``. It is kept with the column, in the same commit, and tells two columns
+apart that are both text to Iceberg.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.core.column_types import precision_scale, widens
+from lakesync.core.names import lake_column
+from lakesync.errors import SchemaMismatch
+from lakesync_spark.json_text import UNTYPED, spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakesync_spark.batches import Batch
+
+_TEXT: Final = frozenset({UNTYPED, "null"})
+"""Types of columns whose values are all still there as JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeColumn:
+    """One column: its name in the lake, its type, and its name on the wire."""
+
+    name: str
+    type: str
+    written: str
+
+    @property
+    def comment(self) -> str:
+        """What the catalogue keeps with the column."""
+        return f"{self.type} {self.written}"
+
+    def definition(self, name: str = "") -> str:
+        """Give the column as DDL declares it, under its own name or another."""
+        return f"`{name or self.name}` {spark_type(self.type)} COMMENT '{self.comment}'"
+
+
+class Evolution(NamedTuple):
+    """What brings a table's columns to those that are wanted, and what they are then."""
+
+    added: tuple[LakeColumn, ...]
+    widened: tuple[LakeColumn, ...]
+    """Decimals with more digits: Iceberg changes the type without touching a row."""
+    retyped: tuple[LakeColumn, ...]
+    """Text that a schema now gives a type: each row is converted, in one commit."""
+    columns: tuple[LakeColumn, ...]
+
+
+def from_comment(name: str, comment: str | None) -> LakeColumn | None:
+    """Give the column that a comment describes; None for a column that is not a table's own."""
+    type_name, _, written = (comment or "").partition(" ")
+    return LakeColumn(name, type_name, written) if written and name[:1] != "_" else None
+
+
+def wanted_columns(batches: Iterable[Batch]) -> tuple[LakeColumn, ...]:
+    """Give the columns of a table by its newest schema; those in no schema are untyped."""
+    batches = list(batches)
+    schemas = [batch.schema for batch in batches if batch.schema is not None]
+    newest = max(schemas, key=lambda schema: schema.version, default=None)
+    declared = {
+        column.name: LakeColumn(lake_column(column.name), column.type, column.name)
+        for column in (newest.columns if newest else ())
+    }
+    written = sorted({name for batch in batches for name, _ in batch.columns} - declared.keys())
+    untyped = (LakeColumn(lake_column(name), UNTYPED, name) for name in written)
+    return (*declared.values(), *untyped)
+
+
+def evolve(held: Sequence[LakeColumn], wanted: Iterable[LakeColumn]) -> Evolution:
+    """Plan how a table gets its wanted columns. No column is ever taken away.
+
+    Raises:
+        SchemaMismatch: a type would have to change in a way that the registry never allows.
+    """
+    by_name = {column.name: column for column in held}
+    added, widened, retyped = [], [], []
+    for column in wanted:
+        present = by_name.get(column.name)
+        if present is None:
+            added.append(column)
+        elif _gets_type(present.type, column.type):
+            retyped.append(replace(present, type=column.type))
+        elif present.type != column.type and _is_wider_decimal(present.type, column.type):
+            widened.append(column)
+        elif column.type not in _TEXT and not widens(column.type, present.type):
+            raise SchemaMismatch(
+                f"column {column.written} is {present.type} in the lake and cannot become"
+                f" {column.type}; add a new column",
+                field=column.written,
+            )
+    changed = {column.name: column for column in (*widened, *retyped)}
+    columns = (*(changed.get(column.name, column) for column in held), *added)
+    return Evolution(tuple(added), tuple(widened), tuple(retyped), columns)
+
+
+def _gets_type(held: str, wanted: str) -> bool:
+    if held == "null":
+        return wanted != "null"
+    return held == UNTYPED and wanted not in _TEXT
+
+
+def _is_wider_decimal(held: str, wanted: str) -> bool:
+    return precision_scale(held) is not None and widens(held, wanted)

@@ -1,0 +1,134 @@
+"""One Iceberg table as the job needs it: its snapshot, its mark, its columns. Reads metadata only.
+
+Iceberg's Java table is asked directly: a query of a metadata table would start a Spark job for each
+answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.errors import Conflict
+from lakesync_spark.columns import from_comment
+from lakesync_spark.shape import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lakesync.core.clock import Stamp
+    from lakesync_spark.columns import LakeColumn
+    from lakesync_spark.shape import Kind
+
+COMMIT: Final = "lakesync.commit"
+BATCH: Final = "lakesync.batch"
+EPOCH: Final = "lakesync.epoch"
+KIND: Final = "lakesync.kind"
+
+
+class Mark(NamedTuple):
+    """What the table's snapshots say of the batches that are in it."""
+
+    commit: Stamp = 0
+    """Every commit up to this one is in the table, and none after it."""
+    epoch: int = 0
+    """The greatest epoch of a lease that wrote to it."""
+
+
+class LakeTable:
+    """An Iceberg table that exists. `refresh` before reading what others may have changed."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self.name = name
+        """As SQL writes it."""
+        # PySpark keeps both private; Glue runs classic Spark, where they exist.
+        self._spark: Any = spark._jsparkSession  # noqa: SLF001
+        jvm: Any = spark._jvm  # noqa: SLF001
+        self._table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark, name)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Forget what is cached, in this session too."""
+        self._table.refresh()
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The current snapshot; None if nothing was ever committed."""
+        snapshot = self._table.currentSnapshot()
+        return None if snapshot is None else int(snapshot.snapshotId())
+
+    @property
+    def kind(self) -> Kind:
+        """Which kind of table it was made as.
+
+        Raises:
+            Conflict: LakeSync did not make it.
+        """
+        kind = KINDS.get(self._table.properties().get(KIND) or "")
+        if kind is None:
+            raise Conflict(f"{self.name} exists and is not LakeSync's; move it out of the way")
+        return kind
+
+    def columns(self) -> tuple[LakeColumn, ...]:
+        """Give the table's own columns, without LakeSync's."""
+        fields = self._table.schema().columns()
+        found = (from_comment(str(field.name()), field.doc()) for field in fields)
+        return tuple(column for column in found if column is not None)
+
+    def has_field(self, name: str) -> bool:
+        """Tell whether there is a column, or a field of one, under a dotted name."""
+        return self._table.schema().findField(name) is not None
+
+    def partition_fields(self) -> set[str]:
+        """Give the columns that the table is partitioned by."""
+        schema = self._table.schema()
+        return {str(schema.findColumnName(f.sourceId())) for f in self._table.spec().fields()}
+
+    def mark(self) -> Mark:
+        """Give the table's mark: the greatest among the snapshots that led to the current one.
+
+        Raises:
+            Conflict: the table has snapshots, and none of them carries a mark.
+        """
+        commits, epochs = [0], [0]
+        for summary in self._summaries():
+            if COMMIT in summary:
+                commits.append(int(summary[COMMIT]))
+                epochs.append(int(summary[EPOCH]))
+        if self.snapshot_id is not None and len(commits) == 1:
+            raise Conflict(
+                f"the snapshots of {self.name} that carry its mark are gone; set the mark again "
+                "(docs/spec/lake.md, Not promised)"
+            )
+        return Mark(max(commits), max(epochs))
+
+    def swap_columns(self, pairs: Sequence[tuple[str, str]], expected: int | None) -> None:
+        """Drop columns and give their names to others, in one commit; all of it or nothing.
+
+        Args:
+            pairs: the column that goes, and the one that gets its name.
+            expected: the snapshot that must be current.
+
+        Raises:
+            Conflict: the table has changed; nothing was done.
+        """
+        operations = self._table.operations()
+        base = operations.refresh()
+        held = base.currentSnapshot()
+        if (None if held is None else held.snapshotId()) != expected:
+            raise Conflict(f"{self.name} was changed while its columns were converted")
+        update = self._table.updateSchema()
+        for old, new in pairs:
+            update = update.deleteColumn(old).renameColumn(new, old)
+        # Committed against `base` itself: Iceberg's own schema update would quietly try again on
+        # top of whatever another run has written meanwhile.
+        operations.commit(base, base.updateSchema(update.apply()))
+        self.refresh()
+
+    def _summaries(self) -> Iterator[Mapping[str, str]]:
+        snapshot = self._table.currentSnapshot()
+        while snapshot is not None:
+            yield snapshot.summary()
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else self._table.snapshot(parent)

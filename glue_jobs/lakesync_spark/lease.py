@@ -1,0 +1,146 @@
+"""The lease: at most one run works on the lake, and one that lost it stops before its next commit.
+
+The lease is one object, written only by compare-and-swap. Its *epoch* grows with every new holder
+and is written into every snapshot, so that a table itself tells a run that it has been replaced.
+
+The lease is not what keeps the tables right: marks and Iceberg's own validation do, without any
+clock. It keeps runs from doing the same work twice. Law L8: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from lakesync.errors import Conflict
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from lakesync_spark.storage import LakeStore, StoredObject
+
+LEASE: Final = "leases/materialise.json"
+LEASE_S: Final = 45.0
+"""How long a lease holds without a renewal, in seconds."""
+RENEW_S: Final = 10.0
+"""How often it is renewed: three renewals may fail before it is lost."""
+_LOOK_S: Final = 2.0
+"""How often a run that finds it held looks again."""
+
+
+class Lease:
+    """A held lease: a context manager, renewed in the background and released at the end."""
+
+    def __init__(self, store: LakeStore, run_id: str, epoch: int, etag: str) -> None:
+        self.epoch = epoch
+        self._store = store
+        self._run_id = run_id
+        self._etag = etag
+        self._lost = False
+        self._write = threading.Lock()
+        self._released = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+
+    @classmethod
+    def acquire(cls, store: LakeStore, run_id: str) -> Lease | None:
+        """Take the lease as soon as nobody holds it; give up once its holder shows signs of life.
+
+        Returns None if another run is at work. One that was killed shows none, and its lease runs
+        out: after at most `LEASE_S` seconds it is known which of both it is.
+        """
+        held = first = store.read(LEASE)
+        while held is not None and _expires_at(held) > store.now:
+            if first is None or held.etag != first.etag:
+                return None
+            store.pause(_LOOK_S)
+            held = store.read(LEASE)
+        epoch = 1 if held is None else int(json.loads(held.body)["epoch"]) + 1
+        body = _body(store, run_id, epoch, LEASE_S)
+        etag = store.put_if_unchanged(LEASE, body, held.etag if held else None)
+        return None if etag is None else cls(store, run_id, epoch, etag)
+
+    def __enter__(self) -> Self:
+        """Begin to renew."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release the lease: it expires at once, and its epoch stays on record."""
+        self._released.set()
+        self._thread.join()
+        with self._write:
+            self._put(0.0)
+
+    def check(self) -> None:
+        """Make sure that the lease is still held, by writing it; called before each commit.
+
+        Raises:
+            Conflict: another run has taken it.
+        """
+        with self._write:
+            self._put(LEASE_S)
+        if self._lost:
+            raise Conflict(
+                f"run {self._run_id} lost its lease of epoch {self.epoch} to another run, which"
+                " takes what still waits"
+            )
+
+    def rise_above(self, written: int) -> None:
+        """Make sure that the epoch in a table's snapshots is no later holder's.
+
+        It is, if the lease is lost. If it is not, the lease object itself was lost once, and began
+        again at 1: its epoch then goes on from the table's.
+
+        Raises:
+            Conflict: another run has taken the lease.
+        """
+        if written > self.epoch:
+            self.check()
+            self.epoch = written + 1
+            self.check()
+
+    def _keep(self) -> None:
+        while not self._released.wait(RENEW_S):
+            try:
+                with self._write:
+                    self._put(LEASE_S)
+            except Exception as error:  # noqa: BLE001 - the next renewal, or `check`, will tell
+                print(f"lease: renewal failed: {error}", flush=True)  # noqa: T201
+
+    def _put(self, seconds: float) -> None:
+        if self._lost:
+            return
+        body = _body(self._store, self._run_id, self.epoch, seconds)
+        etag = self._store.put_if_unchanged(LEASE, body, self._etag)
+        if etag is None:
+            self._lost = not self._is_ours()
+        else:
+            self._etag = etag
+
+    def _is_ours(self) -> bool:
+        """Tell whether the object is our own after all: a write whose answer was lost."""
+        held = self._store.read(LEASE)
+        if held is None:
+            return False
+        body: dict[str, Any] = json.loads(held.body)
+        if (body["run_id"], body["epoch"]) != (self._run_id, self.epoch):
+            return False
+        self._etag = held.etag
+        return True
+
+
+def _expires_at(held: StoredObject) -> datetime:
+    return datetime.fromisoformat(json.loads(held.body)["expires_at"])
+
+
+def _body(store: LakeStore, run_id: str, epoch: int, seconds: float) -> bytes:
+    expires = store.now + timedelta(seconds=seconds)
+    body = {"epoch": epoch, "run_id": run_id, "expires_at": expires.isoformat()}
+    return json.dumps(body).encode()

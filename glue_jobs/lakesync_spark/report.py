@@ -1,0 +1,58 @@
+"""What a run did, said line by line while it works and as one JSON object at its end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A table that could not go on."""
+
+    table: str
+    batch: str
+    reason: str
+    set_aside: bool
+    """Whether the claim was moved away, since it can never succeed."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run did, and what it left."""
+
+    applied: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By table: batches, deltas, and the mark that was reached."""
+    waiting: dict[str, int] = field(default_factory=dict)
+    """By table: batches behind a gap; the batch before them has not come."""
+    overdue: list[str] = field(default_factory=list)
+    """Tables of `waiting` that have waited too long."""
+    failed: list[Failure] = field(default_factory=list)
+    held_by_another: bool = False
+    """Another run is at work, and takes everything."""
+
+    def add_applied(self, table: str, *, batches: int, deltas: int, commit: int) -> None:
+        """Count what was brought into the lake."""
+        counts = self.applied.setdefault(table, {"batches": 0, "deltas": 0, "commit": 0})
+        counts["batches"] += batches
+        counts["deltas"] += deltas
+        counts["commit"] = commit
+
+    def problem(self) -> str:
+        """Say in one sentence what somebody must look at; empty if nothing."""
+        sentences = [f"{f.table}: {f.reason}" for f in self.failed]
+        sentences += [
+            f"{table}: the batch before those that wait is missing; flush again, or replay it"
+            for table in self.overdue
+        ]
+        return "; ".join(sentences)
+
+    def as_json(self) -> str:
+        """Give all of it."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def say(event: str, **facts: Any) -> None:
+    """Write one structured line of progress."""
+    print(json.dumps({"event": event, **facts}), flush=True)  # noqa: T201 - Glue's log is stdout

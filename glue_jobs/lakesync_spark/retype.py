@@ -1,0 +1,99 @@
+"""Retype: text columns get the types that a schema declares, for all rows, in one commit.
+
+    1. a helper column of the new type is added beside the old one      (metadata)
+    2. every row is written again with the helper filled                (validated overwrite)
+    3. the old column goes, the helper takes its name                   (one compare-and-swap)
+
+A reader sees text until step 3 and typed values from it on, never neither. A crash between any two
+steps is healed by doing all three again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sf
+
+from lakesync_spark.json_text import typed, unfit, unfit_map
+from lakesync_spark.shape import STAMPS, UNFIT
+from lakesync_spark.writing import overwrite
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakesync_spark.columns import Evolution, LakeColumn
+    from lakesync_spark.lake_table import LakeTable
+
+
+def retype(
+    spark: SparkSession, table: LakeTable, evolution: Evolution, properties: Mapping[str, str]
+) -> None:
+    """Give the retyped columns of an evolution their types. Safe to repeat, and to kill.
+
+    Raises:
+        Conflict: the table changed meanwhile; nothing that it holds was lost.
+    """
+    add_helpers(spark, table, evolution.retyped)
+    if table.snapshot_id is not None:
+        fill_helpers(spark, table, evolution, properties)
+    pairs = [(column.name, _helper(column)) for column in evolution.retyped]
+    table.swap_columns(pairs, table.snapshot_id)
+
+
+def add_helpers(spark: SparkSession, table: LakeTable, retyped: Sequence[LakeColumn]) -> None:
+    """Add the helper columns that are not there yet."""
+    for column in retyped:
+        if not table.has_field(_helper(column)):
+            definition = column.definition(_helper(column))
+            spark.sql(f"ALTER TABLE {table.name} ADD COLUMN {definition} AFTER `{column.name}`")
+    table.refresh()
+
+
+def fill_helpers(
+    spark: SparkSession, table: LakeTable, evolution: Evolution, properties: Mapping[str, str]
+) -> None:
+    """Write every row again, with the helper columns filled."""
+    rows = spark.table(table.name)
+    if table.kind.has_stamps:
+        rows = retyped_state(rows, evolution.columns, evolution.retyped)
+    else:
+        rows = retyped_changes(rows, evolution.retyped)
+    overwrite(rows, table, sf.lit(True), properties)
+    table.refresh()
+
+
+def retyped_state(
+    rows: DataFrame, columns: Sequence[LakeColumn], retyped: Sequence[LakeColumn]
+) -> DataFrame:
+    """Give state rows with the helper columns filled: each is a view of its registers."""
+    texts = {column.name: f"`{STAMPS}`.`{column.name}`.json" for column in columns}
+    values = {column.name: typed(texts[column.name], column.type) for column in columns}
+    filled = {_helper(column): values[column.name] for column in retyped}
+    return _replaced(rows, {**filled, UNFIT: unfit_map(values, texts)})
+
+
+def retyped_changes(rows: DataFrame, retyped: Sequence[LakeColumn]) -> DataFrame:
+    """Give deltas with the helper columns filled out of the text that they hold so far."""
+    texts = {c.name: f"coalesce(`{c.name}`, `{UNFIT}`['{c.name}'])" for c in retyped}
+    values = {c.name: typed(texts[c.name], c.type) for c in retyped}
+    filled = {_helper(column): values[column.name] for column in retyped}
+    names = ", ".join(f"'{name}'" for name in texts)
+    losses = ", ".join(
+        f"'{name}', if({unfit(values[name], text)}, {text}, NULL)" for name, text in texts.items()
+    )
+    others = f"map_filter(coalesce(`{UNFIT}`, map()), (name, text) -> name NOT IN ({names}))"
+    both = f"map_filter(map_concat({others}, map({losses})), (name, text) -> text IS NOT NULL)"
+    return _replaced(rows, {**filled, UNFIT: f"if(cardinality({both}) > 0, {both}, NULL)"})
+
+
+def _replaced(rows: DataFrame, values: Mapping[str, str]) -> DataFrame:
+    return rows.select(
+        *(sf.expr(values.get(name, f"`{name}`")).alias(name) for name in rows.columns)
+    )
+
+
+def _helper(column: LakeColumn) -> str:
+    """Name the helper column; no column of a table begins with ``_``."""
+    return f"_new_{column.name}"

@@ -1,0 +1,91 @@
+"""The three kinds of lake table: names of LakeSync's own columns, and how each is declared.
+
+``_row_id`` and ``_deleted`` would be the natural names, and cannot be used: Iceberg reserves both
+for its metadata columns, and Spark then refuses to read the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync_spark.columns import LakeColumn
+
+ID: Final = "_id"
+STAMPS: Final = "_stamps"
+ALIVE: Final = "_alive_hlc"
+DELETED: Final = "_deleted_hlc"
+IS_DELETED: Final = "_is_deleted"
+SYNCED_AT: Final = "_synced_at"
+UNFIT: Final = "_unfit"
+CARRIED: Final = "_columns"
+
+REGISTER: Final = "STRUCT<hlc: BIGINT, client_id: STRING, json: STRING>"
+
+_STATE: Final = {
+    ALIVE: "BIGINT",
+    DELETED: "BIGINT",
+    IS_DELETED: "BOOLEAN",
+    SYNCED_AT: "TIMESTAMP",
+    UNFIT: "MAP<STRING, STRING>",
+}
+_DELTA: Final = {
+    "_commit": "BIGINT",
+    "_ordinal": "INT",
+    "_op": "STRING",
+    ID: "STRING",
+    "_client_id": "STRING",
+    "_hlc": "BIGINT",
+    "_delta_id": "STRING",
+}
+_CHANGES_TAIL: Final = {
+    CARRIED: "ARRAY<STRING>",
+    SYNCED_AT: "TIMESTAMP",
+    UNFIT: "MAP<STRING, STRING>",
+}
+_EVENTS_TAIL: Final = {SYNCED_AT: "TIMESTAMP", UNFIT: "MAP<STRING, STRING>"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What all tables of one kind have in common."""
+
+    name: str
+    head: Mapping[str, str]
+    """LakeSync's columns before the table's own, and their SQL types."""
+    tail: Mapping[str, str]
+    """LakeSync's columns after them."""
+    has_stamps: bool = False
+    may_partition: bool = True
+    """Whether the schema's partition columns apply."""
+
+    def definitions(self, columns: Sequence[LakeColumn]) -> list[str]:
+        """Give the table's columns as DDL declares them, in order."""
+        own = [column.definition() for column in columns]
+        # A struct needs a field: the first column brings it.
+        stamps = {STAMPS: stamps_type(columns)} if self.has_stamps and columns else {}
+        return [*_declared(self.head), *own, *_declared(stamps), *_declared(self.tail)]
+
+
+STATE_TABLE: Final = Kind("state", {ID: "STRING"}, _STATE, has_stamps=True)
+"""Current rows, tombstones included: one for each row id that was ever written."""
+CHANGES_TABLE: Final = Kind("changes", _DELTA, _CHANGES_TAIL, may_partition=False)
+"""Every delta, in commit order. Not partitioned: most deltas lack the partition's columns."""
+EVENTS_TABLE: Final = Kind(
+    "events", {name: kind for name, kind in _DELTA.items() if name != "_op"}, _EVENTS_TAIL
+)
+"""The rows of a table that is declared ``append``: one for each delta."""
+KINDS: Final = {kind.name: kind for kind in (STATE_TABLE, CHANGES_TABLE, EVENTS_TABLE)}
+
+
+def stamps_type(columns: Sequence[LakeColumn]) -> str:
+    """Give the type of `STAMPS`: a register for each column."""
+    fields = ", ".join(f"`{column.name}`: {REGISTER}" for column in columns)
+    return f"STRUCT<{fields}>"
+
+
+def _declared(columns: Mapping[str, str]) -> list[str]:
+    return [f"`{name}` {kind}" for name, kind in columns.items()]

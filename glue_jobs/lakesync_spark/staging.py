@@ -1,0 +1,45 @@
+"""Reading staged batches."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as sf
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakesync.core.clock import Stamp
+    from lakesync_spark.chain import Link
+
+_SYSTEM: Final = (
+    "_commit BIGINT, _ordinal INT, _op STRING, _row_id STRING, _client_id STRING, _hlc BIGINT,"
+    " _delta_id STRING"
+)
+
+
+def read_deltas(
+    spark: SparkSession, root: str, links: Sequence[Link], names: Sequence[str], mark: Stamp
+) -> DataFrame:
+    """Give the deltas of a chain above a mark; each commit once, however much batches overlap.
+
+    Args:
+        spark: the session.
+        root: where object keys begin, as ``s3://bucket``.
+        links: the chain.
+        names: the columns, by their lake names; one that a batch lacks is NULL there.
+        mark: commits at or below it are left out.
+    """
+    # Given, not read from each file's footer.
+    schema = ", ".join([_SYSTEM, *(f"`{name}` STRING" for name in names)])
+    floors = [(f"{root}/{link.batch.object_key}", link) for link in links if link.batch.last > mark]
+    whole = [path for path, link in floors if max(link.above, mark) <= link.batch.after]
+    reader = spark.read.schema(schema)
+    parts = [reader.parquet(*whole)] if whole else []
+    for path, link in floors:
+        if path not in whole:
+            parts.append(reader.parquet(path).where(sf.col("_commit") > max(link.above, mark)))
+    return reduce(lambda left, right: left.unionByName(right), parts)

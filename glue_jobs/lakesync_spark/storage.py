@@ -1,0 +1,116 @@
+"""Claims and the lease on S3. The client is handed in; nothing here knows where it leads."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync_spark.batches import CLAIMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_s3 import S3Client
+
+FAILED: Final = "claims-failed/"
+_MISSING: Final = frozenset({"NoSuchKey", "404"})
+_LOST_RACE: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
+
+
+class StoredObject(NamedTuple):
+    """An object as it was read."""
+
+    body: bytes
+    etag: str
+
+
+class ClaimEntry(NamedTuple):
+    """A claim as a listing shows it."""
+
+    key: str
+    age_s: float
+    """By the clock of S3, not of this machine."""
+
+
+class LakeStore:
+    """The bucket of claims, staged batches and the lease."""
+
+    def __init__(self, client: S3Client, bucket: str) -> None:
+        self._client = client
+        self._bucket = bucket
+        self.now = datetime.now(UTC)
+        """The time by the clock of S3, as its last answer told it: all runs go by one clock."""
+
+    @property
+    def root(self) -> str:
+        """Where Spark finds the bucket's objects."""
+        return f"s3://{self._bucket}"
+
+    def pause(self, seconds: float) -> None:
+        """Let time go by."""
+        time.sleep(seconds)
+
+    def claims(self, only: str = "") -> Iterator[ClaimEntry]:
+        """List what waits: everything, or one table's as ``gateway/table``."""
+        prefix = f"{CLAIMS}{only}/" if only else CLAIMS
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=prefix
+        )
+        for page in pages:
+            self._heard(page)
+            for entry in page.get("Contents", []):
+                age = self.now - entry["LastModified"]
+                yield ClaimEntry(entry["Key"], age.total_seconds())
+
+    def read(self, key: str) -> StoredObject | None:
+        """Give an object; None if there is none."""
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=key)
+        except self._client.exceptions.ClientError as error:
+            self._heard(error.response)
+            if error.response["Error"]["Code"] in _MISSING:
+                return None
+            raise
+        self._heard(answer)
+        return StoredObject(answer["Body"].read(), answer["ETag"])
+
+    def put_if_unchanged(self, key: str, body: bytes, etag: str | None) -> str | None:
+        """Write an object if it still has that etag, or does not exist if None; give the new etag.
+
+        Returns None if somebody else was there first.
+        """
+        condition: dict[str, Any] = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
+        try:
+            answer = self._client.put_object(
+                Bucket=self._bucket, Key=key, Body=body, ContentType="application/json", **condition
+            )
+        except self._client.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] in _LOST_RACE | _MISSING:
+                return None
+            raise
+        self._heard(answer)
+        return answer["ETag"]
+
+    def delete(self, key: str) -> None:
+        """Delete an object. Safe to repeat."""
+        self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def set_aside(self, claim_key: str, body: bytes, reason: str) -> None:
+        """Move a claim that can never succeed to `FAILED`, with its reason. Safe to repeat."""
+        self._client.put_object(
+            Bucket=self._bucket,
+            Key=FAILED + claim_key.removeprefix(CLAIMS),
+            Body=body,
+            ContentType="application/json",
+            # A header: one line of plain characters.
+            Metadata={
+                "reason": reason.encode("ascii", "replace").decode().replace("\n", " ")[:500]
+            },
+        )
+        self.delete(claim_key)
+
+    def _heard(self, answer: Any) -> None:
+        date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        self.now = parsedate_to_datetime(date) if date else datetime.now(UTC)

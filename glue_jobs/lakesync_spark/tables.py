@@ -1,0 +1,160 @@
+"""Tables: made when first needed, and brought to the columns that a batch needs. Safe to repeat."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.core.names import CHANGES_SUFFIX, lake_column, lake_database, lake_table
+from lakesync_spark.columns import evolve
+from lakesync_spark.json_text import spark_type
+from lakesync_spark.lake_table import KIND, LakeTable
+from lakesync_spark.retype import retype
+from lakesync_spark.shape import REGISTER, STAMPS, stamps_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lakesync_spark.columns import LakeColumn
+    from lakesync_spark.shape import Kind
+
+_PROPERTIES: Final = {
+    "format-version": "2",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    "write.merge.isolation-level": "serializable",
+    "write.metadata.delete-after-commit.enabled": "true",
+    # Rows arrive hashed by row id, or partitioned by the write itself: no sort before it.
+    "write.spark.fanout.enabled": "true",
+    # Stamps and ids hardly repeat; a smaller dictionary finds out sooner.
+    "write.parquet.dict-size-bytes": "131072",
+}
+
+
+class TableName(NamedTuple):
+    """A gateway's table, and where its lake tables are."""
+
+    catalog: str
+    prefix: str
+    gateway: str
+    table: str
+
+    @property
+    def database(self) -> str:
+        """The database, as SQL writes it."""
+        return f"`{self.catalog}`.`{lake_database(self.prefix, self.gateway)}`"
+
+    @property
+    def rows(self) -> str:
+        """The table of current rows, or of events."""
+        return f"{self.database}.`{lake_table(self.table)}`"
+
+    @property
+    def changes(self) -> str:
+        """The table of deltas."""
+        return f"{self.database}.`{lake_table(self.table)}{CHANGES_SUFFIX}`"
+
+
+def find_table(spark: SparkSession, name: str) -> LakeTable | None:
+    """Give a table; None if there is none."""
+    return LakeTable(spark, name) if spark.catalog.tableExists(name) else None
+
+
+def create_table(
+    spark: SparkSession,
+    name: TableName,
+    kind: Kind,
+    columns: Sequence[LakeColumn],
+    partition: Sequence[str],
+) -> LakeTable:
+    """Make the table of a kind, unless there is one."""
+    table = name.changes if kind.name == "changes" else name.rows
+    fields = _partition_fields(columns, partition) if kind.may_partition else {}
+    properties = {
+        **_PROPERTIES,
+        "write.distribution-mode": "hash" if fields else "none",
+        "write.merge.distribution-mode": "hash" if fields else "none",
+        KIND: kind.name,
+        "lakesync.gateway": name.gateway,
+        "lakesync.table": name.table,
+    }
+    partitioned = f"PARTITIONED BY ({', '.join(fields.values())})" if fields else ""
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {name.database}")
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(kind.definitions(columns))})"
+        f" USING iceberg {partitioned} TBLPROPERTIES ({_listed(properties)})"
+    )
+    return LakeTable(spark, table)
+
+
+def evolve_table(
+    spark: SparkSession,
+    table: LakeTable,
+    wanted: Sequence[LakeColumn],
+    partition: Sequence[str],
+    properties: Mapping[str, str],
+) -> tuple[LakeColumn, ...]:
+    """Bring a table to the wanted columns, and give the columns that it has then.
+
+    Args:
+        spark: the session.
+        table: the table, refreshed.
+        wanted: the columns that a batch needs.
+        partition: the wire names of the partition's columns.
+        properties: what the snapshot of a conversion carries: the mark as it is.
+
+    Raises:
+        SchemaMismatch: a type cannot change as wanted.
+    """
+    evolution = evolve(table.columns(), wanted)
+    if evolution.added:
+        spark.sql(
+            f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(_added(table, evolution.added))})"
+        )
+    for column in evolution.widened:
+        spark.sql(
+            f"ALTER TABLE {table.name} ALTER COLUMN `{column.name}` TYPE {spark_type(column.type)}"
+        )
+        spark.sql(
+            f"ALTER TABLE {table.name} ALTER COLUMN `{column.name}` COMMENT '{column.comment}'"
+        )
+    table.refresh()
+    if evolution.retyped:
+        retype(spark, table, evolution, properties)
+    if table.kind.may_partition:
+        _add_partition_fields(spark, table, evolution.columns, partition)
+    table.refresh()
+    return table.columns()
+
+
+def _added(table: LakeTable, columns: Sequence[LakeColumn]) -> list[str]:
+    added = [column.definition() for column in columns]
+    if table.kind.has_stamps:
+        if not table.has_field(STAMPS):
+            return [*added, f"`{STAMPS}` {stamps_type(columns)}"]
+        added += [f"`{STAMPS}`.`{column.name}` {REGISTER}" for column in columns]
+    return added
+
+
+def _add_partition_fields(
+    spark: SparkSession, table: LakeTable, columns: Sequence[LakeColumn], partition: Sequence[str]
+) -> None:
+    held = table.partition_fields()
+    for name, field in _partition_fields(columns, partition).items():
+        if name not in held:
+            spark.sql(f"ALTER TABLE {table.name} ADD PARTITION FIELD {field}")
+
+
+def _partition_fields(columns: Sequence[LakeColumn], partition: Sequence[str]) -> dict[str, str]:
+    """Give the partition's expression for each of its columns: time by day, all else as it is."""
+    types = {column.name: column.type for column in columns}
+    names = [lake_column(written) for written in partition]
+    return {
+        name: f"days(`{name}`)" if types[name] == "timestamp" else f"`{name}`" for name in names
+    }
+
+
+def _listed(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())

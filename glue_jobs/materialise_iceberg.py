@@ -1,0 +1,32 @@
+"""The Glue job: brings every batch that waits into its gateway's Iceberg tables.
+
+Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, and ``--only gateway/table`` for
+one table. The catalogue itself is configured by Glue's ``--conf``. The last line is a JSON summary;
+the run fails if anything needs somebody's attention. Promises: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+
+import boto3
+
+from lakesync_spark.arguments import parse_arguments
+from lakesync_spark.run import run
+from lakesync_spark.session import start_session
+from lakesync_spark.storage import LakeStore
+
+
+def main() -> None:
+    """Do one run."""
+    arguments = parse_arguments(sys.argv[1:])
+    store = LakeStore(boto3.client("s3"), arguments.lake_bucket)
+    report = run(start_session(), store, arguments, run_id=uuid.uuid4().hex)
+    print(report.as_json(), flush=True)  # noqa: T201 - the run's result
+    if problem := report.problem():
+        sys.exit(problem)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Destinations and sources. Drivers are imported by the module that needs them, and only there."""

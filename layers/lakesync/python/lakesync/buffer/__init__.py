@@ -1,0 +1,4 @@
+"""The durable buffer: heads, commit log, row states, configuration.
+
+`dynamo` keeps it in one DynamoDB table, `memory` in this process; both pass ``tests/contracts``.
+"""

@@ -1,0 +1,230 @@
+"""The buffer on DynamoDB: one table, one ``TransactWriteItems`` a commit.
+
+Cost of a commit of n small rows in one shard: ``2 * (head + entry KB + n)`` write units and one
+round trip; of a read of n rows: n read units and ``n / 100`` round trips. Law numbers:
+``docs/spec/commit.md``.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.buffer import keys, pack, requests
+from lakesync.buffer.answers import cancelled, data, entry_of, head_of, number, reason, text
+from lakesync.buffer.caller import Refusal
+from lakesync.buffer.transaction import transact
+from lakesync.core.config import GatewayConfig
+from lakesync.errors import Conflict, Unavailable
+from lakesync.ports import FlushState, LogSlice, StoredMark, StoredRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from lakesync.buffer.caller import DynamoCaller
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import Commit, Head, LogEntry, MarkKey, RowKey
+
+PAGE_BYTES_MAX: Final = 1024 * 1024
+"""Entries that one read gives, inflated: beyond, it ends early."""
+_BATCH_MAX: Final = 100
+_FIRST_ENTRIES: Final = 8
+_ENTRIES_MAX: Final = 1000
+_READ_TRIES_MAX: Final = 4
+_READ_PAUSE_S: Final = 0.02
+
+
+class DynamoBuffer:
+    """`lakesync.ports.Buffer` in one DynamoDB table. Safe to use from several threads.
+
+    Args:
+        table: the table's name.
+        caller: how DynamoDB is called.
+        sleep_s: waits between two tries of a read.
+    """
+
+    def __init__(
+        self, table: str, caller: DynamoCaller, *, sleep_s: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._table = table
+        self._call = caller
+        self._sleep_s = sleep_s
+
+    # --- what a push reads and writes
+
+    def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
+        """Give the heads that exist, by shard; one read unit each."""
+        wanted = {keys.head_pk(gateway, shard): shard for shard in shards}
+        items = self._batch((pk, keys.HEAD) for pk in wanted)
+        return {wanted[text(item, "pk")]: head_of(item) for item in items}
+
+    def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
+        """Give the states of the rows that exist; one read unit for each 4 KB."""
+        places = {
+            (keys.row_pk(gateway, table, row_id), row_id): (table, row_id)
+            for table, row_id in wanted
+        }
+        return {
+            places[text(item, "pk"), text(item, "sk")]: StoredRow(
+                data(item, "d"), number(item, "c")
+            )
+            for item in self._batch(places)
+        }
+
+    def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+        """Give the append marks that exist."""
+        places = {
+            (keys.mark_pk(gateway, shard), client): (shard, client) for shard, client in wanted
+        }
+        return {
+            places[text(item, "pk"), text(item, "sk")]: StoredMark(
+                pack.unpack_mark(data(item, "d")), number(item, "c")
+            )
+            for item in self._batch(places)
+        }
+
+    def commit(self, commit: Commit) -> None:
+        """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
+        if any(part.seen is None for part in commit.shards.values()):
+            self._call("PutItem", requests.register(self._table, commit.gateway))
+        body, heads = transact(self._table, commit)
+        try:
+            self._call("TransactWriteItems", body)
+        except Refusal as refusal:
+            raise cancelled(refusal, heads) from refusal
+
+    def raise_head(self, gateway: str, shard: str, seen: Head | None, to: Stamp) -> bool:
+        """Move an idle shard's head up; False if it was not as seen. One write unit."""
+        body = requests.raise_head(self._table, gateway, shard, seen, to)
+        return self._conditionally("UpdateItem", body)
+
+    # --- what a pull and a flush read
+
+    def entries(
+        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+    ) -> LogSlice:
+        """Give entries in ``(after, until]`` in order, up to a bound; never by skipping.
+
+        The first request asks for a few entries; those after it for as many as the first ones'
+        size lets expect.
+        """
+        found: list[LogEntry] = []
+        count = size = 0
+        limit = _FIRST_ENTRIES
+        pk = keys.log_pk(gateway, shard)
+        while after < until:
+            between = (keys.stamp_sk(after + 1), keys.stamp_sk(until))
+            answer = self._read("Query", requests.query(self._table, pk, between, limit))
+            for item in answer["Items"]:
+                if count >= count_max or size >= PAGE_BYTES_MAX:
+                    return LogSlice(tuple(found), after)
+                entry = entry_of(item)
+                found.append(entry)
+                count += entry.count
+                size += len(entry.records)
+                after = entry.stamp
+            if "LastEvaluatedKey" not in answer:
+                break
+            after = int(text(answer["LastEvaluatedKey"], "sk"), 16)
+            if count >= count_max or size >= PAGE_BYTES_MAX:
+                return LogSlice(tuple(found), after)
+            room = min((count_max - count) / (count + 1), (PAGE_BYTES_MAX - size) / (size + 1))
+            limit = max(1, min(int(room * len(found)) + 1, _ENTRIES_MAX))
+        return LogSlice(tuple(found), until)
+
+    # --- configuration
+
+    def config(self, gateway: str) -> GatewayConfig:
+        """Give the configuration in force; version 0 if nothing was ever declared."""
+        item = self._get(keys.config_pk(gateway), keys.CONFIG)
+        return pack.unpack_config(data(item, "d")) if item else GatewayConfig()
+
+    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
+        """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""
+        body, heads = requests.save_config(self._table, gateway, config, to)
+        self._call("PutItem", requests.register(self._table, gateway))
+        try:
+            self._call("TransactWriteItems", body)
+        except Refusal as refusal:
+            if reason(refusal, 0) == "ConditionalCheckFailed":
+                raise Conflict(
+                    "the configuration changed meanwhile; read it and try again"
+                ) from refusal
+            raise cancelled(refusal, heads) from refusal
+
+    def gateways(self) -> list[str]:
+        """Give every gateway that was ever written to."""
+        found: list[str] = []
+        after = ""
+        while True:
+            between = (after + "\x01", "\x7f")
+            body = requests.query(self._table, keys.GATEWAYS, between, _ENTRIES_MAX)
+            answer = self._read("Query", body)
+            found += [text(item, "sk") for item in answer["Items"]]
+            if "LastEvaluatedKey" not in answer:
+                return found
+            after = text(answer["LastEvaluatedKey"], "sk")
+
+    # --- flush state
+
+    def flush_state(self, gateway: str) -> FlushState:
+        """Give how far the gateway was flushed."""
+        item = self._get(keys.flush_pk(gateway), keys.FLUSH)
+        if not item:
+            return FlushState()
+        return FlushState(number(item, "w"), number(item, "u"), pack.unpack_last(text(item, "l")))
+
+    def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
+        """Move the flush state on; False if it was not as seen."""
+        body = requests.save_flush_state(self._table, gateway, seen, state)
+        return self._conditionally("PutItem", body)
+
+    def note_flushed(self, gateway: str, shard: str, until: Stamp, logged_bytes: int) -> None:
+        """Set how much of a shard is flushed; never lowers it."""
+        for request in requests.note_flushed(self._table, gateway, shard, until, logged_bytes):
+            if self._conditionally("UpdateItem", request):
+                return
+
+    # --- calls
+
+    def _get(self, pk: str, sk: str) -> dict[str, Any]:
+        answer = self._read("GetItem", requests.get(self._table, pk, sk))
+        item: dict[str, Any] = answer.get("Item", {})
+        return item
+
+    def _batch(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+        rest = list(dict.fromkeys(wanted))
+        found: list[dict[str, Any]] = []
+        refused = 0
+        while rest:
+            part, rest = rest[:_BATCH_MAX], rest[_BATCH_MAX:]
+            answer = self._read("BatchGetItem", requests.batch_get(self._table, part))
+            found += answer["Responses"].get(self._table, [])
+            left = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+            rest += [(text(item, "pk"), text(item, "sk")) for item in left]
+            refused = refused + 1 if len(left) == len(part) else 0
+            if refused:
+                self._pause(refused)
+        return found
+
+    def _read(self, operation: str, body: bytes) -> dict[str, Any]:
+        """Call an operation that changes nothing, again if it failed for a moment."""
+        for tries in range(1, _READ_TRIES_MAX):
+            try:
+                return self._call(operation, body)
+            except Unavailable:
+                self._pause(tries)
+        return self._call(operation, body)
+
+    def _pause(self, tries: int) -> None:
+        if tries >= _READ_TRIES_MAX:
+            raise Unavailable("DynamoDB is busy; the same request may succeed in a moment")
+        self._sleep_s(random.random() * (_READ_PAUSE_S * 2**tries))  # noqa: S311 - jitter
+
+    def _conditionally(self, operation: str, body: bytes) -> bool:
+        try:
+            self._call(operation, body)
+        except Refusal:
+            return False
+        return True

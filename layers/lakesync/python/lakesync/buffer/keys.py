@@ -1,0 +1,88 @@
+"""The key grammar: the only module that builds or reads ``pk`` and ``sk``.
+
+====================  =====================  ============  ====================================
+item                  pk                     sk            attributes
+====================  =====================  ============  ====================================
+head                  ``gw|head|shard``      ``head``      c l v e t lb fb o
+log entry             ``gw|log|shard``       stamp, hex    d n tb lb p
+row state             ``gw|row|table|hash``  row id        d c
+append mark           ``gw|mark|shard``      client id     d c
+configuration         ``gw|config``          ``config``    d v
+flush state           ``gw|flush``           ``flush``     w u l
+registry of gateways  ``gateways``           gateway id
+====================  =====================  ============  ====================================
+
+A gateway id holds no ``|``, so no gateway's keys can be another's: tenants are apart by prefix.
+
+Attributes: ``c`` commit, ``d`` data, ``e`` epoch, ``fb`` flushed bytes, ``l`` last entry, ``lb``
+logged bytes, ``n`` deltas, ``o`` oldest unflushed, ``p`` previous entry, ``t`` trimmed, ``tb``
+tables, ``u`` until, ``v`` configuration version, ``w`` watermark. None is a word that DynamoDB
+reserves.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+from zlib import crc32
+
+from lakesync.errors import ValidationFailed
+
+HEAD: Final = "head"
+CONFIG: Final = "config"
+FLUSH: Final = "flush"
+GATEWAYS: Final = "gateways"
+ROW_HASHES: Final = 16
+"""Row states of a table are spread over so many partition keys; never to be changed."""
+_GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@lru_cache(maxsize=256)
+def check_gateway(gateway: str) -> str:
+    """Give the gateway id back if it is one.
+
+    Raises:
+        ValidationFailed: it is not 1 to 64 letters, digits, ``_`` or ``-``.
+    """
+    if _GATEWAY.fullmatch(gateway) is None:
+        raise ValidationFailed(
+            "a gateway id is 1 to 64 letters, digits, _ or -, and begins with a letter or digit",
+            field="gateway",
+        )
+    return gateway
+
+
+def head_pk(gateway: str, shard: str) -> str:
+    """Give the partition key of a shard's head."""
+    return f"{check_gateway(gateway)}|head|{shard}"
+
+
+def log_pk(gateway: str, shard: str) -> str:
+    """Give the partition key of a shard's log."""
+    return f"{check_gateway(gateway)}|log|{shard}"
+
+
+def stamp_sk(stamp: int) -> str:
+    """Give the sort key of a log entry; text order is stamp order."""
+    return f"{stamp:016x}"
+
+
+def row_pk(gateway: str, table: str, row_id: str) -> str:
+    """Give the partition key of a row state; its sort key is the row id."""
+    return f"{check_gateway(gateway)}|row|{table}|{crc32(row_id.encode()) % ROW_HASHES:x}"
+
+
+def mark_pk(gateway: str, shard: str) -> str:
+    """Give the partition key of the append marks in a shard; the sort key is the client id."""
+    return f"{check_gateway(gateway)}|mark|{shard}"
+
+
+def config_pk(gateway: str) -> str:
+    """Give the partition key of a gateway's configuration."""
+    return f"{check_gateway(gateway)}|config"
+
+
+def flush_pk(gateway: str) -> str:
+    """Give the partition key of a gateway's flush state."""
+    return f"{check_gateway(gateway)}|flush"

@@ -1,0 +1,191 @@
+"""DynamoDB requests as the JSON it speaks: each is built here, in one place, and nowhere parsed.
+
+A conditional write reads as a sentence: its condition is a named constant that says when it holds.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.buffer import keys, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
+    from lakesync.ports import FlushState, Head
+
+NEVER_WRITTEN: Final = "attribute_not_exists(pk)"
+STANDS_AS_SEEN: Final = "c = :seen"
+STANDS_AS_SEEN_AND_CONFIGURED: Final = "c = :seen AND v = :v"
+NOT_ABOVE: Final = f"{NEVER_WRITTEN} OR c <= :to"
+VERSION_BEFORE: Final = "v = :before"
+FLUSHED_AS_SEEN: Final = "w = :w AND u = :u"
+NOTHING_LOGGED_SINCE: Final = "lb = :lb"
+MORE_LOGGED_SINCE: Final = "lb > :lb AND (attribute_not_exists(fb) OR fb <= :lb)"
+
+
+def number(value: int) -> dict[str, str]:
+    """Give a number attribute."""
+    return {"N": str(value)}
+
+
+def text(value: str) -> dict[str, str]:
+    """Give a text attribute."""
+    return {"S": value}
+
+
+def binary(value: bytes) -> dict[str, str]:
+    """Give a binary attribute."""
+    return {"B": b64encode(value).decode()}
+
+
+def key(pk: str, sk: str) -> dict[str, dict[str, str]]:
+    """Give an item's key."""
+    return {"pk": {"S": pk}, "sk": {"S": sk}}
+
+
+def encode(body: Mapping[str, Any]) -> bytes:
+    """Give the bytes of a request."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def register(table: str, gateway: str) -> bytes:
+    """Give the listing of a gateway; writing it again changes nothing."""
+    return encode({"TableName": table, "Item": key(keys.GATEWAYS, gateway)})
+
+
+def raise_head(table: str, gateway: str, shard: str, seen: Head | None, to: Stamp) -> bytes:
+    """Give the fence: an idle head is moved up, if it stands as it was seen."""
+    values = {":to": number(to)}
+    if seen is None:
+        return _update_head(
+            table, gateway, shard, "SET c = :to, v = :v", NEVER_WRITTEN, values | {":v": number(0)}
+        )
+    values[":seen"] = number(seen.commit)
+    return _update_head(table, gateway, shard, "SET c = :to", STANDS_AS_SEEN, values)
+
+
+def note_flushed(
+    table: str, gateway: str, shard: str, until: Stamp, logged_bytes: int
+) -> tuple[bytes, bytes]:
+    """Give two tries: one if nothing was logged since, else one that keeps counting from there."""
+    values = {":lb": number(logged_bytes)}
+    return (
+        _update_head(table, gateway, shard, "SET fb = :lb REMOVE o", NOTHING_LOGGED_SINCE, values),
+        _update_head(
+            table,
+            gateway,
+            shard,
+            "SET fb = :lb, o = :until",
+            MORE_LOGGED_SINCE,
+            values | {":until": number(until)},
+        ),
+    )
+
+
+def _update_head(
+    table: str,
+    gateway: str,
+    shard: str,
+    change: str,
+    condition: str,
+    values: Mapping[str, dict[str, str]],
+) -> bytes:
+    return encode(
+        {
+            "TableName": table,
+            "Key": key(keys.head_pk(gateway, shard), keys.HEAD),
+            "UpdateExpression": change,
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": values,
+        }
+    )
+
+
+def query(table: str, pk: str, between: tuple[str, str], limit: int) -> bytes:
+    """Give a consistent read of a partition's items, sort keys within ``between`` inclusive."""
+    return encode(
+        {
+            "TableName": table,
+            "KeyConditionExpression": "pk = :pk AND sk BETWEEN :low AND :high",
+            "ExpressionAttributeValues": {
+                ":pk": text(pk),
+                ":low": text(between[0]),
+                ":high": text(between[1]),
+            },
+            "ConsistentRead": True,
+            "Limit": limit,
+        }
+    )
+
+
+def batch_get(table: str, wanted: Iterable[tuple[str, str]]) -> bytes:
+    """Give a consistent read of items by their keys, at most 100."""
+    found = {"Keys": [key(pk, sk) for pk, sk in wanted], "ConsistentRead": True}
+    return encode({"RequestItems": {table: found}})
+
+
+def get(table: str, pk: str, sk: str) -> bytes:
+    """Give a consistent read of one item."""
+    return encode({"TableName": table, "Key": key(pk, sk), "ConsistentRead": True})
+
+
+def save_config(
+    table: str, gateway: str, config: GatewayConfig, to: Stamp
+) -> tuple[bytes, dict[int, str]]:
+    """Give the one transaction that puts a configuration in force, and its heads by place."""
+    document: dict[str, Any] = {
+        "TableName": table,
+        "Item": {
+            **key(keys.config_pk(gateway), keys.CONFIG),
+            "d": binary(pack.pack_config(config)),
+            "v": number(config.version),
+        },
+        "ConditionExpression": NEVER_WRITTEN,
+    }
+    if config.version > 1:
+        document["ConditionExpression"] = VERSION_BEFORE
+        document["ExpressionAttributeValues"] = {":before": number(config.version - 1)}
+    items: list[dict[str, Any]] = [{"Put": document}]
+    heads: dict[int, str] = {}
+    for shard in config.layout.shards():
+        heads[len(items)] = shard
+        items.append(_configure_head(table, keys.head_pk(gateway, shard), config, to))
+    return encode({"TransactItems": items}), heads
+
+
+def _configure_head(table: str, pk: str, config: GatewayConfig, to: Stamp) -> dict[str, Any]:
+    return {
+        "Update": {
+            "TableName": table,
+            "Key": key(pk, keys.HEAD),
+            "UpdateExpression": "SET c = :to, v = :v",
+            "ConditionExpression": NOT_ABOVE,
+            "ExpressionAttributeValues": {":to": number(to), ":v": number(config.version)},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+    }
+
+
+def save_flush_state(table: str, gateway: str, seen: FlushState, state: FlushState) -> bytes:
+    """Give the step of a flush state, if it stands as it was seen."""
+    first = seen.watermark == seen.until == 0
+    return encode(
+        {
+            "TableName": table,
+            "Item": {
+                **key(keys.flush_pk(gateway), keys.FLUSH),
+                "w": number(state.watermark),
+                "u": number(state.until),
+                "l": text(pack.pack_last(state.last)),
+            },
+            "ConditionExpression": (
+                f"{NEVER_WRITTEN} OR {FLUSHED_AS_SEEN}" if first else FLUSHED_AS_SEEN
+            ),
+            "ExpressionAttributeValues": {":w": number(seen.watermark), ":u": number(seen.until)},
+        }
+    )

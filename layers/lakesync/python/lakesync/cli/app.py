@@ -1,0 +1,66 @@
+"""The command line's commands, and its entry point."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakesync.cli.commands.flush import flush
+from lakesync.cli.commands.pull import pull
+from lakesync.cli.commands.push import push
+from lakesync.cli.commands.query import query
+from lakesync.cli.commands.replay import replay
+from lakesync.cli.commands.schema import put
+from lakesync.cli.commands.status import status
+from lakesync.cli.commands.token import token
+from lakesync.cli.session import unwrapped
+
+_EPILOG = (
+    "Exit codes: 0 done · 1 refused or failed · 2 wrong usage · 3 not now, try again · 4 no valid "
+    "token or credentials · 130 interrupted."
+)
+
+_HELP = unwrapped("""Sync rows with a LakeSync gateway, and query them in the lake.
+
+    Inside a folder where `make up` has run, the local stack is found by itself. Elsewhere say where
+    the gateway is by options, or by LAKESYNC_URL, LAKESYNC_GATEWAY, LAKESYNC_TOKEN.
+    """)
+
+app = typer.Typer(
+    name="lakesync",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog=_EPILOG,
+    help=_HELP,
+)
+schema = typer.Typer(no_args_is_help=True, help="Declare tables.")
+for _command in (token, push, pull, flush, query, status, replay):
+    app.command()(_command)
+schema.command()(put)
+app.add_typer(schema, name="schema")
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("lakesync"))
+        raise typer.Exit
+
+
+@app.callback()
+def lakesync(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and end.")
+    ] = False,
+) -> None:
+    """Read the options that stand before a command."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,79 @@
+"""`--as-of`: a moment of a table's past, said as a time, a snapshot id or a commit stamp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+from lakesync.cli.faults import UsageFault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True)
+class AtTime:
+    """A wall-clock time: what a reader would have seen then."""
+
+    ms: int
+
+
+@dataclass(frozen=True)
+class AtNumber:
+    """A snapshot id if a table has such a snapshot, else a commit stamp: up to that commit."""
+
+    number: int
+
+
+AsOf: TypeAlias = AtTime | AtNumber
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One snapshot of a table, as far as choosing one needs to know it."""
+
+    snapshot_id: int
+    made_ms: int
+    mark: int
+    """The last commit that is in the table."""
+
+
+def as_of(text: str) -> AsOf:
+    """Read what ``--as-of`` was given; a time without an offset is UTC.
+
+    Raises:
+        UsageFault: it is none of the three.
+    """
+    if text.isascii() and text.isdigit():
+        return AtNumber(int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageFault(
+            f"--as-of {text[:40]!r} is no moment: give an ISO-8601 time such as "
+            "2026-11-21T10:00:00Z, a snapshot id, or a commit stamp"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return AtTime(round(moment.timestamp() * 1000))
+
+
+def pinned(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> AsOf:
+    """Give a moment that means the same for all tables: another table's snapshot is its time."""
+    if isinstance(wanted, AtTime):
+        return wanted
+    for history in tables:
+        for moment in history:
+            if moment.snapshot_id == wanted.number:
+                return AtTime(moment.made_ms)
+    return wanted
+
+
+def chosen(wanted: AsOf, history: Iterable[Moment]) -> Moment | None:
+    """Give the last snapshot of a table that is not after the moment; None if it had none yet."""
+    if isinstance(wanted, AtTime):
+        earlier = [moment for moment in history if moment.made_ms <= wanted.ms]
+    else:
+        earlier = [moment for moment in history if moment.mark <= wanted.number]
+    return max(earlier, key=lambda moment: moment.made_ms, default=None)

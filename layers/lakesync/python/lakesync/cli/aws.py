@@ -1,0 +1,110 @@
+"""The stack's AWS side: its outputs, its secret, and clients for what the commands look at."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lakesync.cli.faults import UsageFault
+
+if TYPE_CHECKING:
+    from lakesync.cli.connection import Connection
+
+
+class Aws:
+    """One stack in one account. Nothing is asked before it is needed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def client(self, service: str) -> Any:
+        """Give a boto3 client."""
+        return self._session.client(service, endpoint_url=self._connection.endpoint)
+
+    @cached_property
+    def _session(self) -> Any:
+        import boto3
+
+        # An emulator is content with anything; on AWS its own chain decides.
+        key = "test" if self._connection.emulated else None
+        return boto3.Session(
+            aws_access_key_id=key, aws_secret_access_key=key, region_name=self._connection.region
+        )
+
+    def credentials(self) -> tuple[str, str, str | None]:
+        """Give the access key, its secret and the session token that the clients use.
+
+        Raises:
+            botocore.exceptions.NoCredentialsError: there are none.
+        """
+        found = self._session.get_credentials()
+        if found is None:
+            from botocore.exceptions import NoCredentialsError
+
+            raise NoCredentialsError
+        held = found.get_frozen_credentials()
+        return held.access_key, held.secret_key, held.token
+
+    @property
+    def stack(self) -> str:
+        """The stack's name; empty if none is known."""
+        return self._connection.stack or ""
+
+    @property
+    def endpoint(self) -> str | None:
+        """The endpoint of every service, where that is not AWS itself."""
+        return self._connection.endpoint
+
+    @property
+    def region(self) -> str | None:
+        """The region."""
+        region: str | None = self._session.region_name
+        return region
+
+    @cached_property
+    def outputs(self) -> dict[str, str]:
+        """The stack's outputs.
+
+        Raises:
+            UsageFault: no stack is named, or there is none of that name.
+        """
+        name = self._connection.stack
+        if not name:
+            raise UsageFault(
+                "this needs the stack: pass --stack NAME (or LAKESYNC_STACK), or a stack file"
+            )
+        client = self.client("cloudformation")
+        try:
+            stack = client.describe_stacks(StackName=name)["Stacks"][0]
+        except client.exceptions.ClientError as exc:
+            if "does not exist" in str(exc):
+                raise UsageFault(
+                    f"there is no stack {name} in {self.region}: check --stack and AWS_REGION"
+                ) from exc
+            raise
+        return {item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", [])}
+
+    def output(self, name: str) -> str:
+        """Give one output.
+
+        Raises:
+            UsageFault: the stack has none of that name.
+        """
+        if name not in self.outputs:
+            raise UsageFault(
+                f"the stack {self._connection.stack} has no output {name}: deploy this release"
+            )
+        return self.outputs[name]
+
+    def jwt_secret(self) -> str:
+        """Give the secret that signs tokens: of the stack file, else of Secrets Manager."""
+        if self._connection.jwt_secret:
+            return self._connection.jwt_secret
+        arn = self.output("JwtSecretArn")
+        text: str = self.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
+        try:
+            held = json.loads(text)
+        except ValueError:
+            return text
+        return str(held["current"]) if isinstance(held, dict) and "current" in held else text

@@ -1,0 +1,74 @@
+"""`lakesync flush`: write what waits in the buffer to the lake's store, now."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+from lakesync.errors import Unavailable
+
+if TYPE_CHECKING:
+    from lakesync.cli.aws import Aws
+
+_POLL_S: Final = 1.0
+
+
+@command
+def flush(
+    session: Session,
+    *,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Also wait until the Iceberg tables hold it.")
+    ] = False,
+    timeout: Annotated[int, typer.Option(help="Seconds to wait for the tables.", min=1)] = 300,
+) -> None:
+    """Announce everything that was accepted so far to the lake. Safe to repeat.
+
+    A schedule does this by itself; here it is done at once. The tables follow when the Glue job
+    has merged it, half a minute later as a rule.
+
+    Example:
+      lakesync flush --wait
+    """
+    gateway = session.connection.gateway
+    with session.out.progress("flushing …"):
+        done = session.ask("POST", f"/admin/flush/{gateway}")
+    sentence = (
+        f"flushed {plural(done.get('deltas', 0), 'delta')} in "
+        f"{plural(done.get('batches', 0), 'batch')}"
+    )
+    if wait:
+        started = time.monotonic()
+        with session.out.progress(f"{sentence}; waiting for the Glue job …"):
+            wait_for_lake(session.aws, gateway, timeout)
+        done["materialised"] = True
+        sentence += f"; the tables hold it after {time.monotonic() - started:.0f} s"
+    session.out.answer(done, sentence)
+
+
+def waiting_batches(aws: Aws, gateway: str) -> int:
+    """Count the batches that are announced and not yet in the tables."""
+    pages = aws.client("s3").get_paginator("list_objects_v2")
+    prefix = f"claims/{gateway}/"
+    found = pages.paginate(Bucket=aws.output("LakeBucket"), Prefix=prefix)
+    return sum(page.get("KeyCount", 0) for page in found)
+
+
+def wait_for_lake(aws: Aws, gateway: str, timeout_s: float) -> None:
+    """Return once the tables hold everything that was announced.
+
+    Raises:
+        Unavailable: they do not after ``timeout_s``; the work goes on without us.
+    """
+    deadline = time.monotonic() + timeout_s
+    while batches := waiting_batches(aws, gateway):
+        if time.monotonic() > deadline:
+            raise Unavailable(
+                f"{plural(batches, 'batch')} still wait for the Glue job after {timeout_s:.0f} s; "
+                "look at `lakesync status`, and wait again with `lakesync flush --wait`"
+            )
+        time.sleep(_POLL_S)

@@ -1,0 +1,149 @@
+"""`lakesync pull`: everything that is new after a cursor."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+
+_SHOWN_MAX: Final = 40
+
+
+@command
+def pull(
+    session: Session,
+    *,
+    since: Annotated[str, typer.Option(help="The cursor to go on from.")] = "0",
+    table: Annotated[str | None, typer.Option(help="Show one table only.")] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Merge the deltas and show the rows they make.")
+    ] = False,
+    page: Annotated[int, typer.Option(help="Deltas to ask for at a time.", min=1, max=10_000)] = (
+        1_000
+    ),
+) -> None:
+    """Pull all pages and print their deltas, or with --rows the rows that they merge to.
+
+    Programs get one delta a line with --json, and the next cursor on standard error.
+
+    Example:
+      lakesync pull --rows --table todos
+      lakesync pull --json --since 0 > deltas.ndjson
+    """
+    if not since.isdigit():
+        raise UsageFault(f"--since {since[:20]!r} is no cursor: it is a number, 0 for everything")
+    feed = Feed(session, int(since), page)
+    deltas = (delta for delta in feed if table is None or delta.table == table)
+    if rows:
+        _show_rows(session, deltas)
+    elif session.out.json_lines:
+        for delta in deltas:
+            session.out.json(delta_json(delta))
+    else:
+        _show_deltas(session, deltas)
+    sys.stdout.flush()
+    if session.out.json_lines:
+        session.out.note(json.dumps({"serverHlc": str(feed.cursor), "count": feed.count}))
+    else:
+        count = plural(feed.count, "delta")
+        session.out.note(f"{count}; to go on from here: lakesync pull --since {feed.cursor}")
+
+
+class Feed:
+    """Every delta after a cursor, page by page; ``cursor`` follows."""
+
+    def __init__(self, session: Session, since: int, page_deltas: int) -> None:
+        self._session = session
+        self._page_deltas = page_deltas
+        self.cursor = since
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Delta]:
+        from lakesync.core.messages import Pull
+        from lakesync.wire.records import decode_records
+
+        transport, epoch, more = self._session.transport(), "", True
+        while more:
+            wanted = Pull(self._session.client_id, self.cursor, self._page_deltas, epoch)
+            page = transport.pull(wanted)
+            for run in page.records:
+                yield from decode_records(run)
+            self.cursor, epoch, more = page.cursor, page.epoch, page.has_more
+            self.count += page.count
+
+
+def _show_deltas(session: Session, deltas: Iterable[Delta]) -> None:
+    found: list[Delta] = []
+    left_out = 0
+    for delta in deltas:
+        if len(found) < _SHOWN_MAX:
+            found.append(delta)
+        else:
+            left_out += 1
+    session.out.table(
+        ("op", "table", "row", "columns", "client", "hlc"),
+        [(d.op.name, d.table, d.row_id, _columns_text(d), d.client_id, str(d.hlc)) for d in found],
+    )
+    if left_out:
+        session.out.note(f"… and {left_out:,} more: see --json")
+
+
+def delta_json(delta: Delta) -> dict[str, object]:
+    """Give a delta as the wire's JSON has it; `lakesync push` reads it."""
+    return {
+        "op": delta.op.name,
+        "table": delta.table,
+        "rowId": delta.row_id,
+        "clientId": delta.client_id,
+        "columns": [{"column": name, "value": json.loads(value)} for name, value in delta.columns],
+        "hlc": str(delta.hlc),
+        "deltaId": delta.delta_id,
+    }
+
+
+def _columns_text(delta: Delta) -> str:
+    return " ".join(f"{name}={value.decode()}" for name, value in delta.columns)
+
+
+def _show_rows(session: Session, deltas: Iterable[Delta]) -> None:
+    from lakesync.core.merge import EMPTY, apply, view
+
+    states: dict[tuple[str, str], RowState] = {}
+    for delta in deltas:
+        key = delta.table, delta.row_id
+        states[key] = apply(states.get(key, EMPTY), delta)
+    by_table: dict[str, list[dict[str, object]]] = {}
+    for (table, row_id), state in sorted(states.items()):
+        seen = view(state)
+        if seen is not None:
+            values = {name: json.loads(value) for name, value in sorted(seen.items())}
+            by_table.setdefault(table, []).append({"_row_id": row_id, **values})
+    for table, held in by_table.items():
+        if session.out.json_lines:
+            for row in held:
+                session.out.json({"table": table, **row})
+        else:
+            _show_table(session, table, held)
+
+
+def _show_table(session: Session, table: str, held: Sequence[dict[str, object]]) -> None:
+    names = list(dict.fromkeys(name for row in held for name in row))
+    session.out.table(
+        names,
+        [[row.get(name) for name in names] for row in held[:_SHOWN_MAX]],
+        title=f"{table}: {plural(len(held), 'row')}",
+    )
+    if len(held) > _SHOWN_MAX:
+        session.out.note(f"… and {len(held) - _SHOWN_MAX:,} more: see --json")

@@ -1,0 +1,236 @@
+"""`lakesync push`: hand deltas over, or make one edit."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from lakesync.cli.faults import FAILED, UsageFault
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import DeltaOutcome
+
+BATCH_DELTAS: Final = 1_000
+_REFUSED_SHOWN_MAX: Final = 10
+
+
+@command
+def push(
+    session: Session,
+    *,
+    file: Annotated[
+        str | None, typer.Argument(help="Deltas as JSON or NDJSON; - for standard input.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Make one edit: its table.")] = None,
+    row: Annotated[str | None, typer.Option(help="The edit's row id.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A column, name=value; as JSON, else text. Repeatable."),
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the row.")] = False,
+    database: Annotated[
+        Path | None,
+        typer.Option(help="The client's SQLite file; then the edit survives being offline."),
+    ] = None,
+    atomic: Annotated[
+        bool, typer.Option("--atomic", help="One commit of everything, or nothing.")
+    ] = False,
+) -> None:
+    """Push deltas out of a file, or one edit, and say what became of them. Safe to repeat.
+
+    In a file, op, table and rowId are needed; columns may be an object; clientId, hlc and deltaId
+    are filled in. Ends with 1 if anything was refused.
+
+    Example:
+      lakesync push --table todos --row t1 --set title="Buy milk" --set done=false
+      lakesync push - --client phone-1 < deltas.ndjson
+    """
+    if (file is None) == (table is None):
+        raise UsageFault("give a file (or - for standard input), or --table and --row; not both")
+    if file is not None:
+        _push_file(session, file, atomic=atomic)
+        return
+    if not table or not row or bool(set_) == delete:
+        raise UsageFault("an edit needs --table, --row, and either --set name=value or --delete")
+    _push_edit(session, (table, row), None if delete else _values(set_ or ()), database)
+
+
+def _values(pairs: Sequence[str]) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise UsageFault(f"--set {pair[:40]!r} is no column: write name=value")
+        try:
+            values[name] = json.loads(text)
+        except ValueError:
+            values[name] = text
+    return values
+
+
+# --- one edit, by the client library --------------------------------------------------------------
+
+
+def _push_edit(
+    session: Session,
+    key: tuple[str, str],
+    values: dict[str, object] | None,
+    database: Path | None,
+) -> None:
+    from lakesync.client import Client
+
+    with ExitStack() as stack:
+        path = database or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "edit.db"
+        client = stack.enter_context(
+            Client(path, client_id=session.client_id, transport=session.transport())
+        )
+        if values is None:
+            client.delete(*key).unwrap()
+        else:
+            client.update(*key, values).unwrap()
+        with session.out.progress("pushing …"):
+            summary = client.push().unwrap()
+        refused = client.quarantined().unwrap()
+    answer = {"accepted": summary.accepted, "refused": [entry.code for entry in refused]}
+    for entry in refused:
+        session.out.note(f"refused: {entry.code}: {entry.reason}")
+    session.out.answer(answer, f"{plural(summary.accepted, 'delta')} accepted")
+    if summary.quarantined:
+        raise typer.Exit(FAILED)
+
+
+# --- deltas of a file -----------------------------------------------------------------------------
+
+
+def _push_file(session: Session, file: str, *, atomic: bool) -> None:
+    from lakesync.core.messages import OutcomeKind, Push
+
+    items = _items(_text(file), "standard input" if file == "-" else file)
+    _speak_for_their_client(session, items)
+    deltas = _deltas(session, items)
+    transport = session.transport()
+    accepted, duplicates, server_hlc = 0, 0, 0
+    refused: list[DeltaOutcome] = []
+    size = max(len(deltas), 1) if atomic else BATCH_DELTAS
+    with session.out.progress(f"pushing {plural(len(deltas), 'delta')} …"):
+        for start in range(0, len(deltas), size):
+            part = tuple(enumerate(deltas[start : start + size]))
+            receipt = transport.push(Push(session.client_id, part, atomic=atomic))
+            accepted += receipt.accepted
+            server_hlc = receipt.server_hlc
+            for outcome in receipt.outcomes:
+                if outcome.kind is OutcomeKind.DUPLICATE:
+                    duplicates += 1
+                else:
+                    refused.append(replace(outcome, index=start + outcome.index))
+    _report(session, accepted, duplicates, refused, server_hlc)
+
+
+def _text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text()
+    except UnicodeDecodeError as exc:
+        raise UsageFault(f"{file} is not UTF-8 text: {exc.reason}") from exc
+
+
+def _items(text: str, name: str) -> list[Any]:
+    """Read deltas as one JSON list, one push, one delta, or any of these a line."""
+    try:
+        return _flat(json.loads(text))
+    except ValueError:
+        pass
+    items = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                items += _flat(json.loads(line))
+            except ValueError as exc:
+                raise UsageFault(f"{name}, line {number}: not JSON: {exc}") from exc
+    return items
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict) and isinstance(value.get("deltas"), list):
+        deltas: list[Any] = value["deltas"]
+        return deltas
+    return [value]
+
+
+def _speak_for_their_client(session: Session, items: Sequence[Any]) -> None:
+    """Sign for the client whose deltas these are, where nothing else says who speaks."""
+    named = {item["clientId"] for item in items if isinstance(item, dict) and "clientId" in item}
+    if len(named) == 1:
+        session.speak_for(str(named.pop()))
+
+
+def _deltas(session: Session, items: Sequence[Any]) -> list[Delta]:
+    import time
+
+    from lakesync.core.clock import HybridLogicalClock
+    from lakesync.errors import InvalidInput
+    from lakesync.wire.jsonish import decode_delta
+
+    clock = HybridLogicalClock()
+    deltas = []
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise UsageFault(f"delta {index} is not a JSON object")
+        filled = {"clientId": session.client_id, **item}
+        columns = filled.get("columns")
+        if isinstance(columns, dict):
+            filled["columns"] = [{"column": name, "value": columns[name]} for name in columns]
+        if "hlc" not in filled:
+            filled["hlc"] = str(clock.now(int(time.time() * 1000)))
+        try:
+            deltas.append(decode_delta(filled))
+        except InvalidInput as error:
+            error.field = f"deltas[{index}].{error.field}" if error.field else f"deltas[{index}]"
+            raise
+    return deltas
+
+
+def _report(
+    session: Session,
+    accepted: int,
+    duplicates: int,
+    refused: Sequence[DeltaOutcome],
+    server_hlc: int,
+) -> None:
+    faults = [
+        {
+            "index": outcome.index,
+            "deltaId": outcome.delta_id,
+            "code": outcome.error.code if outcome.error else "",
+            "error": outcome.error.message if outcome.error else "",
+            "field": outcome.error.field if outcome.error else None,
+        }
+        for outcome in refused
+    ]
+    answer = {
+        "accepted": accepted,
+        "duplicates": duplicates,
+        "refused": faults,
+        "serverHlc": str(server_hlc),
+    }
+    already = f", of which {duplicates:,} were there already" if duplicates else ""
+    for fault in [] if session.out.json_lines else faults[:_REFUSED_SHOWN_MAX]:
+        session.out.note(f"refused: delta {fault['index']}: {fault['code']}: {fault['error']}")
+    if len(faults) > _REFUSED_SHOWN_MAX and not session.out.json_lines:
+        session.out.note(f"… and {len(faults) - _REFUSED_SHOWN_MAX:,} more: see --json")
+    session.out.answer(answer, f"{plural(accepted, 'delta')} accepted{already}")
+    if refused:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,127 @@
+"""`lakesync replay`: put dead-letter messages back to work."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+
+QUEUES: Final = {
+    "flush": ("FlushQueueUrl", "FlushDlqUrl"),
+    "announce": ("AnnounceQueueUrl", "AnnounceDlqUrl"),
+}
+"""Each queue's output, and its dead-letter queue's."""
+CLAIMS: Final = "claims"
+_RECEIVED_MAX: Final = 10
+_HIDDEN_S: Final = 60
+"""How long a message is ours while it is moved."""
+
+
+@command
+def replay(
+    session: Session,
+    *,
+    queue: Annotated[str, typer.Argument(help="flush, announce or claims.")],
+    limit: Annotated[int | None, typer.Option(help="Move at most this many.", min=1)] = None,
+    look: Annotated[bool, typer.Option("--look", help="Only print them; move nothing.")] = False,
+) -> None:
+    """Put back to work what was given up: dead letters, or claims that were set aside.
+
+    flush and announce are queues: their dead letters go back to where they came from. claims are
+    batches of this gateway that the Glue job could not apply. Each is written before it is deleted,
+    so one may come twice and none is lost; whoever handles it does so once. Safe to repeat.
+
+    Example:
+      lakesync replay announce --look
+      lakesync replay announce
+    """
+    if queue == CLAIMS:
+        _replay_claims(session, limit, look=look)
+        return
+    if queue not in QUEUES:
+        raise UsageFault(f"there is no queue {queue[:20]!r}: use {', '.join(QUEUES)} or {CLAIMS}")
+    source, dead = (session.aws.output(name) for name in QUEUES[queue])
+    client = session.aws.client("sqs")
+    if look:
+        found = _look(client, dead, limit or _RECEIVED_MAX)
+        for body in found:
+            session.out.json({"queue": queue, "body": body})
+        session.out.note(f"{plural(len(found), 'message')} shown, none moved")
+        return
+    with session.out.progress(f"moving messages of {queue} …"):
+        moved = move(client, dead, source, limit)
+    session.out.answer(
+        {"queue": queue, "moved": moved}, f"{queue}: {plural(moved, 'message')} moved back"
+    )
+
+
+def _replay_claims(session: Session, limit: int | None, *, look: bool) -> None:
+    from itertools import islice
+
+    from lakesync.cli.set_aside import put_back, set_aside
+
+    aws = session.aws
+    found = list(islice(set_aside(aws, session.connection.gateway), limit))
+    if look:
+        for claim in found:
+            session.out.json(claim)
+        session.out.note(f"{plural(len(found), 'claim')} shown, none moved")
+        return
+    moved = put_back(aws, [claim["claim"] for claim in found])
+    session.out.answer({"queue": CLAIMS, "moved": moved}, f"{plural(moved, 'claim')} put back")
+
+
+def move(client: Any, dead: str, source: str, limit: int | None = None) -> int:
+    """Move messages from one queue to another until there is none, or the limit is reached.
+
+    Not by ``StartMessageMoveTask``: it moves everything, one task at a time, and says nothing of
+    a message that it could not move.
+    """
+    moved = 0
+    while limit is None or moved < limit:
+        wanted = _RECEIVED_MAX if limit is None else min(_RECEIVED_MAX, limit - moved)
+        messages = _receive(client, dead, wanted, _HIDDEN_S)
+        if not messages:
+            break
+        for message in messages:
+            client.send_message(
+                QueueUrl=source,
+                MessageBody=message["Body"],
+                MessageAttributes=_attributes(message),
+            )
+            client.delete_message(QueueUrl=dead, ReceiptHandle=message["ReceiptHandle"])
+            moved += 1
+    return moved
+
+
+def _look(client: Any, dead: str, limit: int) -> list[str]:
+    messages = _receive(client, dead, min(limit, _RECEIVED_MAX), _HIDDEN_S)
+    for message in messages:
+        client.change_message_visibility(
+            QueueUrl=dead, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
+        )
+    return [message["Body"] for message in messages]
+
+
+def _receive(client: Any, url: str, count: int, hidden_s: int) -> list[dict[str, Any]]:
+    answer = client.receive_message(
+        QueueUrl=url,
+        MaxNumberOfMessages=count,
+        VisibilityTimeout=hidden_s,
+        WaitTimeSeconds=1,
+        MessageAttributeNames=["All"],
+    )
+    found: list[dict[str, Any]] = answer.get("Messages", [])
+    return found
+
+
+def _attributes(message: dict[str, Any]) -> dict[str, Any]:
+    kept = ("DataType", "StringValue", "BinaryValue")
+    return {
+        name: {key: value[key] for key in kept if key in value}
+        for name, value in message.get("MessageAttributes", {}).items()
+    }

@@ -1,0 +1,132 @@
+"""`lakesync status`: what waits where, and what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.cli.commands.flush import waiting_batches
+from lakesync.cli.commands.replay import QUEUES
+from lakesync.cli.faults import FAILED
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from lakesync.cli.aws import Aws
+
+_RUNS_SHOWN_MAX: Final = 3
+_ERROR_SHOWN_MAX: Final = 120
+_ATTRIBUTES: Final = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+
+
+@command
+def status(session: Session) -> None:
+    """Show how much waits in the buffer, the queues and the lake's store, and what is wrong.
+
+    Ends with 1 if an alarm rings or anything was given up: dead letters, claims set aside.
+
+    Example:
+      lakesync status
+    """
+    import typer
+
+    gateway = session.connection.gateway
+    with session.out.progress("asking …"):
+        buffer = session.ask("GET", f"/admin/metrics/{gateway}")
+        found = _stack(session.aws, gateway) if session.connection.stack else {}
+    if session.out.json_lines:
+        session.out.json({"buffer": buffer, **found})
+    else:
+        _show(session, buffer, found)
+    if _wrong(found):
+        raise typer.Exit(FAILED)
+
+
+def _stack(aws: Aws, gateway: str) -> dict[str, Any]:
+    from lakesync.cli.set_aside import set_aside
+
+    return {
+        "waitingBatches": waiting_batches(aws, gateway),
+        "claimsSetAside": list(set_aside(aws, gateway)),
+        "queues": _queues(aws),
+        "alarms": _alarms(aws),
+        "glueRuns": _glue_runs(aws),
+    }
+
+
+def _queues(aws: Aws) -> list[dict[str, object]]:
+    client = aws.client("sqs")
+    found: list[dict[str, object]] = []
+    for name, (queue, dead) in QUEUES.items():
+        depths = [_depth(client, aws.output(output)) for output in (queue, dead)]
+        found.append({"queue": name, "messages": depths[0], "dead": depths[1]})
+    return found
+
+
+def _depth(client: Any, url: str) -> int:
+    held = client.get_queue_attributes(QueueUrl=url, AttributeNames=list(_ATTRIBUTES))
+    return sum(int(held["Attributes"].get(name, 0)) for name in _ATTRIBUTES)
+
+
+def _alarms(aws: Aws) -> list[dict[str, object]]:
+    client = aws.client("cloudwatch")
+    pages = client.get_paginator("describe_alarms").paginate(AlarmNamePrefix=aws.stack)
+    return [
+        {"alarm": alarm["AlarmName"], "state": alarm["StateValue"]}
+        for page in pages
+        for alarm in page.get("MetricAlarms", [])
+    ]
+
+
+def _glue_runs(aws: Aws) -> list[dict[str, object]]:
+    runs = aws.client("glue").get_job_runs(JobName=aws.output("GlueJobName"), MaxResults=20)
+    latest = sorted(runs["JobRuns"], key=lambda run: run["StartedOn"], reverse=True)
+    return [
+        {
+            "run": run["Id"],
+            "state": run["JobRunState"],
+            "started": run["StartedOn"].isoformat(timespec="seconds"),
+            "seconds": run.get("ExecutionTime", 0),
+            "error": run.get("ErrorMessage", ""),
+        }
+        for run in latest[:_RUNS_SHOWN_MAX]
+    ]
+
+
+def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
+    """Give a run's cells: of an error its last line, which says most; --json has all of it."""
+    error = run["error"].strip().rpartition("\n")[2]
+    return run["run"], run["state"], run["started"], run["seconds"], error[:_ERROR_SHOWN_MAX]
+
+
+def _wrong(found: dict[str, Any]) -> bool:
+    ringing = any(alarm["state"] == "ALARM" for alarm in found.get("alarms", []))
+    dead = any(queue["dead"] for queue in found.get("queues", []))
+    return ringing or dead or bool(found.get("claimsSetAside"))
+
+
+def _show(session: Session, buffer: dict[str, Any], found: dict[str, Any]) -> None:
+    out = session.out
+    out.text(
+        f"gateway {buffer['gateway']}: {buffer['unflushedBytes']:,} bytes wait to be flushed, the "
+        f"oldest for {buffer['unflushedAgeMs'] / 1000:.0f} s; tables with a schema: "
+        f"{', '.join(buffer.get('tables', [])) or 'none'}"
+    )
+    if not found:
+        out.note("pass --stack to see its queues, alarms and Glue runs")
+        return
+    out.text(f"lake: {plural(found['waitingBatches'], 'batch')} wait for the Glue job")
+    out.table(("queue", "messages", "dead"), [tuple(row.values()) for row in found["queues"]])
+    if found["glueRuns"]:
+        columns = ("Glue run", "state", "started", "s", "error")
+        out.table(columns, [_run_row(run) for run in found["glueRuns"]])
+    ringing = [alarm["alarm"] for alarm in found["alarms"] if alarm["state"] == "ALARM"]
+    out.text(
+        f"alarms: {', '.join(ringing)}"
+        if ringing
+        else f"alarms: none of {len(found['alarms'])} rings"
+    )
+    for claim in found["claimsSetAside"]:
+        out.note(f"set aside: {claim['claim']}: {claim['reason']}")
+    given_up = [queue["queue"] for queue in found["queues"] if queue["dead"]]
+    for name in [*given_up, *(["claims"] if found["claimsSetAside"] else [])]:
+        out.note(f"see what is wrong, then: lakesync replay {name}")

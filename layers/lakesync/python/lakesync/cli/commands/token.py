@@ -1,0 +1,62 @@
+"""`lakesync token`: sign a token for a client or an administrator."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROLES: Final = ("client", "admin")
+_RESERVED: Final = frozenset({"sub", "gw", "role", "iat", "exp"})
+
+
+@command
+def token(
+    session: Session,
+    *,
+    role: Annotated[str, typer.Option(help="client or admin.")] = "client",
+    ttl: Annotated[str, typer.Option(help="How long it holds: 90s, 30m, 1h, 7d.")] = "1h",
+    claim: Annotated[
+        list[str] | None,
+        typer.Option(help="A further claim, name=value; sync rules may use it. Repeatable."),
+    ] = None,
+) -> None:
+    """Sign a token with the stack's secret and print it, and nothing else.
+
+    Whoever holds it speaks for the client until it expires.
+
+    Example:
+      export LAKESYNC_TOKEN=$(lakesync token --client phone-1 --ttl 1h)
+      lakesync token --client ops --role admin --claim region=eu
+    """
+    from lakesync.cli.tokens import sign, ttl_s
+
+    if role not in ROLES:
+        raise UsageFault(f"--role {role[:20]!r} is none: use {' or '.join(ROLES)}")
+    held = session.connection
+    seconds = ttl_s(ttl)
+    now_s = int(time.time())
+    claims = _claims(claim or ()) | {"sub": held.client, "gw": held.gateway, "role": role}
+    signed = sign(claims, seconds, session.aws.jwt_secret(), now_s)
+    session.out.answer({"token": signed, "expires": now_s + seconds, **claims}, signed)
+
+
+def _claims(pairs: Iterable[str]) -> dict[str, object]:
+    claims: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name or name in _RESERVED:
+            raise UsageFault(f"--claim {pair[:40]!r} is none: write name=value, not one of ours")
+        try:
+            claims[name] = json.loads(text)
+        except ValueError:
+            claims[name] = text
+    return claims

@@ -1,0 +1,121 @@
+"""What went wrong, as one sentence and an exit code: nobody is shown a traceback, or a secret.
+
+Exit codes: 0 done · 1 refused or failed · 2 wrong usage · 3 not now, the same again may succeed ·
+4 no valid token or credentials · 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from lakesync.errors import AuthFailed, CursorExpired, Forbidden, LakeSyncError, Retry
+
+FAILED: Final = 1
+USAGE: Final = 2
+LATER: Final = 3
+NO_ACCESS: Final = 4
+INTERRUPTED: Final = 130
+
+_CREDENTIALS: Final = (
+    "AWS credentials are missing or void: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY"
+)
+_VOID_CREDENTIALS: Final = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+_DENIED: Final = frozenset({"AccessDenied", "AccessDeniedException", "403"})
+
+
+class UsageFault(Exception):
+    """What was asked for cannot be understood or lacks something; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How a failed command ends."""
+
+    sentence: str
+    code: str
+    exit_code: int
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Give the end of a command that raised ``error``."""
+    if isinstance(error, UsageFault):
+        return Fault(str(error), "USAGE", USAGE)
+    if isinstance(error, KeyboardInterrupt):
+        sentence = "interrupted; what was answered so far is done, the rest may be run again"
+        return Fault(sentence, "INTERRUPTED", INTERRUPTED)
+    if isinstance(error, LakeSyncError):
+        return _of_lakesync(error)
+    if type(error).__module__.startswith("botocore"):
+        return _of_aws(error)
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        return Fault(f"{name}{error.strerror or error}", "OS_ERROR", FAILED)
+    return Fault(
+        f"a bug in lakesync ({type(error).__name__}); set LAKESYNC_DEBUG=1 to see where, and "
+        "report it",
+        "INTERNAL_ERROR",
+        FAILED,
+    )
+
+
+def is_bug_to_show(error: BaseException) -> bool:
+    """Tell whether someone who debugs wants the traceback of this one."""
+    known = isinstance(error, LakeSyncError | UsageFault | OSError | KeyboardInterrupt)
+    return not known and bool(os.environ.get("LAKESYNC_DEBUG"))
+
+
+def as_json(fault: Fault) -> str:
+    """Give the fault as ``--json`` prints it, in the shape of the gateway's errors."""
+    return json.dumps({"error": fault.sentence, "code": fault.code}, ensure_ascii=False)
+
+
+def _of_lakesync(error: LakeSyncError) -> Fault:
+    if isinstance(error, AuthFailed | Forbidden):
+        exit_code = NO_ACCESS
+    elif error.retry is Retry.LATER:
+        exit_code = LATER
+    else:
+        exit_code = FAILED
+    field = f" ({error.field})" if error.field and error.field not in error.message else ""
+    hint = "; pull again from 0: --since 0" if isinstance(error, CursorExpired) else ""
+    return Fault(f"{error.message}{field}{hint}", error.code, exit_code)
+
+
+def _of_aws(error: BaseException) -> Fault:
+    """Judge by name, not by class: to import botocore takes longer than most commands."""
+    name = type(error).__name__
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        code = str(response.get("Error", {}).get("Code", ""))
+        text = str(response.get("Error", {}).get("Message", "")).rstrip(".")
+        operation = getattr(error, "operation_name", "a call")
+        if code in _VOID_CREDENTIALS:
+            return Fault(_CREDENTIALS, code, NO_ACCESS)
+        if code in _DENIED:
+            sentence = f"AWS does not allow {operation} to these credentials: {text}"
+            return Fault(sentence, code, NO_ACCESS)
+        return Fault(f"AWS refused {operation}: {text or code}", code or "AWS_ERROR", FAILED)
+    if name in {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"}:
+        return Fault(_CREDENTIALS, "NO_CREDENTIALS", NO_ACCESS)
+    if name == "ProfileNotFound":
+        return Fault(f"{error}: set AWS_PROFILE to one that exists", "NO_CREDENTIALS", NO_ACCESS)
+    if name == "NoRegionError":
+        sentence = "no AWS region is set: set AWS_REGION, or name it in the stack file"
+        return Fault(sentence, "NO_REGION", USAGE)
+    if "Connect" in name or "Timeout" in name:
+        sentence = "AWS cannot be reached: check the network; a local stack is started by `make up`"
+        return Fault(sentence, "UNREACHABLE", LATER)
+    return Fault(f"AWS could not be asked: {error}", "AWS_ERROR", FAILED)

@@ -1,0 +1,38 @@
+"""The gateway's routes that the client library does not speak: administration and numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from lakesync.errors import Unavailable, Unreachable
+
+TIMEOUT_S: Final = 60.0
+"""A flush may take a while."""
+
+
+def call(url: str, token: str, method: str, path: str, body: object = None) -> dict[str, Any]:
+    """Ask the gateway, and give its JSON answer.
+
+    Raises:
+        LakeSyncError: what it answered, or `Unreachable`.
+    """
+    import httpx
+
+    from lakesync.client.answers import error_of
+
+    headers = {"Authorization": f"Bearer {token}"}
+    try:
+        answer = httpx.request(
+            method, url.rstrip("/") + path, headers=headers, json=body, timeout=TIMEOUT_S
+        )
+    except (httpx.HTTPError, httpx.InvalidURL) as exc:
+        raise Unreachable(f"the gateway did not answer: {str(exc) or type(exc).__name__}") from exc
+    if not answer.is_success:
+        raise error_of(answer.status_code, answer.headers, answer.content)
+    try:
+        fields = answer.json()
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise Unavailable(f"what answers at {url} is no LakeSync gateway: check --url")
+    return fields

@@ -1,0 +1,149 @@
+"""The gateway's Iceberg tables as Arrow tables, under the names that the wire knows.
+
+Names, kinds and marks are those of ``docs/spec/lake.md``. A column's comment is its type and the
+name that it was written under; a snapshot's summary says up to which commit the table goes.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.cli.asof import Moment, chosen, pinned
+from lakesync.cli.faults import UsageFault
+from lakesync.core.names import CHANGES_SUFFIX, lake_database
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lakesync.cli.asof import AsOf
+    from lakesync.cli.aws import Aws
+
+ROW_ID: Final = "_id"
+"""The column that holds a row's id."""
+IS_DELETED: Final = "_is_deleted"
+HIDDEN: Final = frozenset(
+    {
+        "_stamps",
+        "_alive_hlc",
+        "_deleted_hlc",
+        IS_DELETED,
+        "_columns",
+        "_synced_at",
+        "_unfit",
+    }
+)
+"""What LakeSync keeps for itself, and who queries rows does not ask for."""
+_MARK: Final = "lakesync.commit"
+
+
+class Lake:
+    """One gateway's tables in the Glue catalogue, as they are when they are first asked for."""
+
+    def __init__(self, aws: Aws, gateway: str) -> None:
+        self._aws = aws
+        self._database = lake_database(aws.output("DatabasePrefix"), gateway)
+
+    def names(self) -> list[str]:
+        """Give the tables' names: those of the wire, and each one's history."""
+        return sorted(self._tables)
+
+    def read(self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False) -> pa.Table:
+        """Give a table as it is, or as it was.
+
+        Args:
+            name: the table's, as `names` gives it.
+            wanted: a moment of the past; None for now.
+            all_columns: with LakeSync's own columns, and with rows that are deleted.
+
+        Raises:
+            UsageFault: there was nothing in the table at that moment.
+        """
+        table = self._tables[name]
+        snapshot_id = None if wanted is None else self._snapshot_id(name, table, wanted)
+        fields = [field.name for field in table.scan(snapshot_id=snapshot_id).projection().fields]
+        visible = fields if all_columns else [field for field in fields if field not in HIDDEN]
+        # The filter reaches the files: statistics spare reading those of deleted rows only.
+        alive = f"{IS_DELETED} = false" if IS_DELETED in fields and not all_columns else "true"
+        found = table.scan(
+            alive, selected_fields=tuple(visible), snapshot_id=snapshot_id
+        ).to_arrow()
+        return found.rename_columns(written_names(found.column_names, _comments(table)))
+
+    def _snapshot_id(self, name: str, table: Any, wanted: AsOf) -> int:
+        history = _history(table)
+        moment = chosen(pinned(wanted, map(_history, self._tables.values())), history)
+        if moment is None:
+            raise UsageFault(
+                f"there was nothing in {name} at that moment; its history begins later"
+            )
+        return moment.snapshot_id
+
+    @cached_property
+    def _tables(self) -> dict[str, Any]:
+        from pyiceberg.exceptions import NoSuchNamespaceError
+
+        try:
+            found = self._catalogue.list_tables(self._database)
+        except NoSuchNamespaceError:
+            return {}
+        tables = [self._catalogue.load_table(identifier) for identifier in found]
+        return {_written_name(table): table for table in tables}
+
+    @cached_property
+    def _catalogue(self) -> Any:
+        from pyiceberg.catalog import load_catalog
+
+        key, secret, token = self._aws.credentials()
+        settings = {
+            "type": "glue",
+            "client.region": self._aws.region,
+            "client.access-key-id": key,
+            "client.secret-access-key": secret,
+            "client.session-token": token,
+            "glue.endpoint": self._aws.endpoint,
+            "s3.endpoint": self._aws.endpoint,
+        }
+        return load_catalog("lake", **{name: value for name, value in settings.items() if value})
+
+
+def written_names(names: Sequence[str], comments: dict[str, str | None]) -> list[str]:
+    """Give columns the names they were written under, where SQL can tell those apart."""
+    written = [(comments.get(name) or "").partition(" ")[2] or name for name in names]
+    folded = [name.lower() for name in written]
+    return [
+        new if folded.count(new.lower()) == 1 else old
+        for old, new in zip(names, written, strict=True)
+    ]
+
+
+def _written_name(table: Any) -> str:
+    """Give a table's name on the wire; its history's is the same, and says so."""
+    name: str = table.properties.get("lakesync.table", table.name()[-1])
+    return name + CHANGES_SUFFIX if table.properties.get("lakesync.kind") == "changes" else name
+
+
+def _comments(table: Any) -> dict[str, str | None]:
+    return {field.name: field.doc for field in table.schema().fields}
+
+
+def _history(table: Any) -> list[Moment]:
+    """Give the snapshots that led to the current one, oldest first, each with its mark.
+
+    Maintenance makes snapshots without a mark: what they hold is what the one before them held.
+    """
+    lineage = []
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        lineage.append(snapshot)
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    moments: list[Moment] = []
+    mark = 0
+    for snapshot in reversed(lineage):
+        summary = snapshot.summary
+        mark = max(mark, int((summary.additional_properties if summary else {}).get(_MARK, 0)))
+        moments.append(Moment(snapshot.snapshot_id, snapshot.timestamp_ms, mark))
+    return moments

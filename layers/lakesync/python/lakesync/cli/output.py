@@ -1,0 +1,126 @@
+"""What a command prints: tables for people, one JSON object a line for programs.
+
+Results go to standard output, everything said on the way to standard error. Without a terminal
+there is no colour, no progress and no cutting of long values.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from rich.console import Console
+
+PLAIN_WIDTH: Final = 100_000
+"""Characters of a line where there is no terminal to fit: nothing is cut or wrapped."""
+
+
+class Output:
+    """Prints one command's answer."""
+
+    def __init__(self, *, json_lines: bool) -> None:
+        self.json_lines = json_lines
+
+    def json(self, value: object) -> None:
+        """Print one object as one line."""
+        sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+
+    def text(self, sentence: str) -> None:
+        """Print a line of the answer."""
+        sys.stdout.write(sentence + "\n")
+
+    def note(self, sentence: str) -> None:
+        """Say something on the way; programs that read the answer do not see it."""
+        sys.stderr.write(sentence + "\n")
+
+    def answer(self, value: Mapping[str, object], sentence: str) -> None:
+        """Print what was done: the object for programs, the sentence for people."""
+        if self.json_lines:
+            self.json(value)
+        else:
+            self.text(sentence)
+
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None
+    ) -> None:
+        """Print a table for people; numbers to the right, what is absent as a dot."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        held = [tuple(row) for row in rows]
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+        for place, name in enumerate(columns):
+            numbers = all(isinstance(row[place], int | float | None) for row in held)
+            table.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
+        for row in held:
+            # As Text: a value may hold what rich would take for markup.
+            table.add_row(*(Text(shown(value)) for value in row))
+        console = self._console()
+        if sum(len(name) + 2 for name in columns) > console.width:
+            self._records(columns, held, title)  # not even the names would fit
+        else:
+            console.print(table)
+
+    def _records(
+        self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None
+    ) -> None:
+        """Print rows one below the other: their columns do not fit beside each other."""
+        wide = max(map(len, columns))
+        for line in [title] if title else []:
+            self.text(line)
+        for number, row in enumerate(rows, start=1):
+            self.text(f"── {number} ──")
+            for name, value in zip(columns, row, strict=True):
+                self.text(f"{name:<{wide}}  {shown(value)}")
+
+    def progress(self, sentence: str) -> AbstractContextManager[object]:
+        """Show that something is going on, on a terminal, for as long as the block runs."""
+        console = self._console(stderr=True)
+        if self.json_lines or not console.is_terminal:
+            return nullcontext()
+        return console.status(sentence)
+
+    @staticmethod
+    def _console(*, stderr: bool = False) -> Console:
+        from rich.console import Console
+
+        stream = sys.stderr if stderr else sys.stdout
+        width = None if stream.isatty() else PLAIN_WIDTH
+        return Console(file=stream, width=width, highlight=False)
+
+
+def shown(value: object) -> str:
+    """Give a value as a table shows it."""
+    if value is None:
+        return "·"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    # Control characters of somebody's data must not reach the terminal.
+    return "".join(char if char.isprintable() else " " for char in str(value))
+
+
+def plural(count: int, noun: str) -> str:
+    """Give a count with its noun: ``1 delta``, ``2,000 deltas``."""
+    ending = {"y": "ies", "h": "hes"}.get(noun[-1], noun[-1] + "s")
+    return f"{count:,} {noun if count == 1 else noun[:-1] + ending}"
+
+
+@contextmanager
+def quiet_pipe() -> Iterator[None]:
+    """End quietly when whoever reads the output (``head``) has seen enough."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would complain once more while it closes standard output.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - ends with us

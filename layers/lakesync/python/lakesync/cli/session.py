@@ -1,0 +1,200 @@
+"""One run of one command: where it is connected to, and what it prints on."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_type_hints
+
+import typer
+
+from lakesync.cli.aws import Aws
+from lakesync.cli.connection import CLIENT, Connection, Given, resolve
+from lakesync.cli.faults import Fault, UsageFault, as_json, fault_of, is_bug_to_show
+from lakesync.cli.output import Output, quiet_pipe
+from lakesync.errors import Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.client import HttpTransport
+
+OWN_TOKEN_S: Final = 900
+"""How long a token lives that the command line signs for itself."""
+_PANEL: Final = "Connection"
+
+
+class Session:
+    """What a command works with. Nothing is looked up before it is needed."""
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        self._open = ExitStack()
+        self.out = Output(json_lines=given.json)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @cached_property
+    def connection(self) -> Connection:
+        """Where the gateway is."""
+        return resolve(self._given, os.environ, Path.cwd())
+
+    @cached_property
+    def aws(self) -> Aws:
+        """The stack."""
+        return Aws(self.connection)
+
+    @cached_property
+    def url(self) -> str:
+        """The gateway's address."""
+        return self.connection.url or self.aws.output("HttpUrl")
+
+    def token(self, role: str = "client") -> str:
+        """Give the token that was set, else one signed here for a few minutes.
+
+        Raises:
+            UsageFault: none was set, and there is no stack whose secret could sign one.
+        """
+        from lakesync.cli.tokens import sign
+
+        held = self.connection
+        if held.token:
+            return held.token
+        if not held.jwt_secret and not held.stack:
+            raise UsageFault(
+                "a token is needed: set LAKESYNC_TOKEN (see `lakesync token --help`), or --stack"
+            )
+        claims = {"sub": held.client, "gw": held.gateway, "role": role}
+        return sign(claims, OWN_TOKEN_S, self.aws.jwt_secret(), int(time.time()))
+
+    @property
+    def client_id(self) -> str:
+        """The client that this command speaks for: the token's, if one was set."""
+        from lakesync.cli.tokens import subject
+
+        token = self.connection.token
+        return (subject(token) if token else None) or self.connection.client
+
+    def speak_for(self, client: str) -> None:
+        """Speak for a client whom the input names, unless something said already who speaks."""
+        held = self.connection
+        if not held.token and held.client == CLIENT:
+            self.connection = replace(held, client=client)
+
+    def transport(self) -> HttpTransport:
+        """Give the client library's way to the gateway; it is closed with the session."""
+        from lakesync.client import HttpTransport
+
+        gateway = self.connection.gateway
+        return self._open.enter_context(HttpTransport(self.url, gateway, token=self.token))
+
+    def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """Call an administrative route of this gateway.
+
+        Raises:
+            LakeSyncError: what it answered.
+        """
+        from lakesync.cli.gateway import call
+
+        return call(self.url, self.token("admin"), method, path, body)
+
+
+def _shared(
+    *,
+    url: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=_PANEL, help="The gateway's address, or LAKESYNC_URL."),
+    ] = None,
+    gateway: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=_PANEL, help="The gateway's id, or LAKESYNC_GATEWAY."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_PANEL,
+            help="A token; better in LAKESYNC_TOKEN, where other users do not see it.",
+        ),
+    ] = None,
+    client: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=_PANEL, help="The client id to sign for, or LAKESYNC_CLIENT."),
+    ] = None,
+    stack: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_PANEL, help="The CloudFormation stack's name, or LAKESYNC_STACK."
+        ),
+    ] = None,
+    stack_file: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_PANEL,
+            help="A stack file; without one, .local/stack.json here or in a folder above.",
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, one object a line, for programs.")
+    ] = False,
+) -> None:
+    """Name the options that every command takes."""
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn ``function(session, …)`` into a command: shared options, one sentence on failure."""
+    hints = get_type_hints(function, include_extras=True)
+    shared = inspect.signature(_shared, eval_str=True).parameters
+    own = list(inspect.signature(function).parameters.values())[1:]
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
+        for parameter in own
+    ]
+
+    def run(**values: Any) -> None:
+        given = Given(**{name: values.pop(name) for name in shared})
+        session = Session(given)
+        try:
+            with quiet_pipe(), session:
+                function(session, **values)
+        except (typer.Exit, typer.TyperException):
+            raise
+        except BaseException as error:
+            if is_bug_to_show(error):
+                raise
+            fault = _located(fault_of(error), session)
+            line = as_json(fault) if given.json else f"error: {fault.sentence}"
+            sys.stderr.write(line + "\n")
+            raise typer.Exit(fault.exit_code) from None
+
+    run.__name__ = function.__name__
+    run.__doc__ = unwrapped(function.__doc__ or "")
+    run.__module__ = function.__module__
+    run.__signature__ = inspect.Signature([*parameters, *shared.values()])  # type: ignore[attr-defined]  # what typer reads
+    return run
+
+
+def _located(fault: Fault, session: Session) -> Fault:
+    """Say which address did not answer: it is what is wrong, as a rule."""
+    url = session.__dict__.get("url")
+    if fault.code != Unreachable.code or not url or url in fault.sentence:
+        return fault
+    hint = f"{url}: check --url and the network; a local stack is started by `make up`"
+    return replace(fault, sentence=f"{fault.sentence.removesuffix('; try again')}, at {hint}")
+
+
+def unwrapped(text: str) -> str:
+    """Give help whose paragraphs the terminal may wrap; examples keep their lines."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(
+        part if part.startswith("Example:") else part.replace("\n", " ") for part in paragraphs
+    )

@@ -1,0 +1,56 @@
+"""Claims that the Glue job set aside, since they could not succeed: listed, and put back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.cli.aws import Aws
+
+FAILED: Final = "claims-failed/"
+CLAIMS: Final = "claims/"
+
+
+def set_aside(aws: Aws, gateway: str) -> Iterator[dict[str, str]]:
+    """Give each claim of a gateway that was set aside: its key and the reason."""
+    client, bucket = aws.client("s3"), aws.output("LakeBucket")
+    pages = client.get_paginator("list_objects_v2")
+    for page in pages.paginate(Bucket=bucket, Prefix=f"{FAILED}{gateway}/"):
+        for item in page.get("Contents", []):
+            held = client.head_object(Bucket=bucket, Key=item["Key"])
+            reason = held.get("Metadata", {}).get("reason", "")
+            yield {"claim": item["Key"].removeprefix(FAILED), "reason": reason}
+
+
+def put_back(aws: Aws, claims: list[str]) -> int:
+    """Let claims wait again, and announce it; gives how many there were. Safe to repeat."""
+    client, bucket = aws.client("s3"), aws.output("LakeBucket")
+    moved = 0
+    for claim in claims:
+        body = _body(client, bucket, FAILED + claim)
+        if body is None:
+            continue  # somebody else has put it back
+        # Written before it is deleted: one that is there twice is applied once.
+        client.put_object(
+            Bucket=bucket, Key=CLAIMS + claim, Body=body, ContentType="application/json"
+        )
+        client.delete_object(Bucket=bucket, Key=FAILED + claim)
+        moved += 1
+    if moved:
+        url = aws.output("AnnounceQueueUrl")
+        aws.client("sqs").send_message(QueueUrl=url, MessageBody='{"replayed": true}')
+    return moved
+
+
+def _body(client: Any, bucket: str, key: str) -> bytes | None:
+    try:
+        body: bytes = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+    except ClientError as error:
+        if error.response["Error"]["Code"] in {"NoSuchKey", "404"}:
+            return None
+        raise
+    return body

@@ -1,0 +1,45 @@
+"""Tokens: signing, and reading who one is for. Verifying is the gateway's."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from lakesync.cli.faults import UsageFault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_TTL: Final = re.compile(r"([0-9]{1,6})([smhd])")
+
+
+def sign(claims: Mapping[str, object], ttl_s: int, secret: str, now_s: int) -> str:
+    """Give an HS256 token that holds for ``ttl_s`` from ``now_s`` on."""
+    import jwt
+
+    return jwt.encode({**claims, "iat": now_s, "exp": now_s + ttl_s}, secret, algorithm="HS256")
+
+
+def subject(token: str) -> str | None:
+    """Give the client id that a token names; None if it cannot be read."""
+    import jwt
+
+    try:
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except jwt.PyJWTError:
+        return None
+    found = claims.get("sub")
+    return found if isinstance(found, str) else None
+
+
+def ttl_s(text: str) -> int:
+    """Read a time to live: ``90s``, ``30m``, ``1h``, ``7d``.
+
+    Raises:
+        UsageFault: it is none.
+    """
+    found = _TTL.fullmatch(text)
+    if found is None or int(found[1]) == 0:
+        raise UsageFault(f"--ttl {text[:20]!r} is no time: write 90s, 30m, 1h or 7d")
+    return int(found[1]) * _UNITS_S[found[2]]

@@ -1,0 +1,89 @@
+"""What an HTTP answer other than a success means: our error tree, whoever wrote the answer.
+
+The gateway writes ``{"error", "code", "requestId"}``. API Gateway and whatever else stands in
+between write bodies of their own, without a code: there the status decides.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from lakesync.errors import (
+    BY_CODE,
+    AuthFailed,
+    BodyTooLarge,
+    Conflict,
+    CursorExpired,
+    Forbidden,
+    InternalError,
+    LakeSyncError,
+    NotFound,
+    NotOffered,
+    RateLimited,
+    Unavailable,
+    ValidationFailed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_BY_STATUS: Final[dict[int, type[LakeSyncError]]] = {
+    400: ValidationFailed,
+    401: AuthFailed,
+    403: Forbidden,
+    404: NotFound,
+    405: NotOffered,
+    408: Unavailable,
+    409: Conflict,
+    410: CursorExpired,
+    413: BodyTooLarge,
+    429: RateLimited,
+}
+_SERVER_ERROR: Final = 500
+_RETRY_AFTER_S_MAX: Final = 3_600
+_TEXT_SHOWN_MAX: Final = 200
+
+
+def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncError:
+    """Give the error that an answer stands for.
+
+    Args:
+        status: the HTTP status; not a success.
+        headers: the headers, found in any case.
+        body: the body, decompressed.
+    """
+    fields = _object(body)
+    code = fields.get("code")
+    kind = BY_CODE.get(code) if isinstance(code, str) else None
+    if kind is None:
+        # Without a code nothing of ours wrote it. A 5xx then means that a function crashed, timed
+        # out or is being replaced: the same request may succeed, and repeating it is safe.
+        otherwise = Unavailable if status >= _SERVER_ERROR else InternalError
+        kind = _BY_STATUS.get(status, otherwise)
+    sentence = fields.get("error") or fields.get("message") or fields.get("Message")
+    if not isinstance(sentence, str):
+        shown = body[:_TEXT_SHOWN_MAX].decode(errors="replace").strip()
+        sentence = shown or "no reason was given"
+    request_id = fields.get("requestId") or headers.get("x-request-id")
+    field = fields.get("field")
+    return kind(
+        f"{sentence} [HTTP {status}{f', request {request_id}' if request_id else ''}]",
+        field=field if isinstance(field, str) else None,
+        retry_after_s=_seconds(headers.get("retry-after")),
+    )
+
+
+def _object(body: bytes) -> dict[str, object]:
+    try:
+        parsed = json.loads(body)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _seconds(text: str | None) -> int | None:
+    """Read ``Retry-After`` in seconds; its other form, a date, would need a clock to be trusted."""
+    if text is None or not text.strip().isdecimal():
+        return None
+    return min(int(text), _RETRY_AFTER_S_MAX)

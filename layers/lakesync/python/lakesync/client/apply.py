@@ -1,0 +1,154 @@
+"""Remote pages: merged into the local rows, with the cursor, in one transaction.
+
+Pending edits survive because they are in the merged state already: a page can only add to it. The
+path is written for pages of a thousand deltas: rows are read and written by the hundred, and
+nothing is executed for a single delta.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeAlias
+
+from lakesync.client.rows import NOT_HELD
+from lakesync.core.clock import DRIFT_MS_MAX, stamp
+from lakesync.core.merge import fold
+from lakesync.errors import InternalError
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state, encode_row_state
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+    from lakesync.client.catalogue import AppTable, Catalogue
+    from lakesync.client.device_clock import DeviceClock
+    from lakesync.client.outbox import Outbox
+    from lakesync.client.rebuild import Rebuild
+    from lakesync.client.rows import Held, Kept, Rows
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+    from lakesync.core.messages import PullPage
+
+Grouped: TypeAlias = "dict[str, dict[str, list[Delta]]]"
+"""A page's deltas by table and row id."""
+
+
+class Pages:
+    """Applies pages. Used within the caller's transaction."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        client_id: str,
+        catalogue: Catalogue,
+        rows: Rows,
+        outbox: Outbox,
+        clock: DeviceClock,
+        rebuild: Rebuild,
+    ) -> None:
+        self._connection = connection
+        self._client_id = client_id
+        self._catalogue = catalogue
+        self._rows = rows
+        self._outbox = outbox
+        self._clock = clock
+        self._rebuild = rebuild
+
+    def position(self) -> tuple[Stamp, str]:
+        """Give the cursor and the epoch that it belongs to."""
+        row: tuple[Stamp, str] = self._connection.execute(
+            "SELECT cursor, epoch FROM _lakesync_sync"
+        ).fetchone()
+        return row
+
+    def apply(self, page: PullPage, grouped: Grouped) -> None:
+        """Merge a page and move the cursor behind it; applying it again changes nothing.
+
+        Args:
+            page: the page, which follows the cursor as it is.
+            grouped: its deltas; see `grouped_deltas`.
+        """
+        deltas = [delta for rows in grouped.values() for held in rows.values() for delta in held]
+        echoed = self._acknowledge_echoes(deltas)
+        for name, by_row in grouped.items():
+            columns = {column for held in by_row.values() for delta in held
+                       for column, _ in delta.columns}  # fmt: skip
+            table = self._catalogue.table(name, sorted(columns))
+            stored = self._rows.load(table.id, list(by_row))
+            for row_id in self._rebuild.meet(table.id, stored):
+                echoed.pop((name, row_id), None)  # merged again without its echoes already
+            self._rows.save(_merged(table, by_row, stored, echoed))
+        if deltas:
+            self._clock.follow(max(delta.hlc for delta in deltas), page.cursor)
+        self._connection.execute(
+            "UPDATE _lakesync_sync SET cursor = ?, epoch = ?", (page.cursor, page.epoch)
+        )
+        if not page.has_more:
+            self._rebuild.finish()
+            self._outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
+
+    def _acknowledge_echoes(self, deltas: list[Delta]) -> dict[tuple[str, str], int]:
+        """Take out of the outbox what the page proves to be at the gateway: a receipt was lost.
+
+        Returns:
+            How many deltas of which rows wait no longer.
+        """
+        own = [delta for delta in deltas if delta.client_id == self._client_id]
+        echoed: dict[tuple[str, str], int] = defaultdict(int)
+        if own:
+            known = self._outbox.known(own)
+            self._outbox.remove(delta.hlc for delta in known)
+            for delta in known:
+                echoed[delta.table, delta.row_id] += 1
+        return echoed
+
+
+def grouped_deltas(page: PullPage) -> Grouped:
+    """Decode a page and sort its deltas by row; needs no lock.
+
+    Raises:
+        InternalError: the page does not hold what it says.
+    """
+    grouped: Grouped = {}
+    count = 0
+    for run in page.records:
+        for delta in decode_records(run):
+            count += 1
+            by_row = grouped.get(delta.table)
+            if by_row is None:
+                by_row = grouped[delta.table] = {}
+            held = by_row.get(delta.row_id)
+            if held is None:
+                by_row[delta.row_id] = [delta]
+            else:
+                held.append(delta)
+    if count != page.count:
+        raise InternalError(f"the page counts {page.count} deltas and holds {count}; pull again")
+    return grouped
+
+
+def _merged(
+    table: AppTable,
+    by_row: dict[str, list[Delta]],
+    stored: dict[str, Held],
+    echoed: dict[tuple[str, str], int],
+) -> Iterator[Kept]:
+    """Give the rows that a page changes."""
+    for row_id, deltas in by_row.items():
+        held = stored.get(row_id, NOT_HELD)
+        before = decode_row_state(held.state)
+        after = fold(deltas, before)
+        if held.base is None:
+            if after is not before:
+                yield table, row_id, after, None, 0
+            continue
+        waiting = held.waiting - echoed.get((table.name, row_id), 0)
+        base = encode_row_state(_base(held.base, deltas)) if waiting > 0 else None
+        yield table, row_id, after, base, max(waiting, 0)
+
+
+def _base(base: bytes, deltas: list[Delta]) -> RowState:
+    return fold(deltas, decode_row_state(base or None))

@@ -1,0 +1,107 @@
+"""The clock of one client's file: it survives restarts, and follows the server's time.
+
+Rules of this module
+    1. The clock's ``last`` is in the database at all times, without a write of its own: every
+       edit's stamp is in the outbox, and ``floor`` holds the greatest stamp that is known to be at
+       the gateway. ``last`` is the greater of the two.
+    2. Remote stamps are followed without a drift check, up to what an honest gateway can have
+       accepted; a page is never refused for its stamps.
+    3. The device's clock may be wrong; what is stamped is its time plus an offset, learnt from
+       receipts.
+
+Law K4: ``docs/spec/client.md``; the third rule is K10 there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.core.clock import DRIFT_MS_MAX, HybridLogicalClock, stamp
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import WallClock
+
+
+class DeviceClock:
+    """Issues the stamps of one client. Used by whoever holds the database's lock."""
+
+    def __init__(self, connection: sqlite3.Connection, wall_clock: WallClock) -> None:
+        self._connection = connection
+        self._wall_clock = wall_clock
+        self._clock = HybridLogicalClock()
+        self._floor: Stamp = 0
+        self.offset_ms = 0
+        """What to add to the device's clock to get the server's."""
+
+    def reload(self) -> None:
+        """Read the clock's state out of the database."""
+        self._floor, self.offset_ms = self._connection.execute(
+            "SELECT floor, offset_ms FROM _lakesync_sync"
+        ).fetchone()
+        self._clock = HybridLogicalClock(max(self._floor, self._last_edit()))
+
+    def device_ms(self) -> int:
+        """Give the device's own wall time, right or wrong, in milliseconds since 1970."""
+        return self._wall_clock()
+
+    def now(self) -> Stamp:
+        """Issue a stamp above everything that was issued or followed."""
+        return self._clock.now(self._wall_clock() + self.offset_ms)
+
+    def follow(self, remote: Stamp, cursor: Stamp) -> None:
+        """Move past a stamp of a page, within the transaction that applies the page.
+
+        Args:
+            remote: the page's greatest stamp.
+            cursor: the page's cursor. A commit's stamp is its gateway's wall clock or later, and
+                no gateway accepts a delta further ahead of that than the drift bound; so a stamp
+                beyond is no honest one, and following it would put this client's edits where the
+                gateway must refuse them.
+        """
+        self._raise_floor(min(remote, cursor + stamp(DRIFT_MS_MAX)))
+
+    def accepted(self, own: Stamp) -> None:
+        """Note that the gateway holds a stamp of this client, within that transaction."""
+        self._raise_floor(own)
+
+    def _raise_floor(self, known: Stamp) -> None:
+        if known > self._floor:
+            self._floor = known
+            self._clock.last = max(self._clock.last, known)
+            self._connection.execute("UPDATE _lakesync_sync SET floor = ?", (known,))
+
+    def correct(self, server_ms: int, sent_ms: int, received_ms: int) -> None:
+        """Learn the server's time from a receipt, within the transaction that settles it.
+
+        The server read its clock somewhere between sending and receiving, so the true offset lies
+        in ``[server - received, server - sent]``. The offset moves by the least that brings it
+        there: a clock that is right stays untouched, however slow the network.
+
+        Args:
+            server_ms: the server's clock; 0 if it was not told.
+            sent_ms: the device's own clock when the push left.
+            received_ms: the device's own clock when the receipt came.
+        """
+        if not server_ms or received_ms < sent_ms:  # not told, or the device's clock was set back
+            return
+        offset_ms = min(max(self.offset_ms, server_ms - received_ms), server_ms - sent_ms)
+        if offset_ms != self.offset_ms:
+            self.offset_ms = offset_ms
+            self._connection.execute("UPDATE _lakesync_sync SET offset_ms = ?", (offset_ms,))
+
+    def step_back(self) -> None:
+        """Forget the stamps of edits that are about to be stamped again.
+
+        They were refused for lying in the future, so nobody but this client has seen them. The
+        clock falls to the floor and the edits that stay in the outbox; never lower.
+        """
+        self._clock = HybridLogicalClock(max(self._floor, self._last_edit()))
+
+    def _last_edit(self) -> Stamp:
+        last: Stamp | None = self._connection.execute(
+            "SELECT max(hlc) FROM _lakesync_outbox"
+        ).fetchone()[0]
+        return last or 0

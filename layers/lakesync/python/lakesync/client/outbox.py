@@ -1,0 +1,207 @@
+"""The outbox: edits that the gateway does not hold yet, or may not.
+
+::
+
+    pending ──push──► sent ──receipt──► acknowledged (gone)
+       ▲               │  └──receipt──► quarantined ──retry──► pending
+       └── no answer ──┘                     └──discard──► gone, its effect taken back
+
+An entry is ``sent`` while its push has not been answered; it is pushed again, which is harmless:
+the gateway answers a repeat as a duplicate. Entries stand in the order of their stamps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.errors import BY_CODE, InternalError
+from lakesync.wire.records import decode_records, encode_records
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.errors import LakeSyncError
+
+ADD: Final = (
+    "INSERT INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
+    "VALUES (?, ?, 0, ?, ?, ?)"
+)
+
+
+class Status(IntEnum):
+    """Where an edit stands on its way."""
+
+    PENDING = 0
+    SENT = 1
+    """Pushed, and no answer yet: the gateway may hold it or not."""
+    QUARANTINED = 2
+    """Refused for what it is; it waits for the app."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEntry:
+    """An edit that waits."""
+
+    delta: Delta
+    status: Status
+    error: LakeSyncError | None = None
+    """Why it was refused, where it was."""
+
+    @property
+    def code(self) -> str:
+        """The code of the refusal; empty if there was none."""
+        return self.error.code if self.error else ""
+
+    @property
+    def reason(self) -> str:
+        """The sentence of the refusal; empty if there was none."""
+        return self.error.message if self.error else ""
+
+
+class Entry(NamedTuple):
+    """An entry as it is stored."""
+
+    hlc: Stamp
+    txn: int | None
+    """The local transaction that the edit belongs to; None if it stands alone."""
+    status: int
+    run: bytes
+
+    @property
+    def delta(self) -> Delta:
+        """The edit itself."""
+        return decode_records(self.run)[0]
+
+
+class Outbox:
+    """The outbox of one file. Used within the caller's transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
+        """Give what waits for the gateway, or what waits for the app, oldest first."""
+        rows = self._connection.execute(
+            "SELECT status, run, code, message, field FROM _lakesync_outbox "
+            "WHERE (status = 2) = ? ORDER BY hlc",
+            (quarantined,),
+        ).fetchall()
+        return [
+            OutboxEntry(decode_records(run)[0], Status(status), _error(code, message, field))
+            for status, run, code, message, field in rows
+        ]
+
+    def waiting(self) -> sqlite3.Cursor:
+        """Walk through what waits for the gateway, oldest first; close the cursor when done."""
+        return self._connection.execute(
+            "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE status < 2 ORDER BY hlc"
+        )
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing waits for the gateway."""
+        row = self._connection.execute("SELECT 1 FROM _lakesync_outbox WHERE status < 2 LIMIT 1")
+        return row.fetchone() is None
+
+    def mark_sent(self, entries: Iterable[Entry]) -> None:
+        """Note that entries are about to leave."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = 1 WHERE hlc = ?",
+            [(entry.hlc,) for entry in entries],
+        )
+
+    def mark_pending(self, entries: Iterable[Entry]) -> None:
+        """Note that the gateway answered and does not hold these entries."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = 0 WHERE hlc = ? AND status = 1",
+            [(entry.hlc,) for entry in entries],
+        )
+
+    def settle_doubts(self, until: Stamp) -> None:
+        """Note that no sent entry up to a stamp is held by the gateway.
+
+        True once everything was pulled that was committed after they left: an accepted entry comes
+        back as an echo, which removes it. One that is stamped later than the gateway accepts may
+        still be accepted when its time comes, if its push is under way.
+        """
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = 0 WHERE status = 1 AND hlc <= ?", (until,)
+        )
+
+    def quarantine(self, refused: Iterable[tuple[Entry, LakeSyncError]]) -> None:
+        """Set entries aside with the reason why they were refused."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = 2, code = ?, message = ?, field = ? "
+            "WHERE hlc = ?",
+            [(error.code, error.message, error.field, entry.hlc) for entry, error in refused],
+        )
+
+    def ungroup(self, entries: Iterable[Entry]) -> None:
+        """Let the edits of too large a transaction go one by one."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET txn = NULL WHERE hlc = ?",
+            [(entry.hlc,) for entry in entries],
+        )
+
+    def quarantined(self, delta_id: str) -> Entry | None:
+        """Find a quarantined entry by its delta's id."""
+        rows = self._connection.execute(
+            "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE status = 2"
+        ).fetchall()
+        found = (Entry(*row) for row in rows)
+        return next((entry for entry in found if entry.delta.delta_id == delta_id), None)
+
+    def release(self, entry: Entry) -> None:
+        """Put a quarantined entry back in its place."""
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = 0, code = NULL, message = NULL, field = NULL "
+            "WHERE hlc = ?",
+            (entry.hlc,),
+        )
+
+    def remove(self, hlcs: Iterable[Stamp]) -> None:
+        """Take entries out; what becomes of their rows is the caller's to say."""
+        self._connection.executemany(
+            "DELETE FROM _lakesync_outbox WHERE hlc = ?", [(hlc,) for hlc in hlcs]
+        )
+
+    def known(self, deltas: Iterable[Delta]) -> list[Delta]:
+        """Give those of this client's deltas that are still in the outbox, by stamp and id."""
+        found = []
+        for delta in deltas:
+            row = self._connection.execute(
+                "SELECT run FROM _lakesync_outbox WHERE hlc = ?", (delta.hlc,)
+            ).fetchone()
+            if row and decode_records(row[0])[0].delta_id == delta.delta_id:
+                found.append(delta)
+        return found
+
+    def take_from(self, start: Stamp) -> list[tuple[Entry, tuple[object, ...]]]:
+        """Take out every entry at or behind a stamp, for `put_back` under other stamps."""
+        rows = self._connection.execute(
+            "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "
+            "FROM _lakesync_outbox WHERE hlc >= ? ORDER BY hlc",
+            (start,),
+        ).fetchall()
+        self._connection.execute("DELETE FROM _lakesync_outbox WHERE hlc >= ?", (start,))
+        return [(Entry(*row[:4]), row[4:]) for row in rows]
+
+    def put_back(self, entry: Entry, rest: tuple[object, ...], delta: Delta) -> None:
+        """Put an entry back with its delta stamped again."""
+        status = Status.PENDING if entry.status == Status.SENT else entry.status
+        self._connection.execute(
+            "INSERT INTO _lakesync_outbox "
+            "(hlc, txn, status, run, table_id, row_id, code, message, field) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (delta.hlc, entry.txn, status, encode_records((delta,)), *rest),
+        )
+
+
+def _error(code: str | None, message: str | None, field: str | None) -> LakeSyncError | None:
+    if code is None:
+        return None
+    return BY_CODE.get(code, InternalError)(message or "", field=field)

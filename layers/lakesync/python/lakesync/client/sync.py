@@ -1,0 +1,243 @@
+"""Push and pull: the outbox to the gateway, the gateway's pages to the rows.
+
+Rules of this module
+    1. The database's lock is never held while the network is waited for.
+    2. A push never moves the read cursor; a page moves it in the transaction that applies the page.
+    3. Whatever goes wrong, every edit is either in the outbox or known to be at the gateway. All
+       of it is safe to repeat, from any thread, after any crash.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lakesync.client.apply import grouped_deltas
+from lakesync.client.batches import BATCH_DELTAS_MAX, Batch, next_batch
+from lakesync.client.settle import Settled
+from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
+from lakesync.core.messages import Pull, PullPage, Push
+from lakesync.errors import (
+    AtomicPushTooLarge,
+    BodyTooLarge,
+    CursorExpired,
+    InternalError,
+    InvalidCursor,
+    LakeSyncError,
+    OutOfOrder,
+)
+
+if TYPE_CHECKING:
+    from lakesync.client.apply import Pages
+    from lakesync.client.database import Database
+    from lakesync.client.device_clock import DeviceClock
+    from lakesync.client.outbox import Outbox
+    from lakesync.client.rebuild import Rebuild
+    from lakesync.client.settle import Settler
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import Transport
+
+RESTAMPS_MAX: Final = 3
+"""How often one push stamps again before it reports the refusal instead."""
+ROUNDS_MAX: Final = 10
+"""How often one sync goes round, while other threads keep editing."""
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How large the next batch may be."""
+
+    deltas_max: int = BATCH_DELTAS_MAX
+    alone: bool = False
+    """One local transaction at a time."""
+    restamps: int = 0
+    """Pushes in a row that ended in stamping again."""
+
+
+class Syncer:
+    """Moves deltas both ways for one client."""
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        transport: Transport,
+        database: Database,
+        outbox: Outbox,
+        settler: Settler,
+        pages: Pages,
+        rebuild: Rebuild,
+        clock: DeviceClock,
+        page_deltas: int,
+    ) -> None:
+        self._client_id = client_id
+        self._transport = transport
+        self._database = database
+        self._outbox = outbox
+        self._settler = settler
+        self._pages = pages
+        self._rebuild = rebuild
+        self._clock = clock
+        self._page_deltas = page_deltas
+        # One push or pull at a time: a receipt or a page is settled against what it answers.
+        self._turn = threading.RLock()
+
+    def sync(self) -> SyncSummary:
+        """Push and pull until nothing waits and nothing is new.
+
+        A push that must wait does not keep the pull from happening.
+
+        Raises:
+            LakeSyncError: why something must wait, once all else is done.
+        """
+        self._database.must_be_idle()
+        pushed, pulled = PushSummary(), PullSummary()
+        failure: LakeSyncError | None = None
+        with self._turn:
+            for _ in range(ROUNDS_MAX):
+                failure = None
+                try:
+                    pushed += self.push()
+                except LakeSyncError as error:
+                    failure = error
+                pulled += self.pull()
+                # The pull has told which late deltas had arrived after all: those go on.
+                if failure is not None and not isinstance(failure, OutOfOrder):
+                    break
+                if failure is None and self._is_quiet():
+                    break
+        if failure is not None:
+            raise failure
+        return SyncSummary(pushed, pulled)
+
+    def push(self) -> PushSummary:
+        """Push until nothing waits.
+
+        Raises:
+            LakeSyncError: why something must wait; what was accepted until then is settled.
+        """
+        self._database.must_be_idle()
+        done = PushSummary()
+        pace = _Pace()
+        with self._turn:
+            while (batch := self._leave(pace)) is not None:
+                settled = self._exchange(batch)
+                done += PushSummary(settled.accepted, len(settled.quarantined), settled.restamped)
+                if settled.too_large is not None:
+                    done += self._shrink(batch, settled.too_large, pace)
+                else:
+                    _check_progress(settled, pace)
+        return done
+
+    def pull(self) -> PullSummary:
+        """Pull to the end.
+
+        Raises:
+            LakeSyncError: why it must wait; the pages until then are applied.
+        """
+        self._database.must_be_idle()
+        done = PullSummary()
+        with self._turn:
+            while True:
+                with self._database.lock:
+                    since, epoch = self._pages.position()
+                page, rebuilt = self._fetch(since, epoch)
+                grouped = grouped_deltas(page)
+                with self._database.transaction():
+                    # Another process that shares the file may have gone ahead; then read on there.
+                    if self._pages.position() != (since, epoch):
+                        continue
+                    if rebuilt:
+                        self._rebuild.start()
+                    self._pages.apply(page, grouped)
+                done += PullSummary(1, page.count, rebuilt)
+                if not page.has_more:
+                    return done
+
+    def _is_quiet(self) -> bool:
+        with self._database.lock:
+            return self._outbox.is_empty()
+
+    def _leave(self, pace: _Pace) -> Batch | None:
+        """Choose the next batch and note that it leaves."""
+        with self._database.lock:
+            if self._outbox.is_empty():
+                return None
+            with self._database.transaction():
+                batch = next_batch(self._outbox, pace.deltas_max, alone=pace.alone)
+                if batch is not None:
+                    self._outbox.mark_sent(batch.entries)
+                return batch
+
+    def _exchange(self, batch: Batch) -> Settled:
+        """Push a batch and settle its receipt."""
+        if batch.is_hopeless:
+            return Settled(too_large=AtomicPushTooLarge("the transaction is larger than any push"))
+        deltas = tuple((place, entry.delta) for place, entry in enumerate(batch.entries))
+        sent_ms = self._clock.device_ms()
+        try:
+            receipt = self._transport.push(Push(self._client_id, deltas, atomic=batch.atomic))
+        except (AtomicPushTooLarge, BodyTooLarge) as error:
+            return Settled(too_large=error)
+        received_ms = self._clock.device_ms()
+        with self._database.transaction():
+            self._clock.correct(receipt.server_time_ms, sent_ms, received_ms)
+            return self._settler.settle(batch, receipt)
+
+    def _shrink(self, batch: Batch, error: LakeSyncError, pace: _Pace) -> PushSummary:
+        """Make the next batch smaller than one that was refused for its size.
+
+        A local transaction goes alone before it is given up as one: then its edits go one by one,
+        since being whole matters less than not being lost. A single edit that is too large by
+        itself is quarantined.
+        """
+        if batch.transactions > 1:
+            pace.alone = batch.atomic
+            pace.deltas_max = max(1, len(batch.entries) // 2)
+            return PushSummary()
+        with self._database.transaction():
+            if batch.atomic:
+                self._outbox.ungroup(batch.entries)
+                return PushSummary(ungrouped=1)
+            self._outbox.quarantine((entry, error) for entry in batch.entries)
+            return PushSummary(quarantined=1)
+
+    def _fetch(self, since: Stamp, epoch: str) -> tuple[PullPage, bool]:
+        """Fetch the next page; from 0 and marked so, if the cursor means nothing any more."""
+        try:
+            page = self._transport.pull(Pull(self._client_id, since, self._page_deltas, epoch))
+        except (CursorExpired, InvalidCursor):
+            if since == 0 and not epoch:
+                raise
+        else:
+            # An epoch is empty until the buffer is restored for the first time.
+            if page.epoch == epoch or (since == 0 and not epoch):
+                return _advancing(page, since), False
+        page = self._transport.pull(Pull(self._client_id, 0, self._page_deltas))
+        return _advancing(page, 0), True
+
+
+def _advancing(page: PullPage, since: Stamp) -> PullPage:
+    """Refuse a page that would lead backwards or nowhere."""
+    if page.cursor < since or (page.has_more and page.cursor == since):
+        raise InternalError(
+            f"the gateway answered the cursor {since} with the cursor {page.cursor}; nothing was "
+            "applied: report it with the time of the request"
+        )
+    return page
+
+
+def _check_progress(settled: Settled, pace: _Pace) -> None:
+    """Stop where pushing on would only repeat the same."""
+    if settled.blocked is not None:
+        raise settled.blocked
+    if settled.stamped_wrong is not None:
+        pace.restamps += 1
+        if pace.restamps > RESTAMPS_MAX:
+            raise settled.stamped_wrong
+        return
+    pace.restamps = 0
+    pace.alone = False
+    if not settled.accepted and not settled.quarantined:
+        raise InternalError("the gateway refused a whole push and named no delta; push again later")

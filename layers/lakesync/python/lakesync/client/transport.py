@@ -1,0 +1,112 @@
+"""A transport without a network, for tests: to a gateway in the same process, with faults to order.
+
+::
+
+    transport = MemoryTransport("g1", push_service, pull_service)
+    transport.faults.append(Fault.LOSE_ANSWER)   # happens to the next request
+
+What crosses it is encoded and decoded as on the wire, so that a test meets what a network would.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from lakesync.errors import Unreachable
+from lakesync.wire import proto
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
+
+A = TypeVar("A")
+
+
+class Pushes(Protocol):
+    """Whatever takes pushes for gateways."""
+
+    def push(self, gateway: str, push: Push) -> Result[PushReceipt, LakeSyncError]:
+        """Make deltas durable."""
+        ...
+
+
+class Pulls(Protocol):
+    """Whatever answers pulls for gateways."""
+
+    def pull(self, gateway: str, pull: Pull) -> Result[PullPage, LakeSyncError]:
+        """Give the next page."""
+        ...
+
+
+class Fault(Enum):
+    """What a network does to a request."""
+
+    NONE = "none"
+    LOSE_REQUEST = "lose request"
+    """The gateway never hears of it."""
+    LOSE_ANSWER = "lose answer"
+    """The gateway did it; the client never hears."""
+    DUPLICATE = "duplicate"
+    """The gateway hears it twice; the client hears the second answer."""
+    DELAY = "delay"
+    """The client gives up waiting; the gateway hears it before the next request that arrives."""
+
+
+class MemoryTransport:
+    """`lakesync.ports.Transport` to services in the same process.
+
+    Args:
+        gateway: the gateway's id.
+        pushes: takes the pushes.
+        pulls: answers the pulls.
+        faults: what happens to the coming requests, in order; nothing once they are used up.
+    """
+
+    def __init__(
+        self, gateway: str, pushes: Pushes, pulls: Pulls, faults: Iterable[Fault] = ()
+    ) -> None:
+        self._gateway = gateway
+        self._pushes = pushes
+        self._pulls = pulls
+        self._delayed: list[Callable[[], object]] = []
+        self.faults = deque(faults)
+
+    def push(self, push: Push) -> PushReceipt:
+        """Hand deltas over."""
+        body = proto.encode_push(push)
+
+        def deliver() -> bytes:
+            result = self._pushes.push(self._gateway, proto.decode_push(body))
+            return proto.encode_receipt(result.unwrap())
+
+        return proto.decode_receipt(self._send(deliver))
+
+    def pull(self, pull: Pull) -> PullPage:
+        """Fetch the next page."""
+        body = proto.encode_pull(pull)
+
+        def deliver() -> bytes:
+            result = self._pulls.pull(self._gateway, proto.decode_pull(body))
+            return proto.encode_page(result.unwrap())
+
+        return proto.decode_page(self._send(deliver))
+
+    def _send(self, deliver: Callable[[], A]) -> A:
+        fault = self.faults.popleft() if self.faults else Fault.NONE
+        if fault is Fault.LOSE_REQUEST:
+            raise Unreachable("the request was lost; try again")
+        if fault is Fault.DELAY:
+            self._delayed.append(deliver)
+            raise Unreachable("the request took too long; try again")
+        delayed, self._delayed = self._delayed, []
+        for late in delayed:
+            late()
+        answer = deliver()
+        if fault is Fault.LOSE_ANSWER:
+            raise Unreachable("the answer was lost; try again")
+        return deliver() if fault is Fault.DUPLICATE else answer

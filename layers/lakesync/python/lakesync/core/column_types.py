@@ -1,0 +1,138 @@
+"""Column types: their names, which values they hold, and how they may widen.
+
+Values arrive as canonical JSON. What JSON has no form for travels as text: dates, bytes, integers
+beyond 2^53 and decimals that a double would round.
+Law S1: ``docs/spec/schema.md``.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.values import parse
+from lakesync.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.core.values import CanonicalJson
+
+TYPES: Final = (
+    "string", "number", "boolean", "json", "null",
+    "integer", "decimal", "timestamp", "date", "bytes",
+)  # fmt: skip
+DECIMAL_DIGITS_MAX: Final = 38
+"""Digits of a decimal: what Iceberg, Spark and Athena hold in 128 bits."""
+_DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
+_DECIMAL_VALUE = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
+# Narrower than Python's ISO 8601: what every store of the lake reads the same way (RFC 3339).
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIMESTAMP = re.compile(
+    _DATE.pattern + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?"
+)
+_INT64 = range(-(1 << 63), 1 << 63)
+_NUMBER_START: Final = b"-0123456789"
+
+
+def precision_scale(type_name: str) -> tuple[int, int] | None:
+    """Give ``(p, s)`` of a decimal type, None for any other.
+
+    Raises:
+        SchemaMismatch: the type is none of `TYPES`.
+    """
+    found = _DECIMAL.fullmatch(type_name)
+    if found is None:
+        if type_name not in TYPES or type_name == "decimal":
+            raise SchemaMismatch(
+                f"{type_name[:40]!r} is no type; use one of {', '.join(TYPES)}, decimals as "
+                "decimal(p,s)",
+                field="columns.type",
+            )
+        return None
+    precision, scale = int(found[1]), int(found[2])
+    if not 1 <= precision <= DECIMAL_DIGITS_MAX or scale > precision:
+        raise SchemaMismatch(
+            f"{type_name}: p is 1 to {DECIMAL_DIGITS_MAX} and s at most p", field="columns.type"
+        )
+    return precision, scale
+
+
+def fits(type_name: str, value: CanonicalJson) -> bool:
+    """Tell whether a value, other than null, is of a type."""
+    simple = _FITS.get(type_name)
+    if simple is not None:
+        return simple(value)
+    digits = precision_scale(type_name)
+    return digits is not None and _fits_decimal(value, *digits)
+
+
+def _fits_integer(value: CanonicalJson) -> bool:
+    text = value.strip(b'"').removeprefix(b"-")
+    # Text carries the integers that a JSON number cannot: those beyond 2^53.
+    return text.isdigit() and len(text) < 20 and int(value.strip(b'"')) in _INT64  # noqa: PLR2004
+
+
+def _fits_decimal(value: CanonicalJson, precision: int, scale: int) -> bool:
+    found = _DECIMAL_VALUE.fullmatch(value.strip(b'"').decode())
+    if found is None:
+        return False
+    whole, fraction = found[1].lstrip("0"), (found[2] or "").rstrip("0")
+    return len(whole) <= precision - scale and len(fraction) <= scale
+
+
+def _fits_text(check: Callable[[str], object]) -> Callable[[CanonicalJson], bool]:
+    def fits_text(value: CanonicalJson) -> bool:
+        if value[:1] != b'"':
+            return False
+        try:
+            check(parse(value))
+        except ValueError:
+            return False
+        return True
+
+    return fits_text
+
+
+def _timestamp(text: str) -> datetime:
+    if _TIMESTAMP.fullmatch(text) is None:
+        raise ValueError(text)
+    return datetime.fromisoformat(text)
+
+
+def _date(text: str) -> date:
+    if _DATE.fullmatch(text) is None:
+        raise ValueError(text)
+    return date.fromisoformat(text)
+
+
+def _base64(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+_FITS: Final[Mapping[str, Callable[[CanonicalJson], bool]]] = {
+    "string": lambda value: value[:1] == b'"',
+    "number": lambda value: value[:1] in _NUMBER_START,
+    "boolean": lambda value: value in {b"true", b"false"},
+    "json": lambda _: True,
+    "null": lambda _: False,
+    "integer": _fits_integer,
+    "timestamp": _fits_text(_timestamp),
+    "date": _fits_text(_date),
+    "bytes": _fits_text(_base64),
+}
+
+
+def widens(held: str, wanted: str) -> bool:
+    """Tell whether a column may change its type: each value it holds is one of the new type too.
+
+    An integer does not widen to a number: text carries integers that no number does.
+    """
+    if held in {"null", wanted}:
+        return True
+    narrow, wide = precision_scale(held), precision_scale(wanted)
+    if narrow is None or wide is None:
+        return False
+    return wide[1] == narrow[1] and wide[0] >= narrow[0]

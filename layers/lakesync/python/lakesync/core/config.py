@@ -1,0 +1,62 @@
+"""What is declared of one gateway: its schemas and its layout, as one versioned document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.layout import Layout, Placement
+from lakesync.core.schema import TableSchema, schema_from_json, schema_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONFIG_BYTES_MAX: Final = 350 * 1024
+"""The whole document, as JSON: it is one item, and an item takes 400 KB."""
+TABLES_MAX: Final = 500
+"""Tables with a schema, in one gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Everything that a push or a pull must know before it acts.
+
+    Each shard's head carries ``version``, and every commit requires it: so a function that works
+    with an old document cannot commit by it.
+    """
+
+    version: int = 0
+    schemas: Mapping[str, TableSchema] = field(default_factory=lambda: MappingProxyType({}))
+    layout: Layout = field(default_factory=Layout)
+
+    def appends(self, table: str) -> bool:
+        """Tell whether the table's rows are events, without row states."""
+        schema = self.schemas.get(table)
+        return schema is not None and schema.append
+
+
+def config_to_json(config: GatewayConfig) -> dict[str, Any]:
+    """Write a configuration as plain JSON values; `config_from_json` reads it back."""
+    return {
+        "version": config.version,
+        "schemas": [schema_to_json(schema) for schema in config.schemas.values()],
+        "layout": {
+            table: [placement.shard, placement.lanes]
+            for table, placement in config.layout.tables.items()
+        },
+        "former": sorted(config.layout.former),
+        "moves": config.layout.moves,
+    }
+
+
+def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
+    """Read what `config_to_json` wrote."""
+    schemas = [schema_from_json(item) for item in body["schemas"]]
+    layout = Layout(
+        MappingProxyType({table: Placement(*held) for table, held in body["layout"].items()}),
+        frozenset(body["former"]),
+        body["moves"],
+    )
+    by_table = MappingProxyType({schema.table: schema for schema in schemas})
+    return GatewayConfig(body["version"], by_table, layout)

@@ -1,0 +1,201 @@
+"""A delta: one client's change to some columns of one row, at one stamp.
+
+A delta is immutable and whole: it is stored, sent and flushed exactly as its client made it, so
+that its identity stays true. What the change *means* is in `lakesync.core.merge`.
+Laws I1-I4: ``docs/spec/identity.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from enum import IntEnum
+from functools import lru_cache
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from lakesync.core.clock import STAMP_MAX
+from lakesync.core.values import canonical
+from lakesync.errors import DeltaTooLarge, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.values import CanonicalJson
+
+CLIENT_ID_BYTES_MAX: Final = 128
+"""A client id; every column's register names one."""
+ROW_ID_BYTES_MAX: Final = 512
+"""A row id; with the table's name it is part of a key, and DynamoDB takes 1,024 bytes there."""
+COLUMNS_MAX: Final = 500
+"""Columns of one delta, and of one schema."""
+DELTA_BYTES_MAX: Final = 256 * 1024
+"""The values of one delta together, in canonical form: it must fit one log entry with room to
+spare, and an item takes 400 KB."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+class Op(IntEnum):
+    """What a delta does to its row; the numbers are the wire's."""
+
+    INSERT = 1
+    UPDATE = 2
+    DELETE = 3
+
+
+Columns: TypeAlias = "tuple[tuple[str, CanonicalJson], ...]"
+
+
+class Delta(NamedTuple):
+    """One change of one row. Made by `make_delta`, or decoded from the wire; valid either way."""
+
+    op: Op
+    table: str
+    row_id: str
+    client_id: str
+    hlc: Stamp
+    columns: Columns
+    """Column names with the canonical bytes of their values, in the order of the client."""
+    delta_id: str
+    """SHA-256 in hex; see `delta_id_of`."""
+
+
+def make_delta(
+    op: Op,
+    table: str,
+    row_id: str,
+    columns: Mapping[str, object] | None = None,
+    *,
+    client_id: str,
+    hlc: Stamp,
+) -> Delta:
+    """Make a valid delta out of Python values.
+
+    Raises:
+        ValidationFailed: a name, id or value is malformed; the message names it.
+    """
+    encoded = tuple((name, canonical(value)) for name, value in (columns or {}).items())
+    return checked_delta(op, table, row_id, client_id, hlc, encoded)
+
+
+def checked_delta(
+    op: Op, table: str, row_id: str, client_id: str, hlc: Stamp, columns: Columns
+) -> Delta:
+    """Make a delta out of canonical columns, and prove it valid.
+
+    Raises:
+        ValidationFailed: a name or id is malformed, a column repeats, a delete carries columns.
+        DeltaTooLarge: the delta is over `DELTA_BYTES_MAX` or `COLUMNS_MAX`.
+    """
+    check_identifier(table, "table")
+    check_row_id(row_id)
+    check_client_id(client_id)
+    if not 0 < hlc <= STAMP_MAX:
+        raise ValidationFailed("the stamp must lie between 1 and 2^63-1", field="hlc")
+    _check_columns(op, columns)
+    return Delta(
+        op, table, row_id, client_id, hlc, columns,
+        delta_id_of(client_id, columns, hlc, row_id, table),
+    )  # fmt: skip
+
+
+def delta_id_of(client_id: str, columns: Columns, hlc: Stamp, row_id: str, table: str) -> str:
+    """Give the identity of a change: the same logical change always has the same id.
+
+    SHA-256, in hex, of the RFC 8785 form of ``{clientId, columns, hlc, rowId, table}``, where
+    columns are ``{column, value}`` objects in their order and the stamp is a decimal string.
+    """
+    members = b",".join([_column_prefix(name) + value + b"}" for name, value in columns])
+    text = b'{"clientId":%b,"columns":[%b],"hlc":"%d","rowId":%b,"table":%b}' % (
+        _quoted(client_id),
+        members,
+        hlc,
+        encode_basestring(row_id).encode(),
+        _quoted(table),
+    )
+    return hashlib.sha256(text).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _quoted(text: str) -> bytes:
+    return encode_basestring(text).encode()
+
+
+@lru_cache(maxsize=4096)
+def _column_prefix(name: str) -> bytes:
+    return b'{"column":%b,"value":' % encode_basestring(name).encode()
+
+
+@lru_cache(maxsize=4096)
+def check_identifier(name: str, field: str) -> str:
+    """Give the name back if it may name a table or a column.
+
+    Raises:
+        ValidationFailed: it is not a letter or ``_``, then letters, digits, ``_``: at most 64.
+    """
+    if _IDENTIFIER.fullmatch(name) is None:
+        raise ValidationFailed(
+            f"{name[:80]!r} is not a name: a letter or _, then letters, digits or _, at most 64",
+            field=field,
+        )
+    return name
+
+
+@lru_cache(maxsize=1024)
+def check_client_id(client_id: str) -> str:
+    """Give the client id back if it is text of 1 to `CLIENT_ID_BYTES_MAX` bytes.
+
+    Raises:
+        ValidationFailed: it is not.
+    """
+    return _check_id(client_id, CLIENT_ID_BYTES_MAX, "clientId")
+
+
+def check_row_id(row_id: str) -> str:
+    """Give the row id back if it is text of 1 to `ROW_ID_BYTES_MAX` bytes.
+
+    Raises:
+        ValidationFailed: it is not.
+    """
+    return _check_id(row_id, ROW_ID_BYTES_MAX, "rowId")
+
+
+def _check_id(text: str, bytes_max: int, field: str) -> str:
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as exc:
+        raise ValidationFailed("an id holds half of a surrogate pair", field=field) from exc
+    if not 0 < size <= bytes_max:
+        raise ValidationFailed(f"an id must be 1 to {bytes_max} bytes; got {size}", field=field)
+    return text
+
+
+def _check_columns(op: Op, columns: Columns) -> None:
+    if op is Op.DELETE:
+        if columns:
+            raise ValidationFailed("a DELETE carries no columns", field="columns")
+        return
+    _check_names(tuple([name for name, _ in columns]))
+    size = sum([len(value) for _, value in columns])
+    if size > DELTA_BYTES_MAX:
+        raise DeltaTooLarge(
+            f"a delta's values may hold {DELTA_BYTES_MAX} bytes; these hold {size}", field="columns"
+        )
+
+
+@lru_cache(maxsize=256)
+def _check_names(names: tuple[str, ...]) -> None:
+    """Check the names of a delta's columns; most deltas carry the same few sets of them."""
+    if len(names) > COLUMNS_MAX:
+        raise DeltaTooLarge(f"a delta may carry {COLUMNS_MAX} columns", field="columns")
+    for name in names:
+        check_identifier(name, "columns.column")
+    if len(set(names)) != len(names):
+        raise ValidationFailed("a column occurs twice in one delta", field="columns")
+
+
+def sorted_ids(deltas: Iterable[Delta]) -> list[str]:
+    """Give the ids of deltas in a stable order, for comparing sets of changes."""
+    return sorted(delta.delta_id for delta in deltas)

@@ -1,0 +1,92 @@
+"""What clients and the gateway say to each other, free of any encoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.errors import LakeSyncError
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedDelta:
+    """A delta that could not be read from the wire; its neighbours could."""
+
+    index: int
+    """Its place in the push."""
+    error: LakeSyncError
+    delta_id: str = ""
+    """As the client named it; empty if it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A client's deltas, as they came in."""
+
+    client_id: str
+    deltas: tuple[tuple[int, Delta], ...]
+    """Each readable delta with its place in the push."""
+    last_seen_hlc: Stamp = 0
+    atomic: bool = False
+    """One commit or none: our clients ask so for each local transaction."""
+    unreadable: tuple[RefusedDelta, ...] = ()
+
+
+class OutcomeKind(Enum):
+    """What became of a delta that was not plainly accepted."""
+
+    DUPLICATE = "duplicate"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaOutcome:
+    """The outcome of one delta that was not plainly accepted."""
+
+    index: int
+    delta_id: str
+    kind: OutcomeKind
+    error: LakeSyncError | None = None
+    """Why it was refused; None for a duplicate."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushReceipt:
+    """The answer to a push. What it counts as accepted is durable."""
+
+    server_hlc: Stamp
+    """The gateway's latest commit; never a read cursor."""
+    accepted: int
+    """Deltas whose effect is durable, duplicates too."""
+    outcomes: tuple[DeltaOutcome, ...] = ()
+    server_time_ms: int = 0
+    """The gateway's wall clock, by which a client corrects its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A client asks for what became visible after its cursor."""
+
+    client_id: str
+    since: Stamp = 0
+    deltas_max: int = 100
+    epoch: str = ""
+    """The epoch of the page that gave the cursor; empty if the client does not know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullPage:
+    """Whole commits in order, and the cursor behind them."""
+
+    records: tuple[bytes, ...]
+    """Wire-ready runs of deltas, one for each commit and shard; see `lakesync.wire.records`."""
+    count: int
+    """Deltas in ``records``."""
+    cursor: Stamp
+    """Pull from here next. A commit stamp, never comparable with a delta's stamp."""
+    has_more: bool
+    epoch: str = ""

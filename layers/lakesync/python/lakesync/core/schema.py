@@ -1,0 +1,227 @@
+"""Table schemas: which columns a table has, of which type, and how it may change.
+
+A table needs no schema to sync. With one, each delta is checked for column and type by itself, and
+the lake's columns are typed. A schema only ever grows: new nullable columns, wider types.
+Laws S1-S3: ``docs/spec/schema.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.column_types import fits, precision_scale, widens
+from lakesync.core.delta import COLUMNS_MAX, check_identifier
+from lakesync.core.values import NULL
+from lakesync.errors import Conflict, SchemaMismatch, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.core.delta import Delta
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a schema; its type is one of `column_types.TYPES`, or ``decimal(p,s)``."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+    def __post_init__(self) -> None:
+        check_identifier(self.name, "columns.name")
+        precision_scale(self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """What is declared of one table. Valid by construction.
+
+    Raises:
+        ValidationFailed: a name is malformed.
+        SchemaMismatch: a type is unknown, a column repeats, a key names no column.
+    """
+
+    table: str
+    columns: tuple[Column, ...]
+    version: int = 1
+    primary_key: tuple[str, ...] = ()
+    soft_delete: bool = False
+    external_id_column: str | None = None
+    source_table: str | None = None
+    append: bool = False
+    """Rows are events: written once, never merged, at a fraction of the cost."""
+    partition: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_identifier(self.table, "table")
+        names = [column.name for column in self.columns]
+        if not 0 < len(names) <= COLUMNS_MAX:
+            raise SchemaMismatch(f"a schema needs 1 to {COLUMNS_MAX} columns", field="columns")
+        if len(set(names)) != len(names):
+            raise SchemaMismatch("a column is declared twice", field="columns")
+        external = (self.external_id_column,) if self.external_id_column else ()
+        for field, used in (
+            ("primaryKey", self.primary_key),
+            ("partition", self.partition),
+            ("externalIdColumn", external),
+        ):
+            if len(set(used)) != len(used):
+                raise SchemaMismatch(f"{field} names a column twice", field=field)
+            unknown = sorted(set(used) - set(names))
+            if unknown:
+                raise SchemaMismatch(f"{field} names no declared column: {unknown}", field=field)
+
+
+def check_delta(schema: TableSchema, delta: Delta) -> None:
+    """Refuse a delta that does not fit its table.
+
+    Raises:
+        SchemaMismatch: an unknown column, a value of another type, or null where it may not be.
+    """
+    columns = {column.name: column for column in schema.columns}
+    for name, value in delta.columns:
+        column = columns.get(name)
+        if column is None:
+            raise SchemaMismatch(
+                f"table {schema.table} has no column {name}; register it, or leave it out",
+                field=name,
+            )
+        if value == NULL:
+            if not column.nullable:
+                raise SchemaMismatch(f"{schema.table}.{name} may not be null", field=name)
+        elif not fits(column.type, value):
+            raise SchemaMismatch(
+                f"{schema.table}.{name} is {column.type}; the value is not", field=name
+            )
+
+
+def evolve(held: TableSchema | None, wanted: TableSchema) -> TableSchema:
+    """Give the schema that is in force after ``wanted`` is registered; the same one, if unchanged.
+
+    Raises:
+        Conflict: the change would break rows or clients that exist; the message says how to get
+            there instead.
+    """
+    if held is None:
+        return replace(wanted, version=1)
+    if replace(wanted, version=held.version) == held:
+        return held
+    if wanted.append != held.append:
+        raise Conflict("append cannot change; make a new table and copy the rows", field="append")
+    if wanted.primary_key != held.primary_key:
+        raise Conflict("primaryKey cannot change; make a new table", field="primaryKey")
+    declared = {column.name: column for column in wanted.columns}
+    for column in held.columns:
+        _check_kept(column, declared.pop(column.name, None))
+    for column in declared.values():
+        if not column.nullable:
+            raise Conflict(
+                f"the new column {column.name} must be nullable: rows exist without it",
+                field=column.name,
+            )
+    return replace(wanted, version=held.version + 1)
+
+
+def _check_kept(held: Column, wanted: Column | None) -> None:
+    if wanted is None:
+        raise Conflict(
+            f"column {held.name} cannot be removed; stop writing it instead", field=held.name
+        )
+    if held.nullable and not wanted.nullable:
+        raise Conflict(f"column {held.name} cannot become non-null", field=held.name)
+    if not widens(held.type, wanted.type):
+        raise Conflict(
+            f"column {held.name} cannot change from {held.type} to {wanted.type}; add a new column",
+            field=held.name,
+        )
+
+
+def schema_from_json(body: object) -> TableSchema:
+    """Read a schema as ``POST /admin/schema`` takes it; strict, and the fault's path is named.
+
+    Raises:
+        ValidationFailed: a field is missing, unknown or of another shape.
+        SchemaMismatch: as `TableSchema`.
+    """
+    fields = _object(body, "body", {"table", "columns"}, _OPTIONAL_FIELDS)
+    columns = fields["columns"]
+    if not isinstance(columns, list):
+        raise ValidationFailed("columns must be a list", field="columns")
+    return TableSchema(
+        table=_typed(fields, "table", str, ""),
+        columns=tuple(_column(item, f"columns[{index}]") for index, item in enumerate(columns)),
+        version=_typed(fields, "version", int, 1),
+        primary_key=_names(fields, "primaryKey"),
+        soft_delete=_typed(fields, "softDelete", bool, default=False),
+        external_id_column=_typed(fields, "externalIdColumn", str, None),
+        source_table=_typed(fields, "sourceTable", str, None),
+        append=_typed(fields, "append", bool, default=False),
+        partition=_names(fields, "partition"),
+    )
+
+
+def schema_to_json(schema: TableSchema) -> dict[str, object]:
+    """Write a schema as `schema_from_json` reads it, its version included."""
+    optional: dict[str, object] = {
+        "primaryKey": list(schema.primary_key),
+        "softDelete": schema.soft_delete,
+        "externalIdColumn": schema.external_id_column,
+        "sourceTable": schema.source_table,
+        "append": schema.append,
+        "partition": list(schema.partition),
+    }
+    columns = [
+        {"name": column.name, "type": column.type, "nullable": column.nullable}
+        for column in schema.columns
+    ]
+    head = {"table": schema.table, "version": schema.version, "columns": columns}
+    return head | {name: value for name, value in optional.items() if value}
+
+
+_OPTIONAL_FIELDS: Final = frozenset(
+    {"version", "primaryKey", "softDelete", "externalIdColumn", "sourceTable", "append",
+     "partition"}
+)  # fmt: skip
+
+
+def _column(item: object, path: str) -> Column:
+    fields = _object(item, path, {"name", "type"}, frozenset({"nullable"}))
+    return Column(
+        _typed(fields, "name", str, ""),
+        _typed(fields, "type", str, "").replace(" ", ""),
+        _typed(fields, "nullable", bool, default=True),
+    )
+
+
+def _object(
+    body: object, path: str, required: set[str], optional: frozenset[str]
+) -> dict[str, object]:
+    if not isinstance(body, dict):
+        raise ValidationFailed(f"{path} must be an object", field=path)
+    missing = sorted(required - body.keys())
+    if missing:
+        raise ValidationFailed(f"{path} lacks {', '.join(missing)}", field=missing[0])
+    unknown = sorted(str(name)[:40] for name in body.keys() - required - optional)
+    if unknown:
+        raise ValidationFailed(f"{path} has unknown fields: {', '.join(unknown)}", field=unknown[0])
+    return body
+
+
+_KINDS: Final = {str: "text", int: "an integer", bool: "true or false"}
+
+
+def _typed(fields: Mapping[str, object], name: str, kind: type, default: object = None) -> Any:
+    value = fields.get(name, default)
+    # A bool is an int to Python; `type` tells them apart.
+    if value is not default and type(value) is not kind:
+        raise ValidationFailed(f"{name} must be {_KINDS[kind]}", field=name)
+    return value
+
+
+def _names(fields: Mapping[str, object], name: str) -> tuple[str, ...]:
+    value = fields.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValidationFailed(f"{name} must be a list of column names", field=name)
+    return tuple(value)

@@ -1,0 +1,279 @@
+"""The one error tree: a stable code, a sentence that says what to do, and when to try again.
+
+::
+
+    LakeSyncError
+    ├── InvalidInput               the caller must change the request     Retry.NEVER
+    │   ├── ValidationFailed       VALIDATION_ERROR
+    │   │   └── InvalidCursor      INVALID_CURSOR
+    │   ├── SchemaMismatch         SCHEMA_ERROR
+    │   ├── RowTooLarge            ROW_TOO_LARGE
+    │   ├── DeltaTooLarge          DELTA_TOO_LARGE
+    │   ├── BodyTooLarge           BODY_TOO_LARGE
+    │   ├── AtomicPushTooLarge     ATOMIC_PUSH_TOO_LARGE
+    │   ├── AtomicPushRefused      ATOMIC_PUSH_REFUSED
+    │   ├── OutOfOrder             OUT_OF_ORDER        stamp it again      Retry.AFTER_REFRESH
+    │   └── NotFound               NOT_FOUND
+    │       └── NotOffered         METHOD_NOT_ALLOWED
+    ├── ClockDrift                 CLOCK_DRIFT         stamp it again      Retry.AFTER_REFRESH
+    ├── AuthFailed                 AUTH_ERROR          get a fresh token   Retry.AFTER_REFRESH
+    ├── Forbidden                  FORBIDDEN           another token       Retry.NEVER
+    ├── Conflict                   CONFLICT            read again          Retry.AFTER_REFRESH
+    ├── CursorExpired              CURSOR_EXPIRED      fetch a checkpoint  Retry.AFTER_REFRESH
+    ├── Unavailable                UNAVAILABLE         the same again      Retry.LATER
+    │   ├── Contention             CONTENTION
+    │   ├── Backpressure           BACKPRESSURE_ERROR
+    │   ├── RateLimited            RATE_LIMITED
+    │   └── Unreachable            UNREACHABLE
+    ├── AdapterFailed              ADAPTER_ERROR       the same again      Retry.LATER
+    ├── FlushFailed                FLUSH_ERROR         the same again      Retry.LATER
+    └── InternalError              INTERNAL_ERROR      a bug: report it    Retry.NEVER
+
+The same objects are carried by ``Err``, raised by ``unwrap()`` and answered over HTTP, WebSocket
+and queues: `status` is the HTTP status, and there is no other table. Codes that existing LakeSync
+clients know keep their spelling (``BACKPRESSURE_ERROR``, not ``BACKPRESSURE``).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Retry(Enum):
+    """When the same operation may succeed."""
+
+    NEVER = "never"
+    """Only when the request is changed."""
+    LATER = "later"
+    """As it is, after `LakeSyncError.retry_after_s`."""
+    AFTER_REFRESH = "after_refresh"
+    """After the caller renewed what it holds: token, clock, cursor, version."""
+
+
+class LakeSyncError(Exception):
+    """What can go wrong in operation. ``str(error)`` is a sentence that says what to do."""
+
+    code: ClassVar[str]
+    status: ClassVar[int]
+    retry: ClassVar[Retry] = Retry.NEVER
+    wait_s: ClassVar[int] = 1
+    """Seconds that a `Retry.LATER` takes as a rule."""
+
+    def __init__(
+        self, message: str, *, field: str | None = None, retry_after_s: int | None = None
+    ) -> None:
+        super().__init__(_encodable(message))
+        self.field = field
+        self._retry_after_s = retry_after_s
+
+    @property
+    def field(self) -> str | None:
+        """The part of the input at fault, as a path: ``deltas[3].hlc``."""
+        return self._field
+
+    @field.setter
+    def field(self, path: str | None) -> None:
+        self._field = None if path is None else _encodable(path)
+
+    @property
+    def message(self) -> str:
+        """The sentence."""
+        return str(self.args[0])
+
+    @property
+    def retry_after_s(self) -> int:
+        """Seconds to wait before a `Retry.LATER`, as asked; 0 where waiting does not help."""
+        if self._retry_after_s is not None:
+            return self._retry_after_s
+        return self.wait_s if self.retry is Retry.LATER else 0
+
+
+class InvalidInput(LakeSyncError):
+    """The request cannot be carried out as it is."""
+
+    status = 400
+
+
+class ValidationFailed(InvalidInput):
+    """A field is missing, malformed or out of its limits."""
+
+    code = "VALIDATION_ERROR"
+
+
+class InvalidCursor(ValidationFailed):
+    """The cursor was never handed out by this gateway; pull again from 0."""
+
+    code = "INVALID_CURSOR"
+
+
+class SchemaMismatch(InvalidInput):
+    """A delta does not fit its table's registered schema, or a schema is not sound."""
+
+    code = "SCHEMA_ERROR"
+
+
+class RowTooLarge(InvalidInput):
+    """The merged row would not fit one item; store the large value elsewhere and sync its key."""
+
+    code = "ROW_TOO_LARGE"
+    status = 413
+
+
+class DeltaTooLarge(InvalidInput):
+    """One delta is over its limit; split the edit into several deltas."""
+
+    code = "DELTA_TOO_LARGE"
+    status = 413
+
+
+class BodyTooLarge(InvalidInput):
+    """The request body is over its limit; push fewer deltas at a time."""
+
+    code = "BODY_TOO_LARGE"
+    status = 413
+
+
+class AtomicPushTooLarge(InvalidInput):
+    """An atomic push does not fit one commit; make the transaction smaller or not atomic."""
+
+    code = "ATOMIC_PUSH_TOO_LARGE"
+    status = 413
+
+
+class AtomicPushRefused(InvalidInput):
+    """An atomic push was refused whole, because another of its deltas was refused."""
+
+    code = "ATOMIC_PUSH_REFUSED"
+
+
+class OutOfOrder(InvalidInput):
+    """An append delta is older than its client's last accepted one; stamp it again and push."""
+
+    code = "OUT_OF_ORDER"
+    retry = Retry.AFTER_REFRESH
+
+
+class NotFound(InvalidInput):
+    """There is nothing at that address."""
+
+    code = "NOT_FOUND"
+    status = 404
+
+
+class NotOffered(NotFound):
+    """The address exists, but not with that method."""
+
+    code = "METHOD_NOT_ALLOWED"
+    status = 405
+
+
+class ClockDrift(LakeSyncError):
+    """A stamp lies too far ahead of the observer's clock; correct the clock and stamp again."""
+
+    code = "CLOCK_DRIFT"
+    status = 400
+    retry = Retry.AFTER_REFRESH
+
+
+class AuthFailed(LakeSyncError):
+    """There is no valid token; get a fresh one."""
+
+    code = "AUTH_ERROR"
+    status = 401
+    retry = Retry.AFTER_REFRESH
+
+
+class Forbidden(LakeSyncError):
+    """The token is valid but not for this gateway, role or client id."""
+
+    code = "FORBIDDEN"
+    status = 403
+
+
+class Conflict(LakeSyncError):
+    """The thing changed since it was read; read it again and repeat."""
+
+    code = "CONFLICT"
+    status = 409
+    retry = Retry.AFTER_REFRESH
+
+
+class CursorExpired(LakeSyncError):
+    """The log no longer reaches back to this cursor; fetch a checkpoint and keep the outbox."""
+
+    code = "CURSOR_EXPIRED"
+    status = 410
+    retry = Retry.AFTER_REFRESH
+
+
+class Unavailable(LakeSyncError):
+    """Not now; the same request may succeed in a moment, and nothing was half done."""
+
+    code = "UNAVAILABLE"
+    status = 503
+    retry = Retry.LATER
+
+
+class Contention(Unavailable):
+    """Other writers won every race until the deadline; nothing was written."""
+
+    code = "CONTENTION"
+
+
+class Backpressure(Unavailable):
+    """Too much, or too old, data waits to be flushed; push again later."""
+
+    code = "BACKPRESSURE_ERROR"
+    wait_s = 15  # flushing takes longer than a lost race
+
+
+class RateLimited(Unavailable):
+    """Too many requests; slow down."""
+
+    code = "RATE_LIMITED"
+    status = 429
+
+
+class Unreachable(Unavailable):
+    """The other side could not be reached, or its answer was lost; it is safe to repeat."""
+
+    code = "UNREACHABLE"
+
+
+class AdapterFailed(LakeSyncError):
+    """A source or destination refused or failed."""
+
+    code = "ADAPTER_ERROR"
+    status = 502
+    retry = Retry.LATER
+
+
+class FlushFailed(LakeSyncError):
+    """A flush stopped before its watermark moved; it is safe to repeat."""
+
+    code = "FLUSH_ERROR"
+    status = 503
+    retry = Retry.LATER
+
+
+class InternalError(LakeSyncError):
+    """A bug. It is logged and alarmed under the request id; the answer carries no detail."""
+
+    code = "INTERNAL_ERROR"
+    status = 500
+
+
+def _encodable(text: str) -> str:
+    """Escape halves of surrogate pairs, which input may hold and no answer can carry."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _tree(root: type[LakeSyncError]) -> list[type[LakeSyncError]]:
+    return [root, *(leaf for child in root.__subclasses__() for leaf in _tree(child))]
+
+
+BY_CODE: dict[str, type[LakeSyncError]] = {
+    error.code: error for error in _tree(LakeSyncError) if hasattr(error, "code")
+}
+"""Every error by its code; what a client uses to turn an answer back into an error."""

@@ -1,0 +1,5 @@
+"""What a client may ask of a gateway: push, pull, and administration.
+
+Read `push` first, then `commit`, the loop that makes a commit happen exactly once, then `pull`.
+Everything here works on ports; DynamoDB is one of them.
+"""

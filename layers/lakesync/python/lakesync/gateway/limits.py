@@ -1,0 +1,40 @@
+"""Every bound of the gateway, named with its unit; reasons in ``docs/spec/limits.md``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a gateway accepts and answers."""
+
+    push_body_bytes_max: int = 4_500_000
+    """A request body, inflated. Lambda takes 6 MB, of which base64 eats a quarter."""
+    commit_items_max: int = 100
+    """Items of one ``TransactWriteItems``."""
+    commit_entries_bytes_max: int = 1_600_000
+    """Log entries of one commit, over all shards, before deflating. With its rows they stay below
+    the 4 MB that one ``TransactWriteItems`` takes, keys and attribute names included."""
+    commit_rows_bytes_max: int = 2_100_000
+    """Merged rows of one commit; what touches more is cut into several commits."""
+    entry_bytes_max: int = 380_000
+    """Deltas of one commit in one shard, before deflating; an item takes 400 KB."""
+    row_state_bytes_max: int = 380_000
+    """One merged row with its stamps; an item takes 400 KB."""
+    commit_deadline_ms: int = 8_000
+    """How long lost races are tried again, before the push is answered 503."""
+    page_deltas_max: int = 10_000
+    """The greatest page that may be asked for."""
+    page_bytes_max: int = 2_000_000
+    """A page, unless one commit alone is larger. Lambda answers at most 6 MB, and the same deltas
+    as JSON hold up to two and a half times as much."""
+    backpressure_bytes_max: int = 256 * 1024 * 1024
+    """Unflushed data of one shard, beyond which pushes are refused for now."""
+    backpressure_age_ms_max: int = 6 * 3600 * 1000
+    """Age of the oldest unflushed commit, beyond which pushes are refused for now."""
+    flush_threshold_bytes: int = 8 * 1024 * 1024
+    """Unflushed data of one shard that starts a flush at once."""
+
+
+DEFAULT_LIMITS = Limits()

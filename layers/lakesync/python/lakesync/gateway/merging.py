@@ -1,0 +1,140 @@
+"""What a part of a push does to the rows it touches: pure, and repeated after each lost race."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakesync.core.append import Admission, Gate, advanced
+from lakesync.core.merge import apply
+from lakesync.errors import LakeSyncError, OutOfOrder, RowTooLarge
+from lakesync.ports import NO_HEAD, LogEntry, MarkPut, RowPut, ShardCommit
+from lakesync.wire.records import encode_records
+from lakesync.wire.row_state import encode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.core.append import AppendMark
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+    from lakesync.gateway.limits import Limits
+    from lakesync.gateway.plan import Admitted, Part
+    from lakesync.gateway.warm import WarmShard
+    from lakesync.ports import RowKey
+
+_LATE = "an append delta must be newer than its client's last accepted one; stamp it again and push"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What becomes of a part: deltas that count, rows as they will be, the rest with reasons."""
+
+    effective: dict[str, list[Delta]] = field(default_factory=dict)
+    """By shard, the deltas that change at least one register, in their order."""
+    rows: dict[RowKey, RowState] = field(default_factory=dict)
+    puts: dict[RowKey, RowPut] = field(default_factory=dict)
+    """The same rows, encoded."""
+    puts_bytes: int = 0
+    marks: dict[str, dict[str, AppendMark]] = field(default_factory=dict)
+    """By shard and client, the append marks as they will be."""
+    duplicates: list[Admitted] = field(default_factory=list)
+    refused: list[tuple[Admitted, LakeSyncError]] = field(default_factory=list)
+    rest: dict[str, list[Admitted]] = field(default_factory=dict)
+    """By shard, what would not fit the same commit, because the rows it touches are large."""
+    stamp: Stamp = 0
+    """The commit's stamp; if nothing had to be committed, the latest commit that is known."""
+
+
+def merge_part(
+    part: Part,
+    shards: Mapping[str, WarmShard],
+    appends: Callable[[str], bool],
+    limits: Limits,
+) -> Outcome:
+    """Merge a part's deltas into the remembered rows, which stay as they are."""
+    outcome = Outcome()
+    for name, admitted in part.shards.items():
+        events = [item for item in admitted if appends(item[1].table)]
+        edits = [item for item in admitted if not appends(item[1].table)] if events else admitted
+        effective = _merge_edits(edits, shards[name], name, outcome, limits)
+        if events:
+            effective += _admit_events(events, part.since, shards[name], name, outcome)
+        if effective:
+            outcome.effective[name] = effective
+    return outcome
+
+
+def _merge_edits(
+    edits: list[Admitted], shard: WarmShard, name: str, outcome: Outcome, limits: Limits
+) -> list[Delta]:
+    effective: list[Delta] = []
+    rows, puts, remembered = outcome.rows, outcome.puts, shard.rows
+    for place, item in enumerate(edits):
+        delta = item[1]
+        key = (delta.table, delta.row_id)
+        kept, seen = remembered[key]
+        before = rows.get(key, kept)
+        after = apply(before, delta)
+        if after is before:
+            outcome.duplicates.append(item)
+            continue
+        encoded = encode_row_state(after)
+        if len(encoded) > limits.row_state_bytes_max:
+            outcome.refused.append((item, _too_large(len(encoded), limits.row_state_bytes_max)))
+            continue
+        size = outcome.puts_bytes + len(encoded)
+        if key in puts:
+            size -= len(puts[key].state)
+        if size > limits.commit_rows_bytes_max and rows:
+            outcome.rest[name] = edits[place:]
+            break
+        rows[key] = after
+        puts[key] = RowPut(encoded, seen)
+        outcome.puts_bytes = size
+        effective.append(delta)
+    return effective
+
+
+def _too_large(size: int, bytes_max: int) -> RowTooLarge:
+    return RowTooLarge(
+        f"the merged row would hold {size} bytes; at most {bytes_max} fit: store the large value "
+        "elsewhere and sync its key"
+    )
+
+
+def _admit_events(
+    events: list[Admitted], since: Stamp, shard: WarmShard, name: str, outcome: Outcome
+) -> list[Delta]:
+    clients = {item[1].client_id for item in events}
+    gates = {client: Gate(shard.marks[client].mark) for client in clients}
+    by_client: dict[str, list[Delta]] = {}
+    for item in events:
+        delta = item[1]
+        admission = gates[delta.client_id].admit(delta)
+        if admission is Admission.NEW:
+            by_client.setdefault(delta.client_id, []).append(delta)
+        elif admission is Admission.DUPLICATE:
+            outcome.duplicates.append(item)
+        else:
+            outcome.refused.append((item, OutOfOrder(_LATE)))
+    if by_client:
+        outcome.marks[name] = {
+            client: advanced(shard.marks[client].mark, deltas, since)
+            for client, deltas in by_client.items()
+        }
+    return [delta for deltas in by_client.values() for delta in deltas]
+
+
+def shard_commit(
+    stamp: Stamp, shard: WarmShard, deltas: list[Delta], marks: Mapping[str, AppendMark]
+) -> ShardCommit:
+    """Give one shard's part of a commit: its log entry, behind the head that was seen."""
+    before = shard.head or NO_HEAD
+    records = encode_records(deltas)
+    logged_bytes = before.logged_bytes + len(records)
+    tables = frozenset([delta.table for delta in deltas])
+    entry = LogEntry(stamp, records, len(deltas), tables, logged_bytes, before.last_logged)
+    puts = {client: MarkPut(mark, shard.marks[client].commit) for client, mark in marks.items()}
+    return ShardCommit(shard.head, entry, puts)

@@ -1,0 +1,357 @@
+"""All ports: what the engine needs of the world, as Protocols, and the records they exchange.
+
+Implementations keep the promises written here; ``tests/contracts`` proves it for each of them.
+Ports raise: `lakesync.errors` for what can happen in operation, `HeadMoved` for a lost race. The
+public operations above them turn that into a ``Result``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakesync.core.append import AppendMark
+    from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+
+RowKey: TypeAlias = tuple[str, str]
+"""``(table, row_id)``."""
+
+MarkKey: TypeAlias = tuple[str, str]
+"""``(shard, client_id)``."""
+
+
+class WallClock(Protocol):
+    """The wall clock."""
+
+    def __call__(self) -> int:
+        """Give the milliseconds since 1970."""
+        ...
+
+
+# --- the buffer -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A shard's head: its last commit, and what every commit or page must know of the shard."""
+
+    commit: Stamp = 0
+    config_version: int = 0
+    epoch: str = ""
+    """Changes when the buffer is restored from a backup; cursors of another epoch are void."""
+    trimmed: Stamp = 0
+    """Entries up to here may be gone; cursors below are void."""
+    logged_bytes: int = 0
+    """Bytes of all entries ever logged in this shard."""
+    flushed_bytes: int = 0
+    """Of those, the bytes that the flush watermark has passed."""
+    oldest_unflushed: Stamp = 0
+    """The first commit that may wait to be flushed; 0 if none does."""
+    last_logged: Stamp = 0
+    """The shard's last log entry. ``commit`` stands above it once the fence raised the head."""
+
+
+NO_HEAD = Head()
+"""The head of a shard that was never written."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One commit's effective deltas in one shard. Immutable, so it may be cached for ever."""
+
+    stamp: Stamp
+    records: bytes
+    """A wire-ready run of deltas; see `lakesync.wire.records`."""
+    count: int
+    tables: frozenset[str]
+    logged_bytes: int
+    """Bytes of all entries of this shard, up to and with this one: a running total, so that how
+    much waits to be flushed can be set, not counted, and a repeated flush changes nothing."""
+    previous: Stamp
+    """The shard's entry before this one, 0 for the first: the log is a chain, in which a reader
+    notices an entry that is not visible yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """Entries of one shard, and how far they are all there is."""
+
+    entries: tuple[LogEntry, ...]
+    until: Stamp
+    """There is no other entry up to here; less than what was asked for if the read ended early."""
+
+
+class StoredRow(NamedTuple):
+    """A row state as the buffer holds it."""
+
+    state: bytes
+    """Encoded; see `lakesync.wire.row_state`."""
+    commit: Stamp
+    """The commit that wrote it."""
+
+
+class StoredMark(NamedTuple):
+    """An append mark as the buffer holds it."""
+
+    mark: AppendMark
+    commit: Stamp
+    """The commit that wrote it."""
+
+
+class RowPut(NamedTuple):
+    """A row state as it shall be."""
+
+    state: bytes
+    seen: Stamp
+    """The commit that wrote the state which this one replaces; 0 if there was none."""
+
+
+class MarkPut(NamedTuple):
+    """An append mark as it shall be."""
+
+    mark: AppendMark
+    seen: Stamp
+    """The commit that wrote the mark which this one replaces; 0 if there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCommit:
+    """One shard's part of a commit."""
+
+    seen: Head | None
+    """The head that was read; the commit happens only if it still stands. None: no head yet."""
+    entry: LogEntry
+    marks: Mapping[str, MarkPut] = field(default_factory=lambda: MappingProxyType({}))
+    """Each append client's mark in this shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Everything that becomes visible at one stamp, in one transaction or not at all."""
+
+    gateway: str
+    stamp: Stamp
+    config_version: int
+    shards: Mapping[str, ShardCommit]
+    rows: Mapping[RowKey, RowPut]
+    """The merged row states."""
+    token: str
+    """The same for each try of the same commit, at most 36 characters: a repeated try of a commit
+    that happened, whose answer was lost, succeeds and changes nothing."""
+
+
+def head_after(before: Head, commit: Commit, entry: LogEntry) -> Head:
+    """Give a shard's head as a commit leaves it."""
+    return replace(
+        before,
+        commit=commit.stamp,
+        config_version=commit.config_version,
+        logged_bytes=entry.logged_bytes,
+        oldest_unflushed=before.oldest_unflushed or commit.stamp,
+        last_logged=entry.stamp,
+    )
+
+
+class HeadMoved(Exception):
+    """A head was not as it had been seen; nothing was written."""
+
+    def __init__(self, heads: Mapping[str, Head]) -> None:
+        super().__init__(f"moved: {', '.join(heads)}")
+        self.heads = heads
+        """The heads that stood in the way, as they are now."""
+
+
+class StaleRead(Exception):
+    """The heads stand, but a row or mark is not as it was seen; nothing was written.
+
+    Reads are consistent item by item. While a commit happens, one reader may see its head and not
+    yet its rows; whoever would write by such rows is stopped here, and reads them again.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class FlushState:
+    """How far a gateway's log has been flushed."""
+
+    watermark: Stamp = 0
+    """Everything up to here is announced."""
+    until: Stamp = 0
+    """The end of the range in work, recorded before its first object is written; 0 if none is.
+    Whoever finds it repeats exactly that range, so a crash repeats the same objects."""
+    last: Mapping[str, Stamp] = field(default_factory=lambda: MappingProxyType({}))
+    """For each table, the last commit of its latest announced batch: where the next begins."""
+
+
+class Buffer(Protocol):
+    """The durable buffer of all gateways: heads, commit log, row states, configuration.
+
+    Every read is strongly consistent, item by item: it shows each commit that was answered before,
+    but of one that is just happening it may show one item and not yet another. Any method may raise
+    `lakesync.errors.Unavailable` (or a subclass) when the store throttles or cannot be reached; it
+    is then safe to repeat.
+    """
+
+    def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
+        """Give the heads that exist, by shard."""
+        ...
+
+    def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
+        """Give the states of the rows that exist."""
+        ...
+
+    def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+        """Give the append marks that exist."""
+        ...
+
+    def commit(self, commit: Commit) -> None:
+        """Write everything, or nothing.
+
+        Raises:
+            HeadMoved: a head is not as seen, or carries another configuration version.
+            StaleRead: the heads are as seen, but a row or mark is not.
+            lakesync.errors.Unavailable: refused for now; or the answer was lost, in which case the
+                same commit (same token) may be tried again.
+        """
+        ...
+
+    def raise_head(self, gateway: str, shard: str, seen: Head | None, to: Stamp) -> bool:
+        """Move an idle shard's head up, so that no commit can appear at or below ``to``.
+
+        Returns:
+            False if the head was not as seen, or a commit is just moving it: read it again.
+        """
+        ...
+
+    def entries(
+        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+    ) -> LogSlice:
+        """Give entries in ``(after, until]`` in order.
+
+        Ends early once they hold ``count_max`` deltas or about 1 MB, and says so; is never empty
+        while the range holds an entry. An entry of a commit that is just happening may be missing:
+        the chain of ``previous`` shows it (`lakesync.fence.read`).
+        """
+        ...
+
+    def config(self, gateway: str) -> GatewayConfig:
+        """Give the configuration in force; version 0 if nothing was ever declared."""
+        ...
+
+    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
+        """Put a configuration in force, and its version into every head, in one transaction.
+
+        Every shard of the configuration's layout gets its head raised to ``to``, so that a shard
+        which is new cannot commit below a cursor that was already handed out.
+
+        Raises:
+            HeadMoved: a head stands above ``to``.
+            lakesync.errors.Conflict: the version in force is not ``config.version - 1``.
+        """
+        ...
+
+    def gateways(self) -> list[str]:
+        """Give every gateway that was ever written to."""
+        ...
+
+    def flush_state(self, gateway: str) -> FlushState:
+        """Give how far the gateway was flushed."""
+        ...
+
+    def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
+        """Move the flush state on; False if it was not as seen, and nothing was written."""
+        ...
+
+    def note_flushed(self, gateway: str, shard: str, until: Stamp, logged_bytes: int) -> None:
+        """Set how much of a shard is flushed: the running total of its last entry to ``until``.
+
+        For backpressure and metrics only. Never lowers what is noted; safe to repeat.
+        """
+        ...
+
+
+# --- the lake -------------------------------------------------------------------------------------
+
+
+class ObjectStore(Protocol):
+    """Objects under keys: S3, or a dictionary in tests."""
+
+    def put_object(self, key: str, body: bytes, content_type: str) -> None:
+        """Store an object; storing the same again changes nothing."""
+        ...
+
+    def get_object(self, key: str) -> bytes:
+        """Give an object's bytes.
+
+        Raises:
+            lakesync.errors.NotFound: there is none.
+        """
+        ...
+
+    def list_objects(self, prefix: str) -> list[str]:
+        """Give the keys under a prefix, in order."""
+        ...
+
+    def delete_object(self, key: str) -> None:
+        """Remove an object; removing it again changes nothing."""
+        ...
+
+
+class Queue(Protocol):
+    """Messages to the next stage, delivered at least once."""
+
+    def send(self, body: str) -> None:
+        """Hand a message over; when this returns it is durable."""
+        ...
+
+
+class BatchEncoder(Protocol):
+    """One table's deltas as the bytes of one object."""
+
+    def encode(self, rows: Sequence[BatchRow], columns: Mapping[str, str]) -> bytes:
+        """Give the object; the same rows give the same bytes.
+
+        Args:
+            rows: the deltas in commit order.
+            columns: the lake's name of each column that occurs.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One delta on its way to the lake."""
+
+    commit: Stamp
+    ordinal: int
+    """Its place in the commit."""
+    op: str
+    row_id: str
+    client_id: str
+    hlc: Stamp
+    delta_id: str
+    columns: tuple[tuple[str, bytes], ...]
+
+
+# --- the client -----------------------------------------------------------------------------------
+
+
+class Transport(Protocol):
+    """How a client reaches its gateway.
+
+    Methods raise `lakesync.errors`: what the gateway answered, or `Unreachable` if nothing
+    came back. Repeating either is always safe.
+    """
+
+    def push(self, push: Push) -> PushReceipt:
+        """Hand deltas over; what the receipt counts as accepted is durable."""
+        ...
+
+    def pull(self, pull: Pull) -> PullPage:
+        """Fetch the next page."""
+        ...

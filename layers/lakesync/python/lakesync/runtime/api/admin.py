@@ -1,0 +1,105 @@
+"""The administrative routes, and a gateway's state in numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from lakesync.core.values import parse
+from lakesync.errors import ValidationFailed
+from lakesync.runtime.api import schemas
+from lakesync.runtime.bodies import Encoding, request_encoding
+from lakesync.runtime.http import (
+    Gateway,
+    admin_of_gateway,
+    answer_json,
+    body_of,
+    client_of_gateway,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.gateway.admin import AdminService
+
+    FlushNow = Callable[[str], Mapping[str, object]]
+
+SCHEMA_BODY_BYTES_MAX: Final = 256 * 1024
+"""A schema of 500 columns fits many times over."""
+_ADMIN: Final = [Depends(admin_of_gateway)]
+_CLIENT: Final = [Depends(client_of_gateway)]
+
+
+def admin_routes(service: AdminService, flush_now: FlushNow) -> APIRouter:
+    """Give the routes around the service.
+
+    Args:
+        service: what changes and shows a gateway's configuration.
+        flush_now: flushes one gateway and gives what was done, or raises `LakeSyncError`.
+    """
+    router = APIRouter()
+
+    @router.post(
+        "/admin/schema/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Register or evolve a table's schema",
+        operation_id="registerSchema",
+        response_class=Response,
+        responses=schemas.answers("Saved", "In force.", 409, 413),
+        openapi_extra=schemas.takes("TableSchema"),
+    )
+    async def register_schema(gateway: Gateway, request: Request) -> Response:
+        """Put a schema in force. It only ever grows: nullable columns, wider types."""
+        if request_encoding(request.headers.get("content-type")) is not Encoding.JSON:
+            raise ValidationFailed("a schema is JSON", field="Content-Type")
+        body = parse(await body_of(request, SCHEMA_BODY_BYTES_MAX))
+        schema = service.register_schema(gateway, body).unwrap()
+        return answer_json(request, {"saved": True, "version": schema.version})
+
+    @router.post(
+        "/admin/flush/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Flush now",
+        operation_id="flush",
+        response_class=Response,
+        responses=schemas.answers("Flushed", "All is announced.", 502),
+    )
+    async def flush(gateway: Gateway, request: Request) -> Response:
+        """Write what waits in the buffer to the lake's store and announce it. Safe to repeat."""
+        return answer_json(request, {"flushed": True, **flush_now(gateway)})
+
+    def metrics(gateway: str, request: Request) -> Response:
+        return answer_json(request, service.metrics(gateway).unwrap())
+
+    documented = schemas.answers("Metrics", "The buffer, in numbers.")
+
+    @router.get(
+        "/admin/metrics/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Buffer statistics",
+        operation_id="adminMetrics",
+        response_class=Response,
+        responses=documented,
+    )
+    async def admin_metrics(gateway: Gateway, request: Request) -> Response:
+        """Give how much waits to be flushed, for how long, and how far the log is."""
+        return metrics(gateway, request)
+
+    @router.get(
+        "/sync/{gateway}/metrics",
+        dependencies=_CLIENT,
+        tags=["sync"],
+        summary="Buffer statistics",
+        operation_id="metrics",
+        response_class=Response,
+        responses=documented,
+    )
+    async def sync_metrics(gateway: Gateway, request: Request) -> Response:
+        """Give how much waits to be flushed, for how long, and how far the log is."""
+        return metrics(gateway, request)
+
+    return router

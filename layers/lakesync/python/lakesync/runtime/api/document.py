@@ -1,0 +1,66 @@
+"""The whole API as one OpenAPI document, although each family is a function of its own."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from lakesync.runtime.api import schemas
+from lakesync.runtime.api.admin import admin_routes
+from lakesync.runtime.api.open import open_routes
+from lakesync.runtime.api.pull import pull_routes
+from lakesync.runtime.api.push import push_routes
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+_DESCRIPTION: Final = """\
+Offline-first clients push and pull column-level changes; the same rows reach the lake.
+
+Every address is served with and without the `/v1` prefix. 64-bit stamps are decimal strings.
+"""
+
+
+@cache
+def openapi_document() -> dict[str, Any]:
+    """Give the document, made of the very routes that the functions serve."""
+    document = get_openapi(
+        title="LakeSync", version="1", description=_DESCRIPTION, routes=_routes()
+    )
+    document["servers"] = [{"url": "/"}, {"url": "/v1"}]
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            # FastAPI's own answer to a malformed parameter; ours is a 400 with our body.
+            operation["responses"].pop("422", None)
+    document["components"] = {
+        "schemas": schemas.COMPONENTS,
+        "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
+    }
+    document["security"] = [{"token": []}]
+    return document
+
+
+def methods_at(path: str) -> list[str]:
+    """Give the methods that an address offers; none if there is no such address."""
+    return sorted(
+        method
+        for route in _routes()
+        if isinstance(route, APIRoute) and route.include_in_schema and route.path_regex.match(path)
+        for method in route.methods or ()
+    )
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    # Describing calls no service, so there is none.
+    nothing: Any = None
+    families = (
+        open_routes(),
+        push_routes(nothing, body_bytes_max=0),
+        pull_routes(nothing),
+        admin_routes(nothing, nothing),
+    )
+    return [route for family in families for route in family.routes]

@@ -1,0 +1,48 @@
+"""What needs no token: health, the API's own description, and every address that is not served."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+
+from lakesync.runtime.api import schemas
+from lakesync.runtime.http import answer_json
+
+_METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+def open_routes() -> APIRouter:
+    """Give the routes. The rest of the API is imported only when its description is needed."""
+    router = APIRouter(tags=["open"])
+
+    @router.get(
+        "/health",
+        summary="Liveness",
+        operation_id="health",
+        response_class=Response,
+        responses=schemas.answers("Health", "The API answers.", common=()),
+        openapi_extra={"security": []},
+    )
+    async def health(request: Request) -> Response:
+        """Tell that the API answers; it asks nothing of what stands behind it."""
+        return answer_json(request, {"status": "ok"})
+
+    @router.get("/openapi.json", include_in_schema=False)
+    async def openapi(request: Request) -> Response:
+        from lakesync.runtime.api.document import openapi_document  # noqa: PLC0415
+
+        return answer_json(request, openapi_document())
+
+    @router.api_route("/{path:path}", methods=_METHODS, include_in_schema=False)
+    async def unserved(path: str) -> Response:
+        """Refuse what no route of API Gateway took; say so where only the method is wrong."""
+        from lakesync.runtime.api.document import methods_at  # noqa: PLC0415
+
+        methods = methods_at(f"/{path}")
+        if methods:
+            raise HTTPException(405, headers={"allow": ", ".join(methods)})
+        raise HTTPException(404)
+
+    return router

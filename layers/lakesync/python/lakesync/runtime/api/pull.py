@@ -1,0 +1,99 @@
+"""``GET /sync/{gateway}/pull``: a client fetches what became visible after its cursor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+
+from lakesync.core.messages import Pull
+from lakesync.errors import NotFound
+from lakesync.gateway.limits import DEFAULT_LIMITS
+from lakesync.runtime import observe
+from lakesync.runtime.api import schemas
+from lakesync.runtime.bodies import Encoding, answer_encoding
+from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, Gateway, answer
+from lakesync.wire import jsonish, proto
+
+if TYPE_CHECKING:
+    from lakesync.gateway.pull import PullService
+
+DELTAS_DEFAULT: Final = 100
+_EPOCH_LENGTH_MAX: Final = 64
+_ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
+
+Since = Annotated[
+    str,
+    Query(pattern="^[0-9]{1,19}$", description="The cursor: `serverHlc` of the page before."),
+]
+ClientId = Annotated[
+    str | None, Query(alias="clientId", description="If given, it must be the token's `sub`.")
+]
+Limit = Annotated[
+    int,
+    Query(
+        ge=1,
+        le=DEFAULT_LIMITS.page_deltas_max,
+        description="Deltas wanted; a page holds whole commits.",
+    ),
+]
+Epoch = Annotated[
+    str, Query(max_length=_EPOCH_LENGTH_MAX, description="`epoch` of the page before.")
+]
+Source = Annotated[
+    str | None, Query(description="The named adapter to pull from, in place of the gateway.")
+]
+
+
+def pull_routes(service: PullService) -> APIRouter:
+    """Give the route around the service."""
+    router = APIRouter(tags=["sync"])
+
+    @router.get(
+        "/sync/{gateway}/pull",
+        summary="Fetch what is new",
+        operation_id="pull",
+        response_class=Response,
+        responses=schemas.answers(
+            "PullPage", "Whole commits, and the next cursor.", 404, 410, protobuf=True
+        ),
+    )
+    async def pull(
+        gateway: Gateway,
+        client: Client,
+        request: Request,
+        since: Since = "0",
+        client_id: ClientId = None,
+        limit: Limit = DELTAS_DEFAULT,
+        epoch: Epoch = "",
+        source: Source = None,
+    ) -> Response:
+        """Give the next page after a cursor. Safe to repeat.
+
+        A page holds whole commits, so it may exceed `limit` by less than one commit, or end
+        before it where an answer would be too large. Pull again while `hasMore`.
+        """
+        client.must_be(client_id or client.token.client_id)
+        if source is not None:
+            raise NotFound("no such source", field="source")
+        cursor = jsonish.stamp_parameter(since, "since")
+        reads = answer_encoding(request.headers.get("accept"), otherwise=Encoding.JSON)
+        return _fitting(
+            service, gateway, Pull(client.token.client_id, cursor, limit, epoch), request, reads
+        )
+
+    return router
+
+
+def _fitting(
+    service: PullService, gateway: str, pull: Pull, request: Request, reads: Encoding
+) -> Response:
+    """Answer a page that Lambda can carry: half as many deltas, until one does."""
+    while True:
+        page = service.pull(gateway, pull).unwrap()
+        response = answer(request, _ENCODE[reads](page), reads)
+        if len(response.body) <= ANSWER_BYTES_MAX or pull.deltas_max == 1:
+            observe.count("DeltasPulled", page.count)
+            return response
+        pull = replace(pull, deltas_max=max(min(pull.deltas_max, page.count) // 2, 1))

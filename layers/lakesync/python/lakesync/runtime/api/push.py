@@ -1,0 +1,48 @@
+"""``POST /sync/{gateway}/push``: a client hands its deltas over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fastapi import APIRouter, Request, Response
+
+from lakesync.runtime import observe
+from lakesync.runtime.api import schemas
+from lakesync.runtime.bodies import Encoding, answer_encoding, request_encoding
+from lakesync.runtime.http import Client, Gateway, answer, body_of
+from lakesync.wire import jsonish, proto
+
+if TYPE_CHECKING:
+    from lakesync.gateway.push import PushService
+
+_DECODE: Final = {Encoding.JSON: jsonish.decode_push, Encoding.PROTOBUF: proto.decode_push}
+_ENCODE: Final = {Encoding.JSON: jsonish.encode_receipt, Encoding.PROTOBUF: proto.encode_receipt}
+
+
+def push_routes(service: PushService, *, body_bytes_max: int) -> APIRouter:
+    """Give the route around the service."""
+    router = APIRouter(tags=["sync"])
+
+    @router.post(
+        "/sync/{gateway}/push",
+        summary="Hand deltas over",
+        operation_id="push",
+        response_class=Response,
+        responses=schemas.answers("PushReceipt", "What became of the deltas.", 413, protobuf=True),
+        openapi_extra=schemas.takes("Push", protobuf=True),
+    )
+    async def push(gateway: Gateway, client: Client, request: Request) -> Response:
+        """Make deltas durable, each accepted or refused by itself. Safe to repeat.
+
+        What the receipt counts as accepted is on disk in several zones. `results` names the
+        deltas that were not plainly accepted, each with its reason.
+        """
+        sent = request_encoding(request.headers.get("content-type"))
+        wanted = _DECODE[sent](await body_of(request, body_bytes_max))
+        client.must_be(wanted.client_id)
+        receipt = service.push(gateway, wanted).unwrap()
+        observe.count("DeltasAccepted", receipt.accepted)
+        reads = answer_encoding(request.headers.get("accept"), otherwise=sent)
+        return answer(request, _ENCODE[reads](receipt), reads)
+
+    return router

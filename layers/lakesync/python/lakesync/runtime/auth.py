@@ -1,0 +1,159 @@
+"""Who is calling: the authoriser's answer, and what a caller may do with it.
+
+The authoriser verifies a token once and API Gateway may repeat its answer, for up to the cache's
+lifetime, on *every* route and for *every* gateway id. So the answer never says "allowed": it hands
+over what the token claims, and each request is decided here, by its own address and at its own
+time. Whatever is missing or unreadable is refused.
+
+Why: ``docs/adr/0002-authoriser-answers.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from lakesync.core.delta import check_client_id
+from lakesync.errors import AuthFailed, Forbidden, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Context: TypeAlias = dict[str, str]
+
+ROLES: Final = ("client", "admin")
+LEEWAY_S: Final = 5
+"""How far the token issuer's clock and ours may differ."""
+GATEWAY_ID: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+_GATEWAY_ID = re.compile(GATEWAY_ID)
+_TIME_MAX_S: Final = 1 << 40
+NO_TOKEN: Final = "send a token: Authorization: Bearer <JWT>"  # noqa: S105 - a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClaims:
+    """What a verified token says. Made by `token_claims`, and valid."""
+
+    client_id: str
+    gateway: str
+    role: str
+    expires_s: float
+    all: Mapping[str, Any]
+    """Every claim of the token; sync rules may name any of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A caller who may use one gateway, now."""
+
+    token: TokenClaims
+
+    def must_be(self, client_id: str) -> None:
+        """Refuse a request in the name of another client.
+
+        Raises:
+            Forbidden: ``client_id`` is not the token's ``sub``.
+        """
+        if client_id != self.token.client_id:
+            raise Forbidden(
+                "clientId is not the token's sub; a client speaks for itself only",
+                field="clientId",
+            )
+
+    def must_administer(self) -> None:
+        """Refuse a caller without the role.
+
+        Raises:
+            Forbidden: the token's role is not ``admin``.
+        """
+        if self.token.role != "admin":
+            raise Forbidden("this route needs a token whose role is admin")
+
+
+def token_claims(payload: Mapping[str, Any]) -> TokenClaims:
+    """Make claims of a verified token's payload, or of the authoriser's copy of it.
+
+    Raises:
+        AuthFailed: a claim that is needed is missing or of another type.
+    """
+    subject, gateway = payload.get("sub"), payload.get("gw")
+    expires, role = payload.get("exp", -1), payload.get("role", "client")
+    if not isinstance(subject, str) or not isinstance(gateway, str):
+        raise AuthFailed("the token needs the claims sub and gw, both text")
+    try:
+        check_client_id(subject)
+    except ValidationFailed as exc:
+        raise AuthFailed(f"the token's sub is no client id: {exc}") from exc
+    if _GATEWAY_ID.fullmatch(gateway) is None:
+        raise AuthFailed("the token's gw is no gateway id: letters, digits, _ and -, at most 64")
+    if not is_time(expires):
+        raise AuthFailed("the token needs the claim exp, a number of seconds since 1970")
+    if role not in ROLES:
+        raise AuthFailed("the token's role must be client or admin")
+    return TokenClaims(subject, gateway, role, float(expires), MappingProxyType(dict(payload)))
+
+
+def is_time(value: Any) -> bool:
+    """Tell whether a claim is a number of seconds since 1970, within reason."""
+    # A bool is an int to Python; NaN is in no range.
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value <= _TIME_MAX_S
+
+
+def check_expiry(claims: TokenClaims, now_s: float) -> None:
+    """Refuse a token whose time is over.
+
+    Raises:
+        AuthFailed: it expired more than `LEEWAY_S` ago.
+    """
+    if now_s > claims.expires_s + LEEWAY_S:
+        raise AuthFailed("the token has expired; get a fresh one")
+
+
+def verified(claims: TokenClaims) -> Context:
+    """Give the authoriser's answer for a good token.
+
+    Raises:
+        AuthFailed: a claim is NaN or infinite, which no JSON can say.
+    """
+    try:
+        return {"claims": json.dumps(dict(claims.all), separators=(",", ":"), allow_nan=False)}
+    except ValueError as exc:
+        raise AuthFailed("the token's claims are not JSON") from exc
+
+
+def refused(error: AuthFailed) -> Context:
+    """Give the authoriser's answer for a bad token: the sentence that the function will say."""
+    return {"refused": error.message}
+
+
+def caller_of(context: object, gateway: str, now_s: float) -> Caller:
+    """Decide one request by the authoriser's answer, the gateway it is for, and the time.
+
+    Args:
+        context: the answer, as API Gateway handed it on; anything else is refused.
+        gateway: the id in the request's path.
+        now_s: seconds since 1970.
+
+    Raises:
+        AuthFailed: there is no answer, or it refuses, or the token has expired since.
+        Forbidden: the token is for another gateway.
+    """
+    if not isinstance(context, dict):
+        raise AuthFailed(NO_TOKEN)
+    if "refused" in context:
+        raise AuthFailed(str(context["refused"]))
+    try:
+        payload = json.loads(context["claims"])
+    except (KeyError, TypeError, ValueError) as exc:
+        raise AuthFailed(NO_TOKEN) from exc
+    if not isinstance(payload, dict):
+        raise AuthFailed(NO_TOKEN)
+    claims = token_claims(payload)
+    check_expiry(claims, now_s)
+    if claims.gateway != gateway:
+        raise Forbidden("the token is for another gateway; its gw must equal the id in the path")
+    return Caller(claims)

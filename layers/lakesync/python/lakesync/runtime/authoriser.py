@@ -1,0 +1,43 @@
+"""The Lambda authorizer: a token in, what it claims out. It never says no by itself.
+
+API Gateway answers a "no" of an authorizer with a body of its own. So a bad token is answered with
+a context that says why, and every function refuses it, in our words, as it refuses anything that
+is not the context of a good token: see `lakesync.runtime.auth`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from lakesync.errors import AuthFailed
+from lakesync.runtime import observe
+from lakesync.runtime.auth import refused, verified
+from lakesync.runtime.tokens import bearer_token, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.runtime.tokens import Keys, TokenRules
+
+
+def lambda_authoriser(
+    rules: TokenRules, keys: Keys, clock: Callable[[], float] = time.time
+) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+    """Give the handler of an HTTP API's authorizer (payload 2.0, simple responses).
+
+    Keys that cannot be read raise, so that nothing is cached and the error alarm rings.
+    """
+
+    def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: ARG001 - AWS's
+        try:
+            header = event.get("headers", {}).get("authorization")
+            answer = verified(verify(bearer_token(header), rules, keys, clock()))
+        except AuthFailed as error:
+            observe.logger.info("token refused", extra={"reason": error.message})
+            observe.count("TokensRefused")
+            answer = refused(error)
+        observe.publish()
+        return {"isAuthorized": True, "context": answer}
+
+    return handler

@@ -1,0 +1,185 @@
+"""FastAPI apps for Lambda: one boundary where errors become answers.
+
+Every failure is answered by `lakesync.errors` and nothing else: an error of the tree as it is, a
+malformed parameter as VALIDATION_ERROR that names it, an unknown address as NOT_FOUND, and
+anything unexpected as INTERNAL_ERROR with the request's id and no detail.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import uuid4
+
+from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
+from mangum import Mangum
+from starlette.exceptions import HTTPException
+
+from lakesync.errors import (
+    Backpressure,
+    InternalError,
+    LakeSyncError,
+    NotFound,
+    NotOffered,
+    ValidationFailed,
+)
+from lakesync.runtime import bodies, observe
+from lakesync.runtime.auth import GATEWAY_ID, Caller, caller_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+ANSWER_BYTES_MAX: Final = 4_300_000
+"""Lambda answers at most 6 MB, in which a binary body is base64: a third larger."""
+_METHOD_NOT_ALLOWED: Final = 405
+
+
+# --- what routes ask for --------------------------------------------------------------------------
+
+Gateway = Annotated[str, Path(description="The gateway's id.", pattern=f"^{GATEWAY_ID}$")]
+
+
+async def client_of_gateway(request: Request, gateway: Gateway) -> Caller:
+    """Give the caller, proved to hold a token for the gateway in the path that is valid now."""
+    context = _event(request.scope).get("requestContext", {}).get("authorizer", {}).get("lambda")
+    return caller_of(context, gateway, time.time())
+
+
+Client = Annotated[Caller, Depends(client_of_gateway)]
+
+
+async def admin_of_gateway(client: Client) -> Caller:
+    """Give the same caller, whose role is admin."""
+    client.must_administer()
+    return client
+
+
+async def body_of(request: Request, bytes_max: int) -> bytes:
+    """Give the request's body, decompressed.
+
+    Raises:
+        BodyTooLarge: it is over ``bytes_max``.
+        ValidationFailed: its compression is unknown or damaged.
+    """
+    coding = request.headers.get("content-encoding")
+    return bodies.read_body(await request.body(), coding, bytes_max)
+
+
+def answer(request: Request, body: bytes, encoding: bodies.Encoding) -> Response:
+    """Give a successful response, compressed where the caller can read that and it is worth it."""
+    headers = {"x-request-id": request_id(request.scope), "vary": "accept, accept-encoding"}
+    if len(body) >= bodies.GZIP_BYTES_MIN and bodies.accepts_gzip(
+        request.headers.get("accept-encoding")
+    ):
+        body = bodies.compressed(body)
+        headers["content-encoding"] = "gzip"
+    return Response(body, media_type=encoding.value, headers=headers)
+
+
+def answer_json(request: Request, value: Mapping[str, object]) -> Response:
+    """Give a successful response of plain JSON values."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return answer(request, text.encode(), bodies.Encoding.JSON)
+
+
+# --- the app --------------------------------------------------------------------------------------
+
+
+def create_app(*routers: APIRouter) -> FastAPI:
+    """Give an app that serves the routers with and without the ``/v1`` prefix."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    for router in routers:
+        app.include_router(router)
+    app.add_exception_handler(LakeSyncError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_unserved)
+    app.add_middleware(_Boundary)
+    return app
+
+
+def lambda_handler(app: FastAPI) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+    """Give the function's handler: one request in, one response out, metrics written."""
+    served = Mangum(app, lifespan="off")
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        try:
+            return served(event, context)
+        finally:
+            observe.publish()
+
+    return handler
+
+
+def request_id(scope: Scope) -> str:
+    """Give the request's id: API Gateway's, so that its access log and ours can be joined."""
+    if "lakesync.request_id" not in scope:
+        given = _event(scope).get("requestContext", {}).get("requestId")
+        scope["lakesync.request_id"] = str(given or uuid4())
+    return str(scope["lakesync.request_id"])
+
+
+def error_answer(scope: Scope, error: LakeSyncError) -> Response:
+    """Give the response that an error of the tree stands for."""
+    body = {"error": error.message, "code": error.code, "requestId": request_id(scope)}
+    if error.field:
+        body["field"] = error.field
+    headers = {"x-request-id": body["requestId"]}
+    if error.retry_after_s:
+        headers["retry-after"] = str(error.retry_after_s)
+    text = json.dumps(body, separators=(",", ":"))
+    return Response(text, error.status, headers, bodies.Encoding.JSON.value)
+
+
+def _event(scope: Scope) -> dict[str, Any]:
+    event: dict[str, Any] = scope.get("aws.event") or {}
+    return event
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, LakeSyncError)  # noqa: S101 - what it was registered for
+    observe.logger.info("refused", extra={"code": error.code, "field": error.field})
+    # One metric for all: each more would be paid for by the month, and the log tells them apart.
+    observe.count("PushesHeldBack" if isinstance(error, Backpressure) else "Refused")
+    return error_answer(request.scope, error)
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it was registered for
+    fault = error.errors()[0]
+    name = str(fault["loc"][-1])
+    return error_answer(request.scope, ValidationFailed(f"{name}: {fault['msg']}", field=name))
+
+
+async def _on_unserved(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it was registered for
+    if error.status_code != _METHOD_NOT_ALLOWED:
+        return error_answer(request.scope, NotFound("there is no such address"))
+    wrong_method = NotOffered("this address is served, but not with that method")
+    response = error_answer(request.scope, wrong_method)
+    response.headers.update(error.headers or {})
+    return response
+
+
+class _Boundary:
+    """The last word on every request: nothing escapes it as an exception."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if scope["path"].startswith("/v1/"):
+            scope["path"] = scope["path"].removeprefix("/v1")
+        observe.logger.set_correlation_id(request_id(scope))
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - the boundary: logged, counted, answered
+            observe.bug(error, method=scope["method"], path=scope["path"])
+            sentence = "an internal error; report the request id to the operator"
+            await error_answer(scope, InternalError(sentence))(scope, receive, send)

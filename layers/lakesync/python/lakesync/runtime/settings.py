@@ -1,0 +1,170 @@
+"""What each function must be told, read from its environment once per cold start.
+
+One frozen class for each function, composed of small parts. `load` reports every missing or
+malformed variable at once, in one sentence, before the function serves anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+S = TypeVar("S")
+
+
+class SettingsError(Exception):
+    """The function's environment is not complete; the text names every variable at fault."""
+
+
+def _variable(name: str, read: Callable[[str], Any] = str, default: Any = MISSING) -> Any:
+    metadata = {"variable": name, "read": read}
+    if default is MISSING:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise ValueError("it must be above 0")
+    return number
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise ValueError("it must name at least one")
+    return words
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("it must not be empty")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aws:
+    """Where the function runs. AWS sets these itself."""
+
+    region: str = _variable("AWS_REGION", _text)
+    dynamodb_endpoint: str | None = _variable("AWS_ENDPOINT_URL_DYNAMODB", _text, None)
+    """The SDK's own variables for another endpoint: a VPC endpoint, for instance."""
+    endpoint: str | None = _variable("AWS_ENDPOINT_URL", _text, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferSettings(Aws):
+    """The buffer's table."""
+
+    buffer_table: str = _variable("BUFFER_TABLE", _text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlushQueueSettings(Aws):
+    """The queue of gateways that are due to be flushed."""
+
+    flush_queue_url: str = _variable("FLUSH_QUEUE_URL", _text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushSettings(BufferSettings, FlushQueueSettings):
+    """What ``functions/push`` needs."""
+
+    flush_threshold_bytes: int = _variable("FLUSH_THRESHOLD_BYTES", _positive)
+    """Unflushed bytes at which a flush is asked for without waiting for the schedule."""
+    backpressure_bytes_max: int = _variable("BACKPRESSURE_BYTES_MAX", _positive)
+    backpressure_age_s_max: int = _variable("BACKPRESSURE_AGE_S_MAX", _positive)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullSettings(BufferSettings):
+    """What ``functions/pull`` needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminSettings(BufferSettings):
+    """What ``functions/admin`` needs."""
+
+    flush_function: str = _variable("FLUSH_FUNCTION", _text)
+    """The name of ``functions/flush``, which ``POST /admin/flush`` waits for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlushSettings(BufferSettings):
+    """What ``functions/flush`` needs."""
+
+    lake_bucket: str = _variable("LAKE_BUCKET", _text)
+    announce_queue_url: str = _variable("ANNOUNCE_QUEUE_URL", _text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleFlushSettings(BufferSettings, FlushQueueSettings):
+    """What ``functions/schedule_flush`` needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaterialiseSettings(Aws):
+    """What ``functions/materialise`` needs."""
+
+    glue_job: str = _variable("GLUE_JOB", _text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuthoriseSettings(Aws):
+    """What ``functions/authorise`` needs: shared secrets, or a set of public keys."""
+
+    algorithms: tuple[str, ...] = _variable("JWT_ALGORITHMS", _words)
+    secret_arn: str = _variable("JWT_SECRET_ARN", default="")
+    jwks_url: str = _variable("JWKS_URL", default="")
+    issuer: str = _variable("JWT_ISSUER", default="")
+    audience: str = _variable("JWT_AUDIENCE", default="")
+
+    def __post_init__(self) -> None:
+        shared = {"HS256"} & set(self.algorithms)
+        public = {"RS256", "ES256"} & set(self.algorithms)
+        unknown = sorted(set(self.algorithms) - shared - public)
+        if unknown:
+            raise SettingsError(f"JWT_ALGORITHMS: use HS256, RS256 or ES256, not {unknown[0]}")
+        if shared and public:
+            # A public key must never be taken for a shared secret (RFC 8725 § 2.1).
+            raise SettingsError("JWT_ALGORITHMS: use HS256 alone, or RS256 and ES256")
+        if shared and not self.secret_arn:
+            raise SettingsError("JWT_SECRET_ARN must be set for HS256")
+        if public and not self.jwks_url.startswith("https://"):
+            raise SettingsError("JWKS_URL must be an https address for RS256 and ES256")
+
+    @property
+    def shares_secret(self) -> bool:
+        """Tell whether tokens are signed with a shared secret rather than a private key."""
+        return "HS256" in self.algorithms
+
+
+def load(kind: type[S], environment: Mapping[str, str]) -> S:
+    """Read one function's settings.
+
+    Raises:
+        SettingsError: variables are missing or malformed; all of them are named.
+    """
+    values: dict[str, Any] = {}
+    faults: list[str] = []
+    for setting in fields(kind):  # type: ignore[arg-type]  # every kind here is a dataclass
+        variable = setting.metadata["variable"]
+        text = environment.get(variable)
+        if text is None:
+            faults += [] if _has_default(setting) else [f"{variable} is missing"]
+            continue
+        try:
+            values[setting.name] = setting.metadata["read"](text)
+        except ValueError as exc:
+            faults.append(f"{variable} is {text[:40]!r}: {exc}")
+    if faults:
+        raise SettingsError(f"set the function's environment: {'; '.join(faults)}")
+    return kind(**values)
+
+
+def _has_default(setting: Field[Any]) -> bool:
+    return setting.default is not MISSING

@@ -1,0 +1,210 @@
+"""What queues and schedules ask for: flush, find what is due, start the materialiser.
+
+Messages are handled at least once. A message that failed is handed back by itself; the others of
+its batch are done. What is handed back too often goes to the queue's dead-letter queue.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from lakesync.errors import BY_CODE, FlushFailed, InternalError, LakeSyncError, ValidationFailed
+from lakesync.result import Err, Ok, Result
+from lakesync.runtime import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+    from lakesync.flush.run import FlushReport
+    from lakesync.ports import Queue
+
+Handler: TypeAlias = "Callable[[dict[str, Any], Any], Any]"
+
+FLUSH_NOW_S: Final = 20
+"""How long an administrator's flush may take: API Gateway waits 30 s for an answer."""
+_MARGIN_S: Final = 60
+"""Left of a function's time when a flush begins no other range: one range takes seconds."""
+
+
+class Flush(Protocol):
+    """`lakesync.flush.run.Flusher.flush`."""
+
+    def __call__(
+        self, gateway: str, has_time: Callable[[], bool]
+    ) -> Result[FlushReport, LakeSyncError]:
+        """Announce everything committed so far, while there is time."""
+        ...
+
+
+def flush_request(gateway: str) -> str:
+    """Give the message that asks for a gateway to be flushed."""
+    return json.dumps({"gateway": gateway})
+
+
+def ask_for_flush(queue: Callable[[], Queue]) -> Callable[[str], None]:
+    """Give what a push calls when much is unflushed: it asks for a flush, and never fails.
+
+    The push is durable by then, and the schedule flushes in any case.
+    """
+
+    def ask(gateway: str) -> None:
+        try:
+            queue().send(flush_request(gateway))
+        except LakeSyncError as error:
+            observe.logger.warning("flush not asked for", extra={"reason": error.message})
+
+    return ask
+
+
+def flush_handler(flush: Flush, seconds: Callable[[], float]) -> Handler:
+    """Give the handler of ``functions/flush``: messages from the queue, or one direct request.
+
+    Args:
+        flush: flushes one gateway.
+        seconds: a clock that only goes forward.
+    """
+
+    def handler(event: dict[str, Any], context: Any) -> Any:
+        ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
+        try:
+            if "Records" in event:
+                return _flush_all(flush, event, context, lambda: seconds() < ends)
+            if "seconds" in event:
+                ends = min(ends, seconds() + float(event["seconds"]))
+            return _flush_one(flush, event, lambda: seconds() < ends)
+        finally:
+            observe.publish()
+
+    return handler
+
+
+def _flush_all(
+    flush: Flush, event: dict[str, Any], context: Any, has_time: Callable[[], bool]
+) -> Any:
+    """Flush each gateway that is named once, however often it is named."""
+    # Only this function pays for the import.
+    from aws_lambda_powertools.utilities.batch import (  # noqa: PLC0415
+        BatchProcessor,
+        EventType,
+        process_partial_response,
+    )
+
+    flushed = cache(lambda body: _flushed(flush, body, has_time))
+
+    def handle(record: SQSRecord) -> None:
+        if not flushed(record.body):
+            raise FlushFailed("logged where it failed; the message goes back to its queue")
+
+    # A batch that failed whole goes back as one that failed in part: the alarm is on the messages.
+    processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
+    return process_partial_response(event, handle, processor, context)
+
+
+def _flushed(flush: Flush, body: str, has_time: Callable[[], bool]) -> bool:
+    try:
+        gateway = _gateway_of(json.loads(body))
+        match flush(gateway, has_time):
+            case Ok(report):
+                _count(report)
+                return True
+            case Err(error):
+                _note_failure(error)
+    except Exception as error:  # noqa: BLE001 - one message's bug must not cost its neighbours
+        observe.bug(error, message=body[:200])
+        observe.count("FlushesFailed")
+    return False
+
+
+def _flush_one(
+    flush: Flush, request: Mapping[str, Any], has_time: Callable[[], bool]
+) -> dict[str, Any]:
+    match flush(_gateway_of(request), has_time):
+        case Ok(report):
+            _count(report)
+            return {
+                "batches": report.batches,
+                "deltas": report.deltas,
+                "watermark": str(report.watermark),
+                "finished": report.finished,
+            }
+        case Err(error):
+            _note_failure(error)
+            return {"code": error.code, "error": error.message}
+
+
+def _note_failure(error: LakeSyncError) -> None:
+    observe.logger.warning("flush failed", extra={"code": error.code, "reason": error.message})
+    observe.count("FlushesFailed")
+
+
+def _gateway_of(request: object) -> str:
+    gateway = request.get("gateway") if isinstance(request, dict) else None
+    if not isinstance(gateway, str) or not gateway:
+        raise ValidationFailed("a flush request names its gateway", field="gateway")
+    return gateway
+
+
+def _count(report: FlushReport) -> None:
+    observe.count("BatchesAnnounced", report.batches)
+    observe.count("DeltasAnnounced", report.deltas)
+
+
+def flush_and_wait(
+    invoke: Callable[[str], tuple[bool, bytes]],
+) -> Callable[[str], Mapping[str, object]]:
+    """Give what ``POST /admin/flush`` asks: flush now, and say what was done.
+
+    Args:
+        invoke: hands a request to ``functions/flush``; tells whether it answered, and what.
+    """
+
+    def flush_now(gateway: str) -> Mapping[str, object]:
+        returned, payload = invoke(json.dumps({"gateway": gateway, "seconds": FLUSH_NOW_S}))
+        if not returned:
+            raise FlushFailed("the flush did not end well; it is safe to ask again")
+        answer = json.loads(payload)
+        if "code" in answer:
+            raise BY_CODE.get(answer["code"], InternalError)(answer["error"])
+        if not answer["finished"]:
+            raise FlushFailed("much is waiting, and the flush goes on; ask again in a moment")
+        return {name: answer[name] for name in ("batches", "deltas", "watermark")}
+
+    return flush_now
+
+
+def schedule_handler(due: Callable[[], list[str]], queue: Queue) -> Handler:
+    """Give the handler of ``functions/schedule_flush``: one message for each due gateway."""
+
+    def handler(event: object, context: object) -> dict[str, int]:  # noqa: ARG001 - AWS's
+        gateways = due()
+        for gateway in gateways:
+            queue.send(flush_request(gateway))
+        observe.count("GatewaysDue", len(gateways))
+        observe.publish()
+        return {"due": len(gateways)}
+
+    return handler
+
+
+def materialise_handler(start: Callable[[], bool]) -> Handler:
+    """Give the handler of ``functions/materialise``: any number of announcements, one run.
+
+    The run finds what is waiting by the claims on S3, so the messages only say that there is
+    something. While a run is at work they go back to the queue: they may have come too late for it.
+
+    Args:
+        start: starts a run and gives True, or gives False because one is at work.
+    """
+
+    def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: ARG001 - AWS's
+        started = start()
+        observe.count("RunsStarted" if started else "RunsAtWork")
+        observe.publish()
+        waiting = [] if started else event["Records"]
+        return {"batchItemFailures": [{"itemIdentifier": r["messageId"]} for r in waiting]}
+
+    return handler

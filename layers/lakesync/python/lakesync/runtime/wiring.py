@@ -1,0 +1,236 @@
+"""The one place where settings become objects, once per cold start.
+
+Everything a function does not use is not even imported: its cold start would pay for it. Tests put
+another buffer in place of `buffer`, and drive the very same functions.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import uuid4
+
+from lakesync.runtime import settings as settings_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.flush.run import Flusher
+    from lakesync.gateway.admin import AdminService
+    from lakesync.gateway.limits import Limits
+    from lakesync.gateway.pull import PullService
+    from lakesync.gateway.push import PushService
+    from lakesync.ports import Buffer, Queue
+    from lakesync.runtime.settings import (
+        AdminSettings,
+        AuthoriseSettings,
+        Aws,
+        BufferSettings,
+        FlushSettings,
+        MaterialiseSettings,
+        PushSettings,
+        ScheduleFlushSettings,
+    )
+    from lakesync.runtime.tokens import Keys
+
+S = TypeVar("S")
+SECRET_AGE_S_MAX: Final = 300
+"""How long a rotated secret may go unnoticed by a warm authoriser."""
+JWKS_TIMEOUT_S: Final = 5
+CALL_TIMEOUT_S: Final = 5
+
+
+def load(kind: type[S]) -> S:
+    """Give one function's settings out of its environment.
+
+    Raises:
+        SettingsError: variables are missing or malformed.
+    """
+    return settings_module.load(kind, os.environ)
+
+
+def wall_clock() -> int:
+    """Give the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def _sleep_ms(milliseconds: float) -> None:
+    time.sleep(milliseconds / 1000)
+
+
+class Randomness:
+    """`lakesync.gateway.commit.Chance` by the operating system's randomness."""
+
+    def jitter(self) -> float:
+        """Give a number in [0, 1)."""
+        return random.random()  # noqa: S311 - spreads retries, hides nothing
+
+    def token(self) -> str:
+        """Give a name that is never given again."""
+        return uuid4().hex
+
+
+def buffer(settings: BufferSettings) -> Buffer:
+    """Give the buffer on DynamoDB."""
+    from lakesync.buffer.caller import DynamoCaller  # noqa: PLC0415
+    from lakesync.buffer.dynamo import DynamoBuffer  # noqa: PLC0415
+
+    endpoint = settings.dynamodb_endpoint or settings.endpoint
+    return DynamoBuffer(settings.buffer_table, DynamoCaller(settings.region, endpoint))
+
+
+# --- the gateway ----------------------------------------------------------------------------------
+
+
+def push_service(settings: PushSettings) -> PushService:
+    """Give what ``functions/push`` asks."""
+    from lakesync.gateway.push import PushService  # noqa: PLC0415
+
+    return PushService(
+        buffer(settings),
+        wall_clock=wall_clock,
+        sleep_ms=_sleep_ms,
+        chance=Randomness(),
+        limits=limits(settings),
+        on_threshold=_ask_for_flush(settings),
+    )
+
+
+def limits(settings: PushSettings) -> Limits:
+    """Give the gateway's limits, with those that the deployment declares."""
+    from lakesync.gateway.limits import Limits  # noqa: PLC0415
+
+    return Limits(
+        flush_threshold_bytes=settings.flush_threshold_bytes,
+        backpressure_bytes_max=settings.backpressure_bytes_max,
+        backpressure_age_ms_max=settings.backpressure_age_s_max * 1000,
+    )
+
+
+def pull_service(settings: BufferSettings) -> PullService:
+    """Give what ``functions/pull`` asks."""
+    from lakesync.gateway.pull import PullService  # noqa: PLC0415
+
+    return PullService(buffer(settings))
+
+
+def admin_service(settings: BufferSettings) -> AdminService:
+    """Give what ``functions/admin`` asks."""
+    from lakesync.gateway.admin import AdminService  # noqa: PLC0415
+
+    return AdminService(
+        buffer(settings), wall_clock=wall_clock, sleep_ms=_sleep_ms, chance=Randomness()
+    )
+
+
+def _ask_for_flush(settings: PushSettings) -> Callable[[str], None]:
+    from lakesync.runtime.tasks import ask_for_flush  # noqa: PLC0415
+
+    # Made when it is first needed: crossing the threshold is rare, and importing the SDK would be
+    # most of a cold start.
+    return ask_for_flush(cache(lambda: queue(settings, settings.flush_queue_url)))
+
+
+# --- the lake -------------------------------------------------------------------------------------
+
+
+def client(
+    settings: Aws, service: str, *, answer_s_max: int = CALL_TIMEOUT_S, attempts: int = 3
+) -> Any:
+    """Give an AWS client that gives up in time for its function to say so."""
+    import boto3  # noqa: PLC0415
+    from botocore.config import Config  # noqa: PLC0415
+
+    config = Config(
+        connect_timeout=2,
+        read_timeout=answer_s_max,
+        retries={"total_max_attempts": attempts, "mode": "standard"},
+    )
+    make: Any = boto3.client
+    return make(service, region_name=settings.region, config=config)
+
+
+def queue(settings: Aws, url: str) -> Queue:
+    """Give an SQS queue."""
+    from lakesync.adapters.lake.sqs import SqsQueue  # noqa: PLC0415
+
+    return SqsQueue(url, client(settings, "sqs"))
+
+
+def flusher(settings: FlushSettings) -> Flusher:
+    """Give what ``functions/flush`` asks."""
+    from lakesync.adapters.lake.parquet import ParquetEncoder  # noqa: PLC0415
+    from lakesync.adapters.lake.s3 import S3Objects  # noqa: PLC0415
+    from lakesync.flush.run import Flusher  # noqa: PLC0415
+
+    objects = S3Objects(settings.lake_bucket, client(settings, "s3", answer_s_max=30))
+    return Flusher(
+        buffer(settings), objects, queue(settings, settings.announce_queue_url), ParquetEncoder()
+    )
+
+
+def due(settings: ScheduleFlushSettings) -> Callable[[], list[str]]:
+    """Give what tells which gateways have unflushed data."""
+    from lakesync.flush.run import due_gateways  # noqa: PLC0415
+
+    held = buffer(settings)
+    return lambda: due_gateways(held)
+
+
+def start_job(settings: MaterialiseSettings) -> Callable[[], bool]:
+    """Give what starts a run of the Glue job; it tells whether one was started."""
+    glue = client(settings, "glue", answer_s_max=4, attempts=2)
+
+    def start() -> bool:
+        try:
+            glue.start_job_run(JobName=settings.glue_job)
+        except glue.exceptions.ConcurrentRunsExceededException:
+            return False
+        return True
+
+    return start
+
+
+def flush_now(settings: AdminSettings) -> Callable[[str], Mapping[str, object]]:
+    """Give what flushes one gateway by ``functions/flush`` and waits for it."""
+    from lakesync.runtime.tasks import FLUSH_NOW_S, flush_and_wait  # noqa: PLC0415
+
+    @cache
+    def flush_client() -> Any:
+        # One attempt: a flush that takes long is still at work, and may be asked for again.
+        return client(settings, "lambda", answer_s_max=FLUSH_NOW_S + 5, attempts=1)
+
+    def invoke(request: str) -> tuple[bool, bytes]:
+        answer = flush_client().invoke(FunctionName=settings.flush_function, Payload=request)
+        return "FunctionError" not in answer, answer["Payload"].read()
+
+    return flush_and_wait(invoke)
+
+
+# --- who is calling -------------------------------------------------------------------------------
+
+
+def keys(settings: AuthoriseSettings) -> Keys:
+    """Give where the authoriser finds its keys."""
+    from lakesync.runtime.tokens import PublicKeys, SharedSecrets  # noqa: PLC0415
+
+    if settings.shares_secret:
+        return SharedSecrets(_secret_reader(settings.secret_arn))
+    from jwt import PyJWKClient  # noqa: PLC0415
+
+    return PublicKeys(PyJWKClient(settings.jwks_url, timeout=JWKS_TIMEOUT_S))
+
+
+def _secret_reader(arn: str) -> Callable[..., Mapping[str, Any]]:
+    from aws_lambda_powertools.utilities import parameters  # noqa: PLC0415
+
+    def read(*, fresh: bool) -> Mapping[str, Any]:
+        held: Mapping[str, Any] = parameters.get_secret(
+            arn, max_age=SECRET_AGE_S_MAX, transform="json", force_fetch=fresh
+        )
+        return held
+
+    return read

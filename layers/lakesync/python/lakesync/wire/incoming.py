@@ -1,0 +1,53 @@
+"""What both encodings do with a delta from outside: check it by itself, and name what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.delta import Delta, Op, checked_delta
+from lakesync.errors import InvalidInput, ValidationFailed
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Columns
+
+PUSH_DELTAS_MAX: Final = 10_000
+"""Deltas in one push."""
+
+OP_NAMES: Final = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
+
+
+def incoming_delta(
+    op: Op, table: str, row_id: str, client_id: str, hlc: int, columns: Columns, delta_id: str
+) -> Delta:
+    """Make a valid delta of decoded fields; an id that was sent must be the right one.
+
+    Raises:
+        ValidationFailed: a field is malformed, or the id does not belong to this change.
+        DeltaTooLarge: the delta is over its limits.
+    """
+    delta = checked_delta(op, table, row_id, client_id, hlc, columns)
+    if delta_id and delta_id != delta.delta_id:
+        raise ValidationFailed(
+            "deltaId is not the SHA-256 of this change; leave it out, or see docs/spec/identity.md",
+            field="deltaId",
+        )
+    return delta
+
+
+def under(error: InvalidInput, path: str) -> InvalidInput:
+    """Put the path of a delta before the field that an error names."""
+    error.field = f"{path}.{error.field}" if error.field else path
+    return error
+
+
+def check_count(count: int) -> None:
+    """Refuse a push of too many deltas.
+
+    Raises:
+        ValidationFailed: more than `PUSH_DELTAS_MAX`.
+    """
+    if count > PUSH_DELTAS_MAX:
+        raise ValidationFailed(
+            f"a push may carry {PUSH_DELTAS_MAX} deltas; this one carries {count}: push in parts",
+            field="deltas",
+        )

@@ -1,0 +1,195 @@
+"""The protobuf encoding: bytes ⇄ messages, both directions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from lakesync.core.clock import STAMP_MAX
+from lakesync.core.delta import Op, check_client_id
+from lakesync.core.messages import (
+    DeltaOutcome,
+    OutcomeKind,
+    Pull,
+    PullPage,
+    Push,
+    PushReceipt,
+    RefusedDelta,
+)
+from lakesync.core.values import recanonical
+from lakesync.errors import BY_CODE, InternalError, InvalidInput, LakeSyncError, ValidationFailed
+from lakesync.wire import lakesync_pb2 as pb
+from lakesync.wire.incoming import check_count, incoming_delta, under
+from lakesync.wire.records import add_records
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+
+_OPS = {op.value: op for op in Op}
+
+
+def decode_push(body: bytes) -> Push:
+    """Read a ``SyncPush``; a delta that is malformed by itself is refused by itself.
+
+    Raises:
+        ValidationFailed: the bytes are no ``SyncPush``, or a field of the push is wrong.
+    """
+    try:
+        message = pb.SyncPush.FromString(body)
+    except DecodeError as exc:
+        raise ValidationFailed(f"the body is not a SyncPush message: {exc}") from exc
+    check_count(len(message.deltas))
+    deltas: list[tuple[int, Delta]] = []
+    unreadable: list[RefusedDelta] = []
+    for index, record in enumerate(message.deltas):
+        try:
+            deltas.append((index, _incoming(record)))
+        except InvalidInput as error:
+            fault = under(error, f"deltas[{index}]")
+            unreadable.append(RefusedDelta(index, fault, record.delta_id[:64]))
+    return Push(
+        check_client_id(message.client_id),
+        tuple(deltas),
+        _stamp(message.last_seen_hlc, "lastSeenHlc"),
+        message.atomic,
+        tuple(unreadable),
+    )
+
+
+def _stamp(value: int, field: str) -> int:
+    if value > STAMP_MAX:
+        raise ValidationFailed(f"{field} must be at most 2^63-1", field=field)
+    return value
+
+
+def _incoming(record: pb.RowDelta) -> Delta:
+    op = _OPS.get(record.op)
+    if op is None:
+        raise ValidationFailed("op must be INSERT, UPDATE or DELETE", field="op")
+    columns = []
+    for column in record.columns:
+        name = column.column
+        try:
+            columns.append((name, recanonical(column.value)))
+        except ValidationFailed as error:
+            error.field = f"columns.{name[:64]}"
+            raise
+    return incoming_delta(
+        op,
+        record.table,
+        record.row_id,
+        record.client_id,
+        record.hlc,
+        tuple(columns),
+        record.delta_id,
+    )
+
+
+def encode_push(push: Push) -> bytes:
+    """Write a ``SyncPush``."""
+    message = pb.SyncPush(
+        client_id=push.client_id, last_seen_hlc=push.last_seen_hlc, atomic=push.atomic
+    )
+    add_records(message.deltas, (delta for _, delta in push.deltas))
+    return message.SerializeToString()
+
+
+def encode_receipt(receipt: PushReceipt) -> bytes:
+    """Write a ``PushReceipt``."""
+    message = pb.PushReceipt(
+        server_hlc=receipt.server_hlc,
+        accepted=receipt.accepted,
+        server_time_ms=receipt.server_time_ms,
+    )
+    for outcome in receipt.outcomes:
+        error = outcome.error
+        message.results.add(
+            index=outcome.index,
+            delta_id=outcome.delta_id,
+            outcome=outcome.kind.value,
+            code=error.code if error else "",
+            message=error.message if error else "",
+            field=(error.field or "") if error else "",
+        )
+    return message.SerializeToString()
+
+
+def decode_receipt(body: bytes) -> PushReceipt:
+    """Read a ``PushReceipt``.
+
+    Raises:
+        ValidationFailed: the bytes are none.
+    """
+    try:
+        message = pb.PushReceipt.FromString(body)
+        outcomes = tuple(
+            DeltaOutcome(
+                result.index, result.delta_id, OutcomeKind(result.outcome), _error_of(result)
+            )
+            for result in message.results
+        )
+    except (DecodeError, ValueError) as exc:
+        raise ValidationFailed(f"the answer is not a PushReceipt message: {exc}") from exc
+    return PushReceipt(message.server_hlc, message.accepted, outcomes, message.server_time_ms)
+
+
+def _error_of(result: pb.DeltaOutcome) -> LakeSyncError | None:
+    if not result.code:
+        return None
+    kind = BY_CODE.get(result.code, InternalError)
+    return kind(result.message, field=result.field or None)
+
+
+def decode_pull(body: bytes) -> Pull:
+    """Read a ``SyncPull``; limits are for the gateway to judge.
+
+    Raises:
+        ValidationFailed: the bytes are none, or a field is out of range.
+    """
+    try:
+        message = pb.SyncPull.FromString(body)
+    except DecodeError as exc:
+        raise ValidationFailed(f"the body is not a SyncPull message: {exc}") from exc
+    return Pull(
+        check_client_id(message.client_id),
+        _stamp(message.since_hlc, "sinceHlc"),
+        message.max_deltas or 100,
+        message.epoch,
+    )
+
+
+def encode_pull(pull: Pull) -> bytes:
+    """Write a ``SyncPull``."""
+    message = pb.SyncPull(
+        client_id=pull.client_id,
+        since_hlc=pull.since,
+        max_deltas=pull.deltas_max,
+        epoch=pull.epoch,
+    )
+    return message.SerializeToString()
+
+
+def encode_page(page: PullPage) -> bytes:
+    """Write a ``SyncResponse``: the stored runs as they are, and the cursor behind them."""
+    tail = pb.SyncResponse(server_hlc=page.cursor, has_more=page.has_more, epoch=page.epoch)
+    return b"".join((*page.records, tail.SerializeToString()))
+
+
+def decode_page(body: bytes) -> PullPage:
+    """Read a ``SyncResponse``; its deltas stay one run, for `lakesync.wire.records` to read.
+
+    Raises:
+        ValidationFailed: the bytes are none.
+    """
+    try:
+        message = pb.SyncResponse.FromString(body)
+    except DecodeError as exc:
+        raise ValidationFailed(f"the answer is not a SyncResponse message: {exc}") from exc
+    return PullPage(
+        (body,),
+        len(message.deltas),
+        _stamp(message.server_hlc, "serverHlc"),
+        message.has_more,
+        message.epoch,
+    )

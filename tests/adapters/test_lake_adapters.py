@@ -1,0 +1,142 @@
+"""The lake's adapters on S3 and SQS, and batches as Parquet."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pyarrow.parquet as pq
+import pytest
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from lakesync.adapters.lake.parquet import ParquetEncoder
+from lakesync.adapters.lake.s3 import S3Objects
+from lakesync.adapters.lake.sqs import SqsQueue
+from lakesync.core.clock import STAMP_MAX
+from lakesync.errors import AdapterFailed, NotFound, Retry
+from lakesync.ports import BatchRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REGION = "us-east-1"
+
+
+@pytest.fixture(autouse=True)
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    with mock_aws():
+        yield
+
+
+@pytest.fixture
+def objects() -> S3Objects:
+    client = boto3.client("s3", region_name=REGION)
+    client.create_bucket(Bucket="lake")
+    return S3Objects("lake", client)
+
+
+def test_an_object_comes_back_and_storing_it_again_changes_nothing(objects: S3Objects) -> None:
+    for _ in range(2):
+        objects.put_object("staging/g/\u00e9.parquet", b"\x00bytes", "application/x")
+
+    assert objects.get_object("staging/g/\u00e9.parquet") == b"\x00bytes"
+    assert objects.list_objects("staging/") == ["staging/g/\u00e9.parquet"]
+
+
+def test_more_objects_than_one_page_are_listed_in_order(objects: S3Objects) -> None:
+    keys = [f"claims/{number:04d}" for number in range(1_005)]
+    for key in reversed(keys):
+        objects.put_object(key, b"", "text/plain")
+    objects.put_object("other/1", b"", "text/plain")
+
+    assert objects.list_objects("claims/") == keys
+    assert objects.list_objects("nothing/") == []
+
+
+def test_what_is_not_there_is_not_found_and_can_be_removed(objects: S3Objects) -> None:
+    with pytest.raises(NotFound):
+        objects.get_object("nowhere")
+
+    objects.delete_object("nowhere")
+    objects.put_object("once", b"", "text/plain")
+    objects.delete_object("once")
+    with pytest.raises(NotFound):
+        objects.get_object("once")
+
+
+@pytest.mark.parametrize("code", ["SlowDown", "AccessDenied", "InternalError"])
+def test_what_s3_refuses_says_so_and_may_be_tried_later(code: str) -> None:
+    client = boto3.client("s3", region_name=REGION)
+    with Stubber(client) as stub:
+        stub.add_client_error("put_object", code, http_status_code=503)
+        with pytest.raises(AdapterFailed, match=code) as refused:
+            S3Objects("lake", client).put_object("k", b"", "text/plain")
+
+    assert refused.value.retry is Retry.LATER
+
+
+def test_an_unreachable_lake_says_so() -> None:
+    nowhere: dict[str, Any] = {"region_name": REGION, "endpoint_url": "http://127.0.0.1:1"}
+    with mock_aws(config={"core": {"passthrough": {"urls": [".*"]}}}):
+        s3 = boto3.client("s3", **nowhere)
+        sqs = boto3.client("sqs", **nowhere)
+        with pytest.raises(AdapterFailed, match="reached"):
+            S3Objects("lake", s3).list_objects("")
+        with pytest.raises(AdapterFailed, match="SQS"):
+            SqsQueue("http://127.0.0.1:1/1/q", sqs).send("message")
+
+
+def test_a_message_arrives() -> None:
+    client = boto3.client("sqs", region_name=REGION)
+    url = client.create_queue(QueueName="announcements")["QueueUrl"]
+
+    SqsQueue(url, client).send('{"version": 1}')
+
+    (message,) = client.receive_message(QueueUrl=url)["Messages"]
+    assert message["Body"] == '{"version": 1}'
+
+
+def test_a_queue_that_is_gone_says_so() -> None:
+    client = boto3.client("sqs", region_name=REGION)
+
+    with pytest.raises(AdapterFailed):
+        SqsQueue("https://sqs.us-east-1.amazonaws.com/1/none", client).send("message")
+
+
+def row(ordinal: int, *columns: tuple[str, bytes], op: str = "UPDATE") -> BatchRow:
+    return BatchRow(STAMP_MAX, ordinal, op, "\u00e9|", "phone", STAMP_MAX, "ab" * 32, columns)
+
+
+COLUMNS = {"Title": "c_title_1234567890", "n": "n"}
+
+
+def test_a_batch_tells_null_from_absent_and_keeps_text_as_it_was() -> None:
+    rows = [
+        row(0, ("Title", '"\U0001f600\\u0001"'.encode()), ("n", b"null")),
+        row(1, ("n", b"1e+21")),
+        row(2, op="DELETE"),
+    ]
+    table = pq.read_table(io.BytesIO(ParquetEncoder().encode(rows, COLUMNS))).to_pylist()
+
+    assert [line["n"] for line in table] == ["null", "1e+21", None]
+    assert [line["c_title_1234567890"] for line in table] == ['"\U0001f600\\u0001"', None, None]
+    assert table[0]["_commit"] == table[0]["_hlc"] == STAMP_MAX
+    assert table[0]["_row_id"] == "\u00e9|"
+    assert [line["_ordinal"] for line in table] == [0, 1, 2]
+    assert table[2]["_op"] == "DELETE"
+
+
+def test_the_same_rows_give_the_same_bytes() -> None:
+    rows = [row(number, ("n", b"%d" % number)) for number in range(100)]
+
+    assert ParquetEncoder().encode(rows, COLUMNS) == ParquetEncoder().encode(rows, COLUMNS)
+
+
+def test_a_batch_of_deletes_alone_has_no_columns_of_the_table() -> None:
+    table = pq.read_table(io.BytesIO(ParquetEncoder().encode([row(0, op="DELETE")], {})))
+
+    assert all(name.startswith("_") for name in table.column_names)

@@ -1,0 +1,53 @@
+"""`--as-of`: what the text means, and which snapshot it chooses."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakesync.cli.asof import AtNumber, AtTime, Moment, as_of, chosen, pinned
+from lakesync.cli.faults import UsageFault
+
+TODOS = [Moment(71, 1_000, 10), Moment(72, 2_000, 20), Moment(73, 3_000, 30)]
+NOTES = [Moment(81, 1_500, 15), Moment(82, 2_500, 25)]
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1970-01-01T00:00:01Z", 1_000),
+        ("1970-01-01T00:00:01", 1_000),
+        ("1970-01-01 01:00:01.5+01:00", 1_500),
+        ("1970-01-02", 86_400_000),
+    ],
+)
+def test_a_time_is_iso_8601_and_utc_unless_it_says_otherwise(text: str, ms: int) -> None:
+    assert as_of(text) == AtTime(ms)
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "-1", "12x", "२"])
+def test_what_is_no_moment_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageFault, match="give an ISO-8601 time such as"):
+        as_of(text)
+
+
+def test_a_time_shows_what_a_reader_would_have_seen_then() -> None:
+    assert chosen(AtTime(2_999), TODOS) == TODOS[1]
+    assert chosen(AtTime(3_000), TODOS) == TODOS[2]
+    assert chosen(AtTime(999), TODOS) is None
+
+
+def test_a_commit_stamp_shows_every_batch_that_ends_at_or_below_it() -> None:
+    assert chosen(AtNumber(29), TODOS) == TODOS[1]
+    assert chosen(AtNumber(30), TODOS) == TODOS[2]
+    assert chosen(AtNumber(9), TODOS) is None
+
+
+def test_a_snapshot_of_one_table_means_its_time_for_the_others() -> None:
+    wanted = pinned(as_of("72"), [TODOS, NOTES])
+    assert chosen(wanted, TODOS) == TODOS[1]
+    assert chosen(wanted, NOTES) == NOTES[0]
+
+
+def test_a_number_that_is_no_snapshot_stays_a_commit_stamp() -> None:
+    assert pinned(as_of("20"), [TODOS, NOTES]) == AtNumber(20)
+    assert pinned(AtTime(5), [TODOS]) == AtTime(5)

@@ -1,0 +1,313 @@
+"""The commands against a real gateway: what they print, how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jwt
+import pytest
+from typer.testing import CliRunner, Result
+
+from lakesync.cli import output
+from lakesync.cli.app import app
+from lakesync.cli.output import Output
+from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway, serve_gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[LocalGateway]:
+    with serve_gateway() as served:
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(gateway: LocalGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with nothing above it but a stack file that leads to the gateway."""
+    for name in list(os.environ):
+        if name.startswith(("LAKESYNC_", "AWS_")):
+            monkeypatch.delenv(name)
+    (tmp_path / ".local").mkdir()
+    stack = {"http": gateway.url, "gateway": GATEWAY, "jwt_secret": SECRET}
+    (tmp_path / ".local" / "stack.json").write_text(json.dumps(stack))
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*words: str, text: str | None = None) -> Result:
+    return CliRunner().invoke(app, words, input=text)
+
+
+def lines(output: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+# --- push and pull --------------------------------------------------------------------------------
+
+
+def test_an_edit_goes_there_and_comes_back() -> None:
+    pushed = run(
+        "push", "--table", "edits", "--row", "e1", "--set", "title=Buy milk", "--set", "n=2"
+    )
+    assert pushed.exit_code == 0, pushed.output
+    assert pushed.stdout == "1 delta accepted\n"
+    pulled = run("pull", "--rows", "--table", "edits", "--json")
+    assert lines(pulled.stdout) == [
+        {"table": "edits", "_row_id": "e1", "title": "Buy milk", "n": 2}
+    ]
+    assert run("push", "--table", "edits", "--row", "e1", "--delete").exit_code == 0
+    assert lines(run("pull", "--rows", "--table", "edits", "--json").stdout) == []
+
+
+def test_an_edit_with_a_database_survives_being_offline(gateway: LocalGateway) -> None:
+    edit = ("push", "--table", "kept", "--row", "k1", "--set", "a=1", "--database", "own.db")
+    away = run(*edit, "--url", "http://127.0.0.1:9", "--gateway", GATEWAY, "--token",
+               gateway.token("cli"))  # fmt: skip
+    assert away.exit_code == 3
+    again = run("push", "--table", "kept", "--row", "k2", "--set", "a=2", "--database", "own.db")
+    assert again.stdout == "2 deltas accepted\n"
+
+
+def test_a_file_of_deltas_is_pushed_and_pushed_again_for_nothing() -> None:
+    deltas = [
+        {"op": "INSERT", "table": "files", "rowId": f"r{n}", "columns": {"n": n}, "hlc": str(n + 1)}
+        for n in range(2_500)
+    ]
+    Path("deltas.json").write_text(json.dumps(deltas))
+    first = json.loads(run("push", "deltas.json", "--json").stdout)
+    assert (first["accepted"], first["duplicates"], first["refused"]) == (2_500, 0, [])
+    again = json.loads(run("push", "deltas.json", "--json").stdout)
+    assert (again["accepted"], again["duplicates"]) == (2_500, 2_500)
+    pulled = run("pull", "--json", "--table", "files")
+    assert len(lines(pulled.stdout)) == 2_500
+    assert "serverHlc" in lines(pulled.stderr)[0]
+
+
+def test_what_pull_prints_push_reads_in_the_name_of_its_client() -> None:
+    line = '{"op":"INSERT","table":"piped","rowId":"p1","clientId":"phone","columns":{"a":[1]}}\n'
+    assert run("push", "-", text=line + line.replace("p1", "p2")).exit_code == 0
+    pulled = run("pull", "--json", "--table", "piped").stdout
+    assert [delta["clientId"] for delta in lines(pulled)] == ["phone", "phone"]
+    again = json.loads(run("push", "-", "--json", text=pulled).stdout)
+    assert again["duplicates"] == 2
+
+
+def test_pull_goes_on_from_a_cursor_and_says_which() -> None:
+    run("push", "--table", "first", "--row", "r", "--set", "a=1")
+    cursor = run("pull").stderr.strip().rpartition(" ")[2]
+    run("push", "--table", "second", "--row", "r", "--set", "a=1")
+    found = lines(run("pull", "--json", "--since", cursor).stdout)
+    assert [delta["table"] for delta in found] == ["second"]
+
+
+def test_a_refused_delta_is_named_and_its_neighbours_flow() -> None:
+    body = [
+        {"op": "INSERT", "table": "mixed", "rowId": "a", "columns": {"n": 1}},
+        {"op": "INSERT", "table": "mixed", "rowId": "b", "columns": {"n": 1}, "hlc": str(2**62)},
+    ]
+    done = run("push", "-", text=json.dumps(body))
+    assert done.exit_code == 1
+    assert "1 delta accepted" in done.stdout
+    assert done.stderr.startswith("refused: delta 1: CLOCK_DRIFT: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('{"op":"INSERT"\n', "standard input, line 1: not JSON"),
+        ('[{"op":"INSERT","table":"a b","rowId":"r"}]', "deltas[0].table"),
+        ('[{"op":"UPSERT","table":"a","rowId":"r"}]', "op must be INSERT, UPDATE or DELETE"),
+        ("[7]", "delta 0 is not a JSON object"),
+    ],
+)
+def test_a_malformed_file_is_refused_with_the_place(text: str, sentence: str) -> None:
+    done = run("push", "-", text=text)
+    assert done.exit_code in {1, 2}
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("push",),
+        ("push", "--table", "t"),
+        ("push", "--table", "t", "--row", "r"),
+        ("push", "--table", "t", "--row", "r", "--delete", "--set", "a=1"),
+        ("push", "x.json", "--table", "t"),
+        ("push", "--table", "t", "--row", "r", "--set", "novalue"),
+        ("pull", "--since", "yesterday"),
+        ("token", "--role", "king"),
+        ("token", "--ttl", "forever"),
+        ("token", "--claim", "sub=x"),
+        ("schema", "put"),
+        ("schema", "put", "--table", "t", "--column", "untyped"),
+        ("replay", "everything"),
+        ("query", "select 1", "--as-of", "soon"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_ends_with_2(words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert done.exit_code == 2, done.output
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("error: ")
+
+
+# --- tokens ---------------------------------------------------------------------------------------
+
+
+def test_a_token_is_printed_alone_and_says_what_was_asked() -> None:
+    words = ("token", "--client", "ops", "--role", "admin", "--ttl", "30m", "--claim", "region=eu")
+    signed = run(*words).stdout
+    assert signed.count("\n") == 1
+    claims = jwt.decode(signed.strip(), SECRET, algorithms=["HS256"])
+    assert (claims["sub"], claims["gw"], claims["role"], claims["region"]) == (
+        "ops",
+        GATEWAY,
+        "admin",
+        "eu",
+    )
+    assert claims["exp"] - claims["iat"] == 1_800
+
+
+def test_a_token_of_the_environment_is_used_and_speaks_for_its_client(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKESYNC_TOKEN", gateway.token("tablet"))
+    run("push", "--table", "own", "--row", "r", "--set", "a=1")
+    found = lines(run("pull", "--json", "--table", "own").stdout)
+    assert [delta["clientId"] for delta in found] == ["tablet"]
+    refused = run("flush")
+    assert refused.exit_code == 4
+    assert refused.stderr.startswith("error: this route needs a token whose role is admin")
+
+
+def test_without_a_token_or_a_stack_the_answer_says_how_to_get_one(
+    gateway: LocalGateway,
+) -> None:
+    done = run("pull", "--url", gateway.url, "--gateway", GATEWAY)
+    assert done.exit_code == 2
+    assert "set LAKESYNC_TOKEN" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("pull",), ("flush",), ("push", "-")])
+def test_a_bad_token_is_one_sentence_and_is_never_printed(words: tuple[str, ...]) -> None:
+    bad = jwt.encode({"sub": "cli", "gw": GATEWAY, "exp": 1}, SECRET, algorithm="HS256")
+    line = '{"op":"INSERT","table":"t","rowId":"r"}'
+    done = run(*words, "--token", bad, text=line)
+    assert done.exit_code == 4
+    assert done.stderr.startswith("error: the token has expired; get a fresh one")
+    assert len(done.stderr.splitlines()) == 1
+    assert bad not in done.output
+
+
+# --- administration -------------------------------------------------------------------------------
+
+
+def test_a_schema_is_put_in_force_and_grows() -> None:
+    base = ("schema", "put", "--table", "grown", "--column", "title:string")
+    assert run(*base).stdout == "grown: schema version 1 is in force\n"
+    assert run(*base, "--column", "done:boolean").stdout.startswith("grown: schema version 2")
+    Path("grown.json").write_text('{"table": "grown", "columns": []}')
+    done = run("schema", "put", "grown.json")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: a schema needs 1 to ")
+
+
+def test_a_flush_says_what_was_announced() -> None:
+    run("push", "--table", "flushed", "--row", "r", "--set", "a=1")
+    assert run("flush").stdout.startswith("flushed ")
+    assert json.loads(run("flush", "--json").stdout) == {
+        "flushed": True,
+        "batches": 0,
+        "deltas": 0,
+    }
+
+
+def test_status_shows_the_buffer_where_no_stack_is_known() -> None:
+    done = run("status")
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"gateway {GATEWAY}: 0 bytes wait to be flushed")
+    assert "pass --stack" in done.stderr
+
+
+# --- how it ends ----------------------------------------------------------------------------------
+
+
+def test_a_gateway_that_does_not_answer_is_one_sentence_with_the_address() -> None:
+    for words in (("pull",), ("flush",)):
+        done = run(*words, "--url", "http://127.0.0.1:9", "--gateway", "g", "--token", "x")
+        assert done.exit_code == 3, done.output
+        assert "at http://127.0.0.1:9: check --url" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_failures_are_json_for_programs() -> None:
+    done = run("flush", "--json", "--url", "http://127.0.0.1:9", "--gateway", "g", "--token", "x")
+    assert json.loads(done.stderr)["code"] == "UNREACHABLE"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("token",), ("push",), ("pull",), ("flush",), ("query",), ("status",), ("replay",),
+     ("schema", "put")],
+)  # fmt: skip
+def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
+    done = run(*words, "--help")
+    assert done.exit_code == 0
+    assert f"lakesync {' '.join(words)}".strip() in done.output
+    assert not words or "Example:" in done.output
+
+
+def test_a_table_of_hostile_values_stays_a_table() -> None:
+    nasty = "[red]x[/red]\x1b[31m\n"
+    run("push", "--table", "nasty", "--row", "r", "--set", f"a={json.dumps(nasty)}")
+    shown = run("pull", "--rows", "--table", "nasty").stdout
+    assert "[red]x[/red]" in shown
+    assert "\x1b" not in shown
+
+
+def test_without_a_terminal_nothing_is_cut_or_wrapped() -> None:
+    columns = [word for n in range(60) for word in ("--set", f"column_{n}={'x' * 40}")]
+    run("push", "--table", "wide", "--row", "r", *columns)
+    shown = run("pull", "--rows", "--table", "wide").stdout
+    assert "x" * 40 in shown
+    assert len(shown.splitlines()) == 4
+
+
+def test_a_table_too_wide_for_a_terminal_is_shown_row_by_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "PLAIN_WIDTH", 60)
+    names = [f"column_{number}" for number in range(20)]
+    Output(json_lines=False).table(names, [range(20), range(20)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 * (1 + len(names))
+    assert lines[1] == "column_0   0"
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:
+    run("push", "-", text="\n".join(
+        json.dumps({"op": "INSERT", "table": "many", "rowId": f"m{n}"}) for n in range(3_000)
+    ))  # fmt: skip
+    command = f"{sys.executable} -m lakesync.cli pull --json | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)
+    assert done.stderr == ""
+
+
+def test_help_answers_without_importing_what_is_heavy() -> None:
+    code = (
+        "import sys; from lakesync.cli import app\n"
+        "heavy = {'boto3', 'botocore', 'duckdb', 'pyarrow', 'pyiceberg', 'httpx', 'jwt',"
+        " 'google.protobuf', 'pandas', 'sqlite3'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

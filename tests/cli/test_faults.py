@@ -1,0 +1,75 @@
+"""How a failed command ends: one sentence, an exit code, no traceback, no secret."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    NoRegionError,
+    ProfileNotFound,
+)
+
+from lakesync.cli.faults import UsageFault, fault_of
+from lakesync.errors import (
+    AuthFailed,
+    Backpressure,
+    CursorExpired,
+    Forbidden,
+    SchemaMismatch,
+    Unreachable,
+)
+
+
+def _refused(code: str, message: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": message}}, "DescribeStacks")
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (UsageFault("give a file"), 2),
+        (SchemaMismatch("todos.done is boolean; the value is not"), 1),
+        (Backpressure("later"), 3),
+        (Unreachable("the gateway did not answer"), 3),
+        (AuthFailed("the token has expired; get a fresh one"), 4),
+        (Forbidden("another token"), 4),
+        (NoCredentialsError(), 4),
+        (_refused("ExpiredToken", "x"), 4),
+        (_refused("AccessDenied", "not authorised"), 4),
+        (_refused("ValidationError", "bad name"), 1),
+        (EndpointConnectionError(endpoint_url="http://localhost:1"), 3),
+        (ProfileNotFound(profile="x"), 4),
+        (NoRegionError(), 2),
+        (KeyboardInterrupt(), 130),
+        (FileNotFoundError(2, "No such file or directory", "deltas.json"), 1),
+        (ZeroDivisionError("a bug"), 1),
+    ],
+)
+def test_each_kind_of_failure_has_its_exit_code_and_one_sentence(
+    error: BaseException, exit_code: int
+) -> None:
+    fault = fault_of(error)
+    assert fault.exit_code == exit_code
+    assert fault.sentence
+    assert "\n" not in fault.sentence
+
+
+def test_the_field_at_fault_is_named() -> None:
+    fault = fault_of(SchemaMismatch("the value is too long", field="deltas[3].title"))
+    assert fault.sentence == "the value is too long (deltas[3].title)"
+    assert fault.code == "SCHEMA_ERROR"
+
+
+def test_a_missing_file_is_named() -> None:
+    fault = fault_of(FileNotFoundError(2, "No such file or directory", "deltas.json"))
+    assert fault.sentence == "deltas.json: No such file or directory"
+
+
+def test_an_expired_cursor_says_how_to_go_on() -> None:
+    assert fault_of(CursorExpired("the cursor is too old")).sentence.endswith("--since 0")
+
+
+def test_a_bug_shows_nothing_of_what_it_held() -> None:
+    assert "sesame" not in fault_of(ValueError("the secret is sesame")).sentence

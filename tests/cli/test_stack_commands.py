@@ -1,0 +1,276 @@
+"""The commands that look at a stack's AWS side, on the emulator: secret, queues, lake."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import jwt
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import BooleanType, LongType, NestedField, StringType
+from typer.testing import CliRunner, Result
+
+from lakesync.cli.app import app
+from lakesync.core.names import lake_column, lake_table
+from tools.local_stack.aws_emulator import Emulator, start_emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.emulator
+
+STACK = "some-stack"
+SECRET = "a secret that signs tokens of tests only"
+TEMPLATE: dict[str, Any] = {
+    "Resources": {
+        "Secret": {
+            "Type": "AWS::SecretsManager::Secret",
+            "Properties": {"SecretString": json.dumps({"current": SECRET, "previous": "x"})},
+        },
+        "Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "some-lake"}},
+        **{
+            name: {"Type": "AWS::SQS::Queue"}
+            for name in ("FlushQueue", "FlushDlq", "AnnounceQueue", "AnnounceDlq")
+        },
+    },
+    "Outputs": {
+        "HttpUrl": {"Value": "http://127.0.0.1:9"},
+        "JwtSecretArn": {"Value": {"Ref": "Secret"}},
+        "LakeBucket": {"Value": {"Ref": "Bucket"}},
+        "DatabasePrefix": {"Value": "lakesync"},
+        **{
+            f"{name}Url": {"Value": {"Ref": name}}
+            for name in ("FlushQueue", "FlushDlq", "AnnounceQueue", "AnnounceDlq")
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    with start_emulator() as started:
+        client = boto3.client("cloudformation", **started.client_options())
+        client.create_stack(StackName=STACK, TemplateBody=json.dumps(TEMPLATE))
+        client.get_waiter("stack_create_complete").wait(
+            StackName=STACK, WaiterConfig={"Delay": 1, "MaxAttempts": 30}
+        )
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The standard variables lead to the emulator; there is no stack file."""
+    for name, value in emulator.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LAKESYNC_STACK", STACK)
+    monkeypatch.setenv("LAKESYNC_GATEWAY", "acme")
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def lines(done: Result) -> list[Any]:
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+# --- what the stack says --------------------------------------------------------------------------
+
+
+def test_a_token_is_signed_with_the_current_secret_of_the_stack() -> None:
+    signed = run("token", "--client", "phone").stdout.strip()
+    assert jwt.decode(signed, SECRET, algorithms=["HS256"])["gw"] == "acme"
+
+
+def test_a_stack_that_is_not_there_is_named() -> None:
+    done = run("token", "--stack", "another")
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: there is no stack another in us-east-1: check --stack and AWS_REGION\n"
+    )
+
+
+def test_aws_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    done = run("token")
+    assert done.exit_code == 3
+    assert done.stderr.startswith("error: AWS cannot be reached")
+    assert len(done.stderr.splitlines()) == 1
+
+
+# --- dead letters ---------------------------------------------------------------------------------
+
+
+def _queue(emulator: Emulator, name: str) -> tuple[Any, str]:
+    client = boto3.client("cloudformation", **emulator.client_options())
+    outputs = client.describe_stacks(StackName=STACK)["Stacks"][0]["Outputs"]
+    url = next(held["OutputValue"] for held in outputs if held["OutputKey"] == f"{name}Url")
+    return boto3.client("sqs", **emulator.client_options()), url
+
+
+def _bodies(emulator: Emulator, name: str) -> list[str]:
+    client, url = _queue(emulator, name)
+    found = []
+    while messages := client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+        for message in messages:
+            found.append(message["Body"])
+            client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    return sorted(found)
+
+
+def test_a_replay_moves_every_message_and_keeps_its_body_and_attributes(
+    emulator: Emulator,
+) -> None:
+    client, dead = _queue(emulator, "AnnounceDlq")
+    for number in range(25):
+        client.send_message(
+            QueueUrl=dead,
+            MessageBody=f"batch {number:02d}",
+            MessageAttributes={"why": {"DataType": "String", "StringValue": "a test"}},
+        )
+    assert lines(run("replay", "announce", "--json")) == [{"queue": "announce", "moved": 25}]
+    assert lines(run("replay", "announce", "--json")) == [{"queue": "announce", "moved": 0}]
+    client, source = _queue(emulator, "AnnounceQueue")
+    [first] = client.receive_message(
+        QueueUrl=source, MessageAttributeNames=["All"], VisibilityTimeout=0
+    )["Messages"]
+    assert first["MessageAttributes"]["why"]["StringValue"] == "a test"
+    assert _bodies(emulator, "AnnounceQueue") == [f"batch {number:02d}" for number in range(25)]
+
+
+def test_a_replay_may_be_limited_and_looked_at_before(emulator: Emulator) -> None:
+    client, dead = _queue(emulator, "FlushDlq")
+    for number in range(3):
+        client.send_message(QueueUrl=dead, MessageBody=f"flush {number}")
+    shown = lines(run("replay", "flush", "--look"))
+    assert sorted(line["body"] for line in shown) == ["flush 0", "flush 1", "flush 2"]
+    assert run("replay", "flush", "--limit", "2").stdout == "flush: 2 messages moved back\n"
+    assert len(_bodies(emulator, "FlushQueue")) == 2
+    assert len(_bodies(emulator, "FlushDlq")) == 1
+
+
+def test_claims_that_were_set_aside_are_shown_with_their_reason_and_put_back(
+    emulator: Emulator,
+) -> None:
+    s3 = boto3.client("s3", **emulator.client_options())
+    for gateway, name in (("acme", "1-2"), ("acme", "2-3"), ("other", "1-2")):
+        s3.put_object(
+            Bucket="some-lake",
+            Key=f"claims-failed/{gateway}/todos/{name}.json",
+            Body=name.encode(),
+            Metadata={"reason": "its schema is not sound"},
+        )
+    shown = lines(run("replay", "claims", "--look"))
+    assert shown[0] == {"claim": "acme/todos/1-2.json", "reason": "its schema is not sound"}
+    assert len(shown) == 2
+    assert run("replay", "claims", "--limit", "1").stdout == "1 claim put back\n"
+    assert lines(run("replay", "claims", "--json")) == [{"queue": "claims", "moved": 1}]
+    assert lines(run("replay", "claims", "--json")) == [{"queue": "claims", "moved": 0}]
+    held = s3.get_object(Bucket="some-lake", Key="claims/acme/todos/2-3.json")
+    assert held["Body"].read() == b"2-3"
+    assert len(_bodies(emulator, "AnnounceQueue")) == 2
+
+
+# --- the lake -------------------------------------------------------------------------------------
+
+WIRE_NAME = "ToDos"
+
+
+@pytest.fixture(scope="module")
+def lake(emulator: Emulator) -> list[tuple[int, int, int]]:
+    """A table as the Glue job makes them, with two snapshots; gives (id, ms, mark) of each."""
+    held = emulator.client_options()
+    catalogue = load_catalog(
+        "lake",
+        **{
+            "type": "glue",
+            "glue.endpoint": emulator.endpoint,
+            "s3.endpoint": emulator.endpoint,
+            "client.region": held["region_name"],
+            "client.access-key-id": "test",
+            "client.secret-access-key": "test",
+        },
+    )
+    catalogue.create_namespace("lakesync_acme")
+    schema = Schema(
+        NestedField(1, "_id", StringType()),
+        NestedField(2, lake_column("Title"), StringType(), doc="string Title"),
+        NestedField(3, "n", LongType(), doc="integer n"),
+        NestedField(4, "_is_deleted", BooleanType()),
+        NestedField(5, "_alive_hlc", LongType()),
+    )
+    properties = {"lakesync.kind": "state", "lakesync.table": WIRE_NAME}
+    identifier = f"lakesync_acme.{lake_table(WIRE_NAME)}"
+    location = "s3://some-lake/warehouse/todos"
+    table = catalogue.create_table(identifier, schema, location=location, properties=properties)
+    rows = [("r1", "Milk", 1, False, 7), ("r2", "gone", 2, True, 0)]
+    for mark, more in ((100, rows), (200, [("r3", "Bread", 3, False, 9)])):
+        columns = dict(zip(schema.column_names, zip(*more, strict=True), strict=True))
+        table.append(
+            pa.table(columns, schema=table.schema().as_arrow()),
+            snapshot_properties={"lakesync.commit": str(mark)},
+        )
+    marks = (100, 200)
+    return [
+        (snapshot.snapshot_id, snapshot.timestamp_ms, mark)
+        for snapshot, mark in zip(table.snapshots(), marks, strict=True)
+    ]
+
+
+SQL = "select * from ToDos order by _id"
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_query_sees_wire_names_and_neither_tombstones_nor_bookkeeping() -> None:
+    assert lines(run("query", SQL, "--json")) == [
+        {"_id": "r1", "Title": "Milk", "n": 1},
+        {"_id": "r3", "Title": "Bread", "n": 3},
+    ]
+
+
+@pytest.mark.usefixtures("lake")
+def test_all_columns_shows_tombstones_and_bookkeeping() -> None:
+    found = lines(run("query", SQL, "--json", "--all-columns"))
+    assert [row["_id"] for row in found] == ["r1", "r2", "r3"]
+    assert found[1]["_is_deleted"] is True
+    assert found[0]["_alive_hlc"] == 7
+
+
+def test_the_past_is_found_by_snapshot_by_time_and_by_commit_stamp(
+    lake: list[tuple[int, int, int]],
+) -> None:
+    (first, first_ms, _), (second, _, _) = lake
+    moment = datetime.fromtimestamp(first_ms / 1000, UTC).isoformat()
+    for words in ([str(first)], [moment], ["100"], ["199"]):
+        found = lines(run("query", SQL, "--json", "--as-of", *words))
+        assert [row["_id"] for row in found] == ["r1"], words
+    for words in ([str(second)], ["200"], ["2100-01-01"]):
+        assert len(lines(run("query", SQL, "--json", "--as-of", *words))) == 2
+    for words in (["99"], ["2001-01-01T00:00:00Z"]):
+        done = run("query", SQL, "--as-of", *words)
+        assert done.exit_code == 2
+        assert "there was nothing in ToDos at that moment" in done.stderr
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_table_that_is_not_there_is_answered_with_those_that_are() -> None:
+    done = run("query", "select * from todo_list")
+    assert done.exit_code == 2
+    assert done.stderr.endswith("tables in the lake: ToDos\n")
+    assert "the query was refused: Parser Error" in run("query", "selec 1").stderr
+
+
+def test_a_gateway_without_a_lake_says_how_to_get_one() -> None:
+    done = run("query", "select * from todos", "--gateway", "nobody")
+    assert done.exit_code == 2
+    assert done.stderr.endswith("none yet: push something, then `lakesync flush --wait`\n")
+    assert lines(run("query", "select 1 as one", "--gateway", "nobody", "--json")) == [{"one": 1}]

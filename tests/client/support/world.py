@@ -1,0 +1,160 @@
+"""Clients on files, a gateway, and clocks that a test moves."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakesync.client import Client, MemoryTransport
+from lakesync.client.cells import cell
+from lakesync.client.migrations import PREFIX
+from lakesync.core.merge import fold, view
+from lakesync.core.messages import Pull
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state
+from tests.client.support.gateways import GATEWAY, NaiveGateway, RealGateway
+from tests.support.builders import WALL_MS
+from tests.support.oracle import expected_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakesync.core.delta import Delta
+
+
+@dataclass
+class Clock:
+    """A wall clock that stands until it is moved."""
+
+    ms: int = WALL_MS
+
+    def __call__(self) -> int:
+        """Give the time."""
+        return self.ms
+
+
+class World:
+    """A gateway and its clients."""
+
+    def __init__(self, folder: Path, kind: str = "naive") -> None:
+        self.folder = folder
+        self.clock = Clock()
+        self.gateway: Any = (NaiveGateway if kind == "naive" else RealGateway)(self.clock)
+        self._open: list[Client] = []
+
+    def transport(self) -> MemoryTransport:
+        """Give a new way to the gateway."""
+        return MemoryTransport(GATEWAY, self.gateway, self.gateway)
+
+    def client(self, name: str = "a", **options: Any) -> Client:
+        """Open a client's file; again, after it was closed."""
+        options.setdefault("wall_clock", self.clock)
+        options.setdefault("transport", self.transport())
+        options.setdefault("durability", "NORMAL")
+        client = Client(self.folder / f"{name}.db", client_id=name, **options)
+        # No power fails in a test: leave out what waits for the disk.
+        sqlite3.Connection.execute(client._parts.database.writer, "PRAGMA synchronous = OFF")
+        self._open.append(client)
+        return client
+
+    def close(self) -> None:
+        """Close all clients; each file must be sound by then."""
+        for client in self._open:
+            client.close()
+
+    def deltas(self) -> list[Delta]:
+        """Give everything that the gateway holds, in commit order."""
+        found: list[Delta] = []
+        cursor = 0
+        while True:
+            page = self.gateway.pull(GATEWAY, Pull("observer", cursor, 1_000)).unwrap()
+            found += [delta for run in page.records for delta in decode_records(run)]
+            cursor = page.cursor
+            if not page.has_more:
+                return found
+
+    def rows(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Give the rows that those deltas make, by the oracle."""
+        by_row: dict[tuple[str, str], list[Delta]] = {}
+        for delta in self.deltas():
+            by_row.setdefault((delta.table, delta.row_id), []).append(delta)
+        rows = {key: expected_row(deltas) for key, deltas in by_row.items()}
+        return {
+            key: {name: json.loads(value) for name, value in row.items()}
+            for key, row in rows.items()
+            if row is not None
+        }
+
+
+def rows_of(client: Client) -> dict[tuple[str, str], dict[str, Any]]:
+    """Give every row that a client shows, exactly."""
+    keys = client.query(
+        "SELECT name, row_id FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id"
+    ).unwrap()
+    rows = {
+        (key["name"], key["row_id"]): client.get(key["name"], key["row_id"]).unwrap()
+        for key in keys
+    }
+    return {key: row for key, row in rows.items() if row is not None}
+
+
+def check_sound(client: Client) -> None:
+    """Prove a file sound: states are bases and outbox merged; app tables show the states."""
+    waiting: dict[tuple[int, str], list[Delta]] = {}
+    for entry in client.query("SELECT table_id, row_id, hlc, run FROM _lakesync_outbox").unwrap():
+        (delta,) = decode_records(entry["run"])
+        assert delta.hlc == entry["hlc"]
+        waiting.setdefault((entry["table_id"], entry["row_id"]), []).append(delta)
+    tables = {row["id"]: row for row in client.query("SELECT * FROM _lakesync_tables").unwrap()}
+    shown: dict[int, dict[str, dict[str, object]]] = {table_id: {} for table_id in tables}
+    for row in client.query("SELECT * FROM _lakesync_rows").unwrap():
+        deltas = waiting.pop((row["table_id"], row["row_id"]), [])
+        state = decode_row_state(row["state"] or None)
+        assert row["waiting"] == len(deltas)
+        assert (row["base"] is None) == (not deltas)
+        if deltas:
+            assert state == fold(deltas, decode_row_state(row["base"] or None))
+        seen = view(state)
+        if seen is not None:
+            shown[row["table_id"]][row["row_id"]] = {
+                name: cell(value) for name, value in seen.items()
+            }
+    assert waiting == {}
+    for table_id, table in tables.items():
+        assert _app_rows(client, table_id, table["sql_name"]) == shown[table_id]
+
+
+def _app_rows(client: Client, table_id: int, sql_name: str) -> dict[str, dict[str, object]]:
+    names = client.query(
+        "SELECT name, sql_name FROM _lakesync_columns WHERE table_id = ?", (table_id,)
+    ).unwrap()
+    held = client.query(
+        "SELECT row_id, state FROM _lakesync_rows WHERE table_id = ?", (table_id,)
+    ).unwrap()
+    present = {row["row_id"]: decode_row_state(row["state"] or None).columns for row in held}
+    rows = client.query(f'SELECT * FROM "{sql_name}"').unwrap()  # noqa: S608 - our own name
+    found = {}
+    for row in rows:
+        known = present[row["_row_id"]]
+        values = {name["name"]: row[name["sql_name"]] for name in names if name["sql_name"]}
+        # A column that the row does not have must be NULL; one that is null is, too.
+        assert all(value is None for name, value in values.items() if name not in known)
+        found[row["_row_id"]] = {name: value for name, value in values.items() if name in known}
+    return found
+
+
+def user_tables(client: Client) -> list[str]:
+    """Give the tables of the file that are the app's."""
+    rows = client.query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1").unwrap()
+    return [row["name"] for row in rows if not row["name"].startswith(PREFIX)]
+
+
+def reopened(world: World, client: Client, **options: Any) -> Client:
+    """Close a client and open its file again, as after a restart."""
+    name = client.client_id
+    with closing(client):
+        pass
+    return world.client(name, **options)

@@ -1,0 +1,186 @@
+"""Files: migrations, ownership, and what a disk can do to an edit."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.client import Client
+from lakesync.client import migrations as module
+from lakesync.client.migrations import MIGRATIONS, migrate
+from lakesync.errors import Conflict, Unavailable, ValidationFailed
+from lakesync.result import Err, Ok
+from tests.client.support.world import check_sound, reopened
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.client.support.world import World
+
+
+def test_each_migration_is_recorded_once(world: World) -> None:
+    client = reopened(world, world.client())
+
+    rows = client.query("SELECT version, applied_at_ms FROM _lakesync_migrations").unwrap()
+    assert rows == [
+        {"version": version, "applied_at_ms": world.clock.ms}
+        for version in range(1, len(MIGRATIONS) + 1)
+    ]
+
+
+def test_a_migration_that_fails_leaves_nothing_and_its_forerunners_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = (*MIGRATIONS, ("CREATE TABLE _lakesync_new (x)", "CREATE TABLE no sense"))
+    monkeypatch.setattr(module, "MIGRATIONS", broken)
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as connection:
+        with pytest.raises(sqlite3.OperationalError):
+            migrate(connection, 1)
+        names = connection.execute("SELECT name FROM sqlite_master").fetchall()
+        versions = connection.execute("SELECT version FROM _lakesync_migrations").fetchall()
+
+    assert ("_lakesync_new",) not in names
+    assert ("_lakesync_outbox",) in names
+    assert versions == [(1,)]
+
+
+def test_a_file_of_a_newer_release_is_refused(world: World) -> None:
+    world.client().close()
+    with closing(sqlite3.connect(world.folder / "a.db")) as connection:
+        connection.execute("INSERT INTO _lakesync_migrations VALUES (99, 0)")
+        connection.commit()
+
+    with pytest.raises(Conflict, match="newer release"):
+        world.client()
+
+
+def test_a_file_belongs_to_one_client(world: World) -> None:
+    world.client("a").close()
+    (world.folder / "a.db").rename(world.folder / "b.db")
+
+    with pytest.raises(Conflict, match="belongs to the client 'a'"):
+        world.client("b")
+
+
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_a_client_needs_a_file(world: World, path: str) -> None:
+    with pytest.raises(ValidationFailed, match="needs a file"):
+        Client(path, client_id="a", transport=world.transport())
+
+
+def test_a_file_that_is_no_database_is_refused(world: World) -> None:
+    path = world.folder / "a.db"
+    path.write_bytes(b"something else entirely, and long enough to be looked at" * 100)
+
+    with pytest.raises(ValidationFailed, match="is not a SQLite database"):
+        world.client()
+    assert path.read_bytes().startswith(b"something else")
+
+
+def test_a_folder_that_is_not_there_is_named(world: World) -> None:
+    with pytest.raises(Unavailable, match="cannot be opened"):
+        Client(world.folder / "no" / "a.db", client_id="a", transport=world.transport())
+
+
+def test_a_client_id_must_be_one(world: World) -> None:
+    with pytest.raises(ValidationFailed):
+        Client(world.folder / "a.db", client_id="", transport=world.transport())
+
+
+def test_an_existing_database_of_the_app_is_welcome(world: World) -> None:
+    path = world.folder / "a.db"
+    with closing(sqlite3.connect(path)) as own:
+        own.execute("CREATE TABLE settings (key TEXT, value TEXT)")
+        own.execute("INSERT INTO settings VALUES ('theme', 'dark')")
+        own.commit()
+
+    client = world.client()
+    client.insert("settings", "s1", {"key": "synced"}).unwrap()
+
+    assert client.query("SELECT * FROM settings").unwrap() == [{"key": "theme", "value": "dark"}]
+    sql_name = client.sql_name("settings")
+    assert client.query(f"SELECT key FROM {sql_name}").unwrap() == [  # noqa: S608 - our own name
+        {"key": "synced"}
+    ]
+
+
+class _FullDisk(sqlite3.Connection):
+    """Fails as SQLite does when asked to."""
+
+    failing = ""
+
+    def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:
+        """Execute, or fail."""
+        if _FullDisk.failing and sql.startswith(_FullDisk.failing):
+            if self.in_transaction:
+                super().execute("ROLLBACK")  # as SQLite itself may do
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return super().execute(sql, *rest)
+
+
+def _edit_two(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with client.transaction() as edits:
+        if isinstance(edits.insert("todos", "t3", {"title": "x"}), Err):
+            monkeypatch.setattr(_FullDisk, "failing", "")
+        # SQLite rolled back by itself: this edit must not be committed by itself either.
+        edits.insert("todos", "t4", {"title": "x"})
+
+
+@pytest.mark.law("K1")
+@pytest.mark.parametrize(
+    "statement", ["BEGIN", "INSERT INTO _lakesync_outbox", 'INSERT INTO "todos"', "COMMIT"]
+)
+def test_a_full_disk_is_an_err_and_nothing_was_written(
+    world: World, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    client = world.client(connection_class=_FullDisk)
+    client.insert("todos", "t1", {"title": "before"}).unwrap()
+    monkeypatch.setattr(_FullDisk, "failing", statement)
+
+    result = client.insert("todos", "t2", {"title": "x", "new": 1})
+    with pytest.raises(Unavailable, match="disk is full"):
+        _edit_two(client, monkeypatch)
+
+    assert isinstance(result, Err)
+    assert result.error.code == "UNAVAILABLE"
+    monkeypatch.setattr(_FullDisk, "failing", "")
+    assert client.query("SELECT _row_id FROM todos").unwrap() == [{"_row_id": "t1"}]
+    client.insert("todos", "t5", {"title": "x", "new": 1}).unwrap()
+    assert len(client.pending().unwrap()) == 2
+    check_sound(client)
+
+
+def test_a_file_held_by_another_process_is_an_err(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakesync.client.database.BUSY_TIMEOUT_S", 0.05)
+    client = world.client()
+    with closing(sqlite3.connect(world.folder / "a.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        result = client.insert("todos", "t1", {"title": "x"})
+        other.execute("ROLLBACK")
+
+    assert isinstance(result, Err)
+    assert result.error.code == "UNAVAILABLE"
+    assert "another process" in result.error.message
+    assert isinstance(client.insert("todos", "t1", {"title": "x"}), Ok)
+
+
+@pytest.mark.parametrize(("durability", "number"), [("FULL", 2), ("NORMAL", 1)])
+def test_durability_is_sqlites(tmp_path: Path, world: World, durability: Any, number: int) -> None:
+    path = tmp_path / "d.db"
+    with Client(path, client_id="d", transport=world.transport(), durability=durability) as client:
+        writer = client._parts.database.writer
+        assert writer.execute("PRAGMA synchronous").fetchone() == (number,)
+        assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_closing_twice_is_closing_once(world: World) -> None:
+    client = world.client()
+    client.close()
+    client.close()

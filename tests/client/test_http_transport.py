@@ -1,0 +1,293 @@
+"""The HTTP transport: what it sends, and what it makes of every answer."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from lakesync.client import HttpTransport, Timeouts
+from lakesync.core.messages import Pull, Push
+from lakesync.errors import BY_CODE, LakeSyncError, Retry
+from lakesync.result import Err, Ok
+from lakesync.wire import proto
+from tests.client.support.gateways import GATEWAY
+from tests.client.support.world import check_sound, rows_of
+from tests.support.builders import insert
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.client.support.world import World
+
+PROTOBUF = "application/x-protobuf"
+PULL = Pull("phone", 7, 50, "e1")
+PUSH = Push("phone", ((0, insert(client="phone", title="x")),))
+
+
+class Server:
+    """Serves the world's gateway as the deployed one does, to tokens that it knows."""
+
+    def __init__(self, world: World) -> None:
+        self.gateway = world.gateway
+        self.valid = {"token-1"}
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        """Answer."""
+        self.requests.append(request)
+        if request.headers["authorization"].removeprefix("Bearer ") not in self.valid:
+            return httpx.Response(401, json={"message": "Unauthorized"})
+        try:
+            body = self.answer(request)
+        except LakeSyncError as error:
+            fields = {"error": error.message, "code": error.code, "requestId": "r-1"}
+            return httpx.Response(error.status, json=fields)
+        packed = gzip.compress(body)
+        headers = {"content-type": PROTOBUF, "content-encoding": "gzip"}
+        return httpx.Response(200, content=packed, headers=headers)
+
+    def answer(self, request: httpx.Request) -> bytes:
+        """Give the body."""
+        if request.url.path == "/stage/v1/sync/g1/push":
+            sent = request.content
+            if request.headers.get("content-encoding") == "gzip":
+                sent = gzip.decompress(sent)
+            push = proto.decode_push(sent)
+            return proto.encode_receipt(self.gateway.push(GATEWAY, push).unwrap())
+        assert request.url.path == "/stage/v1/sync/g1/pull"
+        query = request.url.params
+        pull = Pull(
+            query["clientId"], int(query["since"]), int(query["limit"]), query.get("epoch", "")
+        )
+        return proto.encode_page(self.gateway.pull(GATEWAY, pull).unwrap())
+
+
+def transport(
+    handler: Callable[[httpx.Request], httpx.Response], token: Any = "token-1"
+) -> HttpTransport:
+    return HttpTransport(
+        "https://api.example.com/stage/", "g1", token=token, http=httpx.MockTransport(handler)
+    )
+
+
+def test_clients_sync_over_http(world: World) -> None:
+    server = Server(world)
+    with transport(server) as there, transport(server) as here:
+        first, second = world.client("a", transport=there), world.client("b", transport=here)
+        for place in range(300):
+            first.insert("todos", f"t{place}", {"title": f"number {place}"}).unwrap()
+        first.sync().unwrap()
+        second.sync().unwrap()
+
+        assert rows_of(first) == rows_of(second) == world.rows()
+        check_sound(second)
+    push = next(request for request in server.requests if request.method == "POST")
+    assert push.headers["content-type"] == PROTOBUF
+    assert push.headers["accept"] == PROTOBUF
+    assert push.headers["content-encoding"] == "gzip"
+
+
+def test_a_small_body_is_sent_as_it_is(world: World) -> None:
+    server = Server(world)
+    with transport(server) as there:
+        there.push(PUSH)
+
+    assert "content-encoding" not in server.requests[0].headers
+    assert proto.decode_push(server.requests[0].content) == PUSH
+
+
+def test_a_token_that_ran_out_is_renewed_once(world: World) -> None:
+    server = Server(world)
+    tokens = iter(["old", "token-1", "token-2"])
+    with transport(server, token=lambda: next(tokens)) as there:
+        there.push(PUSH)
+        there.push(PUSH)
+        server.valid = {"token-2"}
+        there.push(PUSH)
+
+    assert [request.headers["authorization"] for request in server.requests] == [
+        "Bearer old",
+        "Bearer token-1",
+        "Bearer token-1",
+        "Bearer token-1",
+        "Bearer token-2",
+    ]
+
+
+def test_a_token_that_is_refused_twice_is_an_err(world: World) -> None:
+    server = Server(world)
+    client = world.client(transport=transport(server, token=lambda: "wrong"))
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+
+    result = client.push()
+
+    assert isinstance(result, Err)
+    assert (result.error.code, result.error.retry) == ("AUTH_ERROR", Retry.AFTER_REFRESH)
+    assert len(server.requests) == 2
+    assert len(client.pending().unwrap()) == 1
+
+
+def failure(response: httpx.Response | Exception) -> LakeSyncError:
+    """Give the error that a pull makes of an answer."""
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        if isinstance(response, Exception):
+            raise response
+        return response
+
+    with transport(answer) as there, pytest.raises(LakeSyncError) as raised:
+        there.pull(PULL)
+    return raised.value
+
+
+@pytest.mark.parametrize("code", sorted(BY_CODE))
+def test_an_error_of_the_gateway_is_the_same_error_here(code: str) -> None:
+    kind = BY_CODE[code]
+    body = {"error": "Do this.", "code": code, "requestId": "r-9", "field": "since"}
+
+    error = failure(httpx.Response(kind.status, json=body))
+
+    assert type(error) is kind
+    assert error.field == "since"
+    assert error.message.startswith("Do this.")
+    assert "r-9" in error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "VALIDATION_ERROR"),
+        (401, "AUTH_ERROR"),
+        (403, "FORBIDDEN"),
+        (404, "NOT_FOUND"),
+        (405, "METHOD_NOT_ALLOWED"),
+        (408, "UNAVAILABLE"),
+        (409, "CONFLICT"),
+        (410, "CURSOR_EXPIRED"),
+        (413, "BODY_TOO_LARGE"),
+        (429, "RATE_LIMITED"),
+        (500, "UNAVAILABLE"),
+        (502, "UNAVAILABLE"),
+        (503, "UNAVAILABLE"),
+        (504, "UNAVAILABLE"),
+        (301, "INTERNAL_ERROR"),
+        (418, "INTERNAL_ERROR"),
+    ],
+)
+@pytest.mark.parametrize(
+    "body", [b'{"message": "Forbidden"}', b"<html>no</html>", b"", b"[1]", b"\xff", b'{"code": 7}']
+)
+def test_an_answer_that_no_gateway_wrote_is_judged_by_its_status(
+    status: int, code: str, body: bytes
+) -> None:
+    error = failure(httpx.Response(status, content=body))
+
+    assert error.code == code
+    assert str(status) in error.message
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7), (None, 1), ("soon", 1), ("99999999", 3_600), ("-1", 1)]
+)
+def test_the_wait_that_is_asked_for_is_respected(header: str | None, seconds: int) -> None:
+    headers = {} if header is None else {"Retry-After": header}
+    body = json.dumps({"error": "later", "code": "UNAVAILABLE", "requestId": "r"})
+
+    error = failure(httpx.Response(503, content=body, headers=headers))
+
+    assert error.retry_after_s == seconds
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        httpx.ConnectError("refused"),
+        httpx.ConnectTimeout("slow"),
+        httpx.ReadTimeout(""),
+        httpx.RemoteProtocolError("cut short"),
+        httpx.PoolTimeout("busy"),
+    ],
+)
+def test_trouble_on_the_way_is_unreachable_and_may_be_tried_again(trouble: Exception) -> None:
+    error = failure(trouble)
+
+    assert (error.code, error.retry) == ("UNREACHABLE", Retry.LATER)
+    assert error.__cause__ is trouble
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx.Response(200, content=b"<html>welcome</html>", headers={"content-type": "text/html"}),
+        httpx.Response(200, content=b"\xff\xff\xff", headers={"content-type": PROTOBUF}),
+        httpx.Response(200, content=b"no header"),
+    ],
+)
+def test_an_answer_that_is_none_is_named_so(response: httpx.Response) -> None:
+    assert failure(response).code == "INTERNAL_ERROR"
+
+
+def test_damaged_compression_is_unreachable() -> None:
+    stream = httpx.ByteStream(b"\x1f\x8b not gzip")
+    headers = {"content-type": PROTOBUF, "content-encoding": "gzip"}
+
+    assert failure(httpx.Response(200, stream=stream, headers=headers)).code == "UNREACHABLE"
+
+
+def test_the_query_of_a_pull_names_cursor_client_limit_and_epoch(world: World) -> None:
+    seen: list[httpx.URL] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url)
+        page = world.gateway.pull(GATEWAY, Pull("x", 0, 10)).unwrap()
+        content = proto.encode_page(page)
+        return httpx.Response(200, content=content, headers={"content-type": PROTOBUF})
+
+    with transport(answer) as there:
+        there.pull(PULL)
+        there.pull(Pull("a b&c", 0, 10))
+
+    assert dict(seen[0].params) == {
+        "since": "7",
+        "clientId": "phone",
+        "limit": "50",
+        "epoch": "e1",
+    }
+    assert dict(seen[1].params) == {"since": "0", "clientId": "a b&c", "limit": "10"}
+
+
+def test_time_outs_are_set_by_phase() -> None:
+    timeouts = Timeouts(connect_s=1, write_s=2, read_s=3, pool_s=4)
+    with HttpTransport("https://a.example", "g", token="t", timeouts=timeouts) as there:
+        assert there._http.timeout == httpx.Timeout(connect=1, write=2, read=3, pool=4)
+
+
+def test_an_app_that_only_edits_does_not_import_httpx() -> None:
+    code = "import lakesync.client, sys; sys.exit('httpx' in sys.modules)"
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_push_over_http_whose_answer_is_lost_is_safe_to_repeat(world: World) -> None:
+    server = Server(world)
+    lose = [True]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        response = server(request)
+        if lose.pop() if lose else False:
+            raise httpx.ReadTimeout("lost")
+        return response
+
+    with transport(answer) as there:
+        client = world.client(transport=there)
+        client.insert("todos", "t1", {"title": "x"}).unwrap()
+        assert isinstance(client.push(), Err)
+        assert isinstance(client.sync(), Ok)
+
+    assert len(world.deltas()) == 1

@@ -1,0 +1,260 @@
+"""A network that loses, repeats and delays: nothing is lost, nothing happens twice."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.client import Fault, MemoryTransport, Status
+from lakesync.errors import LakeSyncError, Retry
+from lakesync.result import Err, Ok
+from tests.client.support.gateways import GATEWAY
+from tests.client.support.world import check_sound, reopened, rows_of
+
+if TYPE_CHECKING:
+    from lakesync.client.transport import Pulls, Pushes
+    from lakesync.result import Result
+    from tests.client.support.world import World
+
+
+def unreachable(result: Result[object, LakeSyncError]) -> None:
+    assert isinstance(result, Err)
+    assert (result.error.code, result.error.retry) == ("UNREACHABLE", Retry.LATER)
+
+
+def once_each(world: World) -> bool:
+    return set(Counter(delta.delta_id for delta in world.deltas()).values()) <= {1}
+
+
+@pytest.mark.law("K3")
+@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.DELAY])
+def test_a_push_without_an_answer_is_pushed_again(both: World, fault: Fault) -> None:
+    transport = both.transport()
+    client = both.client(transport=transport)
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    with client.transaction() as edits:
+        edits.insert("todos", "t2", {"title": "y"}).unwrap()
+        edits.insert("todos", "t3", {"title": "z"}).unwrap()
+    transport.faults.append(fault)
+
+    unreachable(client.push())
+    assert [entry.status for entry in client.pending().unwrap()] == [
+        Status.SENT,
+        Status.PENDING,
+        Status.PENDING,
+    ]
+    check_sound(client)
+    client = reopened(both, client, transport=transport)
+    client.sync().unwrap()
+
+    assert client.pending() == Ok([])
+    assert rows_of(client) == both.rows()
+    assert len(both.rows()) == 3
+    assert once_each(both)
+    check_sound(client)
+
+
+@pytest.mark.law("K3")
+def test_a_push_that_arrives_twice_happens_once(both: World) -> None:
+    transport = both.transport()
+    client = both.client(transport=transport)
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    transport.faults.append(Fault.DUPLICATE)
+
+    assert client.push().unwrap().accepted == 1
+
+    assert once_each(both)
+    check_sound(client)
+
+
+@pytest.mark.law("K3")
+def test_an_echo_acknowledges_an_edit_whose_receipt_was_lost(both: World) -> None:
+    transport = both.transport()
+    client = both.client(transport=transport)
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    client.update("todos", "t1", {"n": 1}).unwrap()
+    transport.faults.append(Fault.LOSE_ANSWER)
+    unreachable(client.push())
+    client.update("todos", "t1", {"n": 2}).unwrap()
+
+    client.pull().unwrap()
+
+    assert [entry.delta.columns for entry in client.pending().unwrap()] == [(("n", b"2"),)]
+    check_sound(client)
+    client.sync().unwrap()
+    assert rows_of(client) == both.rows()
+    assert once_each(both)
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.DELAY])
+def test_a_lost_page_is_fetched_again(both: World, fault: Fault) -> None:
+    other = both.client("other")
+    for place in range(30):
+        other.insert("todos", f"t{place}", {"n": place}).unwrap()
+        other.push().unwrap()
+    transport = both.transport()
+    client = both.client(transport=transport, page_deltas=10)
+    transport.faults += [Fault.NONE, fault]
+
+    unreachable(client.pull())
+    assert len(rows_of(client)) == 10
+    client.pull().unwrap()
+
+    assert rows_of(client) == both.rows()
+    check_sound(client)
+
+
+@pytest.mark.law("K3")
+def test_every_short_run_of_bad_luck_ends_in_the_same_rows(both: World) -> None:
+    for number, luck in enumerate(itertools.product(Fault, repeat=2)):
+        transport = both.transport()
+        client = both.client(f"c{number}", transport=transport)
+        client.insert("todos", f"t{number}", {"n": 1}).unwrap()
+        with client.transaction() as edits:
+            edits.update("todos", f"t{number}", {"n": 2}).unwrap()
+            edits.insert("todos", f"u{number}", {"n": 3}).unwrap()
+        transport.faults += luck
+        for _ in range(4):
+            if isinstance(client.sync(), Ok):
+                break
+        client.sync().unwrap()
+        assert client.pending() == Ok([])
+        assert rows_of(client) == both.rows()
+        check_sound(client)
+        client.close()
+    assert once_each(both)
+
+
+@pytest.mark.law("K11")
+def test_events_that_come_late_are_stamped_again_and_flow(both: World) -> None:
+    both.gateway.append_only("events")
+    client = both.client()
+    bad = client.insert("events", "e1", {"title": 7}).unwrap()
+    client.insert("events", "e2", {"title": "x"}).unwrap()
+    client.sync().unwrap()
+    client.insert("events", "e3", {"title": "y"}).unwrap()
+    client.sync().unwrap()
+    if client.quarantined().unwrap():  # the real gateway checks the type: let it be good
+        client.discard(bad.delta_id).unwrap()
+        client.insert("events", "e1", {"title": "z"}).unwrap()
+        client.sync().unwrap()
+
+    assert len(both.deltas()) == 3
+    assert rows_of(client) == both.rows()
+    check_sound(client)
+
+
+@pytest.mark.law("K11")
+def test_a_late_event_that_was_never_accepted_is_stamped_again(world: World) -> None:
+    world.gateway.append_only("events")
+    world.gateway.only_text_in("events")
+    client = world.client()
+    first = client.insert("events", "e1", {"title": 7}).unwrap()
+    client.insert("events", "e2", {"title": "x"}).unwrap()
+    client.sync().unwrap()
+    world.gateway.strict.clear()
+    client.retry(first.delta_id).unwrap()
+
+    summary = client.sync().unwrap()
+
+    assert (summary.pushed.restamped, summary.pushed.accepted) == (1, 1)
+    assert [delta.row_id for delta in world.deltas()] == ["e2", "e1"]
+    assert rows_of(client) == world.rows()
+    check_sound(client)
+
+
+@pytest.mark.law("K7", "K11")
+def test_a_quarantined_event_behind_a_late_one_is_stamped_again_and_stays_quarantined(
+    world: World,
+) -> None:
+    world.gateway.append_only("events")
+    world.gateway.only_text_in("events")
+    client = world.client()
+    first = client.insert("events", "e1", {"title": 7}).unwrap()
+    client.insert("events", "e2", {"title": "x"}).unwrap()
+    last = client.insert("events", "e3", {"title": 8}).unwrap()
+    client.sync().unwrap()
+    world.gateway.strict.clear()
+    client.retry(first.delta_id).unwrap()
+
+    client.sync().unwrap()
+
+    (entry,) = client.quarantined().unwrap()
+    assert (entry.delta.row_id, entry.code) == ("e3", "SCHEMA_ERROR")
+    assert entry.delta.hlc > last.hlc
+    assert [delta.row_id for delta in world.deltas()] == ["e2", "e1"]
+    check_sound(client)
+
+
+@pytest.mark.law("K11")
+def test_a_late_event_whose_request_was_lost_is_stamped_again_after_a_pull(world: World) -> None:
+    world.gateway.append_only("events")
+    world.gateway.only_text_in("events")
+    transport = world.transport()
+    client = world.client(transport=transport)
+    first = client.insert("events", "e1", {"title": 7}).unwrap()
+    client.insert("events", "e2", {"title": "x"}).unwrap()
+    client.sync().unwrap()
+    world.gateway.strict.clear()
+    client.retry(first.delta_id).unwrap()
+    transport.faults.append(Fault.LOSE_REQUEST)
+    unreachable(client.push())
+
+    summary = client.sync().unwrap()
+
+    assert (summary.pushed.restamped, summary.pushed.accepted) == (1, 1)
+    assert [delta.row_id for delta in world.deltas()] == ["e2", "e1"]
+    check_sound(client)
+
+
+@pytest.mark.law("K11")
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST])
+def test_a_late_event_whose_receipt_was_lost_becomes_one_event_not_two(
+    world: World, fault: Fault
+) -> None:
+    """The naive gateway remembers one event of a client only, so a repeat of two looks late."""
+    world.gateway.append_only("events")
+    transport = world.transport()
+    client = world.client(transport=transport)
+    client.insert("events", "e1", {"title": "x"}).unwrap()
+    client.insert("events", "e2", {"title": "y"}).unwrap()
+    transport.faults.append(fault)
+
+    unreachable(client.push())
+    client.sync().unwrap()
+
+    assert [delta.row_id for delta in world.deltas()] == ["e1", "e2"]
+    assert client.pending() == Ok([])
+    assert rows_of(client) == world.rows()
+    check_sound(client)
+
+
+def test_a_late_event_in_doubt_asks_for_a_pull(world: World) -> None:
+    world.gateway.append_only("events")
+    transport = world.transport()
+    client = world.client(transport=transport)
+    client.insert("events", "e1", {"title": "x"}).unwrap()
+    client.insert("events", "e2", {"title": "y"}).unwrap()
+    transport.faults.append(Fault.LOSE_ANSWER)
+    unreachable(client.push())
+
+    result = client.push()
+
+    assert isinstance(result, Err)
+    assert result.error.code == "OUT_OF_ORDER"
+    client.pull().unwrap()
+    assert client.pending() == Ok([])
+
+
+def test_the_transport_for_tests_takes_any_pair_of_services(world: World) -> None:
+    pushes: Pushes = world.gateway
+    pulls: Pulls = world.gateway
+    transport = MemoryTransport(GATEWAY, pushes, pulls, [Fault.LOSE_REQUEST])
+
+    client = world.client(transport=transport)
+
+    unreachable(client.pull())
+    assert client.pull().unwrap().pages == 1

@@ -1,0 +1,333 @@
+"""Refused edits: quarantined with their reason, while their neighbours flow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.client import Status
+from lakesync.core.messages import DeltaOutcome, OutcomeKind, PullPage, PushReceipt
+from lakesync.errors import (
+    AtomicPushRefused,
+    AtomicPushTooLarge,
+    BodyTooLarge,
+    Contention,
+    Forbidden,
+    Unavailable,
+)
+from lakesync.result import Err, Ok
+from tests.client.support.world import check_sound, reopened, rows_of
+from tests.support.builders import at_ms
+
+if TYPE_CHECKING:
+    from lakesync.core.messages import Push
+    from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
+    from tests.client.support.world import World
+
+
+@pytest.mark.law("K7")
+def test_a_refused_delta_is_quarantined_and_its_neighbours_flow(both: World) -> None:
+    both.gateway.only_text_in("strict")
+    client = both.client()
+    client.insert("strict", "r1", {"title": "good"}).unwrap()
+    bad = client.insert("strict", "r2", {"title": 7}).unwrap()
+    client.insert("strict", "r3", {"title": "good"}).unwrap()
+
+    summary = client.push().unwrap()
+
+    assert (summary.accepted, summary.quarantined) == (2, 1)
+    (entry,) = client.quarantined().unwrap()
+    assert (entry.delta, entry.status, entry.code) == (bad, Status.QUARANTINED, "SCHEMA_ERROR")
+    assert entry.reason
+    assert entry.error is not None
+    assert entry.error.field == "title"
+    assert client.pending() == Ok([])
+    assert both.rows() == {
+        ("strict", "r1"): {"title": "good"},
+        ("strict", "r3"): {"title": "good"},
+    }
+    assert client.push().unwrap().accepted == 0  # it waits for the app
+    assert client.sync().unwrap().pushed.quarantined == 0
+    check_sound(client)
+
+
+@pytest.mark.law("K7")
+def test_a_quarantined_value_stays_visible_and_survives_restarts_and_pulls(both: World) -> None:
+    both.gateway.only_text_in("strict")
+    client, other = both.client(), both.client("other")
+    client.insert("strict", "r1", {"title": 7, "done": False}).unwrap()
+    client.sync().unwrap()
+    other.insert("strict", "r1", {"done": True}).unwrap()
+    both.clock.ms += 10
+    other.update("strict", "r1", {"done": True}).unwrap()
+    other.sync().unwrap()
+    client = reopened(both, client)
+
+    client.sync().unwrap()
+
+    assert client.get("strict", "r1").unwrap() == {"title": 7, "done": True}
+    assert len(client.quarantined().unwrap()) == 1
+    check_sound(client)
+
+
+@pytest.mark.law("K7")
+def test_discarding_gives_the_row_that_the_other_edits_make(both: World) -> None:
+    both.gateway.only_text_in("strict")
+    client = both.client()
+    client.insert("strict", "r1", {"title": "first", "done": False}).unwrap()
+    client.sync().unwrap()
+    both.clock.ms += 10
+    client.update("strict", "r1", {"title": 7, "done": True}).unwrap()
+    client.insert("strict", "r2", {"title": 8}).unwrap()
+    client.sync().unwrap()
+    client.update("strict", "r1", {"done": None}).unwrap()
+    client.sync().unwrap()
+
+    for entry in client.quarantined().unwrap():
+        assert client.discard(entry.delta.delta_id) == Ok(entry.delta)
+
+    assert rows_of(client) == {("strict", "r1"): {"title": "first", "done": None}} == both.rows()
+    assert client.query("SELECT _row_id FROM strict").unwrap() == [{"_row_id": "r1"}]
+    assert client.quarantined() == Ok([])
+    check_sound(client)
+
+
+@pytest.mark.law("K7")
+def test_a_quarantined_edit_that_is_retried_flows_once_it_is_allowed(world: World) -> None:
+    world.gateway.only_text_in("strict")
+    client = world.client()
+    client.insert("strict", "r1", {"title": 7}).unwrap()
+    client.push().unwrap()
+    (entry,) = client.quarantined().unwrap()
+
+    assert client.retry(entry.delta.delta_id) == Ok(entry.delta)
+    assert client.push().unwrap().quarantined == 1  # still refused, still there
+    world.gateway.strict.clear()
+    client.retry(entry.delta.delta_id).unwrap()
+    assert client.push().unwrap().accepted == 1
+
+    assert client.quarantined() == Ok([])
+    assert rows_of(client) == world.rows() == {("strict", "r1"): {"title": 7}}
+    check_sound(client)
+
+
+@pytest.mark.parametrize("operation", ["retry", "discard"])
+def test_what_is_not_quarantined_can_be_neither_retried_nor_discarded(
+    world: World, operation: str
+) -> None:
+    client = world.client()
+    delta = client.insert("todos", "t1", {"title": "x"}).unwrap()
+
+    result = getattr(client, operation)(delta.delta_id)
+
+    assert isinstance(result, Err)
+    assert result.error.code == "NOT_FOUND"
+    assert len(client.pending().unwrap()) == 1
+
+
+@pytest.mark.law("K8")
+def test_of_a_refused_transaction_the_guilty_edit_is_quarantined_and_the_rest_goes_whole(
+    both: World,
+) -> None:
+    both.gateway.only_text_in("strict")
+    client = both.client()
+    with client.transaction() as edits:
+        edits.insert("strict", "r1", {"title": "good"}).unwrap()
+        edits.insert("strict", "r2", {"title": 7}).unwrap()
+        edits.insert("strict", "r3", {"title": "good"}).unwrap()
+
+    summary = client.push().unwrap()
+
+    assert (summary.accepted, summary.quarantined) == (2, 1)
+    assert [(push.atomic, len(push.deltas)) for push in both.gateway.pushes] == [
+        (True, 3),
+        (True, 2),
+    ]
+    assert sorted(both.rows()) == [("strict", "r1"), ("strict", "r3")]
+    check_sound(client)
+
+
+class _Answers:
+    """A transport that gives prepared answers to pushes."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.pushes: list[Push] = []
+
+    def push(self, push: Push) -> PushReceipt:
+        """Give the next answer."""
+        self.pushes.append(push)
+        answer = self.answers.pop(0)
+        if isinstance(answer, PushReceipt):
+            return answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(push)  # type: ignore[no-any-return,operator]
+
+    def pull(self, _pull: object) -> PullPage:
+        """Give an empty page."""
+        return PullPage((), 0, 0, has_more=False)
+
+
+def _refusing(error: LakeSyncError, *places: int) -> object:
+    def answer(push: Push) -> PushReceipt:
+        outcomes = tuple(
+            DeltaOutcome(index, delta.delta_id, OutcomeKind.REFUSED, error)
+            for index, delta in push.deltas
+            if index in places
+        )
+        return PushReceipt(1, len(push.deltas) - len(outcomes), outcomes)
+
+    return answer
+
+
+def _error(result: Result[object, LakeSyncError]) -> LakeSyncError:
+    assert isinstance(result, Err)
+    return result.error
+
+
+def test_a_delta_refused_for_the_moment_waits_and_is_not_quarantined(world: World) -> None:
+    transport = _Answers(_refusing(Contention("later"), 1), _refusing(Contention("later")))
+    client = world.client(transport=transport)
+    for place in range(3):
+        client.insert("todos", f"t{place}", {"n": place}).unwrap()
+
+    assert _error(client.push()).code == "CONTENTION"
+    assert [entry.delta.row_id for entry in client.pending().unwrap()] == ["t1"]
+    assert client.push().unwrap().accepted == 1
+    check_sound(client)
+
+
+@pytest.mark.law("K3")
+def test_a_whole_push_that_is_refused_leaves_every_edit_in_the_outbox(world: World) -> None:
+    client = world.client(transport=_Answers(Forbidden("wrong gateway"), Unavailable("later")))
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+
+    assert _error(client.push()).code == "FORBIDDEN"
+    assert _error(client.sync()).code == "UNAVAILABLE"
+    assert len(client.pending().unwrap()) == 1
+    assert client.quarantined() == Ok([])
+
+
+@pytest.mark.law("K3")
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        PushReceipt(1, 3),
+        PushReceipt(1, 1),
+        PushReceipt(1, 1, (DeltaOutcome(0, "0" * 64, OutcomeKind.REFUSED, Forbidden("x")),)),
+        PushReceipt(1, 1, (DeltaOutcome(9, "0" * 64, OutcomeKind.DUPLICATE),)),
+    ],
+)
+def test_a_receipt_that_does_not_add_up_acknowledges_nothing(
+    world: World, receipt: PushReceipt
+) -> None:
+    client = world.client(transport=_Answers(receipt))
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    client.insert("todos", "t2", {"title": "x"}).unwrap()
+
+    assert _error(client.push()).code == "INTERNAL_ERROR"
+    assert len(client.pending().unwrap()) == 2
+    check_sound(client)
+
+
+def test_an_atomic_push_refused_for_no_delta_stops_instead_of_spinning(world: World) -> None:
+    client = world.client(transport=_Answers(_refusing(AtomicPushRefused("other"), 0, 1)))
+    with client.transaction() as edits:
+        edits.insert("todos", "t1", {"title": "x"}).unwrap()
+        edits.insert("todos", "t2", {"title": "x"}).unwrap()
+
+    assert _error(client.push()).code == "INTERNAL_ERROR"
+    assert len(client.pending().unwrap()) == 2
+
+
+@pytest.mark.law("K7")
+def test_a_body_too_large_is_pushed_in_halves_and_one_that_cannot_be_halved_is_quarantined(
+    world: World,
+) -> None:
+    def small_bodies(push: Push) -> PushReceipt:
+        if any(delta.row_id == "t3" for _, delta in push.deltas) or len(push.deltas) > 2:
+            raise BodyTooLarge("too large")
+        return PushReceipt(1, len(push.deltas))
+
+    client = world.client(transport=_Answers(*[small_bodies] * 20))
+    for place in range(6):
+        client.insert("todos", f"t{place}", {"n": place}).unwrap()
+
+    summary = client.push().unwrap()
+
+    assert (summary.accepted, summary.quarantined) == (5, 1)
+    (entry,) = client.quarantined().unwrap()
+    assert (entry.delta.row_id, entry.code) == ("t3", "BODY_TOO_LARGE")
+    check_sound(client)
+
+
+@pytest.mark.law("K8")
+def test_a_transaction_whose_body_is_too_large_goes_edit_by_edit(world: World) -> None:
+    def single_edits(push: Push) -> PushReceipt:
+        if push.atomic:
+            raise BodyTooLarge("too large")
+        return PushReceipt(1, len(push.deltas))
+
+    client = world.client(transport=_Answers(*[single_edits] * 20))
+    with client.transaction() as edits:
+        edits.insert("todos", "t1", {"title": "x"}).unwrap()
+        edits.insert("todos", "t2", {"title": "x"}).unwrap()
+
+    summary = client.push().unwrap()
+
+    assert (summary.accepted, summary.ungrouped) == (2, 1)
+
+
+@pytest.mark.law("K8")
+def test_a_transaction_refused_for_its_size_delta_by_delta_goes_edit_by_edit(world: World) -> None:
+    too_large = _refusing(AtomicPushTooLarge("too many"), 0, 1)
+    client = world.client(transport=_Answers(too_large, PushReceipt(1, 2)))
+    with client.transaction() as edits:
+        edits.insert("todos", "t1", {"title": "x"}).unwrap()
+        edits.insert("todos", "t2", {"title": "x"}).unwrap()
+
+    summary = client.push().unwrap()
+
+    assert (summary.accepted, summary.ungrouped) == (2, 1)
+    check_sound(client)
+
+
+@pytest.mark.law("K5")
+@pytest.mark.parametrize(
+    "page",
+    [
+        PullPage((), 0, at_ms(0) - 1, has_more=False),
+        PullPage((), 0, at_ms(0), has_more=True),
+        PullPage((), 3, at_ms(1), has_more=False),
+    ],
+    ids=["leads back", "leads nowhere", "counts what is not there"],
+)
+def test_a_page_that_cannot_be_right_is_an_err_and_changes_nothing(
+    world: World, page: PullPage
+) -> None:
+    transport = _Answers()
+    pages = [PullPage((), 0, at_ms(0), has_more=False), page]
+    transport.pull = lambda _pull: pages.pop(0)  # type: ignore[method-assign]
+    client = world.client(transport=transport)
+    client.pull().unwrap()
+
+    assert _error(client.pull()).code == "INTERNAL_ERROR"
+    assert client.query("SELECT cursor FROM _lakesync_sync").unwrap() == [{"cursor": at_ms(0)}]
+
+
+def test_a_pull_goes_on_while_pushes_must_wait(world: World) -> None:
+    other = world.client("other")
+    other.insert("todos", "t1", {"title": "theirs"}).unwrap()
+    other.sync().unwrap()
+    client = world.client()
+    client.insert("todos", "t2", {"title": "mine"}).unwrap()
+    pushes, world.gateway.push = world.gateway.push, lambda *_: Err(Unavailable("full"))
+
+    assert _error(client.sync()).code == "UNAVAILABLE"
+    assert client.get("todos", "t1").unwrap() == {"title": "theirs"}
+    world.gateway.push = pushes
+    client.sync().unwrap()
+    assert rows_of(client) == world.rows()

@@ -1,0 +1,59 @@
+"""The implementations that the contract suites run on."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from tests.support.stores import Servers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.ports import Buffer
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """The local DynamoDBs, started when they are first asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        held = Servers()
+        try:
+            yield held
+        finally:
+            held.close()
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("emulator", marks=pytest.mark.emulator),
+        pytest.param("dynamodb_local", marks=pytest.mark.emulator),
+    ]
+)
+def store(request: pytest.FixtureRequest) -> str:
+    """The name of an implementation."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def buffer(store: str, request: pytest.FixtureRequest) -> Buffer:
+    """A buffer of each implementation."""
+    if store == "memory":
+        return MemoryBuffer()
+    servers: Servers = request.getfixturevalue("servers")
+    return (servers.emulator() if store == "emulator" else servers.dynamodb_local()).buffer()
+
+
+@pytest.fixture
+def gateway() -> str:
+    """A gateway that no test used before."""
+    return f"g{next(_numbers)}"

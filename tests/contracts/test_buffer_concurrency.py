@@ -1,0 +1,154 @@
+"""Many writers and readers at once, on each implementation: the real services in real threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.layout import Placement
+from lakesync.core.messages import Pull
+from lakesync.errors import Unavailable
+from lakesync.gateway.limits import Limits
+from lakesync.gateway.pull import PullService
+from lakesync.result import Err, Ok
+from lakesync.wire.row_state import decode_row_state
+from tests.support.builders import at_ms, push, update
+from tests.support.gateways import administrator, deltas_of, pulled, pusher
+from tests.support.oracle import expected_row
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+    from lakesync.ports import Buffer
+
+WRITERS = 16
+READERS = 3
+PUSHES = {"memory": 15, "emulator": 6, "dynamodb_local": 3}
+"""Of each writer; a transaction takes DynamoDB Local ten times as long as the others."""
+PATIENT = Limits(commit_deadline_ms=60_000)
+
+
+def edits(writer: int, number: int) -> list[Delta]:
+    """Give one push: a row of its own, and a row that all writers fight for."""
+    stamp = at_ms(writer * 1_000 + number)
+    client = f"w{writer}"
+    return [
+        update(f"own-{writer}-{number}", at=stamp, client=client, n=number),
+        make_delta(
+            Op.UPDATE,
+            "todos",
+            f"shared-{number % 3}",
+            {f"c{writer % 4}": number},
+            client_id=client,
+            hlc=stamp + 1,
+        ),
+    ]
+
+
+class Crowd:
+    """Writers that push, and readers that page after them until the writers are done."""
+
+    def __init__(self, buffer: Buffer, gateway: str, pushes: int) -> None:
+        self.buffer, self.gateway, self.pushes = buffer, gateway, pushes
+        self.written = threading.Event()
+        self.read: list[list[Delta]] = []
+
+    def run(self) -> None:
+        """Let all of them work."""
+        with ThreadPoolExecutor(WRITERS + READERS) as pool:
+            reading = [pool.submit(self.reader, 1 + 4 * number) for number in range(READERS)]
+            writing = [pool.submit(self.writer, number) for number in range(WRITERS)]
+            try:
+                for done in writing:
+                    done.result(120)
+            finally:
+                self.written.set()
+            self.read = [done.result(120) for done in reading]
+
+    def writer(self, number: int) -> None:
+        """Push, each time the same until it is accepted."""
+        service = pusher(self.buffer, seed=number, limits=PATIENT)
+        for place in range(self.pushes):
+            deltas = edits(number, place)
+            receipt = service.push(self.gateway, push(*deltas, client=f"w{number}")).unwrap()
+            assert receipt.accepted == len(deltas)
+
+    def reader(self, deltas_max: int) -> list[Delta]:
+        """Page from the beginning to where the writers ended."""
+        service = PullService(self.buffer)
+        found: list[Delta] = []
+        cursor = 0
+        while True:
+            last_round = self.written.is_set()
+            match service.pull(self.gateway, Pull("r", since=cursor, deltas_max=deltas_max)):
+                case Ok(page):
+                    found += deltas_of(page)
+                    assert page.cursor >= cursor
+                    cursor = page.cursor
+                    if last_round and not page.has_more:
+                        return found
+                case Err(error):
+                    assert isinstance(error, Unavailable), error
+
+
+def rows_of(buffer: Buffer, gateway: str, deltas: list[Delta]) -> dict[str, RowState]:
+    """Give the rows' states as the buffer holds them."""
+    found = buffer.rows(gateway, {(delta.table, delta.row_id) for delta in deltas})
+    return {key[1]: decode_row_state(row.state) for key, row in found.items()}
+
+
+@pytest.mark.law("B2")
+@pytest.mark.law("B8")
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_no_commit_is_lost_doubled_or_missed_by_a_cursor(
+    buffer: Buffer, gateway: str, store: str, lanes: int
+) -> None:
+    if lanes > 1:
+        administrator(buffer).place_table(gateway, "todos", Placement("hot", lanes)).unwrap()
+    crowd = Crowd(buffer, gateway, PUSHES[store])
+
+    crowd.run()
+
+    pushed = [d for w in range(WRITERS) for n in range(crowd.pushes) for d in edits(w, n)]
+    logged = pulled(buffer, gateway)
+    effective = Counter(delta.delta_id for delta in logged)
+    assert max(effective.values()) == 1
+    assert {d.delta_id for d in pushed if d.row_id.startswith("own")} <= effective.keys()
+    for read in crowd.read:
+        assert Counter(delta.delta_id for delta in read) == effective
+    states = rows_of(buffer, gateway, pushed)
+    for row_id, state in states.items():
+        visible = {name: register[2] for name, register in state.columns.items()}
+        assert visible == expected_row([d for d in pushed if d.row_id == row_id])
+    assert len(states) == len({d.row_id for d in pushed})
+
+
+@pytest.mark.law("B6")
+def test_a_table_is_placed_anew_while_everyone_pushes_and_pulls(
+    buffer: Buffer, gateway: str, store: str
+) -> None:
+    crowd = Crowd(buffer, gateway, PUSHES[store])
+    placements = [Placement("hot", 4), Placement("warm"), Placement("hot", 8)]
+
+    def place() -> None:
+        service = administrator(buffer)
+        for placement in placements:
+            service.place_table(gateway, "todos", placement).unwrap()
+
+    mover = threading.Thread(target=place)
+    mover.start()
+    crowd.run()
+    mover.join(60)
+
+    assert buffer.config(gateway).version == len(placements)
+    effective = Counter(delta.delta_id for delta in pulled(buffer, gateway))
+    assert max(effective.values()) == 1
+    for read in crowd.read:
+        assert Counter(delta.delta_id for delta in read) == effective
+    pushed = [d for w in range(WRITERS) for n in range(crowd.pushes) for d in edits(w, n)]
+    assert {d.delta_id for d in pushed if d.row_id.startswith("own")} <= effective.keys()

@@ -1,0 +1,461 @@
+"""What every buffer promises: `lakesync.ports.Buffer`, on each implementation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.core.append import AppendMark
+from lakesync.core.config import GatewayConfig
+from lakesync.core.layout import Layout, Placement
+from lakesync.core.schema import Column, TableSchema
+from lakesync.errors import Conflict, ValidationFailed
+from lakesync.ports import FlushState, Head, HeadMoved, RowPut, ShardCommit, StaleRead
+from tests.support.commits import RECORDS, Writer, renamed
+
+if TYPE_CHECKING:
+    from lakesync.ports import Buffer
+
+R1, R2 = ("todos", "r1"), ("todos", "r2")
+ODD_IDS = ("|", "a|b", " ", "\x00", "\u00e9", "\U0001f600", '"\\', "#head", "x" * 512)
+
+
+@pytest.fixture
+def writer(buffer: Buffer, gateway: str) -> Writer:
+    return Writer(buffer, gateway)
+
+
+def everything(buffer: Buffer, gateway: str) -> tuple[object, ...]:
+    """Give all that a refused commit must leave as it was."""
+    shards = ["main", "other"]
+    return (
+        buffer.heads(gateway, shards),
+        [buffer.entries(gateway, shard, 0, 1 << 62, 100) for shard in shards],
+        buffer.rows(gateway, [R1, R2]),
+        buffer.marks(gateway, [(shard, "phone") for shard in shards]),
+    )
+
+
+# --- reads
+
+
+def test_what_was_never_written_is_absent(buffer: Buffer, gateway: str) -> None:
+    assert buffer.heads(gateway, ["main", "other"]) == {}
+    assert buffer.rows(gateway, [R1]) == {}
+    assert buffer.marks(gateway, [("main", "phone")]) == {}
+    assert buffer.entries(gateway, "main", 0, 1 << 62, 10).entries == ()
+    assert buffer.config(gateway) == GatewayConfig()
+    assert buffer.flush_state(gateway) == FlushState()
+    assert gateway not in buffer.gateways()
+
+
+def test_asking_for_nothing_gives_nothing(buffer: Buffer, gateway: str) -> None:
+    assert buffer.heads(gateway, []) == {}
+    assert buffer.rows(gateway, []) == {}
+    assert buffer.marks(gateway, []) == {}
+
+
+def test_the_same_thing_may_be_asked_for_twice(buffer: Buffer, writer: Writer) -> None:
+    writer.write(rows={R1: b"one"}, marks={"phone": AppendMark(5, ((5, 1),))})
+
+    assert len(buffer.heads(writer.gateway, ["main", "main"])) == 1
+    assert len(buffer.rows(writer.gateway, [R1, R1])) == 1
+    assert len(buffer.marks(writer.gateway, [("main", "phone")] * 2)) == 1
+
+
+def test_more_than_a_hundred_rows_are_read_at_once(buffer: Buffer, writer: Writer) -> None:
+    keys = [("todos", f"r{number}") for number in range(130)]
+    writer.write(rows=dict.fromkeys(keys[:70], b"state"))
+    writer.write(rows=dict.fromkeys(keys[70:], b"state"))
+
+    assert buffer.rows(writer.gateway, keys).keys() == set(keys)
+
+
+@pytest.mark.parametrize("odd", ODD_IDS)
+def test_ids_may_hold_any_character(buffer: Buffer, writer: Writer, odd: str) -> None:
+    key = ("todos", odd)
+    mark = AppendMark(7, ((7, 1),))
+    client = odd[:128]
+    commit = writer.write(rows={key: b"state"}, marks={client: mark})
+
+    assert buffer.rows(writer.gateway, [key])[key] == (b"state", commit.stamp)
+    assert buffer.marks(writer.gateway, [("main", client)])["main", client] == (mark, commit.stamp)
+
+
+def test_gateways_are_apart(buffer: Buffer, gateway: str) -> None:
+    names = [gateway, f"{gateway}-", f"{gateway}-main", f"{gateway}_head"]
+    for number, name in enumerate(names):
+        Writer(buffer, name, stamp=number).write(rows={R1: name.encode()})
+
+    for name in names:
+        assert buffer.rows(name, [R1])[R1].state == name.encode()
+        assert len(buffer.entries(name, "main", 0, 1 << 62, 100).entries) == 1
+    assert set(names) <= set(buffer.gateways())
+
+
+@pytest.mark.parametrize("odd", ["", "a|b", "-a", "\u00e9", "a b", "a" * 65, "a\n"])
+def test_an_id_that_is_no_gateway_is_refused(buffer: Buffer, odd: str) -> None:
+    with pytest.raises(ValidationFailed):
+        buffer.heads(odd, ["main"])
+
+
+# --- commit
+
+
+@pytest.mark.law("B1")
+def test_a_commit_shows_whole(buffer: Buffer, writer: Writer) -> None:
+    mark = AppendMark(9, ((8, 1), (9, (1 << 48) - 1)), moves=3)
+
+    commit = writer.write("main", "other", rows={R1: b"\x00one"}, marks={"phone": mark}, count=7)
+
+    expected = Head(
+        commit=commit.stamp,
+        logged_bytes=len(RECORDS),
+        oldest_unflushed=commit.stamp,
+        last_logged=commit.stamp,
+    )
+    assert buffer.heads(writer.gateway, ["main", "other"]) == {"main": expected, "other": expected}
+    for shard in ("main", "other"):
+        found = buffer.entries(writer.gateway, shard, 0, commit.stamp, 10)
+        assert found.entries == (commit.shards[shard].entry,)
+        assert buffer.marks(writer.gateway, [(shard, "phone")])[shard, "phone"].mark == mark
+    assert buffer.rows(writer.gateway, [R1, R2]) == {R1: (b"\x00one", commit.stamp)}
+
+
+@pytest.mark.law("B1")
+def test_a_later_commit_replaces_rows_and_keeps_what_the_head_counts(
+    buffer: Buffer, writer: Writer
+) -> None:
+    first = writer.write(rows={R1: b"one", R2: b"two"})
+    second = writer.write(rows={R1: b"three"})
+
+    head = writer.head("main")
+    assert head is not None
+    assert head.logged_bytes == 2 * len(RECORDS)
+    assert head.oldest_unflushed == first.stamp
+    assert buffer.rows(writer.gateway, [R1, R2]) == {
+        R1: (b"three", second.stamp),
+        R2: (b"two", first.stamp),
+    }
+    assert second.shards["main"].entry.previous == first.stamp
+
+
+@pytest.mark.law("B2")
+def test_a_commit_on_a_head_that_moved_is_refused_whole(buffer: Buffer, writer: Writer) -> None:
+    writer.write("main", "other")
+    late = writer.prepare("main", "other", rows={R1: b"late"})
+    winner = writer.write("main", rows={R2: b"winner"})
+    before = everything(buffer, writer.gateway)
+
+    with pytest.raises(HeadMoved) as refused:
+        buffer.commit(late)
+
+    assert refused.value.heads == {"main": writer.head("main")}
+    assert refused.value.heads["main"].commit == winner.stamp
+    assert everything(buffer, writer.gateway) == before
+
+
+@pytest.mark.law("B2")
+def test_a_first_commit_is_refused_if_another_was_first(buffer: Buffer, writer: Writer) -> None:
+    late = writer.prepare(rows={R1: b"late"})
+    winner = writer.write(rows={R2: b"winner"})
+
+    with pytest.raises(HeadMoved) as refused:
+        buffer.commit(late)
+
+    assert refused.value.heads["main"].commit == winner.stamp
+    assert buffer.rows(writer.gateway, [R1]) == {}
+
+
+@pytest.mark.law("B2")
+def test_a_commit_on_a_head_that_was_never_there_is_refused(buffer: Buffer, writer: Writer) -> None:
+    commit = writer.prepare()
+    part = replace(commit.shards["main"], seen=Head(commit=5))
+
+    with pytest.raises(HeadMoved):
+        buffer.commit(replace(commit, shards={"main": part}))
+
+    assert writer.head("main") is None
+
+
+@pytest.mark.law("B3")
+@pytest.mark.parametrize("seen", [0, 1])
+def test_a_commit_by_a_row_that_is_not_as_it_was_seen_is_refused_whole(
+    buffer: Buffer, writer: Writer, seen: int
+) -> None:
+    writer.write(rows={R1: b"one"})
+    commit = writer.prepare(rows={R2: b"two"})
+    stale = replace(commit, rows={**commit.rows, R1: RowPut(b"lost update", seen)})
+    before = everything(buffer, writer.gateway)
+
+    with pytest.raises(StaleRead):
+        buffer.commit(stale)
+
+    assert everything(buffer, writer.gateway) == before
+
+
+@pytest.mark.law("B3")
+def test_a_commit_by_a_row_that_was_never_there_is_refused(buffer: Buffer, writer: Writer) -> None:
+    commit = writer.prepare()
+
+    with pytest.raises(StaleRead):
+        buffer.commit(replace(commit, rows={R1: RowPut(b"state", 7)}))
+
+
+@pytest.mark.law("B3")
+def test_a_commit_by_a_mark_that_is_not_as_it_was_seen_is_refused_whole(
+    buffer: Buffer, writer: Writer
+) -> None:
+    stale = writer.prepare(marks={"phone": AppendMark(9)}).shards["main"]
+    writer.write(marks={"phone": AppendMark(5)})
+    commit = writer.prepare()
+    part = replace(commit.shards["main"], marks=stale.marks)
+    before = everything(buffer, writer.gateway)
+
+    with pytest.raises(StaleRead):
+        buffer.commit(replace(commit, shards={"main": part}))
+
+    assert everything(buffer, writer.gateway) == before
+
+
+@pytest.mark.law("B4")
+def test_the_same_commit_again_succeeds_and_changes_nothing(buffer: Buffer, writer: Writer) -> None:
+    commit = writer.write(rows={R1: b"one"}, marks={"phone": AppendMark(5)})
+    writer.write(rows={R1: b"two"})
+    before = everything(buffer, writer.gateway)
+
+    buffer.commit(commit)
+
+    assert everything(buffer, writer.gateway) == before
+    with pytest.raises(HeadMoved):
+        buffer.commit(renamed(commit))
+
+
+def test_a_commit_of_a_hundred_items_fits(buffer: Buffer, writer: Writer) -> None:
+    keys = [("todos", f"r{number}") for number in range(98)]
+    writer.write(rows=dict.fromkeys(keys, b"state"))
+
+    assert len(buffer.rows(writer.gateway, keys)) == 98
+
+
+def test_items_near_the_limit_of_a_store_fit(buffer: Buffer, writer: Writer) -> None:
+    large = bytes(range(256)) * 1_484  # 380 KB
+    writer.write(records=large, rows={("todos", "x" * 512): large})
+
+    assert buffer.entries(writer.gateway, "main", 0, 1 << 62, 1).entries[0].records == large
+
+
+# --- the fence
+
+
+@pytest.mark.law("B7")
+def test_a_raised_head_stops_commits_at_or_below_it(buffer: Buffer, writer: Writer) -> None:
+    writer.write("main")
+    late = writer.prepare("main")
+
+    assert buffer.raise_head(writer.gateway, "main", writer.head("main"), late.stamp)
+
+    with pytest.raises(HeadMoved):
+        buffer.commit(late)
+    head = writer.head("main")
+    assert head is not None
+    assert (head.commit, head.last_logged) == (late.stamp, late.stamp - 10)
+
+
+@pytest.mark.law("B7")
+def test_a_head_that_is_not_as_seen_is_not_raised(buffer: Buffer, writer: Writer) -> None:
+    writer.write("main")
+    seen = writer.head("main")
+    writer.write("main")
+    before = writer.head("main")
+
+    assert not buffer.raise_head(writer.gateway, "main", seen, 9_999)
+    assert not buffer.raise_head(writer.gateway, "main", None, 9_999)
+    assert not buffer.raise_head(writer.gateway, "never", seen, 9_999)
+    assert writer.head("main") == before
+    assert writer.head("never") is None
+
+
+@pytest.mark.law("B7")
+def test_a_shard_without_a_head_can_be_raised(buffer: Buffer, writer: Writer) -> None:
+    late = writer.prepare("main")
+
+    assert buffer.raise_head(writer.gateway, "main", None, 9_999)
+
+    assert writer.head("main") == Head(commit=9_999)
+    with pytest.raises(HeadMoved):
+        buffer.commit(late)
+
+
+# --- the log
+
+
+@pytest.mark.law("B8")
+@pytest.mark.parametrize("count_max", [1, 3, 50, 1_000])
+def test_entries_come_in_order_without_gaps_whatever_the_page(
+    buffer: Buffer, writer: Writer, count_max: int
+) -> None:
+    stamps = [writer.write(count=1 + number % 3).stamp for number in range(30)]
+    found, after = [], 0
+    while after < stamps[-1]:
+        part = buffer.entries(writer.gateway, "main", after, stamps[-1], count_max)
+        assert part.entries
+        assert part.until >= part.entries[-1].stamp > after
+        if part.until < stamps[-1]:
+            assert sum(entry.count for entry in part.entries) >= count_max
+        assert sum(entry.count for entry in part.entries[:-1]) < count_max
+        found += [entry.stamp for entry in part.entries]
+        after = part.until
+
+    assert found == stamps
+
+
+@pytest.mark.law("B8")
+def test_a_range_of_the_log_is_open_below_and_closed_above(buffer: Buffer, writer: Writer) -> None:
+    stamps = [writer.write().stamp for _ in range(4)]
+    found = buffer.entries(writer.gateway, "main", stamps[0], stamps[2], 100)
+
+    assert [entry.stamp for entry in found.entries] == stamps[1:3]
+    assert found.until == stamps[2]
+    assert buffer.entries(writer.gateway, "main", 5, 5, 100).entries == ()
+
+
+@pytest.mark.law("B8")
+def test_a_read_of_large_entries_ends_at_a_megabyte_and_says_so(
+    buffer: Buffer, writer: Writer
+) -> None:
+    stamps = [writer.write(records=bytes(300_000)).stamp for _ in range(9)]
+    found = buffer.entries(writer.gateway, "main", 0, 1 << 62, 10_000)
+
+    assert 1_048_576 <= sum(len(entry.records) for entry in found.entries) < 1_400_000
+    assert found.until == found.entries[-1].stamp < stamps[-1]
+
+
+# --- configuration
+
+LANED = GatewayConfig(
+    version=1,
+    schemas=MappingProxyType(
+        {"todos": TableSchema("todos", (Column("title", "string"),), soft_delete=True)}
+    ),
+    layout=Layout().moved("todos", Placement("hot", 2)),
+)
+
+
+@pytest.mark.law("B6")
+def test_a_configuration_comes_back_and_every_head_carries_it(
+    buffer: Buffer, writer: Writer
+) -> None:
+    writer.write("main", rows={R1: b"one"})
+    before = writer.head("main")
+    assert before is not None
+
+    buffer.save_config(writer.gateway, LANED, 5_000)
+
+    assert buffer.config(writer.gateway) == LANED
+    heads = buffer.heads(writer.gateway, LANED.layout.shards())
+    assert heads.pop("main") == replace(before, commit=5_000, config_version=1)
+    assert heads == dict.fromkeys(["hot.0", "hot.1"], Head(commit=5_000, config_version=1))
+
+
+@pytest.mark.law("B6")
+def test_whoever_commits_by_an_older_configuration_is_refused(
+    buffer: Buffer, writer: Writer
+) -> None:
+    writer.write("main")
+    late = writer.prepare("main", at=6_000)
+    lane = writer.prepare("hot.0", at=6_001)
+    buffer.save_config(writer.gateway, LANED, 1_010)  # the head keeps its stamp
+
+    for commit in (late, lane):
+        with pytest.raises(HeadMoved) as refused:
+            buffer.commit(commit)
+        assert all(head.config_version == 1 for head in refused.value.heads.values())
+
+
+@pytest.mark.law("B6")
+def test_a_configuration_never_lowers_a_head(buffer: Buffer, writer: Writer) -> None:
+    writer.write("main")
+    before = everything(buffer, writer.gateway)
+
+    with pytest.raises(HeadMoved) as refused:
+        buffer.save_config(writer.gateway, LANED, 1_009)
+
+    assert refused.value.heads == {"main": writer.head("main")}
+    assert buffer.config(writer.gateway) == GatewayConfig()
+    assert everything(buffer, writer.gateway) == before
+
+
+def test_of_two_changes_of_one_version_one_is_refused(buffer: Buffer, gateway: str) -> None:
+    buffer.save_config(gateway, LANED, 10)
+
+    with pytest.raises(Conflict):
+        buffer.save_config(gateway, replace(LANED, layout=Layout()), 20)
+    buffer.save_config(gateway, replace(LANED, version=2), 20)
+    with pytest.raises(Conflict):
+        buffer.save_config(gateway, replace(LANED, version=4), 30)
+
+    assert buffer.config(gateway).version == 2
+
+
+def test_a_configured_gateway_is_listed(buffer: Buffer, gateway: str) -> None:
+    buffer.save_config(gateway, LANED, 10)
+
+    assert gateway in buffer.gateways()
+
+
+# --- flushing
+
+
+def test_a_flush_state_moves_only_from_where_it_was_seen(buffer: Buffer, gateway: str) -> None:
+    recorded = FlushState(until=50)
+    done = FlushState(watermark=50, last=MappingProxyType({"todos": 40, "notes": 50}))
+
+    assert buffer.save_flush_state(gateway, FlushState(), recorded)
+    assert not buffer.save_flush_state(gateway, FlushState(), FlushState(until=60))
+    assert buffer.flush_state(gateway) == recorded
+    assert buffer.save_flush_state(gateway, recorded, done)
+    assert not buffer.save_flush_state(gateway, recorded, FlushState(until=70))
+    assert buffer.flush_state(gateway) == done
+
+
+def test_what_is_flushed_is_noted_and_never_lowered(buffer: Buffer, writer: Writer) -> None:
+    first, second = writer.write(), writer.write()
+    size = len(RECORDS)
+
+    def noted() -> tuple[int, int]:
+        head = writer.head("main")
+        assert head is not None
+        return head.flushed_bytes, head.oldest_unflushed
+
+    assert noted() == (0, first.stamp)
+    buffer.note_flushed(writer.gateway, "main", first.stamp, size)
+    assert noted() == (size, first.stamp)
+    buffer.note_flushed(writer.gateway, "main", second.stamp, 2 * size)
+    assert noted() == (2 * size, 0)
+    buffer.note_flushed(writer.gateway, "main", first.stamp, size)
+    assert noted() == (2 * size, 0)
+    third = writer.write()
+    assert noted() == (2 * size, third.stamp)
+
+
+def test_noting_a_shard_that_does_not_exist_makes_none(buffer: Buffer, gateway: str) -> None:
+    buffer.note_flushed(gateway, "main", 5, 10)
+
+    assert buffer.heads(gateway, ["main"]) == {}
+
+
+def test_noting_moves_no_head(buffer: Buffer, writer: Writer) -> None:
+    first = writer.write()
+    waiting = writer.prepare()
+    buffer.note_flushed(writer.gateway, "main", first.stamp, len(RECORDS))
+
+    buffer.commit(waiting)
+
+    head = writer.head("main")
+    assert head is not None
+    assert (head.commit, head.flushed_bytes) == (waiting.stamp, len(RECORDS))
+    assert isinstance(waiting.shards["main"], ShardCommit)

@@ -1,0 +1,201 @@
+"""What a push and a pull cost: round trips, and units by the rule and by ``ConsumedCapacity``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.units import batch_read_units, transaction_units
+from lakesync.buffer.network import Network
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.messages import Pull
+from lakesync.gateway.pull import PullService
+from tests.support.builders import WALL_MS, at_ms, insert, push
+from tests.support.gateways import GivenTime, administrator, pusher
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import Push
+    from tests.support.stores import Address, Servers
+
+pytestmark = pytest.mark.emulator
+
+EVENTS = {"table": "events", "append": True, "columns": [{"name": "n", "type": "integer"}]}
+
+
+@pytest.fixture
+def address(servers: Servers) -> Address:
+    return servers.emulator()
+
+
+class Meter:
+    """Counts calls, the units that the emulator reports, and the units by the rule."""
+
+    def __init__(self, address: Address) -> None:
+        self._network = Network(address.endpoint)
+        self.calls: Counter[str] = Counter()
+        self.written: list[tuple[float, float]] = []
+        """Of each transaction, the units reported and the units by the rule."""
+        self.read = 0.0
+        self._last = 0.0
+        self.buffer = address.buffer(send=self.send, on_capacity=self.consumed)
+
+    def send(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        """Post, and count."""
+        operation = headers["X-Amz-Target"].partition(".")[2]
+        self.calls[operation] += 1
+        status, answer = self._network(headers, body)
+        if operation == "TransactWriteItems":
+            self._last = transaction_units(body)
+        if operation == "BatchGetItem":
+            self.read += batch_read_units(body, answer)
+        return status, answer
+
+    def consumed(self, operation: str, units: float) -> None:
+        """Count what the emulator reports."""
+        if operation == "TransactWriteItems":
+            self.written.append((units, self._last))
+
+    def restart(self) -> None:
+        """Count from here."""
+        self.calls.clear()
+        self.written.clear()
+        self.read = 0.0
+
+
+@pytest.fixture
+def meter(address: Address) -> Meter:
+    return Meter(address)
+
+
+def batch(number: int, *, table: str = "todos") -> Push:
+    """Give 100 deltas of 5 columns to 98 rows."""
+    op = Op.INSERT if table == "events" else Op.UPDATE
+
+    def delta(index: int) -> Delta:
+        columns = {"n": number} | {f"c{place}": f"v{number}{index}" for place in range(4)}
+        kept = {"n": number} if table == "events" else columns
+        stamp = at_ms(number * 100 + index)
+        return make_delta(op, table, f"r{index % 98}", kept, client_id="c1", hlc=stamp)
+
+    return push(*map(delta, range(100)))
+
+
+def test_a_warm_push_is_one_round_trip_of_at_most_two_and_a_half_units_a_delta(
+    meter: Meter, gateway: str
+) -> None:
+    service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
+    service.push(gateway, batch(0)).unwrap()
+    meter.restart()
+
+    service.push(gateway, batch(1)).unwrap()
+
+    assert meter.calls == {"TransactWriteItems": 1}
+    ((reported, by_rule),) = meter.written
+    assert reported == by_rule <= 250
+
+
+def test_a_cold_push_reads_a_unit_a_delta_in_three_round_trips_before_it_writes(
+    meter: Meter, gateway: str
+) -> None:
+    pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000)).push(gateway, batch(0)).unwrap()
+    meter.restart()
+
+    service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
+    service.push(gateway, batch(1)).unwrap()
+
+    assert meter.calls == {"GetItem": 1, "BatchGetItem": 2, "TransactWriteItems": 1}
+    assert meter.read == 1 + 98
+
+
+def test_after_another_writer_a_push_reads_the_log_and_no_rows(meter: Meter, gateway: str) -> None:
+    time = GivenTime(WALL_MS + 60_000)
+    mine, theirs = pusher(meter.buffer, time_=time), pusher(meter.buffer, seed=1, time_=time)
+    mine.push(gateway, batch(0)).unwrap()
+    theirs.push(gateway, batch(1)).unwrap()
+    meter.restart()
+
+    mine.push(gateway, batch(2)).unwrap()
+
+    assert meter.calls == {"TransactWriteItems": 2, "Query": 1}
+
+
+def test_a_repeated_push_writes_nothing(meter: Meter, gateway: str) -> None:
+    service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
+    service.push(gateway, batch(0)).unwrap()
+    meter.restart()
+
+    assert service.push(gateway, batch(0)).unwrap().accepted == 100
+    assert meter.calls == {}
+
+
+def test_an_event_costs_a_fraction_of_a_unit(meter: Meter, gateway: str) -> None:
+    administrator(meter.buffer, time_=GivenTime(WALL_MS)).register_schema(gateway, EVENTS).unwrap()
+    service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
+    service.push(gateway, batch(0, table="events")).unwrap()
+    meter.restart()
+
+    service.push(gateway, batch(1, table="events")).unwrap()
+
+    assert meter.calls == {"TransactWriteItems": 1}
+    ((reported, by_rule),) = meter.written
+    assert reported == by_rule <= 30
+
+
+@pytest.mark.parametrize("deltas_max", [100, 1_000])
+def test_a_page_of_large_commits_takes_two_round_trips(
+    meter: Meter, gateway: str, deltas_max: int
+) -> None:
+    service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
+    for number in range(4):
+        service.push(gateway, batch(number)).unwrap()
+    reader = PullService(meter.buffer)
+    reader.pull(gateway, Pull("r")).unwrap()
+    meter.restart()
+
+    reader.pull(gateway, Pull("r", deltas_max=deltas_max)).unwrap()
+
+    assert meter.calls == {"BatchGetItem": 1, "Query": 1}
+
+
+def test_a_pull_without_news_is_one_round_trip(meter: Meter, gateway: str) -> None:
+    service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
+    service.push(gateway, push(insert(at=at_ms(1), n=1))).unwrap()
+    reader = PullService(meter.buffer)
+    page = reader.pull(gateway, Pull("r")).unwrap()
+    meter.restart()
+
+    assert reader.pull(gateway, Pull("r", since=page.cursor)).unwrap().count == 0
+    assert meter.calls == {"BatchGetItem": 1}
+
+
+def test_dynamodb_local_reports_the_reads_that_the_rule_gives(
+    servers: Servers, gateway: str
+) -> None:
+    address = servers.dynamodb_local()
+    reported: Counter[str] = Counter()
+    by_rule = []
+    network = Network(address.endpoint)
+
+    def send(headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        status, answer = network(headers, body)
+        if headers["X-Amz-Target"].endswith("BatchGetItem"):
+            by_rule.append(batch_read_units(body, answer))
+        return status, answer
+
+    def consumed(operation: str, units: float) -> None:
+        reported[operation] += int(units)
+
+    buffer = address.buffer(send=send, on_capacity=consumed)
+    large = insert("large", at=at_ms(1), text="x" * 9_000)
+    small = insert("small", at=at_ms(2), text="x")
+    pusher(buffer, time_=GivenTime(WALL_MS)).push(gateway, push(large, small)).unwrap()
+    by_rule.clear()
+    reported.clear()
+
+    buffer.rows(gateway, [("todos", "large"), ("todos", "small")])
+
+    assert by_rule == [4.0]
+    assert reported["BatchGetItem"] == 4

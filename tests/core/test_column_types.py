@@ -1,0 +1,133 @@
+"""lakesync.core.column_types: which values are of a type, and which types widen."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakesync.core.column_types import TYPES, fits, precision_scale, widens
+from lakesync.core.values import canonical
+from lakesync.errors import SchemaMismatch
+
+FIT: dict[str, list[object]] = {
+    "string": ["", "x", "2013-01-01"],
+    "number": [0, -1, 1.5, 1e300, 2**53 - 1],
+    "boolean": [True, False],
+    "json": [{}, [], "x", 1, True],
+    "null": [],
+    "integer": [0, -1, 2**53 - 1, str(2**63 - 1), str(-(2**63)), 1.0],
+    "decimal(5,2)": [0, 1.25, -999.99, "999.99", "0.10", "-0.5", "00012.50"],
+    "decimal(38,0)": ["9" * 38],
+    "timestamp": [
+        "2013-01-01T05:00:00Z",
+        "2013-01-01T05:00",
+        "2013-01-01 05:00:00.123456789+01:00",
+        "2016-02-29T23:59:59.5-09:30",
+    ],
+    "date": ["2013-01-01", "2016-02-29"],
+    "bytes": ["", "AAEC", "/+8="],
+}
+
+MISS: dict[str, list[object]] = {
+    "string": [1, True, [], {}],
+    "number": ["1", True, [], {}],
+    "boolean": ["true", 1, 0],
+    "json": [],
+    "null": [0, False, "", "null"],
+    "integer": [1.5, 1e21, "", "-", "1.0", "x", "1e3", str(2**63), "\u0661", True],
+    "decimal(5,2)": [1000, 0.125, "1000.00", "1e2", ".5", "5.", "", "x", "\u0661", 1e-7, True],
+    "decimal(38,0)": ["9" * 39, "0.5"],
+    "timestamp": [
+        "2013-01-01",
+        "20130101T0500",
+        "2013-W01-1T05:00",
+        "2013-02-30T00:00:00Z",
+        "2013-01-01T25:00:00Z",
+        "2013-01-01T05:00:00 Z",
+        "2013-01-01T05:00:00,5Z",
+        "\u0662013-01-01T05:00:00Z",
+        1357016400,
+    ],
+    "date": ["20130101", "2013-W01-1", "2013-02-29", "2013-1-1", "2013-01-01T00:00", 15706, ""],
+    "bytes": ["AAE", "A A=", "AA EC", "AAEC\n", "\u00e9", "-_8=", 7],
+}
+
+
+def cases(table: dict[str, list[object]]) -> list[tuple[str, object]]:
+    """Give each value with its type."""
+    return [(kind, value) for kind, values in table.items() for value in values]
+
+
+@pytest.mark.law("S1")
+@pytest.mark.parametrize(("kind", "value"), cases(FIT))
+def test_a_value_is_of_its_type(kind: str, value: object) -> None:
+    assert fits(kind, canonical(value))
+
+
+@pytest.mark.law("S1")
+@pytest.mark.parametrize(("kind", "value"), cases(MISS))
+def test_another_value_is_not(kind: str, value: object) -> None:
+    assert not fits(kind, canonical(value))
+
+
+def test_every_type_has_examples() -> None:
+    assert {kind.split("(")[0] for kind in FIT} == set(TYPES) == {k.split("(")[0] for k in MISS}
+
+
+@pytest.mark.law("S1")
+@pytest.mark.parametrize(
+    ("kind", "digits"),
+    [("decimal(1,0)", (1, 0)), ("decimal(38,38)", (38, 38)), ("string", None), ("null", None)],
+)
+def test_decimals_carry_their_digits(kind: str, digits: tuple[int, int] | None) -> None:
+    assert precision_scale(kind) == digits
+
+
+@pytest.mark.law("S1")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "",
+        "text",
+        "STRING",
+        "decimal",
+        "decimal()",
+        "decimal(5)",
+        "decimal(0,0)",
+        "decimal(39,0)",
+        "decimal(5,6)",
+        "decimal(-5,2)",
+        "decimal(5, 2)",
+        "decimal(\u0665,\u0662)",
+    ],
+)
+def test_what_is_no_type_is_refused(kind: str) -> None:
+    with pytest.raises(SchemaMismatch) as refused:
+        precision_scale(kind)
+
+    assert refused.value.field == "columns.type"
+
+
+ONE_OF_EACH = [kind for kind in TYPES if kind != "decimal"] + [
+    "decimal(5,2)",
+    "decimal(7,2)",
+    "decimal(7,3)",
+]
+
+WIDER = {("decimal(5,2)", "decimal(7,2)")}
+
+
+@pytest.mark.law("S3")
+@pytest.mark.parametrize("wanted", ONE_OF_EACH)
+@pytest.mark.parametrize("held", ONE_OF_EACH)
+def test_the_table_of_widening(held: str, wanted: str) -> None:
+    allowed = held in {"null", wanted} or (held, wanted) in WIDER
+
+    assert widens(held, wanted) == allowed
+
+
+@pytest.mark.law("S3")
+@pytest.mark.parametrize(("kind", "value"), cases(FIT))
+def test_what_was_of_a_type_is_of_every_wider_type(kind: str, value: object) -> None:
+    for wanted in [*ONE_OF_EACH, "decimal(38,0)", "decimal(38,2)"]:
+        if widens(kind, wanted):
+            assert fits(wanted, canonical(value))

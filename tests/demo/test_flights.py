@@ -1,0 +1,57 @@
+"""The demo's source data: what the clients write comes to what the frame says."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.demo.evidence import compare
+from tools.demo.flights import TYPES, Rows, Week, load_week
+
+
+@pytest.fixture(scope="module")
+def week() -> Week:
+    return load_week(2)
+
+
+def test_the_row_ids_are_unique_and_some_flights_are_cancelled(week: Week) -> None:
+    assert len(week.timetable()) == len(week.frame) == 1_785
+    assert week.days == ["2013-01-01", "2013-01-02"]
+    assert [len(week.cancelled(day)) for day in week.days] == [4, 8]
+    assert week.remarked_by_both() > 100
+
+
+def test_the_published_table_is_what_the_feed_inserts(week: Week) -> None:
+    assert compare("feed", week.timetable(), week.published()).right
+
+
+@pytest.mark.parametrize("later", ["airline", "airport"])
+def test_the_final_table_is_what_all_edits_come_to(week: Week, later: str) -> None:
+    rows: Rows = week.timetable()
+    for day in week.days:
+        edits = [week.departures(day), week.arrivals(day)]
+        for written in edits if later == "airport" else reversed(edits):
+            for row_id, columns in written.items():
+                rows[row_id] = rows[row_id] | columns
+        for row_id in week.cancelled(day):
+            del rows[row_id]
+    final = week.final(week.days if later == "airline" else ())
+    assert compare("edits", rows, final).sentence == "equal, column for column"
+    # The order matters, or the remarks by both would prove nothing.
+    other = week.final(() if later == "airline" else week.days)
+    assert compare("edits", rows, other).differing.keys() == {"remark"}
+
+
+def test_a_comparison_finds_what_is_missing_surplus_and_different(week: Week) -> None:
+    rows = week.timetable()
+    first, second = sorted(rows)[:2]
+    rows["invented"] = rows.pop(first)
+    rows[second] = rows[second] | {"distance": -1}
+    verdict = compare("holder", rows, week.published())
+    assert verdict.sentence == "1 missing; 1 too many; distance: 1 differ"
+    assert not verdict.right
+
+
+def test_every_column_of_the_schema_is_written_by_somebody(week: Week) -> None:
+    day = week.days[0]
+    written = [week.timetable(), week.departures(day), week.arrivals(day)]
+    assert {name for rows in written for row in rows.values() for name in row} == set(TYPES)

@@ -1,0 +1,130 @@
+"""Each function as Lambda loads it, over a buffer in memory, driven by ``events/``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import importlib.util
+import io
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.runtime import observe, wiring
+from tests.support.repository import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ENVIRONMENT = {
+    "AWS_REGION": "eu-central-1",
+    "AWS_DEFAULT_REGION": "eu-central-1",
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "BUFFER_TABLE": "buffer",
+    "FLUSH_QUEUE_URL": "unset",
+    "FLUSH_THRESHOLD_BYTES": "1000000",
+    "BACKPRESSURE_BYTES_MAX": "10000000",
+    "BACKPRESSURE_AGE_S_MAX": "3600000000",
+    "FLUSH_FUNCTION": "flush",
+    "LAKE_BUCKET": "lake",
+    "ANNOUNCE_QUEUE_URL": "unset",
+    "GLUE_JOB": "materialise",
+    "JWT_ALGORITHMS": "HS256",
+    "JWT_SECRET_ARN": "jwt",
+}
+
+
+def event(name: str) -> dict[str, Any]:
+    """Give a sample event."""
+    found: dict[str, Any] = json.loads((ROOT / "events" / f"{name}.json").read_text())
+    return found
+
+
+class Context:
+    """What Lambda tells a function about its invocation."""
+
+    function_name = "function"
+    aws_request_id = "c6af9ac6-7b61-11e6-9a41-93e8deadbeef"
+
+    def __init__(self, remaining_ms: int = 300_000) -> None:
+        self.remaining_ms = remaining_ms
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.remaining_ms
+
+
+@dataclass
+class Answer:
+    """An HTTP answer, decoded."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Functions:
+    """Loads functions, as a cold start does, and calls them."""
+
+    buffer: MemoryBuffer
+
+    def load(self, name: str) -> Callable[[Any, Any], Any]:
+        """Give a function's handler, out of a fresh module."""
+        path = ROOT / "functions" / name / "app.py"
+        spec = importlib.util.spec_from_file_location(f"function_{name}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        handler: Callable[[Any, Any], Any] = module.handler
+        return handler
+
+    def http(self, name: str, sent: str | dict[str, Any]) -> Answer:
+        """Send one HTTP event to a function."""
+        wanted = event(sent) if isinstance(sent, str) else sent
+        found = self.load(name)(wanted, Context())
+        body = found["body"].encode()
+        if found["isBase64Encoded"]:
+            body = base64.b64decode(body)
+        if found["headers"].get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
+        return Answer(found["statusCode"], found["headers"], body)
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    held = MemoryBuffer()
+    monkeypatch.setattr(wiring, "buffer", lambda _: held)
+    # Mangum makes a loop for the life of its process, and a test is not one. A loop that another
+    # test left in this process stays where it is: dropped, it would complain of not being closed.
+    policy: Any = asyncio.get_event_loop_policy()
+    before = policy._local._loop  # the public getter would make one
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield Functions(held)
+    asyncio.set_event_loop(before)
+    loop.close()
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """Everything that the functions log, at the most talkative level."""
+    stream = io.StringIO()
+    monkeypatch.setattr(observe.logger.registered_handler, "stream", stream)
+    before = observe.logger.log_level
+    observe.logger.setLevel("DEBUG")
+    yield stream
+    observe.logger.setLevel(before)

@@ -1,0 +1,169 @@
+"""The authoriser with Secrets Manager behind it, and the whole path from token to answer."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import jwt
+import pytest
+from aws_lambda_powertools.utilities import parameters
+from moto import mock_aws
+
+from tests.functions.conftest import Context, event
+
+if TYPE_CHECKING:
+    import io
+    from collections.abc import Callable, Iterator
+
+    from tests.functions.conftest import Functions
+
+SECRET = "sample-secret-of-the-events-folder-0123456789"
+OLD = "the-secret-before-the-sample-secret-0123456789"
+
+
+def forget_secrets() -> None:
+    """Start cold: the library's cache outlives a function."""
+    parameters.clear_caches()  # type: ignore[no-untyped-call]  # the library's own gap
+
+
+@pytest.fixture
+def authorise(functions: Functions) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
+    """The authoriser's context for an event."""
+    forget_secrets()
+    with mock_aws():
+        text = json.dumps({"current": SECRET, "previous": OLD})
+        boto3.client("secretsmanager").create_secret(Name="jwt", SecretString=text)
+        handler = functions.load("authorise")
+
+        def ask(sent: dict[str, Any]) -> dict[str, Any]:
+            answer = handler(sent, Context())
+            assert answer["isAuthorized"] is True
+            context: dict[str, Any] = answer["context"]
+            return context
+
+        yield ask
+    forget_secrets()
+
+
+def with_token(token: str) -> dict[str, Any]:
+    sent = event("authorise_valid")
+    sent["headers"]["authorization"] = f"Bearer {token}"
+    return sent
+
+
+def token(secret: str = SECRET, **claims: object) -> str:
+    payload = {"sub": "phone-1", "gw": "demo", "exp": int(time.time()) + 600} | claims
+    return jwt.encode(payload, secret, "HS256")
+
+
+def test_a_good_token_hands_over_its_claims(
+    authorise: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    context = authorise(event("authorise_valid"))
+
+    assert json.loads(context["claims"])["sub"] == "phone-1"
+
+
+@pytest.mark.parametrize("name", ["authorise_expired", "authorise_unsigned"])
+def test_a_bad_token_hands_over_a_reason_and_no_claims(
+    authorise: Callable[[dict[str, Any]], dict[str, Any]], name: str
+) -> None:
+    assert set(authorise(event(name))) == {"refused"}
+
+
+def test_the_previous_secret_still_verifies(
+    authorise: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    assert "claims" in authorise(with_token(token(OLD)))
+
+
+def test_a_rotated_secret_is_found_at_once(
+    authorise: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    authorise(with_token(token()))
+    new = "the-secret-after-the-sample-secret-0123456789"
+    boto3.client("secretsmanager").put_secret_value(
+        SecretId="jwt", SecretString=json.dumps({"current": new, "previous": SECRET})
+    )
+
+    assert "claims" in authorise(with_token(token(new)))
+
+
+def test_a_missing_secret_is_an_error_and_no_answer(functions: Functions) -> None:
+    forget_secrets()
+    with mock_aws(), pytest.raises(parameters.exceptions.GetParameterError):
+        functions.load("authorise")(with_token(token()), Context())
+
+
+def _answer(functions: Functions, context: dict[str, Any], gateway: str = "demo") -> int:
+    sent = event("pull_first_page")
+    sent["requestContext"]["authorizer"] = {"lambda": context}
+    sent["rawPath"] = f"/sync/{gateway}/pull"
+    sent["requestContext"]["http"]["path"] = sent["rawPath"]
+    return functions.http("pull", sent).status
+
+
+def test_a_cached_answer_opens_its_own_gateway_only(
+    functions: Functions, authorise: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    """API Gateway repeats an answer on every route: only the path differs, and it decides."""
+    cached = authorise(with_token(token(gw="demo")))
+
+    assert _answer(functions, cached, "demo") == 200
+    assert _answer(functions, cached, "other") == 403
+
+
+def test_a_token_that_expires_stops_working_though_its_answer_is_cached(
+    functions: Functions,
+    authorise: Callable[[dict[str, Any]], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cached = authorise(with_token(token()))
+    now = time.time()
+    monkeypatch.setattr("lakesync.runtime.http.time.time", lambda: now + 601 + 5)
+
+    assert _answer(functions, cached) == 401
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {},
+        {"claims": ""},
+        {"claims": "[]"},
+        {"claims": "{}"},
+        {"claims": None},
+        {"claims": '{"sub": "phone-1", "gw": "demo"}'},
+        {"claims": '{"sub": "phone-1", "gw": "demo", "exp": "4102444800"}'},
+        {"claims": '{"sub": "phone-1", "gw": "demo", "exp": NaN}'},
+        {"refused": "", "claims": '{"sub": "phone-1", "gw": "demo", "exp": 4102444800}'},
+    ],
+)
+def test_any_other_context_is_refused(functions: Functions, context: dict[str, Any]) -> None:
+    assert _answer(functions, context) == 401
+
+
+def test_tokens_never_reach_the_log(
+    functions: Functions,
+    authorise: Callable[[dict[str, Any]], dict[str, Any]],
+    log: io.StringIO,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG")
+    good, bad = token(), token("another-secret-that-is-not-in-force-0123456789")
+    for sent in (good, bad, good[:-3], "no.token.atall"):
+        context = authorise(with_token(sent))
+        pull = event("pull_first_page")
+        pull["headers"]["authorization"] = f"Bearer {sent}"
+        pull["requestContext"]["authorizer"] = {"lambda": context}
+        functions.http("pull", pull)
+    written = log.getvalue() + "".join(capfd.readouterr()) + caplog.text
+
+    assert "token refused" in written
+    for sent in (good, bad):
+        for part in sent.split("."):
+            assert part not in written

@@ -1,0 +1,321 @@
+"""push, pull, admin and open, each with its events: one request in, one answer out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.runtime import wiring
+from lakesync.wire import proto
+from tests.functions.conftest import Context, event
+
+if TYPE_CHECKING:
+    import io
+
+    from tests.functions.conftest import Functions
+
+
+def test_push_accepts_json(functions: Functions) -> None:
+    answer = functions.http("push", "push_json")
+
+    assert answer.status == 200
+    assert answer.json["accepted"] == 3
+    assert int(answer.json["serverHlc"]) > 0
+
+
+def test_push_answers_protobuf_in_protobuf(functions: Functions) -> None:
+    answer = functions.http("push", "push_protobuf")
+
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/x-protobuf"
+    assert proto.decode_receipt(answer.body).accepted == 3
+
+
+def test_push_reads_gzip(functions: Functions) -> None:
+    assert functions.http("push", "push_gzip").json["accepted"] == 3
+
+
+def test_the_same_push_again_is_accepted_as_duplicates(functions: Functions) -> None:
+    functions.http("push", "push_json")
+    answer = functions.http("push", "push_gzip")
+
+    assert answer.json["accepted"] == 3
+    assert {result["outcome"] for result in answer.json["results"]} == {"duplicate"}
+
+
+def test_a_token_for_another_gateway_is_forbidden_and_writes_nothing(functions: Functions) -> None:
+    answer = functions.http("push", "push_other_gateway")
+
+    assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN")
+    assert functions.buffer.gateways() == []
+
+
+def test_a_bad_token_is_answered_in_our_words(functions: Functions) -> None:
+    answer = functions.http("push", "push_bad_token")
+
+    assert answer.status == 401
+    assert answer.json == {
+        "error": "the token's signature fits no key that is in force",
+        "code": "AUTH_ERROR",
+        "requestId": "JKJaXmPLvHcESHA=",
+    }
+
+
+def test_a_push_in_the_name_of_another_client_is_forbidden(functions: Functions) -> None:
+    sent = event("push_json")
+    body = json.loads(sent["body"])
+    sent["body"] = json.dumps(body | {"clientId": "phone-9"})
+    answer = functions.http("push", sent)
+
+    assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN")
+    assert answer.json["field"] == "clientId"
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[]", "nul", "{}", '{"clientId": "phone-1"}', '{"clientId": 1, "deltas": []}']
+)
+def test_a_malformed_push_is_a_400_with_our_code(functions: Functions, body: str) -> None:
+    answer = functions.http("push", event("push_json") | {"body": body})
+
+    assert (answer.status, answer.json["code"]) == (400, "VALIDATION_ERROR")
+
+
+def test_pull_gives_what_was_pushed_and_a_cursor(functions: Functions) -> None:
+    functions.http("push", "push_json")
+    answer = functions.http("pull", "pull_first_page")
+
+    assert answer.status == 200
+    assert [delta["rowId"] for delta in answer.json["deltas"]] == ["r1", "r1", "r2"]
+    assert answer.json["hasMore"] is False
+
+    sent = event("pull_first_page")
+    sent["rawQueryString"] = f"since={answer.json['serverHlc']}"
+    sent["queryStringParameters"] = {"since": answer.json["serverHlc"]}
+    after = functions.http("pull", sent)
+
+    assert after.json["deltas"] == []
+    assert after.json["serverHlc"] == answer.json["serverHlc"]
+
+
+def test_pull_in_protobuf_gives_the_same_deltas(functions: Functions) -> None:
+    functions.http("push", "push_json")
+    answer = functions.http("pull", "pull_protobuf")
+
+    assert answer.headers["content-type"] == "application/x-protobuf"
+    assert proto.decode_page(answer.body).count == 3
+
+
+def _pull(functions: Functions, **query: str) -> Any:
+    sent = event("pull_first_page")
+    sent["queryStringParameters"] = query
+    sent["rawQueryString"] = "&".join(f"{name}={value}" for name, value in query.items())
+    return functions.http("pull", sent)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("limit", "0"), ("limit", "10001"), ("limit", "-1"), ("limit", "many"), ("limit", ""),
+        ("since", "-1"), ("since", "x"), ("since", "9" * 19), ("since", "9" * 40), ("since", ""),
+        ("epoch", "x" * 65),
+    ],
+)  # fmt: skip
+def test_a_parameter_out_of_its_limits_is_named(
+    functions: Functions, name: str, value: str
+) -> None:
+    answer = _pull(functions, **{name: value})
+
+    assert (answer.status, answer.json["field"]) == (400, name)
+    assert answer.json["code"] in {"VALIDATION_ERROR", "INVALID_CURSOR"}
+
+
+def test_the_sample_of_a_bad_limit_is_refused(functions: Functions) -> None:
+    assert functions.http("pull", "pull_bad_limit").status == 400
+
+
+def test_pulling_as_another_client_is_forbidden(functions: Functions) -> None:
+    assert _pull(functions, clientId="phone-9").status == 403
+
+
+def test_there_is_no_source_yet(functions: Functions) -> None:
+    answer = _pull(functions, source="warehouse")
+
+    assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND")
+
+
+def test_a_page_that_lambda_cannot_carry_is_cut(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions.http("push", "push_json")
+    other = event("push_json")
+    body = json.loads(other["body"])
+    for delta in body["deltas"]:
+        delta["hlc"] = str(int(delta["hlc"]) + 10)
+        del delta["deltaId"]
+    functions.http("push", other | {"body": json.dumps(body)})
+    monkeypatch.setattr("lakesync.runtime.api.pull.ANSWER_BYTES_MAX", 900)
+    sent = event("pull_first_page")
+    sent["headers"]["accept-encoding"] = "identity"
+    answer = functions.http("pull", sent)
+
+    assert answer.json["hasMore"] is True
+    assert len(answer.json["deltas"]) == 3
+
+
+def test_an_administrator_registers_a_schema(functions: Functions) -> None:
+    answer = functions.http("admin", "admin_schema")
+
+    assert answer.json == {"saved": True, "version": 1}
+    assert set(functions.buffer.config("demo").schemas) == {"todos"}
+
+
+def test_a_client_may_not_administer(functions: Functions) -> None:
+    answer = functions.http("admin", "admin_not_admin")
+
+    assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN")
+    assert functions.buffer.config("demo").version == 0
+
+
+def test_an_unsound_schema_names_its_fault(functions: Functions) -> None:
+    sent = event("admin_schema")
+    sent["body"] = '{"table": "todos", "columns": [{"name": "a", "type": "text"}]}'
+    answer = functions.http("admin", sent)
+
+    assert (answer.status, answer.json["code"]) == (400, "SCHEMA_ERROR")
+
+
+@pytest.mark.parametrize("name", ["admin_metrics", "admin_client_metrics"])
+def test_metrics_are_for_administrators_and_clients(functions: Functions, name: str) -> None:
+    functions.http("push", "push_json")
+    answer = functions.http("admin", name)
+
+    assert answer.status == 200
+    assert answer.json["unflushedBytes"] > 0
+
+
+class FlushByInvocation:
+    """Lambda's Invoke, answered by the flush function itself or as the test wants."""
+
+    def __init__(self, answer: dict[str, Any], *, failed: bool = False) -> None:
+        self.answer = answer
+        self.failed = failed
+        self.requests: list[dict[str, Any]] = []
+
+    def invoke(self, **call: Any) -> dict[str, Any]:
+        self.requests.append(call | {"Payload": json.loads(call["Payload"])})
+        error = {"FunctionError": "Unhandled"} if self.failed else {}
+        return {"Payload": _Stream(json.dumps(self.answer).encode()), **error}
+
+
+class _Stream:
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def read(self) -> bytes:
+        return self._body
+
+
+_DONE = {"batches": 1, "deltas": 3, "watermark": "77", "finished": True}
+
+
+@pytest.mark.parametrize(
+    ("answer", "failed", "status", "code"),
+    [
+        (_DONE, False, 200, None),
+        (_DONE | {"finished": False}, False, 503, "FLUSH_ERROR"),
+        ({"code": "ADAPTER_ERROR", "error": "S3 said no"}, False, 502, "ADAPTER_ERROR"),
+        ({"errorMessage": "Task timed out"}, True, 503, "FLUSH_ERROR"),
+    ],
+)
+def test_flush_now_waits_for_the_flush_function(
+    functions: Functions,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: dict[str, Any],
+    failed: bool,  # noqa: FBT001 - a case
+    status: int,
+    code: str | None,
+) -> None:
+    invocation = FlushByInvocation(answer, failed=failed)
+    monkeypatch.setattr(wiring, "client", lambda *_, **__: invocation)
+    got = functions.http("admin", "admin_flush")
+
+    assert got.status == status
+    assert got.json.get("code") == code
+    assert invocation.requests[0]["Payload"] == {"gateway": "demo", "seconds": 20}
+    if status == 200:
+        assert got.json == {"flushed": True, "batches": 1, "deltas": 3, "watermark": "77"}
+    if status == 503:
+        assert int(got.headers["retry-after"]) > 0
+
+
+def test_health_needs_nothing(functions: Functions) -> None:
+    assert functions.http("open", "open_health").json == {"status": "ok"}
+
+
+def test_the_open_function_describes_the_whole_api(functions: Functions) -> None:
+    document = functions.http("open", "open_document").json
+
+    assert set(document["paths"]) == {
+        "/health",
+        "/sync/{gateway}/push",
+        "/sync/{gateway}/pull",
+        "/sync/{gateway}/metrics",
+        "/admin/schema/{gateway}",
+        "/admin/flush/{gateway}",
+        "/admin/metrics/{gateway}",
+    }
+
+
+def test_an_unknown_address_is_answered_in_our_words(functions: Functions) -> None:
+    answer = functions.http("open", "open_unknown")
+
+    assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND")
+
+
+def test_a_wrong_method_is_told_from_an_unknown_address(functions: Functions) -> None:
+    answer = functions.http("open", "open_wrong_method")
+
+    assert (answer.status, answer.json["code"]) == (405, "METHOD_NOT_ALLOWED")
+    assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("name", ["push", "pull", "admin"])
+def test_a_bug_is_a_500_with_the_request_id_and_no_detail(
+    functions: Functions,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    log: io.StringIO,
+    name: str,
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("the secret detail")
+
+    for method in ("heads", "config"):
+        monkeypatch.setattr(functions.buffer, method, broken)
+    sent = {"push": "push_json", "pull": "pull_first_page", "admin": "admin_metrics"}[name]
+    answer = functions.http(name, sent)
+
+    assert answer.status == 500
+    assert answer.json["code"] == "INTERNAL_ERROR"
+    assert answer.json["requestId"] == "JKJaXmPLvHcESHA="
+    assert "secret detail" not in answer.body.decode()
+    assert "secret detail" in log.getvalue()
+    assert '"InternalErrors"' in capsys.readouterr().out
+
+
+def test_a_missing_authoriser_is_refused_not_trusted(functions: Functions) -> None:
+    sent = event("pull_first_page")
+    del sent["requestContext"]["authorizer"]
+
+    assert functions.http("pull", sent).status == 401
+
+
+def test_handlers_write_one_metrics_line(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions.load("push")(event("push_json"), Context())
+    lines = [line for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
+
+    assert [json.loads(line)["DeltasAccepted"] for line in lines] == [[3.0]]

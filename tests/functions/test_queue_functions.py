@@ -1,0 +1,185 @@
+"""flush, schedule_flush and materialise: messages in, objects and messages out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from lakesync.runtime import wiring
+from tests.functions.conftest import Context, event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.functions.conftest import Functions
+
+
+@dataclass
+class Lake:
+    """The bucket and the queues, behind moto."""
+
+    flush_queue: str
+    announce_queue: str
+
+    def written(self) -> list[str]:
+        found = boto3.client("s3").list_objects_v2(Bucket="lake").get("Contents", [])
+        return [item["Key"] for item in found]
+
+    def messages(self, url: str) -> list[Any]:
+        found = boto3.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10)
+        return [json.loads(item["Body"]) for item in found.get("Messages", [])]
+
+
+@pytest.fixture
+def lake(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    with mock_aws():
+        boto3.client("s3").create_bucket(
+            Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+        )
+        sqs = boto3.client("sqs")
+        made = Lake(
+            *(sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("due", "announced"))
+        )
+        monkeypatch.setenv("FLUSH_QUEUE_URL", made.flush_queue)
+        monkeypatch.setenv("ANNOUNCE_QUEUE_URL", made.announce_queue)
+        yield made
+
+
+def test_a_flush_writes_batches_and_announces_them(functions: Functions, lake: Lake) -> None:
+    functions.http("push", "push_json")
+    answer = functions.load("flush")(event("flush_due"), Context())
+
+    assert answer == {"batchItemFailures": []}
+    assert [key.split("/")[0] for key in lake.written()] == ["claims", "staging"]
+    assert [claim["table"] for claim in lake.messages(lake.announce_queue)] == ["todos"]
+
+
+def test_a_flush_again_announces_nothing(functions: Functions, lake: Lake) -> None:
+    functions.http("push", "push_json")
+    flush = functions.load("flush")
+    flush(event("flush_due"), Context())
+    lake.messages(lake.announce_queue)
+    flush(event("flush_due"), Context())
+
+    assert lake.messages(lake.announce_queue) == []
+
+
+def test_only_the_poisoned_message_goes_back(functions: Functions, lake: Lake) -> None:
+    functions.http("push", "push_json")
+    sent = event("flush_poison")
+    answer = functions.load("flush")(sent, Context())
+
+    assert answer == {"batchItemFailures": [{"itemIdentifier": sent["Records"][1]["messageId"]}]}
+    assert len(lake.written()) == 2
+
+
+def test_a_flush_that_fails_goes_back(
+    functions: Functions, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions.http("push", "push_json")
+    boto3.client("sqs").delete_queue(QueueUrl=lake.announce_queue)
+    sent = event("flush_due")
+    answer = functions.load("flush")(sent, Context())
+    demo = [record["messageId"] for record in sent["Records"] if "demo" in record["body"]]
+
+    assert [item["itemIdentifier"] for item in answer["batchItemFailures"]] == demo
+
+
+def test_a_direct_flush_says_what_it_did(functions: Functions, lake: Lake) -> None:
+    functions.http("push", "push_json")
+    answer = functions.load("flush")(event("flush_direct"), Context())
+
+    assert (answer["batches"], answer["deltas"], answer["finished"]) == (1, 3, True)
+    assert int(answer["watermark"]) > 0
+
+
+def test_a_direct_flush_without_time_says_that_it_is_not_finished(
+    functions: Functions, lake: Lake
+) -> None:
+    functions.http("push", "push_json")
+    answer = functions.load("flush")(event("flush_direct"), Context(remaining_ms=1000))
+
+    assert answer["finished"] is False
+    assert lake.written() == []
+
+
+def test_the_schedule_sends_one_message_for_each_gateway_that_is_due(
+    functions: Functions, lake: Lake
+) -> None:
+    functions.http("push", "push_json")
+    answer = functions.load("schedule_flush")(event("schedule_flush_tick"), Context())
+
+    assert answer == {"due": 1}
+    assert lake.messages(lake.flush_queue) == [{"gateway": "demo"}]
+
+
+def test_a_flushed_gateway_is_not_due(functions: Functions, lake: Lake) -> None:
+    functions.http("push", "push_json")
+    functions.load("flush")(event("flush_direct"), Context())
+
+    assert functions.load("schedule_flush")(event("schedule_flush_tick"), Context()) == {"due": 0}
+
+
+def test_a_push_over_the_threshold_asks_for_a_flush(
+    functions: Functions, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUSH_THRESHOLD_BYTES", "10")
+    functions.http("push", "push_json")
+
+    assert lake.messages(lake.flush_queue) == [{"gateway": "demo"}]
+
+
+def test_a_push_is_accepted_although_no_flush_can_be_asked_for(
+    functions: Functions, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUSH_THRESHOLD_BYTES", "10")
+    boto3.client("sqs").delete_queue(QueueUrl=lake.flush_queue)
+
+    assert functions.http("push", "push_json").json["accepted"] == 3
+
+
+class Glue:
+    """Glue's StartJobRun, with room for one run."""
+
+    class exceptions:  # noqa: N801 - boto3's own name
+        class ConcurrentRunsExceededException(Exception):
+            """A run is at work."""
+
+    def __init__(self, *, at_work: bool) -> None:
+        self.at_work = at_work
+        self.started: list[str] = []
+
+    def start_job_run(self, *, JobName: str) -> dict[str, str]:  # noqa: N803 - boto3's own name
+        if self.at_work:
+            raise self.exceptions.ConcurrentRunsExceededException
+        self.started.append(JobName)
+        return {"JobRunId": "jr_1"}
+
+
+def test_many_announcements_start_one_run(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    glue = Glue(at_work=False)
+    monkeypatch.setattr(wiring, "client", lambda *_, **__: glue)
+    answer = functions.load("materialise")(event("materialise_announced"), Context())
+
+    assert answer == {"batchItemFailures": []}
+    assert glue.started == ["materialise"]
+
+
+def test_while_a_run_is_at_work_announcements_go_back(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    glue = Glue(at_work=True)
+    monkeypatch.setattr(wiring, "client", lambda *_, **__: glue)
+    sent = event("materialise_announced")
+    answer = functions.load("materialise")(sent, Context())
+
+    assert answer["batchItemFailures"] == [
+        {"itemIdentifier": record["messageId"]} for record in sent["Records"]
+    ]

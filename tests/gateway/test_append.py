@@ -1,0 +1,221 @@
+"""Append tables: each event is taken once, in the order of its client's stamps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.pack import pack_mark, unpack_mark
+from lakesync.core.append import REMEMBERED_MAX, REMEMBERED_MIN, AppendMark, advanced
+from lakesync.core.layout import Placement
+from lakesync.gateway.limits import Limits
+from lakesync.result import Err
+from tests.support.builders import WALL_MS, at_ms, insert, push, update
+from tests.support.gateways import GivenTime, administrator, pulled, pusher
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import PushReceipt
+    from lakesync.gateway.push import PushService
+
+GATEWAY = "g"
+
+
+def schema(table: str) -> dict[str, object]:
+    """Give an append table's schema."""
+    return {"table": table, "append": True, "columns": [{"name": "n", "type": "integer"}]}
+
+
+def event(number: int, *, at: int | None = None, table: str = "events") -> Delta:
+    """Make an event."""
+    return insert(f"e{number}", at=at_ms(number if at is None else at), table=table, n=number)
+
+
+@pytest.fixture
+def time() -> GivenTime:
+    return GivenTime(WALL_MS + 60_000)
+
+
+@pytest.fixture
+def buffer(time: GivenTime) -> MemoryBuffer:
+    held = MemoryBuffer()
+    for table in ("events", "clicks"):
+        administrator(held, time_=time).register_schema(GATEWAY, schema(table)).unwrap()
+    return held
+
+
+@pytest.fixture
+def service(buffer: MemoryBuffer, time: GivenTime) -> PushService:
+    return pusher(buffer, time_=time)
+
+
+def codes(receipt: PushReceipt) -> list[str]:
+    """Give what became of the deltas that were not plainly accepted."""
+    return [outcome.error.code if outcome.error else "DUPLICATE" for outcome in receipt.outcomes]
+
+
+def test_events_keep_no_row_states(buffer: MemoryBuffer, service: PushService) -> None:
+    service.push(GATEWAY, push(event(1), insert("r1", at=at_ms(2), n=1))).unwrap()
+
+    assert buffer.rows(GATEWAY, [("events", "e1"), ("todos", "r1")]).keys() == {("todos", "r1")}
+
+
+@pytest.mark.law("A1")
+@pytest.mark.parametrize("count", [1, 98, 5_000])
+def test_a_repeated_push_is_recognised_whole_by_any_process(
+    buffer: MemoryBuffer, time: GivenTime, service: PushService, count: int
+) -> None:
+    events = [event(number) for number in range(count)]
+    service.push(GATEWAY, push(*events)).unwrap()
+
+    for again in (service, pusher(buffer, seed=1, time_=time)):
+        receipt = again.push(GATEWAY, push(*events)).unwrap()
+        assert receipt.accepted == count
+        assert codes(receipt) == ["DUPLICATE"] * count
+    assert pulled(buffer, GATEWAY, deltas_max=10_000) == events
+
+
+@pytest.mark.law("A1")
+def test_a_push_that_failed_midway_is_taken_to_its_end_when_it_comes_again(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    tight = Limits(backpressure_bytes_max=200_000)
+    service = pusher(buffer, time_=time, limits=tight)
+    events = [event(number) for number in range(8_000)]
+
+    assert isinstance(service.push(GATEWAY, push(*events)), Err)
+    taken = len(pulled(buffer, GATEWAY, deltas_max=10_000))
+    assert 0 < taken < 8_000
+    receipt = pusher(buffer, seed=1, time_=time).push(GATEWAY, push(*events)).unwrap()
+
+    assert receipt.accepted == 8_000
+    assert codes(receipt) == ["DUPLICATE"] * taken
+    assert pulled(buffer, GATEWAY, deltas_max=10_000) == events
+
+
+@pytest.mark.law("A2")
+def test_an_event_that_comes_late_is_refused_and_may_be_stamped_again(
+    buffer: MemoryBuffer, service: PushService
+) -> None:
+    service.push(GATEWAY, push(event(1), event(3))).unwrap()
+
+    receipt = service.push(GATEWAY, push(event(2), event(4))).unwrap()
+
+    assert (receipt.accepted, codes(receipt)) == (1, ["OUT_OF_ORDER"])
+    assert service.push(GATEWAY, push(event(2, at=5))).unwrap().accepted == 1
+    assert len(pulled(buffer, GATEWAY)) == 4
+
+
+@pytest.mark.law("A2")
+def test_the_order_inside_a_push_does_not_matter_however_it_is_cut(
+    buffer: MemoryBuffer, service: PushService
+) -> None:
+    events = [event(number) for number in range(4_000)]
+
+    receipt = service.push(GATEWAY, push(*reversed(events))).unwrap()
+
+    assert (receipt.accepted, receipt.outcomes) == (4_000, ())
+    assert pulled(buffer, GATEWAY, deltas_max=10_000) == events
+
+
+@pytest.mark.law("A3")
+def test_events_of_one_stamp_are_each_taken_once(
+    buffer: MemoryBuffer, service: PushService
+) -> None:
+    events = [event(number, at=7) for number in range(3_000)]
+    half = [events[0], events[1], events[0], *events[:1_500]]
+
+    receipt = service.push(GATEWAY, push(*half)).unwrap()
+    assert codes(receipt) == ["DUPLICATE"] * 3
+    assert service.push(GATEWAY, push(*events)).unwrap().accepted == 3_000
+
+    assert sorted(pulled(buffer, GATEWAY, deltas_max=10_000)) == sorted(events)
+
+
+@pytest.mark.law("A3")
+def test_events_of_one_stamp_end_at_a_bound_and_are_refused_not_lost(
+    service: PushService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakesync.core.append.REMEMBERED_MAX", 10)
+    events = [event(number, at=7) for number in range(12)]
+    service.push(GATEWAY, push(*events[:8])).unwrap()
+
+    receipt = service.push(GATEWAY, push(*events)).unwrap()
+
+    assert codes(receipt) == ["DUPLICATE"] * 8 + ["OUT_OF_ORDER"] * 2
+    assert REMEMBERED_MAX >= 2 * 10_000
+
+
+def test_several_append_tables_of_a_shard_share_their_clients_order(
+    buffer: MemoryBuffer, service: PushService
+) -> None:
+    first = [event(1), event(2, table="clicks"), event(3)]
+
+    assert service.push(GATEWAY, push(*first)).unwrap().accepted == 3
+    receipt = service.push(GATEWAY, push(event(9, at=1, table="clicks"))).unwrap()
+    assert codes(receipt) == ["OUT_OF_ORDER"]
+    assert len(pulled(buffer, GATEWAY)) == 3
+
+
+def test_clients_do_not_hold_each_other_up(buffer: MemoryBuffer, service: PushService) -> None:
+    service.push(GATEWAY, push(event(5))).unwrap()
+    theirs = insert("e1", at=at_ms(1), table="events", client="other", n=1)
+
+    assert service.push(GATEWAY, push(theirs, client="other")).unwrap().accepted == 1
+    assert len(pulled(buffer, GATEWAY)) == 2
+
+
+@pytest.mark.law("A4")
+@pytest.mark.parametrize("placement", [Placement("hot", 4), Placement("side")])
+def test_a_repeated_push_is_recognised_after_its_table_moved(
+    buffer: MemoryBuffer, time: GivenTime, service: PushService, placement: Placement
+) -> None:
+    events = [event(number) for number in range(300)]
+    service.push(GATEWAY, push(*events)).unwrap()
+    moves = administrator(buffer, time_=time)
+    moves.place_table(GATEWAY, "events", placement).unwrap()
+    # Another table of the shard goes on, and its mark with it.
+    service.push(GATEWAY, push(event(400, table="clicks"))).unwrap()
+    moves.place_table(GATEWAY, "events", Placement("hot", 8)).unwrap()
+
+    for again in (service, pusher(buffer, seed=1, time_=time)):
+        receipt = again.push(GATEWAY, push(*events[-60:])).unwrap()
+        assert codes(receipt) == ["DUPLICATE"] * 60
+    assert len(pulled(buffer, GATEWAY, deltas_max=1_000)) == 301
+    later = [event(number) for number in range(500, 520)]
+    assert service.push(GATEWAY, push(*later)).unwrap().outcomes == ()
+
+
+@pytest.mark.law("A5")
+def test_an_event_cannot_be_changed(service: PushService) -> None:
+    receipt = service.push(GATEWAY, push(update("e1", at=at_ms(1), table="events", n=2))).unwrap()
+
+    assert codes(receipt) == ["VALIDATION_ERROR"]
+
+
+marks = st.builds(
+    AppendMark,
+    st.integers(0, (1 << 63) - 1),
+    st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 48) - 1)))
+    .map(sorted)
+    .map(tuple),
+    st.integers(0, (1 << 32) - 1),
+)
+
+
+@given(marks)
+def test_a_mark_comes_back_from_its_stored_form(mark: AppendMark) -> None:
+    assert unpack_mark(pack_mark(mark)) == mark
+
+
+def test_a_mark_of_small_pushes_stays_within_one_unit() -> None:
+    mark = AppendMark()
+    for number in range(200):
+        mark = advanced(mark, [event(number)], at_ms(number))
+
+    assert len(mark.recent) == REMEMBERED_MIN
+    assert len(pack_mark(mark)) < 1_000

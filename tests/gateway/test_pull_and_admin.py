@@ -1,0 +1,240 @@
+"""Pages that keep commits whole and stay within their bounds; administration while busy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.layout import Placement
+from lakesync.core.messages import Pull
+from lakesync.errors import Contention, CursorExpired, ValidationFailed
+from lakesync.gateway.limits import Limits
+from lakesync.gateway.pull import PullService
+from lakesync.ports import HeadMoved
+from lakesync.result import Err
+from tests.support.builders import WALL_MS, at_ms, insert, push
+from tests.support.gateways import GivenTime, administrator, deltas_of, pages, pulled, pusher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
+    from lakesync.ports import Head
+
+GATEWAY = "g"
+
+
+@pytest.fixture
+def time() -> GivenTime:
+    return GivenTime(WALL_MS + 60_000)
+
+
+@pytest.fixture
+def buffer() -> MemoryBuffer:
+    return MemoryBuffer()
+
+
+def fill(buffer: MemoryBuffer, time: GivenTime, commits: int, deltas: int, text: str = "") -> None:
+    """Push commits of so many deltas."""
+    service = pusher(buffer, time_=time)
+    for number in range(commits):
+        held = [
+            insert(f"r{number}-{place}", at=at_ms(number, place), n=text) for place in range(deltas)
+        ]
+        service.push(GATEWAY, push(*held)).unwrap()
+
+
+# --- pages
+
+
+@pytest.mark.law("B9")
+@pytest.mark.parametrize("deltas_max", [1, 9, 10, 11, 25, 1_000])
+def test_a_page_exceeds_what_was_asked_for_by_less_than_a_commit(
+    buffer: MemoryBuffer, time: GivenTime, deltas_max: int
+) -> None:
+    fill(buffer, time, commits=7, deltas=10)
+
+    counts = [page.count for page in pages(buffer, GATEWAY, deltas_max=deltas_max)]
+
+    assert sum(counts) == 70
+    assert all(count % 10 == 0 for count in counts)
+    assert all(deltas_max <= count < deltas_max + 10 for count in counts[:-1])
+
+
+def test_a_page_stays_within_its_bytes_unless_one_commit_is_larger(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    fill(buffer, time, commits=20, deltas=2, text="x" * 10_000)
+    service = PullService(buffer, limits=Limits(page_bytes_max=50_000))
+    tiny = PullService(buffer, limits=Limits(page_bytes_max=1_000))
+
+    page = service.pull(GATEWAY, Pull("r", deltas_max=1_000)).unwrap()
+
+    assert (page.count, page.has_more) == (4, True)
+    assert sum(map(len, page.records)) <= 50_000
+    assert tiny.pull(GATEWAY, Pull("r", deltas_max=1_000)).unwrap().count == 2
+
+
+def test_an_empty_gateway_gives_an_empty_page(buffer: MemoryBuffer) -> None:
+    page = PullService(buffer).pull(GATEWAY, Pull("r")).unwrap()
+
+    assert (page.records, page.cursor, page.has_more) == ((), 0, False)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001])
+def test_a_limit_out_of_bounds_is_refused(buffer: MemoryBuffer, limit: int) -> None:
+    result = PullService(buffer).pull(GATEWAY, Pull("r", deltas_max=limit))
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, ValidationFailed)
+    assert result.error.field == "limit"
+
+
+def test_cursors_that_this_log_cannot_honour_are_expired(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    class Restored(MemoryBuffer):
+        def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
+            found = super().heads(gateway, shards)
+            return {shard: replace(head, epoch="e2", trimmed=100) for shard, head in found.items()}
+
+    held = Restored()
+    fill(held, time, commits=1, deltas=1)
+    service = PullService(held)
+    top = service.pull(GATEWAY, Pull("r", since=100)).unwrap()
+    assert (top.epoch, top.count) == ("e2", 1)
+
+    for pull in (
+        Pull("r", since=99),
+        Pull("r", since=top.cursor + 1),
+        Pull("r", since=top.cursor, epoch="e1"),
+    ):
+        result = service.pull(GATEWAY, pull)
+        assert isinstance(result, Err)
+        assert isinstance(result.error, CursorExpired)
+    assert service.pull(GATEWAY, Pull("r", since=top.cursor, epoch="e2")).unwrap().count == 0
+
+
+@pytest.mark.law("B7")
+def test_an_edit_stamped_last_week_reaches_whoever_pulled_yesterday(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    service = pusher(buffer, time_=time)
+    service.push(GATEWAY, push(insert("new", at=at_ms(50_000), n=1))).unwrap()
+    reader = PullService(buffer)
+    cursor = reader.pull(GATEWAY, Pull("r")).unwrap().cursor
+    old = insert("old", at=1, client="offline", n=1)
+
+    service.push(GATEWAY, push(old, client="offline")).unwrap()
+
+    assert deltas_of(reader.pull(GATEWAY, Pull("r", since=cursor)).unwrap()) == [old]
+
+
+@pytest.mark.law("B7")
+def test_a_process_with_a_slow_clock_commits_above_every_cursor(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side")).unwrap()
+    slow = pusher(buffer, seed=1, time_=GivenTime(WALL_MS))
+    slow.push(GATEWAY, push(insert("s1", at=at_ms(1), table="notes", n=1))).unwrap()
+    time.now_ms += 60_000
+    fill(buffer, time, commits=1, deltas=1)
+    reader = PullService(buffer)
+    cursor = reader.pull(GATEWAY, Pull("r")).unwrap().cursor
+    late = insert("s2", at=at_ms(2), table="notes", n=1)
+
+    slow.push(GATEWAY, push(late)).unwrap()
+
+    assert deltas_of(reader.pull(GATEWAY, Pull("r", since=cursor)).unwrap()) == [late]
+
+
+def test_a_reader_does_not_ask_shards_without_news(buffer: MemoryBuffer, time: GivenTime) -> None:
+    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side", 8)).unwrap()
+    fill(buffer, time, commits=1, deltas=1)
+    asked: list[str] = []
+
+    class Watched(MemoryBuffer):
+        def __getattribute__(self, name: str) -> object:
+            asked.append(name)
+            return getattr(buffer, name)
+
+    assert PullService(Watched()).pull(GATEWAY, Pull("r")).unwrap().count == 1
+    assert asked.count("entries") == 1
+
+
+# --- administration
+
+
+@pytest.mark.law("B6")
+def test_a_configuration_changes_though_pushes_move_heads_all_the_time(time: GivenTime) -> None:
+    class Busy(MemoryBuffer):
+        """Somebody commits between any two calls of the administrator."""
+
+        def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
+            if config.version == 2:
+                time.now_ms += 20
+                number = int(time.now_ms)
+                mine = insert(f"busy{number}", at=at_ms(number - WALL_MS), n=1)
+                pusher(self, time_=time).push(gateway, push(mine)).unwrap()
+            super().save_config(gateway, config, to)
+
+    buffer = Busy()
+    service = administrator(buffer, time_=time)
+    service.place_table(GATEWAY, "todos", Placement("hot")).unwrap()
+
+    assert service.place_table(GATEWAY, "notes", Placement("side")).unwrap().version == 2
+    assert len(pulled(buffer, GATEWAY)) == 1
+
+
+def test_a_configuration_that_never_wins_is_answered_later(time: GivenTime) -> None:
+    class Stubborn(MemoryBuffer):
+        def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
+            del gateway, config, to
+            raise HeadMoved({})
+
+    result = administrator(Stubborn(), time_=time).place_table(GATEWAY, "todos", Placement("hot"))
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, Contention)
+
+
+def test_registering_again_and_placing_again_change_nothing(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    service = administrator(buffer, time_=time)
+    schema = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
+    for _ in range(2):
+        service.register_schema(GATEWAY, schema).unwrap()
+        service.place_table(GATEWAY, "todos", Placement("hot", 2)).unwrap()
+
+    assert buffer.config(GATEWAY).version == 2
+
+
+def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: GivenTime) -> None:
+    class Interleaved(MemoryBuffer):
+        """Another administrator is quicker, once."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.quicker = True
+
+        def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
+            if self.quicker:
+                self.quicker = False
+                administrator(self, time_=time).place_table(
+                    gateway, "notes", Placement("side")
+                ).unwrap()
+            super().save_config(gateway, config, to)
+
+    held = Interleaved()
+    config = (
+        administrator(held, time_=time).place_table(GATEWAY, "todos", Placement("hot")).unwrap()
+    )
+
+    assert config.version == 2
+    assert config.layout.tables.keys() == {"todos", "notes"}
+    assert buffer.config(GATEWAY).version == 0

@@ -1,0 +1,302 @@
+"""A push: each delta by itself, or all together; nothing half done; bounds that hold."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.layout import Placement
+from lakesync.errors import AtomicPushTooLarge, Contention
+from lakesync.gateway.limits import Limits
+from lakesync.gateway.plan import delta_bytes
+from lakesync.result import Err
+from lakesync.wire.records import encode_records
+from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
+from tests.support.gateways import GivenTime, administrator, pages, pulled, pusher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import PushReceipt
+    from lakesync.ports import Head
+
+GATEWAY = "g"
+NOISE = random.Random(1)
+
+
+def noise(size: int) -> str:
+    """Give text that does not compress to much less."""
+    return "".join(chr(NOISE.randrange(0x4E00, 0x9FFF)) for _ in range(size // 3))
+
+
+@pytest.fixture
+def buffer() -> MemoryBuffer:
+    return MemoryBuffer()
+
+
+@pytest.fixture
+def time() -> GivenTime:
+    return GivenTime(WALL_MS + 1_000)
+
+
+def codes(receipt: PushReceipt) -> dict[int, str]:
+    """Give the code of each refused delta by its place."""
+    return {
+        outcome.index: outcome.error.code if outcome.error else "DUPLICATE"
+        for outcome in receipt.outcomes
+    }
+
+
+def commits(buffer: MemoryBuffer) -> int:
+    """Count the commits that a reader sees."""
+    shards = buffer.config(GATEWAY).layout.shards()
+    found = [buffer.entries(GATEWAY, shard, 0, 1 << 62, 1 << 30).entries for shard in shards]
+    return len({entry.stamp for entries in found for entry in entries})
+
+
+# --- outcomes
+
+
+def test_each_delta_is_refused_by_itself_with_its_reason(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    schema = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
+    administrator(buffer, time_=time).register_schema(GATEWAY, schema).unwrap()
+    good = insert("good", at=at_ms(1), n=1)
+    deltas = [
+        insert(at=at_ms(2), n="text"),
+        good,
+        insert(at=at_ms(3), client="somebody", n=1),
+        insert(at=at_ms(1_000 + 5_001), n=1),
+        good,
+        update(at=at_ms(4), unknown=1),
+    ]
+
+    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas)).unwrap()
+
+    assert receipt.accepted == 2
+    assert codes(receipt) == {
+        0: "SCHEMA_ERROR",
+        2: "FORBIDDEN",
+        3: "CLOCK_DRIFT",
+        4: "DUPLICATE",
+        5: "SCHEMA_ERROR",
+    }
+    assert pulled(buffer, GATEWAY) == [good]
+
+
+@pytest.mark.law("B9")
+def test_an_atomic_push_with_one_bad_delta_is_refused_whole(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    bad = insert(at=at_ms(1_000 + 5_001), n=1)
+    deltas = [insert("r1", at=at_ms(1), n=1), bad, insert("r2", at=at_ms(2), n=1)]
+
+    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True)).unwrap()
+
+    assert receipt.accepted == 0
+    assert codes(receipt) == {
+        0: "ATOMIC_PUSH_REFUSED",
+        1: "CLOCK_DRIFT",
+        2: "ATOMIC_PUSH_REFUSED",
+    }
+    assert pulled(buffer, GATEWAY) == []
+
+
+@pytest.mark.law("B9")
+def test_an_atomic_push_is_refused_whole_for_what_only_merging_tells(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    service = pusher(buffer, time_=time, limits=Limits(row_state_bytes_max=500))
+    service.push(GATEWAY, push(insert("r1", at=at_ms(1), a="x" * 300))).unwrap()
+    deltas = [insert("r2", at=at_ms(2), n=1), update("r1", at=at_ms(3), b="x" * 300)]
+
+    receipt = service.push(GATEWAY, push(*deltas, atomic=True)).unwrap()
+
+    assert receipt.accepted == 0
+    assert codes(receipt) == {0: "ATOMIC_PUSH_REFUSED", 1: "ROW_TOO_LARGE"}
+    assert commits(buffer) == 1
+
+
+@pytest.mark.law("B9")
+def test_an_atomic_push_over_several_shards_is_one_commit(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    service = administrator(buffer, time_=time)
+    service.place_table(GATEWAY, "todos", Placement("hot", 8)).unwrap()
+    deltas = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(40)]
+    deltas += [insert(table="notes", at=at_ms(50), n=1)]
+
+    pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True)).unwrap()
+
+    assert commits(buffer) == 1
+    (page,) = pages(buffer, GATEWAY, deltas_max=1)
+    assert page.count == 41
+
+
+@pytest.mark.law("B9")
+def test_an_atomic_push_that_does_not_fit_one_commit_says_so(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    service = pusher(buffer, time_=time)
+    fits = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(98)]
+    one_more = [*fits, insert("one-more", at=at_ms(99), n=1)]
+
+    result = service.push(GATEWAY, push(*one_more, atomic=True))
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, AtomicPushTooLarge)
+    assert pulled(buffer, GATEWAY) == []
+    assert service.push(GATEWAY, push(*fits, atomic=True)).unwrap().accepted == 98
+
+
+def test_an_atomic_push_onto_rows_too_large_for_one_commit_says_so(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    service = pusher(buffer, time_=time)
+    rows = [insert(f"r{number}", at=at_ms(number), a=noise(200_000)) for number in range(20)]
+    assert service.push(GATEWAY, push(*rows)).unwrap().accepted == 20
+    before = pulled(buffer, GATEWAY)
+    edits = [update(f"r{number}", at=at_ms(100 + number), b=1) for number in range(20)]
+
+    result = service.push(GATEWAY, push(*edits, atomic=True))
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, AtomicPushTooLarge)
+    assert pulled(buffer, GATEWAY) == before
+    # The same, not atomic, is cut into commits that fit; the memory buffer refuses any other.
+    assert service.push(GATEWAY, push(*edits)).unwrap().accepted == 20
+    assert pulled(buffer, GATEWAY) == before + edits
+
+
+def test_the_receipt_names_the_latest_commit(buffer: MemoryBuffer, time: GivenTime) -> None:
+    service = pusher(buffer, time_=time)
+    delta = insert(at=at_ms(1), n=1)
+    first = service.push(GATEWAY, push(delta)).unwrap()
+    again = service.push(GATEWAY, push(delta)).unwrap()
+
+    assert first.server_hlc == again.server_hlc > 0
+    assert first.server_time_ms == WALL_MS + 1_000
+    assert service.push(GATEWAY, push()).unwrap().accepted == 0
+
+
+# --- bounds
+
+
+def test_a_row_that_grows_too_large_refuses_what_made_it_so_and_takes_the_rest(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    service = pusher(buffer, time_=time)
+    value = noise(250_000)
+    deltas = [
+        insert("r1", at=at_ms(1), a=value),
+        update("r1", at=at_ms(2), b=value),
+        update("r1", at=at_ms(3), c=1),
+        insert("r2", at=at_ms(4), n=1),
+    ]
+
+    receipt = service.push(GATEWAY, push(*deltas)).unwrap()
+
+    assert codes(receipt) == {1: "ROW_TOO_LARGE"}
+    assert pulled(buffer, GATEWAY) == [deltas[0], deltas[2], deltas[3]]
+
+
+def test_a_refusal_is_never_by_a_row_that_is_out_of_date(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    small = Limits(row_state_bytes_max=500)
+    warm, other = (pusher(buffer, seed=seed, time_=time, limits=small) for seed in range(2))
+    warm.push(GATEWAY, push(insert(at=at_ms(1), a="x" * 300))).unwrap()
+    other.push(GATEWAY, push(delete(at=at_ms(2)))).unwrap()
+
+    receipt = warm.push(GATEWAY, push(update(at=at_ms(3), b="x" * 300))).unwrap()
+
+    assert (receipt.accepted, receipt.outcomes) == (1, ())
+
+
+@pytest.mark.parametrize("count", [1, 98, 99, 2_500])
+def test_a_large_push_is_cut_into_commits_that_fit(
+    buffer: MemoryBuffer, time: GivenTime, count: int
+) -> None:
+    deltas = [insert(f"r{number}", at=at_ms(0, number), n=number) for number in range(count)]
+
+    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas)).unwrap()
+
+    assert receipt.accepted == count
+    assert commits(buffer) == -(-count // 98)
+    assert pulled(buffer, GATEWAY, deltas_max=10_000) == deltas
+
+
+def test_incompressible_data_is_cut_so_that_every_item_fits(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    deltas = [insert(f"r{number}", at=at_ms(number), a=noise(60_000)) for number in range(60)]
+
+    assert pusher(buffer, time_=time).push(GATEWAY, push(*deltas)).unwrap().accepted == 60
+    assert pulled(buffer, GATEWAY, deltas_max=10_000) == deltas
+
+
+@pytest.mark.parametrize("row_id", ["\U0001f600" * 128, "\x01" * 512, "r"])
+def test_the_bound_of_a_deltas_size_is_one(row_id: str) -> None:
+    widest = {f"c{'x' * 60}{number}": "\U0001f600" for number in range(200)}
+    delta = make_delta(
+        Op.UPDATE, "t" * 64, row_id, widest, client_id="\U0001f600" * 32, hlc=at_ms(1)
+    )
+
+    assert delta_bytes(delta) >= len(encode_records([delta]))
+
+
+# --- races and deadlines
+
+
+def test_a_configuration_that_keeps_changing_ends_at_the_deadline(time: GivenTime) -> None:
+    class Changing(MemoryBuffer):
+        def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
+            found = super().heads(gateway, shards)
+            return {shard: replace(head, config_version=99) for shard, head in found.items()}
+
+    buffer = Changing()
+    pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(1), n=1))).unwrap()
+    before = time.now_ms
+
+    result = pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(2), n=1)))
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, Contention)
+    assert 8_000 <= time.now_ms - before < 9_000
+
+
+def test_a_warm_process_learns_of_a_new_configuration(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    warm = pusher(buffer, time_=time)
+    warm.push(GATEWAY, push(insert("r1", at=at_ms(1), n=1))).unwrap()
+    schema = {"table": "todos", "columns": [{"name": "n", "type": "string"}]}
+    administrator(buffer, time_=time).register_schema(GATEWAY, schema).unwrap()
+
+    receipt = warm.push(GATEWAY, push(insert("r2", at=at_ms(2), n=1))).unwrap()
+
+    assert codes(receipt) == {0: "SCHEMA_ERROR"}
+
+
+def test_memory_that_is_full_is_emptied_and_nothing_is_lost(
+    buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakesync.gateway.warm.BYTES_REMEMBERED_MAX", 2_000)
+    service = pusher(buffer, time_=time)
+    deltas: list[Delta] = []
+    for number in range(50):
+        mine = [
+            update(f"r{number % 7}", at=at_ms(number), a=number),
+            insert(f"n{number}", at=at_ms(number), b=1),
+        ]
+        assert service.push(GATEWAY, push(*mine)).unwrap().accepted == 2
+        deltas += mine
+
+    assert pulled(buffer, GATEWAY, deltas_max=1_000) == deltas

@@ -1,0 +1,192 @@
+"""A commit that is just happening may show its head first: nothing is lost, doubled or missed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.layout import Placement
+from lakesync.core.messages import Pull
+from lakesync.errors import Contention, Unavailable
+from lakesync.gateway.pull import PullService
+from lakesync.ports import LogSlice
+from lakesync.result import Err
+from lakesync.wire.row_state import decode_row_state
+from tests.support.builders import WALL_MS, at_ms, insert, push, update
+from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, pusher
+from tests.support.lagging import LaggingBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.ports import Head
+
+GATEWAY = "g"
+EVENTS = {"table": "events", "append": True, "columns": [{"name": "n", "type": "integer"}]}
+
+
+@pytest.fixture
+def buffer() -> LaggingBuffer:
+    return LaggingBuffer()
+
+
+@pytest.mark.law("B3")
+@pytest.mark.parametrize("lag", [1, 2, 3, 5])
+def test_a_row_that_is_read_too_early_is_not_written_back(buffer: LaggingBuffer, lag: int) -> None:
+    time = GivenTime(WALL_MS + 1_000)
+    theirs = insert(at=at_ms(5), client="other", a=1, b=1)
+    mine = update(at=at_ms(6), b=2)
+    pusher(buffer, time_=time).push(GATEWAY, push(theirs, client="other")).unwrap()
+    buffer.lag = lag
+
+    assert pusher(buffer, time_=time).push(GATEWAY, push(mine)).unwrap().accepted == 1
+
+    state = decode_row_state(buffer.rows(GATEWAY, [("todos", "r1")])["todos", "r1"].state)
+    assert {name: register[2] for name, register in state.columns.items()} == {
+        "a": b"1",
+        "b": b"2",
+    }
+    assert pulled(buffer, GATEWAY) == [theirs, mine]
+
+
+@pytest.mark.law("B3")
+@pytest.mark.parametrize("lag", [1, 2, 3])
+def test_a_warm_process_that_catches_up_too_early_loses_nothing(
+    buffer: LaggingBuffer, lag: int
+) -> None:
+    time = GivenTime(WALL_MS + 1_000)
+    warm, other = pusher(buffer, time_=time), pusher(buffer, seed=1, time_=time)
+    warm.push(GATEWAY, push(insert(at=at_ms(1), a=0))).unwrap()
+    other.push(GATEWAY, push(update(at=at_ms(2), client="o", b=1), client="o")).unwrap()
+    buffer.lag = lag
+
+    warm.push(GATEWAY, push(update(at=at_ms(3), c=2))).unwrap()
+
+    state = decode_row_state(buffer.rows(GATEWAY, [("todos", "r1")])["todos", "r1"].state)
+    assert sorted(state.columns) == ["a", "b", "c"]
+
+
+class OneHidden(MemoryBuffer):
+    """The log entry of one commit is not visible, though later ones are."""
+
+    hidden = 0
+
+    def entries(self, gateway: str, shard: str, after: int, until: int, count_max: int) -> LogSlice:
+        found = super().entries(gateway, shard, after, until, count_max)
+        visible = tuple(entry for entry in found.entries if entry.stamp != self.hidden)
+        return LogSlice(visible, found.until)
+
+
+@pytest.mark.law("B3")
+def test_a_warm_process_does_not_catch_up_over_a_gap() -> None:
+    """A later commit of the same row is visible, so that the row's own condition would hold."""
+    buffer = OneHidden()
+    time = GivenTime(WALL_MS + 1_000)
+    warm, other = pusher(buffer, time_=time), pusher(buffer, seed=1, time_=time)
+    warm.push(GATEWAY, push(insert(at=at_ms(1), a=0))).unwrap()
+    theirs = [update(at=at_ms(2), client="o", b=1), update(at=at_ms(3), client="o", d=1)]
+    receipts = [other.push(GATEWAY, push(delta, client="o")).unwrap() for delta in theirs]
+    buffer.hidden = receipts[0].server_hlc
+
+    warm.push(GATEWAY, push(update(at=at_ms(4), c=2))).unwrap()
+
+    state = decode_row_state(buffer.rows(GATEWAY, [("todos", "r1")])["todos", "r1"].state)
+    assert sorted(state.columns) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.law("A1")
+@pytest.mark.parametrize("lag", [1, 2, 3])
+def test_a_mark_that_is_read_too_early_doubles_no_event(buffer: LaggingBuffer, lag: int) -> None:
+    time = GivenTime(WALL_MS + 1_000)
+    administrator(buffer, time_=time).register_schema(GATEWAY, EVENTS).unwrap()
+    event = insert(at=at_ms(1), table="events", n=1)
+    pusher(buffer, time_=time).push(GATEWAY, push(event)).unwrap()
+    buffer.lag = lag
+
+    receipt = pusher(buffer, seed=1, time_=time).push(GATEWAY, push(event)).unwrap()
+
+    assert receipt.accepted == 1
+    assert pulled(buffer, GATEWAY) == [event]
+
+
+@pytest.mark.law("B8")
+def test_a_page_waits_for_an_entry_whose_head_it_saw(buffer: LaggingBuffer) -> None:
+    time = GivenTime(WALL_MS + 1_000)
+    deltas = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(3)]
+    service = pusher(buffer, time_=time)
+    for delta in deltas:
+        service.push(GATEWAY, push(delta)).unwrap()
+    buffer.lag = 3
+
+    page = PullService(buffer).pull(GATEWAY, Pull("r")).unwrap()
+
+    assert deltas_of(page) == deltas
+    assert not page.has_more
+
+
+@pytest.mark.law("B8")
+def test_an_entry_that_stays_invisible_is_answered_later_not_skipped(
+    buffer: LaggingBuffer,
+) -> None:
+    service = pusher(buffer, time_=GivenTime(WALL_MS + 1_000))
+    first, second = (insert(f"r{number}", at=at_ms(number), n=1) for number in range(2))
+    service.push(GATEWAY, push(first)).unwrap()
+    reader = PullService(buffer)
+    cursor = reader.pull(GATEWAY, Pull("r")).unwrap().cursor
+    service.push(GATEWAY, push(second)).unwrap()
+    buffer.lag = 1_000
+
+    result = reader.pull(GATEWAY, Pull("r", since=cursor))
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, Contention)
+    buffer.lag = 0
+    assert deltas_of(reader.pull(GATEWAY, Pull("r", since=cursor)).unwrap()) == [second]
+
+
+@pytest.mark.law("B8")
+def test_an_entry_in_the_middle_that_is_not_visible_yet_is_noticed(buffer: LaggingBuffer) -> None:
+    service = pusher(buffer, time_=GivenTime(WALL_MS + 1_000))
+    deltas = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(3)]
+    service.push(GATEWAY, push(deltas[0])).unwrap()
+    service.push(GATEWAY, push(deltas[1])).unwrap()
+    hidden = buffer.hidden
+    service.push(GATEWAY, push(deltas[2])).unwrap()
+    buffer.hidden, buffer.lag = hidden, 2
+
+    assert deltas_of(PullService(buffer).pull(GATEWAY, Pull("r")).unwrap()) == deltas
+
+
+@pytest.mark.law("B8")
+def test_no_shard_hides_anything_below_the_fence(buffer: LaggingBuffer) -> None:
+    time = GivenTime(WALL_MS + 1_000)
+    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side")).unwrap()
+    service = pusher(buffer, time_=time)
+    reader = PullService(buffer)
+    deltas = [
+        insert("a", at=at_ms(1), table="todos", n=1),
+        insert("b", at=at_ms(2), table="notes", n=1),
+        insert("c", at=at_ms(3), table="todos", n=1),
+    ]
+    for count, delta in enumerate(deltas, 1):
+        time.now_ms += 5
+        service.push(GATEWAY, push(delta)).unwrap()
+        buffer.lag = 4
+        assert deltas_of(reader.pull(GATEWAY, Pull("r")).unwrap()) == deltas[:count]
+
+
+def test_a_store_that_is_away_is_an_answer_not_a_crash() -> None:
+    class Away(LaggingBuffer):
+        def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
+            del gateway, shards
+            raise Unavailable("throttled")
+
+    time = GivenTime(WALL_MS)
+    result = pusher(Away(), time_=time).push(GATEWAY, push(insert(at=at_ms(1), n=1)))
+
+    assert isinstance(result, Err)
+    assert result.error.status == 503
+    assert time.now_ms - WALL_MS >= 8_000
+    assert isinstance(PullService(Away()).pull(GATEWAY, Pull("r")), Err)

@@ -1,0 +1,78 @@
+"""The lake's bucket as a folder: what `LakeStore` promises, without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from lakesync_spark.storage import FAILED, ClaimEntry, StoredObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_CLAIMS = "claims/"
+
+
+class FileStore:
+    """`lakesync_spark.storage.LakeStore` over files. Its clock is moved by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.set_aside_reasons: dict[str, str] = {}
+        self.meanwhile: Callable[[], None] | None = None
+        """What somebody else does whenever time goes by."""
+        self._lock = threading.Lock()
+
+    @property
+    def root(self) -> str:
+        return f"file://{self.folder}"
+
+    def pause(self, seconds: float) -> None:
+        """Let the clock of the store go on."""
+        self.now += timedelta(seconds=seconds)
+        if self.meanwhile:
+            self.meanwhile()
+
+    def put(self, key: str, body: bytes) -> None:
+        """Write an object, whatever is there."""
+        path = self.folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+
+    def claims(self, only: str = "") -> Iterator[ClaimEntry]:
+        prefix = f"{_CLAIMS}{only}/" if only else _CLAIMS
+        for path in sorted((self.folder / prefix).glob("**/*")):
+            if path.is_file():
+                yield ClaimEntry(path.relative_to(self.folder).as_posix(), 1.0)
+
+    def read(self, key: str) -> StoredObject | None:
+        path = self.folder / key
+        if not path.exists():
+            return None
+        body = path.read_bytes()
+        return StoredObject(body, hashlib.sha256(body).hexdigest())
+
+    def put_if_unchanged(self, key: str, body: bytes, etag: str | None) -> str | None:
+        with self._lock:
+            held = self.read(key)
+            if (held.etag if held else None) != etag:
+                return None
+            self.put(key, body)
+            return hashlib.sha256(body).hexdigest()
+
+    def delete(self, key: str) -> None:
+        (self.folder / key).unlink(missing_ok=True)
+
+    def set_aside(self, claim_key: str, body: bytes, reason: str) -> None:
+        self.set_aside_reasons[claim_key] = reason
+        self.put(FAILED + claim_key.removeprefix(_CLAIMS), body)
+        self.delete(claim_key)
+
+    def keys(self, prefix: str) -> list[str]:
+        """List what is there, but for the lake's own files."""
+        found = (path for path in (self.folder / prefix).glob("**/*") if path.is_file())
+        return sorted(path.relative_to(self.folder).as_posix() for path in found)

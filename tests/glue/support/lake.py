@@ -1,0 +1,128 @@
+"""A gateway's lake in a test: batches go in as the flush function writes them, rows come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakesync.adapters.lake.parquet import ParquetEncoder
+from lakesync.core.merge import RowState
+from lakesync.core.names import lake_column
+from lakesync.flush.plan import Batch
+from lakesync.ports import BatchRow
+from lakesync_spark.arguments import Arguments
+from lakesync_spark.run import run
+from lakesync_spark.tables import TableName, find_table
+from tests.glue.support.spark import CATALOG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.schema import TableSchema
+    from lakesync_spark.lake_table import Mark
+    from lakesync_spark.report import Report
+    from tests.glue.support.files import FileStore
+
+PREFIX = "ls"
+
+
+@dataclass
+class Lake:
+    """One gateway with one table, on a store of its own."""
+
+    spark: SparkSession
+    store: FileStore
+    gateway: str
+    table: str = "todos"
+    catalog: str = CATALOG
+    runs: int = 0
+    batches: list[Batch] = field(default_factory=list)
+
+    @property
+    def name(self) -> TableName:
+        return TableName(self.catalog, PREFIX, self.gateway, self.table)
+
+    def put(
+        self,
+        deltas: Iterable[Delta],
+        *,
+        after: int | None = None,
+        schema: TableSchema | None = None,
+        commits: Sequence[int] | None = None,
+    ) -> Batch:
+        """Write a batch and its claim; by default it continues the last one, a commit a delta."""
+        start = (self.batches[-1].last if self.batches else 0) if after is None else after
+        found = list(deltas)
+        stamps = commits or range(start + 1, start + 1 + len(found))
+        rows = tuple(
+            BatchRow(s, place, d.op.name, d.row_id, d.client_id, d.hlc, d.delta_id, d.columns)
+            for place, (s, d) in enumerate(zip(stamps, found, strict=True))
+        )
+        names = sorted({name for row in rows for name, _ in row.columns})
+        columns = {name: lake_column(name) for name in names}
+        batch = Batch(self.gateway, self.table, start, stamps[-1], rows, columns)
+        body = ParquetEncoder().encode(rows, columns)
+        self.store.put(batch.object_key, body)
+        self.claim(batch, schema)
+        self.batches.append(batch)
+        return batch
+
+    def claim(self, batch: Batch, schema: TableSchema | None = None) -> None:
+        """Write a batch's claim, once more if it is gone."""
+        self.store.put(batch.claim_key, batch.claim(schema, 1).encode())
+
+    def run(self) -> Report:
+        """Do one run of the job."""
+        self.runs += 1
+        arguments = Arguments("lake", PREFIX, self.catalog)
+        return run(self.spark, self.store, arguments, f"run-{self.runs}")  # type: ignore[arg-type]
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Give the state table, by row id."""
+        found = self.read(self.name.rows).collect()
+        assert len({row["_id"] for row in found}) == len(found), "one row for each id"
+        return {row["_id"]: row.asDict(recursive=True) for row in found}
+
+    def visible(self) -> dict[str, dict[str, Any]]:
+        """Give the rows that exist, with their own columns only."""
+        return {
+            row_id: {name: value for name, value in row.items() if not name.startswith("_")}
+            for row_id, row in self.rows().items()
+            if not row["_is_deleted"]
+        }
+
+    def states(self) -> dict[str, RowState]:
+        """Give the rows as `lakesync.core.merge` has them."""
+        return {row_id: state_in(row) for row_id, row in self.rows().items()}
+
+    def changes(self) -> list[Row]:
+        """Give the changes table in commit order."""
+        return self.read(self.name.changes).orderBy("_commit", "_ordinal").collect()
+
+    def read(self, table: str) -> DataFrame:
+        """Give a table as it is now, whoever wrote to it."""
+        self.spark.catalog.refreshTable(table)
+        return self.spark.table(table)
+
+    def marks(self) -> dict[str, Mark]:
+        """Give the mark of each lake table that there is."""
+        names = {"rows": self.name.rows, "changes": self.name.changes}
+        tables = {kind: find_table(self.spark, name) for kind, name in names.items()}
+        return {kind: table.mark() for kind, table in tables.items() if table}
+
+    def pending(self) -> list[str]:
+        """Give the ranges of the claims that wait."""
+        return [entry.key.rpartition("/")[2] for entry in self.store.claims()]
+
+
+def state_in(row: dict[str, Any]) -> RowState:
+    """Give the row state that a row of a state table holds."""
+    registers = {
+        name: (held["hlc"], held["client_id"], held["json"].encode())
+        for name, held in (row.get("_stamps") or {}).items()
+        if held is not None
+    }
+    return RowState(row["_alive_hlc"], row["_deleted_hlc"], registers)

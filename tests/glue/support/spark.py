@@ -1,0 +1,53 @@
+"""One Spark for all tests of the job, with an Iceberg catalogue in a folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from lakesync_spark.session import apply_settings
+from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
+from tools.local_stack.java import java_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CATALOG = "lake"
+BESIDE = "beside"
+"""The same catalogue with a cache of its own, as another process would see it."""
+ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
+
+
+def start_spark(folder: Path) -> SparkSession:
+    """Start a session for small data: few threads, few partitions, no web pages."""
+    jars = [*ensure_jars(SPARK_S3), *ensure_jars(SPARK_ICEBERG)]
+    settings = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraClassPath": ":".join(map(str, jars)),
+        # Quick to start matters more here than quick when warm.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
+        "spark.local.dir": str(folder / "spark-local"),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    }
+    for catalog in (CATALOG, BESIDE):
+        settings |= {
+            f"spark.sql.catalog.{catalog}": ICEBERG,
+            f"spark.sql.catalog.{catalog}.type": "hadoop",
+            f"spark.sql.catalog.{catalog}.warehouse": f"{folder}/warehouse",
+        }
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*words, "pyspark-shell"])
+    spark = SparkSession.builder.getOrCreate()
+    spark.sparkContext.setLogLevel("FATAL")
+    apply_settings(spark)
+    return spark

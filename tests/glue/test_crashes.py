@@ -1,0 +1,213 @@
+"""A run is killed between any two of its steps, and another comes after it, or beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.core.schema import Column, TableSchema
+from lakesync.errors import Conflict
+from lakesync_spark import apply, fold, lease, retype, run
+from lakesync_spark.lease import LEASE_S, Lease
+from tests.glue.support.spark import BESIDE
+from tests.support.builders import insert, update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from tests.glue.support.lake import Lake
+
+pytestmark = pytest.mark.spark
+
+
+class Killed(BaseException):
+    """The process is gone: nothing that comes after it happens, not even a release."""
+
+
+def kill(patch: pytest.MonkeyPatch, owner: Any, step: str, *, after: bool, call: int = 1) -> None:
+    """Let the process die right before, or right after, a call of a step."""
+    real: Callable[..., Any] = getattr(owner, step)
+    calls = iter(range(1, 100))
+
+    def step_and_die(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) != call:
+            return real(*args, **kwargs)
+        if after:
+            real(*args, **kwargs)
+        raise Killed
+
+    patch.setattr(owner, step, step_and_die)
+    # The lease of a process that is gone stays on record, and is renewed no more.
+    patch.setattr(lease.Lease, "__exit__", lambda held, *_: held._released.set())
+
+
+POINTS = [
+    ("prepare", 1, False),
+    ("prepare", 1, True),
+    ("prepare", 2, True),
+    ("append_changes", 1, True),
+    ("merge_state", 1, True),
+    ("forget", 1, True),
+]
+
+
+@pytest.mark.law("L6")
+@pytest.mark.parametrize(
+    ("step", "call", "after"), POINTS, ids=[f"{s}-{c}-{a and 'after'}" for s, c, a in POINTS]
+)
+def test_a_killed_run_is_healed_by_the_next(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str, call: int, *, after: bool
+) -> None:
+    lake.put([insert("r1", at=5, n=1), insert("r2", at=6, n=1)])
+    lake.run()
+    lake.put([update("r1", at=7, n=2), insert("r3", at=8, m=1)])
+    with monkeypatch.context() as patch:
+        kill(patch, apply, step, after=after, call=call)
+        with pytest.raises(Killed):
+            lake.run()
+    report = lake.run()
+
+    assert report.problem() == ""
+    assert {name: row["n"] for name, row in lake.visible().items()} == {
+        "r1": "2", "r2": "1", "r3": None,
+    }  # fmt: skip
+    assert [change["_commit"] for change in lake.changes()] == [1, 2, 3, 4]
+    assert {mark.commit for mark in lake.marks().values()} == {4}
+    assert lake.pending() == []
+
+
+SCHEMA = TableSchema("todos", (Column("n", "number"), Column("m", "string")))
+
+
+@pytest.mark.law("L6", "L10")
+@pytest.mark.parametrize("step", ["add_helpers", "fill_helpers"])
+def test_a_run_killed_while_it_converts_columns_is_healed_by_the_next(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    lake.put([insert("r1", at=5, n=1, m="a")])
+    lake.run()
+    lake.put([update("r1", at=7, n=2)], schema=SCHEMA)
+    for call in (1, 2):  # the changes table, then the state table
+        with monkeypatch.context() as patch:
+            kill(patch, retype, step, after=True, call=call)
+            with pytest.raises(Killed):
+                lake.run()
+    lake.run()
+
+    assert lake.visible() == {"r1": {"n": 2.0, "m": "a"}}
+    assert [(change["n"], change["m"]) for change in lake.changes()] == [(1.0, "a"), (2.0, None)]
+
+
+def beside(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> Any:
+    """Run twice at once: the second run does all its work while the first is about to do a step.
+
+    The lease of the first has run out by then; it knows when it looks next.
+    """
+    real = getattr(apply, step)
+    another = replace(lake, catalog=BESIDE)
+    seconds = []
+
+    def overtaken(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(apply, step, real)
+        lake.store.pause(LEASE_S + 1)
+        seconds.append(another.run())
+        # As a process would go on that was stopped right behind its last look at the lease.
+        with monkeypatch.context() as patch:
+            patch.setattr(Lease, "check", lambda _: None)
+            return real(*args, **kwargs)
+
+    monkeypatch.setattr(apply, step, overtaken)
+    with pytest.raises(Conflict, match="lost its lease"):
+        lake.run()
+    return seconds[0]
+
+
+@pytest.mark.law("L7", "L8")
+@pytest.mark.parametrize("step", ["append_changes", "merge_state"])
+@pytest.mark.parametrize("loads", ["first load", "merge"])
+def test_of_two_runs_at_once_each_commit_counts_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str, loads: str
+) -> None:
+    expected = {"r1": {"n": "2"}}
+    if loads == "merge":
+        lake.put([insert("r0", at=4, n=0)])
+        lake.run()
+        expected["r0"] = {"n": "0"}
+    lake.put([insert("r1", at=5, n=1), update("r1", at=6, n=2)])
+    second = beside(lake, monkeypatch, step)
+
+    assert second.problem() == ""
+    assert lake.visible() == expected
+    commits = [change["_commit"] for change in lake.changes()]
+    assert commits == sorted(set(commits)), "no delta twice"
+    assert {mark.commit for mark in lake.marks().values()} == {len(commits)}
+    lake.put([update("r1", at=9, n=3)])
+    lake.store.pause(LEASE_S + 1)
+    assert lake.run().problem() == ""
+    assert lake.visible()["r1"] == {"n": "3"}
+
+
+@pytest.mark.law("L7")
+def test_a_merge_that_another_run_overtakes_midway_fails(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.put([insert("r1", at=5, n=1)])
+    lake.run()
+    lake.put([update("r1", at=6, n=2)])
+    real = fold.fold
+    merging = Event()
+
+    def slow(deltas: DataFrame, names: Sequence[str]) -> DataFrame:
+        merging.set()
+        pause = "java_method('java.lang.Thread', 'sleep', 3000L) IS NULL OR true"
+        return real(deltas, names).where(pause)
+
+    def run_slowly() -> None:
+        with pytest.raises(Conflict, match="lost its lease"):
+            replace(lake, catalog=BESIDE).run()
+
+    monkeypatch.setattr(apply, "fold", slow)
+    first = Thread(target=run_slowly)
+    first.start()
+    assert merging.wait(30)
+    monkeypatch.setattr(apply, "fold", real)
+    lake.store.pause(LEASE_S + 1)
+    assert lake.run().problem() == ""
+    first.join(60)
+    snapshots = lake.read(f"{lake.name.rows}.snapshots").collect()
+
+    assert [snapshot["summary"]["lakesync.epoch"] for snapshot in snapshots] == ["1", "3"]
+    assert lake.visible() == {"r1": {"n": "2"}}
+
+
+@pytest.mark.law("L8")
+def test_epochs_go_on_growing_though_the_lease_itself_was_lost(lake: Lake) -> None:
+    lake.put([insert("r1", at=5, n=1)])
+    lake.run()
+    lake.put([update("r1", at=6, n=2)])
+    lake.run()
+    lake.store.delete(lease.LEASE)
+    lake.put([update("r1", at=7, n=3)])
+    lake.run()
+
+    assert lake.visible() == {"r1": {"n": "3"}}
+    assert {mark.epoch for mark in lake.marks().values()} == {3}
+
+
+@pytest.mark.law("L8")
+def test_a_run_that_finds_another_at_work_goes_home_in_peace(lake: Lake) -> None:
+    lake.put([insert("r1", at=5, n=1)])
+    held = Lease.acquire(lake.store, "another")  # type: ignore[arg-type]
+    lake.store.meanwhile = held.check if held else None
+    report = lake.run()
+
+    assert held is not None
+    assert report.held_by_another
+    assert report.problem() == ""
+    assert len(lake.pending()) == 1
+    assert run.WAIT_S_MAX > LEASE_S

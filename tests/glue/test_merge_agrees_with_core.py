@@ -1,0 +1,123 @@
+"""Spark and `lakesync.core.merge` give the same rows, on the same generated deltas.
+
+One Spark job folds many rows, so each example is a whole table: a few hundred deltas of some dozen
+rows, dealt so that ties, deletes, late edits and exact repeats are common.
+"""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from lakesync.core.delta import Op, checked_delta, make_delta
+from lakesync.core.merge import EMPTY, fold, view
+from tests.glue.support.lake import Lake
+from tests.support.oracle import expected_row
+from tests.support.strategies import json_values, row_delta
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+
+pytestmark = pytest.mark.spark
+
+ROWS = 60
+_numbers = itertools.count()
+# An example is a run of Spark: few of them, and none to make a failure smaller.
+SLOW = settings(
+    max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None
+)
+
+
+def moved(delta: Delta, row_id: str) -> Delta:
+    """Give the same change of another row."""
+    return checked_delta(delta.op, delta.table, row_id, delta.client_id, delta.hlc, delta.columns)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[Delta]:
+    """Deltas of many rows, in no order."""
+    some = st.lists(row_delta, min_size=1, max_size=8)
+    rows = draw(st.lists(some, min_size=ROWS, max_size=ROWS))
+    found = [moved(delta, f"r{place % 50}") for place, row in enumerate(rows) for delta in row]
+    return draw(st.permutations(found))
+
+
+def fresh(lake: Lake) -> Lake:
+    """Give another gateway for each example: a fixture is made once for all of them."""
+    return Lake(lake.spark, lake.store, f"{lake.gateway}-{next(_numbers)}")
+
+
+def by_row(deltas: list[Delta]) -> dict[str, list[Delta]]:
+    """Give the deltas of each row."""
+    rows: dict[str, list[Delta]] = {}
+    for delta in deltas:
+        rows.setdefault(delta.row_id, []).append(delta)
+    return rows
+
+
+def states_of(deltas: list[Delta]) -> dict[str, RowState]:
+    """Give the rows as the core has them."""
+    return {row_id: fold(found) for row_id, found in by_row(deltas).items()}
+
+
+def agree(lake: Lake, deltas: list[Delta]) -> None:
+    """Compare the state table with the core, and with the obvious computation."""
+    states = {row_id: state for row_id, state in lake.states().items() if state != EMPTY}
+    expected = {row_id: state for row_id, state in states_of(deltas).items() if state != EMPTY}
+    assert states == expected
+    seen = {row_id: view(state) for row_id, state in states.items()}
+    assert {row_id: row for row_id, row in seen.items() if row is not None} == {
+        row_id: row
+        for row_id, found in by_row(deltas).items()
+        if (row := expected_row(found)) is not None
+    }
+    exists = {row_id for row_id, row in seen.items() if row is not None}
+    assert set(lake.visible()) == exists
+
+
+@pytest.mark.law("L1")
+@given(deltas=tables(), seed=st.integers(0, 1000), cuts=st.integers(1, 3))
+@SLOW
+def test_any_batches_in_any_order_give_the_rows_of_the_core(
+    lake: Lake, deltas: list[Delta], seed: int, cuts: int
+) -> None:
+    """Some batches in one fold, others merged in later runs, and some deltas twice."""
+    dealer = Random(seed)
+    table = fresh(lake)
+    again = dealer.sample(deltas, len(deltas) // 10)
+    parts = [part for n in range(cuts) if (part := [*deltas, *again][n::cuts])]
+    for place, part in enumerate(parts):
+        dealer.shuffle(part)
+        table.put(part)
+        if place % 2 == 0:
+            table.run()
+    table.run()
+
+    agree(table, deltas)
+    assert len(table.changes()) == len(deltas) + len(again)
+
+
+@pytest.mark.law("L1")
+@given(values=st.lists(json_values, min_size=30, max_size=60))
+@SLOW
+def test_any_value_survives_byte_for_byte(lake: Lake, values: list[object]) -> None:
+    table = fresh(lake)
+    deltas = [
+        make_delta(Op.INSERT, "todos", f"r{n}", {"v": value}, client_id="c", hlc=n + 1)
+        for n, value in enumerate(values)
+    ]
+    table.put(deltas)
+    table.run()
+
+    agree(table, deltas)
+    texts = {row_id: row["v"] for row_id, row in table.visible().items()}
+    assert texts == {
+        delta.row_id: None if delta.columns[0][1] == b"null" else delta.columns[0][1].decode()
+        for delta in deltas
+    }

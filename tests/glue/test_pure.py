@@ -1,0 +1,206 @@
+"""Arguments, claims, chains and the lease: no Spark needed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.core.schema import Column, TableSchema
+from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
+from lakesync.flush import plan
+from lakesync_spark.arguments import Arguments, parse_arguments
+from lakesync_spark.batches import Batch, parse_claim
+from lakesync_spark.chain import has_gap, next_chain
+from lakesync_spark.lease import LEASE, LEASE_S, Lease
+from tests.glue.support.files import FileStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_arguments_of_glue_itself_are_passed_over() -> None:
+    argv = [
+        "--JOB_NAME", "j", "--enable-metrics", "--lake_bucket", "b", "--conf", "a=1 --conf b=2",
+        "--database_prefix=p", "--catalog", "glue_catalog", "--only", "g/t", "--JOB_RUN_ID", "x",
+    ]  # fmt: skip
+
+    assert parse_arguments(argv) == Arguments("b", "p", "glue_catalog", "g/t")
+
+
+def test_a_missing_argument_is_named() -> None:
+    with pytest.raises(ValidationFailed, match="--database_prefix, --catalog"):
+        parse_arguments(["--lake_bucket", "b", "--catalog"])
+
+
+CLAIM: dict[str, Any] = json.loads(
+    plan.Batch("g1", "todos", 5, 9, (), {"Due": "c_due_9071738f14", "n": "n"}).claim(
+        TableSchema("todos", (Column("n", "number"),), version=3, partition=("n",)), 10
+    )
+)
+
+
+def test_the_flush_functions_claim_can_be_read() -> None:
+    batch = parse_claim("claims/k.json", json.dumps(CLAIM).encode())
+
+    assert (batch.gateway, batch.table, batch.after, batch.last) == ("g1", "todos", 5, 9)
+    assert batch.schema is not None
+    assert batch.schema.partition == ("n",)
+    assert batch.object_key.startswith("staging/g1/todos/")
+    assert dict(batch.columns) == CLAIM["columns"]
+
+
+@pytest.mark.law("L9")
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("version", 2), ("version", None), ("gateway", "a/../b"), ("gateway", 1), ("table", "a b"),
+        ("after", "9"), ("after", 5), ("after", "-1"), ("last", str(2**63)), ("object", None),
+        ("deltas", "1"), ("deltas", True), ("append", 0), ("schema", []),
+        ("schema", {"columns": 1}),
+        ("schema", {"columns": [{"name": "n", "type": "money"}]}), ("columns", []),
+        ("columns", {"n": "`; DROP"}), ("columns", {"a b": "a b"}),
+    ],
+)  # fmt: skip
+def test_a_claim_is_read_strictly(field: str, value: object) -> None:
+    with pytest.raises(LakeSyncError):
+        parse_claim("claims/k.json", json.dumps({**CLAIM, field: value}).encode())
+
+
+@given(st.binary(max_size=20))
+def test_noise_is_no_claim(noise: bytes) -> None:
+    with pytest.raises(LakeSyncError):
+        parse_claim("claims/k.json", noise)
+
+
+def batch(after: int, last: int, deltas: int = 1) -> Batch:
+    key = f"claims/g/t/{after}-{last}.json"
+    return Batch(key, "g", "t", after, last, "o", deltas, append=False, schema=None, columns=())
+
+
+def spans(batches: Any) -> list[tuple[int, int]]:
+    return [(found.after, found.last) for found in batches]
+
+
+@pytest.mark.law("L5")
+def test_a_chain_ends_at_a_gap() -> None:
+    chain = next_chain([batch(7, 9), batch(0, 3), batch(3, 5)], 0)
+
+    assert spans(link.batch for link in chain.links) == [(0, 3), (3, 5)]
+    assert spans(chain.waiting) == [(7, 9)]
+    assert has_gap(chain.waiting, chain.last)
+
+
+@pytest.mark.law("L4")
+def test_of_two_overlapping_batches_the_one_that_reaches_further_is_taken() -> None:
+    chain = next_chain([batch(0, 3), batch(0, 5), batch(2, 4), batch(4, 8)], 0)
+
+    assert [(*link.batch.claim_key.split("/")[-1:], link.above) for link in chain.links] == [
+        ("0-5.json", 0),
+        ("4-8.json", 5),
+    ]
+    assert spans(chain.covered) == [(0, 3), (2, 4)]
+
+
+def test_a_fold_takes_no_more_than_it_may_and_at_least_one_batch() -> None:
+    batches = [batch(0, 3, 10), batch(3, 5, 10), batch(5, 9, 10)]
+
+    assert spans(link.batch for link in next_chain(batches, 0, deltas_max=20).links) == [
+        (0, 3),
+        (3, 5),
+    ]
+    assert spans(link.batch for link in next_chain(batches, 0, deltas_max=0).links) == [(0, 3)]
+
+
+@pytest.mark.law("L4", "L5")
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=9), st.integers(0, 20))
+def test_a_chain_covers_each_commit_once_and_jumps_none(
+    ranges: list[tuple[int, int]], mark: int
+) -> None:
+    batches = [batch(after, after + length) for after, length in {*ranges}]
+    chain = next_chain(batches, mark)
+    reached = mark
+    for link in chain.links:
+        assert link.above == reached
+        assert link.batch.after <= reached < link.batch.last
+        reached = link.batch.last
+
+    taken = [link.batch for link in chain.links]
+    assert sorted(spans([*taken, *chain.covered, *chain.waiting])) == sorted(spans(batches))
+    assert all(found.last <= reached for found in chain.covered)
+    assert all(found.after > reached for found in chain.waiting)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    return FileStore(tmp_path)
+
+
+@pytest.mark.law("L8")
+def test_only_one_run_holds_the_lease(store: Any) -> None:
+    first = Lease.acquire(store, "a")
+    assert first is not None
+    store.meanwhile = first.check
+    assert Lease.acquire(store, "b") is None
+    with first:
+        first.check()
+    second = Lease.acquire(store, "b")
+
+    assert second is not None
+    assert (first.epoch, second.epoch) == (1, 2)
+
+
+@pytest.mark.law("L8")
+def test_a_lease_that_runs_out_is_taken_over_and_its_holder_notices(store: Any) -> None:
+    first = Lease.acquire(store, "a")
+    began = store.now
+    second = Lease.acquire(store, "b")
+
+    assert first is not None
+    assert second is not None
+    with pytest.raises(Conflict, match="lost its lease of epoch 1"):
+        first.check()
+    assert (store.now - began).total_seconds() < LEASE_S + 5
+    second.check()
+    with second:
+        pass
+    with pytest.raises(Conflict):
+        first.check()
+
+
+@pytest.mark.law("L8")
+def test_a_renewal_whose_answer_was_lost_is_no_lost_lease(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease.acquire(store, "a")
+    assert lease is not None
+    real = store.put_if_unchanged
+
+    def deaf(*args: Any) -> None:
+        real(*args)
+
+    monkeypatch.setattr(store, "put_if_unchanged", deaf)
+    lease.check()
+    monkeypatch.setattr(store, "put_if_unchanged", real)
+    lease.check()
+
+    assert json.loads(store.read(LEASE).body)["run_id"] == "a"
+
+
+def test_two_that_take_an_expired_lease_at_once_get_one_lease(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = store.read
+
+    def read(key: str) -> Any:
+        held = real(key)
+        monkeypatch.setattr(store, "read", real)
+        assert Lease.acquire(store, "b") is not None
+        return held
+
+    monkeypatch.setattr(store, "read", read)
+
+    assert Lease.acquire(store, "a") is None

@@ -1,0 +1,224 @@
+"""What a run does with what waits: marks, gaps, overlaps, repeats, failures."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync_spark import run as run_module
+from lakesync_spark.lake_table import Mark
+from lakesync_spark.lease import Lease
+from tests.glue.support.lake import Lake
+from tests.support.builders import delete, insert, update
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.law("L1", "L3", "L4")
+def test_batches_become_rows_and_changes(lake: Lake) -> None:
+    lake.put([insert("r1", at=5, title="a", n=1), insert("r2", at=6, title="b")])
+    lake.put([update("r1", at=7, title="z"), delete("r2", at=8)])
+    report = lake.run()
+
+    assert report.applied == {f"{lake.gateway}/todos": {"batches": 2, "deltas": 4, "commit": 4}}
+    assert report.problem() == ""
+    assert lake.visible() == {"r1": {"n": "1", "title": '"z"'}}
+    assert lake.rows()["r2"]["_is_deleted"]
+    assert [(c["_commit"], c["_op"], c["_id"], c["_columns"]) for c in lake.changes()] == [
+        (1, "INSERT", "r1", ["n", "title"]),
+        (2, "INSERT", "r2", ["title"]),
+        (3, "UPDATE", "r1", ["title"]),
+        (4, "DELETE", "r2", []),
+    ]
+    assert lake.marks() == {"rows": Mark(4, 1), "changes": Mark(4, 1)}
+    assert lake.pending() == []
+
+
+@pytest.mark.law("L4")
+def test_a_batch_that_is_delivered_again_changes_nothing(lake: Lake) -> None:
+    first = lake.put([insert("r1", at=5, n=1)])
+    second = lake.put([update("r1", at=6, n=2)])
+    lake.run()
+    before = lake.states(), lake.changes()
+    for batch in (second, first, second):
+        lake.claim(batch)
+        lake.run()
+
+    assert (lake.states(), lake.changes()) == before
+    assert lake.pending() == []
+
+
+@pytest.mark.law("L5")
+def test_a_batch_behind_a_gap_waits_and_is_reported(lake: Lake, spark: SparkSession) -> None:
+    lake.put([insert("r1", at=5, n=1)])
+    missing = lake.put([update("r1", at=6, n=2)])
+    lake.store.delete(missing.claim_key)
+    later = lake.put([update("r1", at=7, m=3)])
+    report = lake.run()
+
+    assert lake.visible() == {"r1": {"n": "1"}}
+    assert report.waiting == {f"{lake.gateway}/todos": 1}
+    assert report.problem() == ""
+    assert lake.pending() == [f"{later.range_name}.json"]
+
+    lake.claim(missing)
+    assert lake.run().waiting == {}
+    assert lake.visible() == {"r1": {"n": "2", "m": "3"}}
+    assert [change["_commit"] for change in lake.changes()] == [1, 2, 3]
+
+
+@pytest.mark.law("L5")
+def test_the_first_batch_of_a_table_begins_at_zero(lake: Lake) -> None:
+    lake.put([insert("r1", at=5, n=1)], after=7, commits=[9])
+    report = lake.run()
+
+    assert report.waiting == {f"{lake.gateway}/todos": 1}
+    assert lake.marks() == {}
+
+
+@pytest.mark.law("L5")
+def test_a_gap_that_lasts_is_a_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "WAIT_S_MAX", 0.5)
+    lake.put([insert("r1", at=5, n=1)], after=7, commits=[9])
+
+    assert "missing" in lake.run().problem()
+
+
+@pytest.mark.law("L4")
+def test_overlapping_batches_count_each_commit_once(lake: Lake) -> None:
+    deltas = [insert(f"r{n}", at=10 + n, n=n) for n in range(4)]
+    lake.put(deltas[:2], after=0)
+    lake.put(deltas, after=0)
+    lake.run()
+
+    assert [change["_commit"] for change in lake.changes()] == [1, 2, 3, 4]
+    assert lake.pending() == []
+
+
+@pytest.mark.law("L4")
+def test_a_longer_repeat_of_an_applied_batch_adds_only_what_is_new(lake: Lake) -> None:
+    deltas = [insert(f"r{n}", at=10 + n, n=n) for n in range(4)]
+    lake.put(deltas[:2], after=0)
+    lake.run()
+    lake.put(deltas, after=0)
+    lake.run()
+
+    assert [change["_commit"] for change in lake.changes()] == [1, 2, 3, 4]
+    assert sorted(lake.visible()) == ["r0", "r1", "r2", "r3"]
+
+
+@pytest.mark.law("L1", "L4")
+def test_the_order_in_which_batches_arrive_does_not_matter(lake: Lake) -> None:
+    writes = [insert(at=3, n=1), update(at=9, n=2), update(at=5, n=3), delete(at=4)]
+    found: list[Lake] = []
+    for order in itertools.permutations(writes[:3]):
+        one = Lake(lake.spark, lake.store, f"{lake.gateway}-{len(found)}")
+        for delta in (*order, writes[3]):
+            one.put([delta])
+        found.append(one)
+    lake.run()
+
+    assert {str(one.states()) for one in found} == {str(found[0].states())}
+    assert found[0].visible() == {"r1": {"n": "2"}}
+
+
+@pytest.mark.law("L9")
+def test_a_bad_object_stops_its_table_and_no_other(lake: Lake, spark: SparkSession) -> None:
+    other = Lake(spark, lake.store, f"{lake.gateway}-other")
+    other.put([insert("r1", at=5, n=1)])
+    lake.put([insert("r1", at=5, n=1)])
+    bad = lake.put([update("r1", at=6, n=2)])
+    lake.put([update("r1", at=7, n=3)])
+    lake.store.put(bad.object_key, b"not parquet")
+    report = lake.run()
+
+    assert other.visible() == {"r1": {"n": "1"}}
+    assert lake.visible() == {"r1": {"n": "1"}}, "what came before it is there"
+    assert [(f.table, f.set_aside) for f in report.failed] == [(f"{lake.gateway}/todos", True)]
+    assert report.problem().startswith(f"{lake.gateway}/todos: ")
+    assert lake.store.keys("claims-failed") == [bad.claim_key.replace("claims", "claims-failed", 1)]
+    assert report.waiting == {f"{lake.gateway}/todos": 1}, "what comes after it waits"
+
+
+@pytest.mark.law("L9")
+def test_a_batch_whose_object_is_gone_is_set_aside(lake: Lake) -> None:
+    gone = lake.put([insert("r1", at=5, n=1)])
+    lake.store.delete(gone.object_key)
+
+    assert [failure.set_aside for failure in lake.run().failed] == [True]
+    assert lake.pending() == []
+
+
+@pytest.mark.law("L9")
+def test_what_is_no_claim_is_set_aside(lake: Lake) -> None:
+    lake.store.put("claims/g/t/1.json", b"{")
+    report = lake.run()
+
+    assert [failure.table for failure in report.failed] == ["claims/g/t/1.json"]
+    assert lake.store.keys("claims") == []
+
+
+@pytest.mark.law("L9")
+def test_a_passing_fault_leaves_the_claim_and_the_next_run_takes_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.put([insert("r1", at=5, n=1)])
+    with monkeypatch.context() as broken:
+        broken.setattr("lakesync_spark.apply.merge_state", _fails)
+        report = lake.run()
+
+    assert [failure.set_aside for failure in report.failed] == [False]
+    assert len(lake.pending()) == 1
+    assert lake.run().problem() == ""
+    assert lake.visible() == {"r1": {"n": "1"}}
+    assert len(lake.changes()) == 1
+
+
+@pytest.mark.law("L12")
+def test_a_claim_that_comes_at_the_very_end_is_taken_too(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was announced to a run that found the lease held, and went home."""
+    lake.put([insert("r1", at=5, n=1)])
+    real = Lease.__exit__
+    late = iter([[update("r1", at=6, n=2)]])
+
+    def release(lease: Lease, *error: object) -> None:
+        for deltas in late:
+            lake.put(deltas)
+        real(lease, *error)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Lease, "__exit__", release)
+    report = lake.run()
+
+    assert lake.visible() == {"r1": {"n": "2"}}
+    assert report.applied[f"{lake.gateway}/todos"]["commit"] == 2
+
+
+def test_a_run_with_nothing_to_do_touches_nothing(lake: Lake) -> None:
+    report = lake.run()
+
+    assert (report.applied, report.failed, report.waiting) == ({}, [], {})
+
+
+def _fails(*_: object) -> None:
+    raise RuntimeError("the network went away")
+
+
+def test_a_chain_is_cut_where_a_fold_would_grow_too_large(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "FOLD_DELTAS_MAX", 1)
+    for n in range(3):
+        lake.put([insert(f"r{n}", at=5 + n, n=n)])
+    lake.run()
+
+    snapshots = lake.read(f"{lake.name.changes}.snapshots").count()
+    assert snapshots == 3
+    assert len(lake.changes()) == 3

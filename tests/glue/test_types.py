@@ -1,0 +1,240 @@
+"""Typed columns: a view of the canonical text, from which nothing is lost."""
+
+from __future__ import annotations
+
+import base64
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.core.column_types import fits
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.schema import Column, TableSchema
+from lakesync.core.values import canonical
+from lakesync.errors import SchemaMismatch
+from lakesync_spark.columns import LakeColumn, evolve, from_comment
+from tests.support.builders import insert, update
+
+if TYPE_CHECKING:
+    from tests.glue.support.lake import Lake
+
+spark_test = pytest.mark.spark
+
+DUE = datetime(2024, 2, 29, 13, 5, 9)  # noqa: DTZ001 - Spark hands out UTC without saying so
+
+ESCAPED = "\x00\x1f\b\f\n\r\t\\" + '"/\x7f'
+FITTING: dict[str, list[tuple[object, object]]] = {
+    "string": [
+        ("", ""),
+        ("plain", "plain"),
+        ("é\u2028\U0001f600", "é\u2028\U0001f600"),
+        (ESCAPED, ESCAPED),
+        ("\\u0041", "\\u0041"),
+        ("null", "null"),
+    ],
+    "number": [
+        (0, 0.0), (-0.0, 0.0), (1.5, 1.5), (2**53 - 1, 2.0**53 - 1), (1e21, 1e21),
+        (5e-324, 5e-324), (1.7976931348623157e308, 1.7976931348623157e308), (-2.5e-7, -2.5e-7),
+    ],
+    "boolean": [(True, True), (False, False)],
+    "json": [({"k": [1, None]}, '{"k":[1,null]}'), ("x", '"x"'), (1, "1")],
+    "integer": [(7, 7), (-7, -7), ("9223372036854775807", 2**63 - 1), ("007", 7)],
+    "decimal(5,2)": [
+        (1.25, Decimal("1.25")), ("-999.99", Decimal("-999.99")), ("0.10000", Decimal("0.10")),
+        (3, Decimal("3.00")),
+    ],
+    "timestamp": [
+        ("2024-02-29T13:05:09Z", DUE), ("2024-02-29 13:05:09", DUE),
+        ("2024-02-29T14:05:09+01:00", DUE), ("2024-02-29T13:05", DUE.replace(second=0)),
+        ("2024-02-29T13:05:09.123456789Z", DUE.replace(microsecond=123456)),
+    ],
+    "date": [("2024-02-29", date(2024, 2, 29))],
+    "bytes": [("", b""), (base64.b64encode(bytes(range(256))).decode(), bytes(range(256)))],
+}  # fmt: skip
+UNFITTING: dict[str, list[object]] = {
+    "string": [1, True, ["x"]],
+    "number": ["1", "x", True, [1]],
+    "boolean": ["true", 1, 0],
+    "integer": [1.5, "x", "9223372036854775808", True],
+    "decimal(5,2)": [1.234, "1000", "x", 1e21, True],
+    "timestamp": ["2024", "2024-02-30T00:00:00Z", "soon", 1],
+    "date": ["2024-02-30", "2024-2-1", "2024-02-29T00:00:00Z", 20240229],
+    "bytes": ["!", "A", 1],
+    "null": [0, ""],
+}  # fmt: skip
+TYPES = sorted({*FITTING, *UNFITTING})
+NAMES = {kind: f"c{place}" for place, kind in enumerate(TYPES)}
+SCHEMA = TableSchema("todos", tuple(Column(NAMES[kind], kind) for kind in TYPES))
+
+
+def rows_of(kind: str, values: list[object]) -> dict[str, dict[str, object]]:
+    """Give one row for each value of a type, by row id."""
+    return {f"{kind}/{canonical(value).decode()}": {NAMES[kind]: value} for value in values}
+
+
+GOOD = {
+    row_id: columns
+    for kind, pairs in FITTING.items()
+    for row_id, columns in rows_of(kind, [value for value, _ in pairs]).items()
+}
+EXPECTED = {
+    f"{kind}/{canonical(value).decode()}": found
+    for kind, p in FITTING.items()
+    for value, found in p
+}
+BAD = {
+    row_id: columns
+    for kind, values in UNFITTING.items()
+    for row_id, columns in rows_of(kind, values).items()
+}
+
+
+def test_the_samples_are_what_the_gateway_takes_and_refuses() -> None:
+    assert [
+        v for kind, pairs in FITTING.items() for v, _ in pairs if not fits(kind, canonical(v))
+    ] == []
+    assert [
+        v for kind, values in UNFITTING.items() for v in values if fits(kind, canonical(v))
+    ] == []
+
+
+def check(lake: Lake, *, but: str = "no type") -> None:
+    """Each value is typed, or kept as unfit, in the rows and in the changes."""
+    rows = lake.rows()
+    changes = {change["_id"]: change.asDict(recursive=True) for change in lake.changes()}
+    for row_id, columns in {**GOOD, **BAD}.items():
+        if row_id.startswith(but):
+            continue
+        name, value = next(iter(columns.items()))
+        text = canonical(value).decode()
+        for row in (rows[row_id], changes[row_id]):
+            if row_id in GOOD:
+                assert plain(row[name]) == EXPECTED[row_id], row_id
+                assert row["_unfit"] is None
+            else:
+                assert row[name] is None, row_id
+                assert row["_unfit"] == {name: text}
+        assert rows[row_id]["_stamps"][name]["json"] == text
+        assert changes[row_id]["_columns"] == [name]
+
+
+def plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def deltas() -> list[Any]:
+    return [
+        make_delta(Op.INSERT, "todos", row_id, columns, client_id="c", hlc=place + 1)
+        for place, (row_id, columns) in enumerate({**GOOD, **BAD}.items())
+    ]
+
+
+@spark_test
+@pytest.mark.law("L2", "L3")
+def test_every_type_is_a_view_of_its_text(lake: Lake) -> None:
+    lake.put(deltas(), schema=SCHEMA)
+    lake.run()
+
+    check(lake)
+
+
+@spark_test
+@pytest.mark.law("L2", "L10")
+def test_a_schema_that_comes_later_gives_the_same_rows(lake: Lake) -> None:
+    lake.put(deltas())
+    lake.run()
+    untyped = lake.read(lake.name.rows).select("c0").schema[0].dataType.simpleString()
+    first = lake.spark.sql(f"SELECT max(snapshot_id) FROM {lake.name.rows}.snapshots").first()  # noqa: S608
+    lake.put([insert("last", at=999)], schema=SCHEMA)
+    lake.run()
+
+    assert untyped == "string"
+    check(lake, but="null")  # text stays text: there is nothing to gain
+    assert {mark.commit for mark in lake.marks().values()} == {len(GOOD) + len(BAD) + 1}
+    assert first is not None
+    old = lake.spark.sql(f"SELECT * FROM {lake.name.rows} VERSION AS OF {first[0]}")  # noqa: S608
+    assert old.schema["c0"].dataType.simpleString() == "string", "history stays"
+
+
+@spark_test
+@pytest.mark.law("L2")
+def test_json_null_and_absent_are_told_apart_by_the_stamp(lake: Lake) -> None:
+    lake.put(
+        [insert("r1", at=5, n=None)],
+        schema=TableSchema("todos", (Column("n", "number"), Column("m", "number"))),
+    )
+    lake.run()
+    row = lake.rows()["r1"]
+
+    assert (row["n"], row["m"], row["_unfit"]) == (None, None, None)
+    assert row["_stamps"]["n"] == {"hlc": 5, "client_id": "c1", "json": "null"}
+    assert row["_stamps"]["m"] is None
+    assert lake.changes()[0]["_columns"] == ["n"]
+
+
+@spark_test
+@pytest.mark.law("L10")
+def test_columns_are_added_and_decimals_widen_without_touching_rows(lake: Lake) -> None:
+    lake.put(
+        [insert("r1", at=5, d=1.5)], schema=TableSchema("todos", (Column("d", "decimal(5,2)"),))
+    )
+    lake.run()
+    wider = (Column("d", "decimal(9,2)"), Column("Extra", "string"), Column("k", "date"))
+    lake.put(
+        [update("r1", at=6, Extra="x", k="2024-01-01")],
+        schema=TableSchema("todos", wider, version=2, partition=("k",)),
+    )
+    lake.run()
+
+    extra = next(name for name in lake.visible()["r1"] if name.startswith("c_extra_"))
+    assert lake.visible() == {"r1": {"d": Decimal("1.50"), extra: "x", "k": date(2024, 1, 1)}}
+    kept = lake.read(f"{lake.name.rows}.snapshots").count()
+    assert kept == 2, "no conversion was needed"
+    assert lake.read(lake.name.rows).schema["d"].dataType.simpleString() == "decimal(9,2)"
+
+
+@spark_test
+@pytest.mark.law("L11")
+def test_an_append_table_has_one_row_for_each_delta(lake: Lake) -> None:
+    schema = TableSchema(
+        "todos",
+        (Column("n", "integer"), Column("day", "timestamp")),
+        append=True,
+        partition=("day",),
+    )
+    lake.put([insert("e1", at=5, n=1), insert("e2", at=6, n=2)], schema=schema)
+    lake.run()
+    lake.put([insert("e3", at=7, n="x")], schema=schema)
+    lake.claim(lake.batches[0], schema)
+    lake.run()
+    found = lake.read(lake.name.rows).orderBy("_commit").collect()
+
+    assert [(row["_id"], row["n"], row["_commit"]) for row in found] == [
+        ("e1", 1, 1), ("e2", 2, 2), ("e3", None, 3),
+    ]  # fmt: skip
+    assert found[2]["_unfit"] == {"n": '"x"'}
+    assert "changes" not in lake.marks()
+
+
+def test_a_type_never_changes_in_a_way_the_registry_does_not_allow() -> None:
+    held = [LakeColumn("n", "number", "n")]
+
+    with pytest.raises(SchemaMismatch, match="cannot become date"):
+        evolve(held, [LakeColumn("n", "date", "n")])
+
+
+def test_an_older_schema_takes_nothing_back() -> None:
+    held = [LakeColumn("n", "decimal(9,2)", "n"), LakeColumn("s", "string", "s")]
+    older = [LakeColumn("n", "decimal(5,2)", "n"), LakeColumn("s", "json", "s")]
+
+    assert evolve(held, older)[:3] == ((), (), ())
+
+
+def test_a_comment_says_what_a_column_is() -> None:
+    column = LakeColumn("c_due_0123456789", "decimal(5,2)", "Due")
+
+    assert from_comment(column.name, column.comment) == column
+    assert from_comment("_new_x", column.comment) is None
+    assert from_comment("x", None) is None

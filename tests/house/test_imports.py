@@ -1,0 +1,74 @@
+"""Imports point one way, in the library and around it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.support.repository import ROOT, imported, library_modules, modules
+
+
+def test_the_import_contracts_of_pyproject_hold() -> None:
+    program = "from importlinter.cli import lint_imports_command as main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def strangers(folder: str, *allowed: str) -> list[str]:
+    """Give what the files of a folder import of ours beyond what they may."""
+    return sorted(
+        f"{module.name} imports {name}"
+        for module in modules(folder)
+        for name in imported(module)
+        if name.startswith("lakesync.") and not name.startswith(allowed)
+    )
+
+
+def test_a_function_is_an_entry_point_and_holds_no_logic() -> None:
+    assert strangers("functions/", "lakesync.runtime", "lakesync.errors") == []
+
+
+def test_glue_jobs_stand_on_the_pure_core() -> None:
+    assert strangers("glue_jobs/", "lakesync.core", "lakesync.errors", "lakesync.wire") == []
+
+
+def test_spark_transforms_do_no_io_of_their_own() -> None:
+    found = [
+        f"{module.name} imports {name}"
+        for module in modules("glue_jobs/lakesync_spark/")
+        for name in imported(module)
+        if name.split(".")[0] in {"boto3", "botocore", "requests", "urllib", "socket"}
+    ]
+
+    assert found == []
+
+
+def test_only_the_lake_adapter_and_the_edges_know_aws() -> None:
+    edges = ("adapters/lake/", "buffer/", "runtime/", "cli/")
+    found = [
+        module.name
+        for module in library_modules()
+        if not module.name.split("/lakesync/", 2)[-1].startswith(edges)
+        and imported(module) & {"boto3", "botocore"}
+    ]
+
+    assert found == []
+
+
+def test_the_product_never_imports_its_tests_or_tools() -> None:
+    found = [
+        f"{module.name} imports {name}"
+        for module in modules("layers/lakesync/", "functions/", "glue_jobs/")
+        for name in imported(module)
+        if name.split(".")[0] in {"tests", "tools", "benchmarks", "pytest", "hypothesis", "moto"}
+    ]
+
+    assert found == []

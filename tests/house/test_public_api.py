@@ -1,0 +1,47 @@
+"""The public surface: what is exported is there, sorted, typed and documented."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+
+import pytest
+
+from tests.support.repository import LIBRARY, Module, library_modules
+
+
+def exported(module: Module) -> list[str] | None:
+    """Give the names in a module's ``__all__``, or None if it has none."""
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names: list[str] = ast.literal_eval(node.value)
+            return names
+    return None
+
+
+EXPORTING = [module for module in library_modules() if exported(module) is not None]
+
+
+@pytest.mark.parametrize("module", EXPORTING, ids=lambda module: module.dotted)
+def test_what_is_exported_is_sorted_and_there(module: Module) -> None:
+    names = exported(module) or []
+    held = importlib.import_module(module.dotted)
+
+    assert names == sorted(names)
+    assert [name for name in names if not hasattr(held, name)] == []
+
+
+def test_the_package_exports_what_it_imports_and_nothing_else() -> None:
+    (package,) = [module for module in library_modules() if module.dotted == "lakesync"]
+    bound = {
+        alias.asname or alias.name
+        for node in package.tree.body
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        for alias in node.names
+    }
+
+    assert set(exported(package) or []) == bound
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (LIBRARY / "lakesync" / "py.typed").exists()

@@ -1,0 +1,147 @@
+"""What code may look like: short modules and functions, a pure core, no unfinished words."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.repository import (
+    PRODUCT,
+    Module,
+    imported,
+    library_modules,
+    name_of,
+    product_modules,
+    tracked,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MODULE_LINES_MAX = 250
+FUNCTION_LINES_MAX = 50
+
+LONGER_MODULES = {
+    "layers/lakesync/python/lakesync/errors.py": "one tree, drawn and declared in one place",
+    "layers/lakesync/python/lakesync/ports.py": "all ports together, read as one contract",
+}
+"""Modules that may be longer, each with its reason."""
+
+LONGER_FUNCTIONS: dict[str, str] = {}
+"""Functions that may be longer, as ``module::name``, each with its reason."""
+
+
+def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Give every function of a module, inner ones too."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Count a function's lines, without those of functions inside it."""
+    inner = [
+        node for node in function.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return lines(function) - sum(map(lines, inner))
+
+
+def lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Count a function's lines, its decorators' too."""
+    first = min([function.lineno, *(node.lineno for node in function.decorator_list)])
+    return (function.end_lineno or first) - first + 1
+
+
+def test_modules_are_short() -> None:
+    lengths = {module.name: len(module.text.splitlines()) for module in product_modules()}
+    longer = {name for name, length in lengths.items() if length > MODULE_LINES_MAX}
+
+    assert sorted(longer - set(LONGER_MODULES)) == []
+    assert sorted(set(LONGER_MODULES) - longer) == [], "no longer exceptions"
+
+
+def test_functions_are_short() -> None:
+    longer = {
+        f"{module.name}::{node.name}"
+        for module in product_modules()
+        for node in functions(module)
+        if own_lines(node) > FUNCTION_LINES_MAX
+    }
+
+    assert sorted(longer - set(LONGER_FUNCTIONS)) == []
+    assert sorted(set(LONGER_FUNCTIONS) - longer) == [], "no longer exceptions"
+
+
+def test_every_module_opens_with_its_promise() -> None:
+    assert [m.name for m in product_modules() if not ast.get_docstring(m.tree)] == []
+
+
+PURE = ("core/", "wire/", "errors.py", "result.py")
+IMPURE_MODULES = {"time", "random", "os", "secrets", "uuid", "socket", "asyncio", "threading"}
+IMPURE_CALLS = {"now", "today", "utcnow", "open", "print", "input", "eval", "exec"}
+
+
+def pure_modules() -> list[Module]:
+    """Give the modules that may do nothing but compute."""
+    inside = "layers/lakesync/python/lakesync/"
+    return [m for m in library_modules() if m.name.removeprefix(inside).startswith(PURE)]
+
+
+@pytest.mark.parametrize("module", pure_modules(), ids=lambda module: module.dotted)
+def test_the_core_reads_no_clock_and_does_no_io(module: Module) -> None:
+    calls = {
+        ast.unparse(node.func)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in IMPURE_CALLS
+    }
+
+    assert {name.split(".")[0] for name in imported(module)} & IMPURE_MODULES == set()
+    assert {call for call in calls if call != "self.now"} == set()
+
+
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
+EXCUSES = re.compile(r"\b(for now|temporar(y|ily)|quick fix|work in progress)\b", re.IGNORECASE)
+ELSEWHERE = re.compile(r"localhost|127\.0\.0\.1|ministack|localstack|\bmoto\b", re.IGNORECASE)
+
+
+def product_texts() -> Iterator[tuple[str, str]]:
+    """Give each text file of the product, and the templates that deploy it."""
+    for path in tracked():
+        name = name_of(path)
+        deployed = name.startswith(PRODUCT) or name in {"template.yaml", "samconfig.toml"}
+        if deployed and path.suffix in {".py", ".proto", ".json", ".yaml", ".toml", ".txt", ".mk"}:
+            yield name, path.read_text("utf-8")
+
+
+def lines_with(words: re.Pattern[str]) -> list[str]:
+    """Give every line of the product that holds one of the words."""
+    return [
+        f"{name}:{number}: {line.strip()}"
+        for name, text in product_texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        if words.search(line)
+    ]
+
+
+def test_nothing_is_left_unfinished() -> None:
+    assert lines_with(UNFINISHED) == []
+
+
+def test_no_comment_excuses_its_code() -> None:
+    found = [
+        f"{module.name}:{token.start[0]}: {token.string}"
+        for module in product_modules()
+        for token in tokenize.generate_tokens(io.StringIO(module.text).readline)
+        if token.type == tokenize.COMMENT and EXCUSES.search(token.string)
+    ]
+
+    assert found == []
+
+
+def test_the_product_does_not_know_where_it_is_tested() -> None:
+    assert lines_with(ELSEWHERE) == []

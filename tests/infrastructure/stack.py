@@ -1,0 +1,84 @@
+"""The template as Python values, for tests that ask it questions."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.support.repository import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with CloudFormation's short forms: ``!Ref x`` is ``{"Ref": "x"}``."""
+
+
+def _short_form(loader: _Loader, tag: str, node: yaml.Node) -> dict[str, Any]:
+    if isinstance(node, yaml.MappingNode):
+        value: Any = loader.construct_mapping(node, deep=True)
+    elif isinstance(node, yaml.SequenceNode):
+        value = loader.construct_sequence(node, deep=True)
+    else:
+        value = node.value
+    if tag == "GetAtt" and isinstance(value, str):
+        value = value.split(".")
+    return {tag if tag in {"Ref", "Condition"} else f"Fn::{tag}": value}
+
+
+_Loader.add_multi_constructor("!", _short_form)
+
+
+@functools.cache
+def template() -> dict[str, Any]:
+    """Give the whole template."""
+    loaded: dict[str, Any] = yaml.load((ROOT / "template.yaml").read_text(), _Loader)  # noqa: S506 - a SafeLoader
+    return loaded
+
+
+def resources(kind: str) -> dict[str, dict[str, Any]]:
+    """Give the resources of one type, by logical id."""
+    every: dict[str, dict[str, Any]] = template()["Resources"]
+    return {name: held for name, held in every.items() if held["Type"] == kind}
+
+
+def functions() -> dict[str, dict[str, Any]]:
+    """Give each function's properties, those of ``Globals`` beneath its own."""
+    shared = template()["Globals"]["Function"]
+    return {
+        name: shared | held["Properties"]
+        for name, held in resources("AWS::Serverless::Function").items()
+    }
+
+
+def folder_of(properties: dict[str, Any]) -> str:
+    """Give the name of a function's folder."""
+    return str(properties["CodeUri"]).removeprefix("functions/")
+
+
+def statements() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give every statement that allows something to a function, job or state machine of ours."""
+    for name, held in template()["Resources"].items():
+        properties = held.get("Properties", {})
+        for policy in properties.get("Policies", []):
+            document = policy.get("PolicyDocument", policy)
+            for statement in document["Statement"]:
+                yield name, statement
+
+
+def alarms_on(namespace: str, metric: str) -> list[Any]:
+    """Give the dimension values that alarms watch for a metric."""
+    return [
+        alarm["Properties"]["Dimensions"][0]["Value"]
+        for alarm in resources("AWS::CloudWatch::Alarm").values()
+        if (alarm["Properties"]["Namespace"], alarm["Properties"]["MetricName"])
+        == (namespace, metric)
+    ]
+
+
+def as_list(value: Any) -> list[Any]:
+    """Give a list, be it of one."""
+    return value if isinstance(value, list) else [value]

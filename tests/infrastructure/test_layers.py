@@ -1,0 +1,119 @@
+"""Layers: what the tests run is what is deployed, and the build leaves nothing to chance."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import runpy
+import subprocess
+import sys
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.repository import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCKS = sorted((ROOT / "requirements").glob("layer-*.lock"))
+
+
+def pins(path: Path) -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9-]+)==([^ \\]+)", path.read_text(), re.MULTILINE))
+
+
+def script(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "layers" / name), run_name="imported")
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+def test_a_layer_holds_the_versions_that_are_tested(path: Path) -> None:
+    tested = pins(ROOT / "requirements" / "dev.lock")
+    deployed = pins(path)
+
+    assert deployed
+    assert {name: tested.get(name, version) for name, version in deployed.items()} == deployed
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+def test_a_lock_checks_every_wheel_and_names_no_place(path: Path) -> None:
+    text = path.read_text()
+
+    assert text.count("--hash=sha256:") >= len(pins(path))
+    assert "://" not in text
+
+
+def test_what_no_function_reads_is_pruned(tmp_path: Path) -> None:
+    for name in (
+        "bin/tool", "a/__init__.py", "a/x.pyi", "a/py.typed", "a/tests/test_a.py",
+        "a-1.dist-info/RECORD", "a-1.dist-info/METADATA", "a-1.dist-info/entry_points.txt",
+    ):  # fmt: skip
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    script("build_layer.py")["prune"](tmp_path)
+    left = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+
+    assert left == ["a-1.dist-info/METADATA", "a-1.dist-info/entry_points.txt", "a/__init__.py"]
+
+
+def test_bytecode_is_made_for_the_runtime_and_never_looks_at_the_source(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("VALUE = 7\n")
+    version = "{}.{}".format(*sys.version_info)
+    script("build_layer.py")["compile_for"](version, tmp_path)
+    compiled = next((tmp_path / "__pycache__").glob("module.*.pyc")).read_bytes()
+
+    # PEP 552: 1 is a hash, and 2 would be a hash that is checked.
+    assert int.from_bytes(compiled[4:8], "little") == 1
+
+
+def test_a_runtime_that_this_machine_has_not_is_built_without_bytecode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "module.py").write_text("VALUE = 7\n")
+    script("build_layer.py")["compile_for"]("3.99", tmp_path)
+
+    assert "slower cold starts" in capsys.readouterr().out
+    assert not (tmp_path / "__pycache__").exists()
+
+
+def test_the_job_bundle_is_the_same_each_time() -> None:
+    bundle = script("bundle_job.py")
+
+    assert bundle["archive"]() == bundle["archive"]()
+
+
+def test_the_job_bundle_carries_what_the_job_imports_and_nothing_else() -> None:
+    with zipfile.ZipFile(io.BytesIO(script("bundle_job.py")["archive"]())) as archive:
+        names = archive.namelist()
+
+    assert {"lakesync/__init__.py", "lakesync/core/merge.py", "lakesync/errors.py"} <= set(names)
+    assert not [name for name in names if re.match(r"lakesync/(wire|buffer|runtime|cli)/", name)]
+
+
+def test_the_job_script_runs_the_job_out_of_its_own_bundle(tmp_path: Path) -> None:
+    bundle = script("bundle_job.py")
+    archive = io.BytesIO(bundle["archive"]())
+    with zipfile.ZipFile(archive, "a") as held:
+        held.writestr(
+            "trial.py",
+            "import lakesync.core.merge, os, sys\n"
+            "print(lakesync.core.merge.__file__.startswith(os.environ['LAKESYNC_PACKAGES']))\n"
+            "print(sys.argv[1:])\n",
+        )
+    packages = base64.b64encode(archive.getvalue()).decode()
+    text = bundle["SCRIPT"].format(job="trial", digest="0", packages=packages)
+    (tmp_path / "script.py").write_text(text)
+    answer = subprocess.run(
+        [sys.executable, "-I", "script.py", "--lake_bucket", "lake"],
+        cwd=tmp_path,
+        env={"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert answer.stdout.splitlines() == ["True", "['--lake_bucket', 'lake']"], answer.stderr

@@ -1,0 +1,247 @@
+"""The template: least privilege, and nothing that can fail without somebody being told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakesync.runtime import settings
+from tests.infrastructure.stack import (
+    alarms_on,
+    as_list,
+    folder_of,
+    functions,
+    resources,
+    statements,
+    template,
+)
+from tests.support.repository import ROOT
+
+FUNCTIONS = sorted(functions())
+SET_BY_LAMBDA = {"AWS_REGION"}
+# What may be left out of a local stack: nothing that runs.
+CONDITIONAL = {"AlarmSubscription", "LakeBucketPolicy"}
+
+
+def test_cfn_lint_finds_nothing(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("cfn-lint")
+    answer = subprocess.run(
+        [command, "--non-zero-exit-code", "informational", ROOT / "template.yaml"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+
+    assert answer.returncode == 0, answer.stdout
+
+
+# --- least privilege ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("owner", "statement"), list(statements()))
+def test_what_is_allowed_is_named(owner: str, statement: dict[str, Any]) -> None:
+    assert statement["Effect"] == "Allow"
+    for action in as_list(statement["Action"]):
+        service, _, name = action.partition(":")
+        assert "*" not in action
+        assert name, f"{owner} may do all of {service}"
+    for resource in as_list(statement["Resource"]):
+        text = json.dumps(resource)
+        assert resource != "*"
+        assert "Ref" in text or "Fn::GetAtt" in text or "${" in text, f"{owner}: {text}"
+
+
+def test_only_administration_and_push_write_rows() -> None:
+    writers = {
+        owner
+        for owner, statement in statements()
+        if "dynamodb:PutItem" in as_list(statement["Action"])
+    }
+
+    assert writers == {"PushFunction", "AdminFunction", "FlushFunction"}
+
+
+def test_nobody_may_delete_or_scan_the_buffer() -> None:
+    actions = {action for _, held in statements() for action in as_list(held["Action"])}
+
+    assert not actions & {"dynamodb:DeleteItem", "dynamodb:Scan", "dynamodb:DeleteTable"}
+
+
+def test_only_the_authoriser_reads_the_secret() -> None:
+    readers = {
+        owner
+        for owner, held in statements()
+        if any(action.startswith("secretsmanager:") for action in as_list(held["Action"]))
+    }
+
+    assert readers == {"AuthoriseFunction"}
+
+
+def test_every_route_but_the_open_ones_asks_for_a_token() -> None:
+    auth = resources("AWS::Serverless::HttpApi")["HttpApi"]["Properties"]["Auth"]
+    without = [
+        name
+        for name, properties in functions().items()
+        for event in properties.get("Events", {}).values()
+        if event["Type"] == "HttpApi" and "Auth" in event["Properties"]
+    ]
+
+    assert auth["DefaultAuthorizer"] in auth["Authorizers"]
+    assert without == ["OpenFunction"]
+
+
+def test_a_cached_answer_is_kept_for_one_token_and_briefly() -> None:
+    auth = resources("AWS::Serverless::HttpApi")["HttpApi"]["Properties"]["Auth"]
+    identity = auth["Authorizers"]["Token"]["Identity"]
+
+    assert identity == {"Headers": ["Authorization"], "ReauthorizeEvery": 60}
+
+
+def test_the_access_log_has_no_room_for_a_token() -> None:
+    form = resources("AWS::Serverless::HttpApi")["HttpApi"]["Properties"]["AccessLogSettings"]
+
+    assert "requestId" in json.loads(form["Format"])
+    for word in ("header", "authorizer", "query", "path", "overrides"):
+        assert word not in form["Format"]
+
+
+# --- nothing fails unseen -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_function_is_bounded_logged_and_watched(name: str) -> None:
+    properties = functions()[name]
+    log_group = properties["LoggingConfig"]["LogGroup"]["Ref"]
+
+    assert 0 < properties["Timeout"] <= 300
+    assert properties["Tracing"] == "Active"
+    assert "RetentionInDays" in resources("AWS::Logs::LogGroup")[log_group]["Properties"]
+    assert {"Ref": name} in alarms_on("AWS/Lambda", "Errors")
+    assert {"Ref": name} in alarms_on("AWS/Lambda", "Throttles")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_function_that_answers_requests_is_watched_for_bugs(name: str) -> None:
+    properties = functions()[name]
+    kinds = {event["Type"] for event in properties.get("Events", {}).values()}
+    service = properties["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]
+
+    assert service == folder_of(properties)
+    assert (service in alarms_on("LakeSync", "InternalErrors")) == ("HttpApi" in kinds)
+
+
+def test_http_functions_end_before_api_gateway_gives_up() -> None:
+    for properties in functions().values():
+        if any(event["Type"] == "HttpApi" for event in properties.get("Events", {}).values()):
+            assert properties["Timeout"] < 30
+
+
+def _sources() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    return [
+        (name, properties, event["Properties"])
+        for name, properties in functions().items()
+        for event in properties.get("Events", {}).values()
+        if event["Type"] == "SQS"
+    ]
+
+
+@pytest.mark.parametrize(("name", "function", "source"), _sources())
+def test_each_queue_hands_a_failed_message_back_and_gives_it_up_with_an_alarm(
+    name: str, function: dict[str, Any], source: dict[str, Any]
+) -> None:
+    queues = resources("AWS::SQS::Queue")
+    queue = queues[source["Queue"]["Fn::GetAtt"][0]]["Properties"]
+    dead_letters = queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0]
+
+    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    windows = [sizes["AnnounceWindow"] for sizes in template()["Mappings"]["Sizes"].values()]
+    window = max(windows) if "MaximumBatchingWindowInSeconds" in source else 0
+    assert queue["VisibilityTimeout"] >= 6 * function["Timeout"] + window
+    assert queue["RedrivePolicy"]["maxReceiveCount"] >= 5
+    assert queues[dead_letters]["Properties"]["MessageRetentionPeriod"] == 14 * 24 * 3600
+    watched = alarms_on("AWS/SQS", "ApproximateNumberOfMessagesVisible")
+    assert {"Fn::GetAtt": [dead_letters, "QueueName"]} in watched
+    aged = alarms_on("AWS/SQS", "ApproximateAgeOfOldestMessage")
+    assert {"Fn::GetAtt": [source["Queue"]["Fn::GetAtt"][0], "QueueName"]} in aged
+
+
+def test_every_alarm_tells_somebody() -> None:
+    for name, alarm in resources("AWS::CloudWatch::Alarm").items():
+        assert alarm["Properties"]["AlarmActions"] == [{"Ref": "AlarmTopic"}], name
+        assert alarm["Properties"]["AlarmDescription"]
+
+
+def test_every_log_group_forgets() -> None:
+    for name, group in resources("AWS::Logs::LogGroup").items():
+        assert group["Properties"]["RetentionInDays"] == {"Ref": "LogRetentionDays"}, name
+
+
+def test_a_failed_glue_run_tells_somebody() -> None:
+    rule = resources("AWS::Events::Rule")["GlueFailure"]["Properties"]
+
+    assert rule["Targets"][0]["Arn"] == {"Ref": "AlarmTopic"}
+    assert {"FAILED", "TIMEOUT"} <= set(rule["EventPattern"]["detail"]["state"])
+
+
+# --- functions and their files --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_function_is_one_short_file_with_sample_events(name: str) -> None:
+    folder = folder_of(functions()[name])
+    code = (ROOT / "functions" / folder / "app.py").read_text()
+
+    assert len(code.splitlines()) <= 40
+    assert list((ROOT / "events").glob(f"{folder}_*.json"))
+
+
+def test_every_folder_and_every_event_belongs_to_a_function() -> None:
+    folders = {folder_of(properties) for properties in functions().values()}
+
+    assert {path.parent.name for path in (ROOT / "functions").glob("*/app.py")} == folders
+    for path in (ROOT / "events").glob("*.json"):
+        assert any(path.name.startswith(f"{folder}_") for folder in folders), path.name
+        json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("AuthoriseFunction", settings.AuthoriseSettings),
+        ("PushFunction", settings.PushSettings),
+        ("PullFunction", settings.PullSettings),
+        ("AdminFunction", settings.AdminSettings),
+        ("FlushFunction", settings.FlushSettings),
+        ("ScheduleFlushFunction", settings.ScheduleFlushSettings),
+        ("MaterialiseFunction", settings.MaterialiseSettings),
+    ],
+)
+def test_each_function_is_told_what_it_asks_and_no_more(name: str, kind: Any) -> None:
+    own = functions()[name]["Environment"]["Variables"].keys() - {"POWERTOOLS_SERVICE_NAME"}
+    known = {held.metadata["variable"] for held in fields(kind)}
+    needed = {held.metadata["variable"] for held in fields(kind) if held.default is MISSING}
+
+    assert needed - SET_BY_LAMBDA <= own <= known
+
+
+def test_a_local_stack_runs_the_same_resources() -> None:
+    conditional = {name for name, held in template()["Resources"].items() if "Condition" in held}
+
+    assert conditional == CONDITIONAL
+
+
+def test_every_layer_is_built_for_the_runtime_that_is_deployed() -> None:
+    runtimes = template()["Parameters"]["PythonRuntime"]["AllowedValues"]
+    for name, layer in resources("AWS::Serverless::LayerVersion").items():
+        assert layer["Metadata"]["ContextPath"] == {"Fn::Sub": "layers/runtimes/${PythonRuntime}"}
+        assert layer["Properties"]["CompatibleRuntimes"] == [{"Ref": "PythonRuntime"}], name
+    made = {path.parent.name for path in (ROOT / "layers" / "runtimes").glob("*/Makefile")}
+
+    assert made == set(runtimes)

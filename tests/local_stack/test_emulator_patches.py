@@ -1,0 +1,135 @@
+"""The emulator's patches: that they still meet the emulator, and what the pure ones do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tools.local_stack import paths
+from tools.local_stack.emulator.dynamodb_patches import compile_key_condition
+from tools.local_stack.emulator.iam_patches import glue_resource
+from tools.local_stack.emulator.lambda_patches import exception_class
+from tools.local_stack.emulator.names import NAMES, EmulatorChangedError, check_names, missing_names
+
+
+def test_the_installed_emulator_has_every_patched_name() -> None:
+    answer = subprocess.run(
+        [paths.EMULATOR_PYTHON, "-m", "tools.local_stack.emulator", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=paths.ROOT,
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
+def _module_with(names: tuple[str, ...]) -> Any:
+    module = SimpleNamespace()
+    for name in names:
+        outer, _, inner = name.partition(".")
+        value = getattr(module, outer, SimpleNamespace())
+        if inner:
+            setattr(value, inner, None)
+        setattr(module, outer, value)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module_name", "name"), [(module, name) for module, names in NAMES.items() for name in names]
+)
+def test_a_name_that_disappeared_is_named_in_the_error(module_name: str, name: str) -> None:
+    kept = tuple(n for n in NAMES[module_name] if n.split(".")[0] != name)
+
+    def load(wanted: str) -> Any:
+        if "." in name and wanted == module_name:
+            return _module_with(tuple(n for n in NAMES[wanted] if n != name))
+        return _module_with(kept if wanted == module_name else NAMES[wanted])
+
+    assert f"{module_name}.{name}" in missing_names(load)
+    with pytest.raises(EmulatorChangedError, match="pin ministack=="):
+        check_names(load)
+
+
+def test_a_whole_module_that_disappeared_is_named() -> None:
+    def load(wanted: str) -> Any:
+        if wanted == "ministack.services.glue":
+            raise ImportError(wanted)
+        return _module_with(NAMES[wanted])
+
+    assert missing_names(load) == ["ministack.services.glue"]
+
+
+def test_the_class_of_an_exception_is_read_from_the_last_traceback() -> None:
+    log = (
+        "Traceback (most recent call last):\n  File 'a.py', line 1\nKeyError: 'x'\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n  File 'b.py', line 2\n    boom()\n"
+        "lakesync.errors.Conflict: try again\n"
+    )
+    assert exception_class(log)[0] == "Conflict"
+
+
+def test_a_log_without_a_traceback_names_no_class() -> None:
+    assert exception_class("START\nEND\n") == ("", [])
+
+
+ITEM = {"pk": {"S": "a"}, "sk": {"N": "10"}, "name": {"S": "row#7"}}
+VALUES = {
+    ":pk": {"S": "a"},
+    ":nine": {"N": "9"},
+    ":ten": {"N": "10.0"},
+    ":row": {"S": "row#"},
+    ":other": {"S": "b"},
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("pk = :pk", True),
+        ("#p = :pk AND sk > :nine", True),
+        ("pk = :pk and sk = :ten", True),
+        ("pk = :pk AND sk < :nine", False),
+        ("pk = :pk AND sk BETWEEN :nine AND :ten", True),
+        ("pk = :pk AND begins_with(#n, :row)", True),
+        ("pk = :other", False),
+    ],
+)
+def test_a_key_condition_is_decided_as_dynamodb_decides_it(
+    expression: str,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    condition = compile_key_condition(expression)
+    assert condition is not None
+    assert condition(ITEM, VALUES, {"#p": "pk", "#n": "name"}) is expected
+
+
+@pytest.mark.parametrize("expression", ["pk = :pk AND attribute_exists(sk)", "(pk = :pk)"])
+def test_an_unknown_form_is_left_to_the_emulator(expression: str) -> None:
+    assert compile_key_condition(expression) is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_body", "resource"),
+    [
+        ("GetDatabase", {"Name": "lake"}, "database/lake"),
+        ("CreateDatabase", {"DatabaseInput": {"Name": "lake"}}, "database/lake"),
+        ("GetTables", {"DatabaseName": "lake"}, "database/lake"),
+        ("GetTable", {"DatabaseName": "lake", "Name": "rows"}, "table/lake/rows"),
+        (
+            "UpdateTable",
+            {"DatabaseName": "lake", "TableInput": {"Name": "rows"}},
+            "table/lake/rows",
+        ),
+        ("StartJobRun", {"JobName": "merge"}, "job/merge"),
+        ("GetDatabases", {}, "catalog"),
+    ],
+)
+def test_a_call_to_glue_is_about_the_resource_that_aws_names(
+    operation: str, request_body: dict[str, Any], resource: str
+) -> None:
+    assert glue_resource(operation, json.dumps(request_body).encode()) == resource

@@ -1,0 +1,140 @@
+"""`up` and `down` with a small application: safe to repeat, and after a crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tools.local_stack.aws_emulator import find_emulator
+from tools.local_stack.processes import is_running, write_record
+from tools.local_stack.sources import build_outputs, declared_parameters, fingerprint
+from tools.local_stack.stack import Stack, down, status, up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TEMPLATE = """
+Transform: AWS::Serverless-2016-10-31
+Parameters:
+  PythonRuntime:
+    Type: String
+Resources:
+  JwtSecret:
+    Type: AWS::SecretsManager::Secret
+    Properties:
+      GenerateSecretString: {SecretStringTemplate: '{}', GenerateStringKey: current}
+  Api:
+    Type: AWS::Serverless::HttpApi
+  Hello:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: functions/hello
+      Handler: app.handler
+      Runtime: !Ref PythonRuntime
+      Events:
+        Get: {Type: HttpApi, Properties: {ApiId: !Ref Api, Path: /hello, Method: GET}}
+        Reach: {Type: HttpApi, Properties: {ApiId: !Ref Api, Path: /buckets, Method: GET}}
+Outputs:
+  HttpUrl: {Value: !Sub "https://${Api}.execute-api.${AWS::Region}.amazonaws.com"}
+  JwtSecretArn: {Value: !Ref JwtSecret}
+"""
+FUNCTION = """
+import importlib.util
+
+def handler(event, context):
+    if event["rawPath"] == "/buckets":
+        import boto3
+        boto3.client("s3").list_buckets()
+    found = [name for name in ("boto3", "pydantic", "yaml") if importlib.util.find_spec(name)]
+    return {"statusCode": 200, "body": ",".join(found)}
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("project")
+    (root / "functions" / "hello").mkdir(parents=True)
+    (root / "template.yaml").write_text(TEMPLATE)
+    (root / "functions" / "hello" / "app.py").write_text(FUNCTION)
+    (root / "functions" / "hello" / "requirements.txt").write_text("")
+    return root
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("stack")
+    yield path
+    down(path)
+
+
+@pytest.fixture(scope="module")
+def stack(folder: Path, project: Path) -> Stack:
+    return up(folder, port=0, stack="small", project=project)
+
+
+@pytest.mark.emulator
+@pytest.mark.timeout(120)
+class TestStack:
+    def test_a_function_sees_its_package_and_boto3_only(self, stack: Stack) -> None:
+        assert httpx.get(f"{stack.http}/hello").text == "boto3"
+
+    def test_a_function_may_do_only_what_its_role_allows(self, stack: Stack, folder: Path) -> None:
+        answer = httpx.get(f"{stack.http}/buckets")
+        assert answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR
+        assert answer.json() == {"message": "Internal Server Error"}
+        assert "AccessDenied" in (folder / "logs" / "emulator.log").read_text()
+
+    def test_up_again_changes_nothing(self, stack: Stack, folder: Path, project: Path) -> None:
+        assert up(folder, port=0, stack="small", project=project) == stack
+        assert status(folder) == stack
+
+    def test_up_after_a_crash_deploys_again(
+        self, stack: Stack, folder: Path, project: Path
+    ) -> None:
+        emulator = find_emulator(folder)
+        assert emulator is not None
+        os.killpg(emulator.pid, signal.SIGKILL)
+        assert status(folder) is None
+        again = up(folder, port=emulator.port, stack="small", project=project)
+        assert again.stack == stack.stack
+        assert httpx.get(f"{again.http}/hello").status_code == httpx.codes.OK
+
+
+def test_down_without_a_stack_says_so(tmp_path: Path) -> None:
+    assert down(tmp_path) is False
+
+
+def test_a_record_whose_pid_is_another_program_is_not_an_emulator(tmp_path: Path) -> None:
+    write_record(tmp_path / "emulator.json", {"port": 1, "pid": os.getpid(), "region": "x"})
+    assert find_emulator(tmp_path) is None
+    assert down(tmp_path) is True
+    assert is_running(os.getpid(), "python")
+
+
+def test_a_change_of_a_source_changes_the_fingerprint(tmp_path: Path) -> None:
+    source = tmp_path / "functions" / "push" / "app.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("a = 1\n")
+    before = fingerprint(tmp_path)
+    (source.parent / "__pycache__").mkdir()
+    (source.parent / "__pycache__" / "app.pyc").write_bytes(b"x")
+    assert fingerprint(tmp_path) == before
+    source.write_text("a = 2\n")
+    assert fingerprint(tmp_path) != before
+
+
+def test_only_declared_parameters_are_found() -> None:
+    assert declared_parameters(TEMPLATE) == {"PythonRuntime"}
+    assert declared_parameters("Resources: {}\n") == set()
+
+
+def test_scripts_of_jobs_are_build_outputs(tmp_path: Path) -> None:
+    (tmp_path / "template.yaml").write_text(
+        "      ScriptLocation: build/job.py\n      ScriptLocation: s3://bucket/job.py\n"
+    )
+    assert [path.name for path in build_outputs(tmp_path)] == ["template.yaml", "job.py"]

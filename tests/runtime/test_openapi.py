@@ -1,0 +1,173 @@
+"""The OpenAPI document is sound, and the functions keep what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import jsonschema_rs
+import pytest
+import schemathesis
+from hypothesis import settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.gateway.admin import AdminService
+from lakesync.gateway.pull import PullService
+from lakesync.gateway.push import PushService
+from lakesync.runtime.api.admin import admin_routes
+from lakesync.runtime.api.document import methods_at, openapi_document
+from lakesync.runtime.api.open import open_routes
+from lakesync.runtime.api.pull import pull_routes
+from lakesync.runtime.api.push import push_routes
+from lakesync.runtime.http import create_app
+from lakesync.runtime.wiring import Randomness, wall_clock
+from tests.functions.conftest import event
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+GATEWAY = "demo"
+CLIENT = "c1"
+
+
+class Authorised:
+    """API Gateway's part: every request carries an administrator's verified claims."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        claims = {"sub": CLIENT, "gw": GATEWAY, "role": "admin", "exp": time.time() + 60}
+        context = {"lambda": {"claims": json.dumps(claims)}}
+        scope["aws.event"] = {"requestContext": {"requestId": "r", "authorizer": context}}
+        await self._app(scope, receive, send)
+
+
+@cache
+def whole_api() -> FastAPI:
+    buffer = MemoryBuffer()
+    services: dict[str, Any] = {
+        "wall_clock": wall_clock,
+        "sleep_ms": lambda _: None,
+        "chance": Randomness(),
+    }
+    flushed = {"batches": 0, "deltas": 0, "watermark": "0"}
+    return create_app(
+        push_routes(PushService(buffer, **services), body_bytes_max=100_000),
+        pull_routes(PullService(buffer)),
+        admin_routes(AdminService(buffer, **services), lambda _: flushed),
+        open_routes(),
+    )
+
+
+api = schemathesis.openapi.from_asgi("/openapi.json", Authorised(whole_api()))
+
+
+@api.hook
+def map_path_parameters(context: object, path_parameters: dict[str, Any] | None) -> Any:
+    """Nearly every address is the token's own gateway; 403 is not the interesting answer."""
+    if path_parameters and "gateway" in path_parameters:
+        path_parameters["gateway"] = GATEWAY
+    return path_parameters
+
+
+@api.hook
+def map_body(context: object, body: Any) -> Any:
+    """Most pushes are in the token's own name, for the same reason."""
+    if isinstance(body, dict) and isinstance(body.get("clientId"), str):
+        body["clientId"] = CLIENT
+        for delta in body["deltas"] if isinstance(body.get("deltas"), list) else ():
+            if isinstance(delta, dict):
+                delta["clientId"] = CLIENT
+                delta.pop("deltaId", None)
+    return body
+
+
+@schemathesis.serializer("application/x-protobuf")
+def as_bytes(context: object, value: Any) -> Any:
+    """Send what was drawn as it is: any bytes, which are seldom a message."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+@api.parametrize()
+@settings(max_examples=40)
+def test_whatever_is_sent_the_answer_is_as_documented(case: schemathesis.Case[Any]) -> None:
+    case.call_and_validate(
+        checks=[
+            not_a_server_error,
+            status_code_conformance,
+            content_type_conformance,
+            response_schema_conformance,
+        ]
+    )
+
+
+OPERATIONS = [
+    (method.upper(), path)
+    for path, operations in openapi_document()["paths"].items()
+    for method in operations
+    if path != "/health"
+]
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_without_an_authorisers_answer_every_operation_refuses(method: str, path: str) -> None:
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(whole_api())
+        async with httpx.AsyncClient(transport=transport, base_url="https://api") as sender:
+            return await sender.request(method, path.replace("{gateway}", GATEWAY))
+
+    answer = asyncio.run(ask())
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "AUTH_ERROR")
+
+
+def test_every_component_is_a_sound_schema() -> None:
+    for schema in openapi_document()["components"]["schemas"].values():
+        jsonschema_rs.meta.validate(schema)
+
+
+def test_every_operation_says_who_may_and_what_may_go_wrong() -> None:
+    document = openapi_document()
+
+    assert document["security"] == [{"token": []}]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"]
+            assert "200" in operation["responses"]
+            assert "422" not in operation["responses"]
+            if path != "/health":
+                assert {"400", "401", "403", "429", "500", "503"} <= set(operation["responses"])
+
+
+def test_samples_are_what_the_document_asks_for() -> None:
+    document = openapi_document()
+    for name, component in (("push_json", "Push"), ("admin_schema", "TableSchema")):
+        schema = {"$ref": f"#/components/schemas/{component}", "components": document["components"]}
+        jsonschema_rs.validate(schema, json.loads(event(name)["body"]))
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/health", ["GET"]),
+        ("/sync/g1/push", ["POST"]),
+        ("/sync/g1/pull", ["GET"]),
+        ("/admin/schema/g1", ["POST"]),
+        ("/sync//push", []),
+        ("/openapi.yaml", []),
+    ],
+)
+def test_the_document_knows_what_is_served_where(path: str, methods: list[str]) -> None:
+    assert methods_at(path) == methods

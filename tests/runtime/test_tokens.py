@@ -1,0 +1,314 @@
+"""Verification of tokens: what is genuine, complete and valid now passes; nothing else does."""
+
+from __future__ import annotations
+
+import base64
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.errors import AuthFailed
+from lakesync.runtime.tokens import (
+    TOKEN_BYTES_MAX,
+    PublicKeys,
+    SharedSecrets,
+    TokenRules,
+    bearer_token,
+    verify,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NOW = 1_700_000_000.0
+CURRENT = "current-secret-0123456789-0123456789"
+PREVIOUS = "previous-secret-0123456789-0123456789"
+HS256 = TokenRules(("HS256",))
+CLAIMS = {"sub": "c1", "gw": "g1", "exp": NOW + 60}
+
+
+def secrets(**held: str) -> SharedSecrets:
+    store = held or {"current": CURRENT, "previous": PREVIOUS}
+    return SharedSecrets(lambda *, fresh: store)  # noqa: ARG005 - a store without a cache
+
+
+def signed(secret: str = CURRENT, algorithm: str = "HS256", **claims: object) -> str:
+    kept = {name: value for name, value in (CLAIMS | claims).items() if value is not None}
+    return jwt.encode(kept, secret, algorithm)
+
+
+def segment(value: object) -> str:
+    text = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+def test_a_genuine_token_gives_its_claims() -> None:
+    claims = verify(signed(role="admin", team="blue"), HS256, secrets(), NOW)
+
+    assert (claims.client_id, claims.gateway, claims.role) == ("c1", "g1", "admin")
+    assert claims.all["team"] == "blue"
+
+
+def test_the_role_is_client_unless_the_token_says_otherwise() -> None:
+    assert verify(signed(), HS256, secrets(), NOW).role == "client"
+
+
+def test_the_previous_secret_verifies_and_any_other_does_not() -> None:
+    assert verify(signed(PREVIOUS), HS256, secrets(), NOW).client_id == "c1"
+    with pytest.raises(AuthFailed, match="no key"):
+        verify(signed("another-secret-0123456789-0123456789"), HS256, secrets(), NOW)
+
+
+def test_an_empty_previous_secret_is_no_key() -> None:
+    with pytest.raises(AuthFailed):
+        verify(signed(PREVIOUS), HS256, secrets(current=CURRENT, previous=""), NOW)
+
+
+def test_a_short_secret_is_refused_before_it_verifies_anything() -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        verify(signed(), HS256, secrets(current="short"), NOW)
+
+
+@pytest.mark.parametrize(
+    ("claims", "sentence"),
+    [
+        ({"exp": NOW - 6}, "expired"),
+        ({"exp": None}, "exp"),
+        ({"exp": "tomorrow"}, "exp"),
+        ({"exp": True}, "exp"),
+        ({"exp": 10**400}, "exp"),
+        ({"exp": -1}, "exp"),
+        ({"nbf": NOW + 6}, "not valid yet"),
+        ({"nbf": "now"}, "nbf"),
+        ({"sub": None}, "sub"),
+        ({"sub": ""}, "sub"),
+        ({"sub": "x" * 129}, "sub"),
+        ({"gw": None}, "gw"),
+        ({"gw": 7}, "gw"),
+        ({"gw": ""}, "gw"),
+        ({"gw": "a/b"}, "gw"),
+        ({"gw": "a|b"}, "gw"),
+        ({"gw": ["g1"]}, "gw"),
+        ({"role": "root"}, "role"),
+        ({"role": ["admin"]}, "role"),
+        ({"role": 1}, "role"),
+    ],
+)
+def test_a_token_that_lacks_something_is_refused_and_told_what(
+    claims: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(AuthFailed, match=sentence):
+        verify(signed(**claims), HS256, secrets(), NOW)
+
+
+def test_a_subject_that_is_no_text_is_refused() -> None:
+    token = jwt.PyJWT().encode({"gw": "g1", "exp": NOW + 60}, CURRENT, "HS256")
+    head, _, _ = token.split(".")
+    body = segment({"sub": 7, "gw": "g1", "exp": NOW + 60})
+    signature = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), CURRENT.encode())
+    with pytest.raises(AuthFailed):
+        verify(f"{head}.{body}.{segment(signature)}", HS256, secrets(), NOW)
+
+
+def test_clocks_may_differ_by_a_few_seconds() -> None:
+    assert verify(signed(exp=NOW - 4, nbf=NOW + 4), HS256, secrets(), NOW).client_id == "c1"
+
+
+def test_an_unsigned_token_is_refused() -> None:
+    for header in ({"alg": "none"}, {"alg": "None"}, {"typ": "JWT"}, {"alg": None}):
+        token = f"{segment(header)}.{segment(CLAIMS)}."
+        with pytest.raises(AuthFailed):
+            verify(token, HS256, secrets(), NOW)
+
+
+@pytest.mark.parametrize("algorithm", ["HS384", "HS512"])
+def test_the_algorithm_is_ours_to_choose(algorithm: str) -> None:
+    token = signed(CURRENT * 2, algorithm)
+    with pytest.raises(AuthFailed, match="signed with HS256"):
+        verify(token, HS256, secrets(current=CURRENT * 2), NOW)
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_a_tampered_token_is_refused(part: int) -> None:
+    parts = signed().split(".")
+    parts[part] = ("A" if parts[part][0] != "A" else "B") + parts[part][1:]
+    with pytest.raises(AuthFailed):
+        verify(".".join(parts), HS256, secrets(), NOW)
+
+
+def test_claims_exchanged_between_two_tokens_are_refused() -> None:
+    mine, other = signed().split("."), signed(gw="g2").split(".")
+    with pytest.raises(AuthFailed):
+        verify(".".join([mine[0], other[1], mine[2]]), HS256, secrets(), NOW)
+
+
+def test_an_oversized_token_is_refused_unread() -> None:
+    with pytest.raises(AuthFailed, match="bytes"):
+        verify(signed(padding="x" * TOKEN_BYTES_MAX), HS256, secrets(), NOW)
+
+
+@given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))
+def test_garbage_is_refused_and_nothing_else_happens(token: str) -> None:
+    with pytest.raises(AuthFailed) as caught:
+        verify(token, HS256, secrets(), NOW)
+
+    assert len(token) < 8 or token not in str(caught.value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=5,
+    )
+)
+def test_signed_garbage_is_refused_too(payload: object) -> None:
+    head = segment({"alg": "HS256", "typ": "JWT"})
+    body = segment(payload)
+    signature = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), CURRENT.encode())
+    with pytest.raises(AuthFailed):
+        verify(f"{head}.{body}.{segment(signature)}", HS256, secrets(), NOW)
+
+
+def test_unknown_signatures_do_not_become_calls_to_the_secret_store() -> None:
+    calls: list[bool] = []
+    clock = [0.0]
+
+    def read(*, fresh: bool) -> Mapping[str, str]:
+        calls.append(fresh)
+        return {"current": CURRENT}
+
+    keys = SharedSecrets(read, clock=lambda: clock[0])
+    for _ in range(5):
+        with pytest.raises(AuthFailed):
+            verify(signed(PREVIOUS), HS256, keys, NOW)
+
+    assert calls.count(True) == 1
+
+    clock[0] = 31.0
+    with pytest.raises(AuthFailed):
+        verify(signed(PREVIOUS), HS256, keys, NOW)
+
+    assert calls.count(True) == 2
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic abc", "token"])
+def test_without_a_bearer_token_the_sentence_says_how_to_send_one(header: str | None) -> None:
+    with pytest.raises(AuthFailed, match="Authorization: Bearer"):
+        bearer_token(header)
+
+
+def test_the_scheme_is_read_in_any_case() -> None:
+    assert bearer_token("bearer  abc") == "abc"
+
+
+# --- public keys ----------------------------------------------------------------------------------
+
+
+@cache
+def rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+@cache
+def ec_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+class KeySet(jwt.PyJWKClient):
+    """A JWKS address, without a network; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__("https://keys.example/jwks.json")
+        self.fetched = 0
+
+    def fetch_data(self) -> Any:
+        self.fetched += 1
+        held = {
+            "r1": jwt.algorithms.RSAAlgorithm.to_jwk(rsa_key().public_key(), as_dict=True)
+            | {"alg": "RS256"},
+            "e1": jwt.algorithms.ECAlgorithm.to_jwk(ec_key().public_key(), as_dict=True)
+            | {"alg": "ES256"},
+            "o1": {"kty": "oct", "k": segment(CURRENT.encode()), "alg": "HS256"},
+        }
+        keys = {"keys": [key | {"kid": kid, "use": "sig"} for kid, key in held.items()]}
+        if self.jwk_set_cache is not None:
+            self.jwk_set_cache.put(keys)
+        return keys
+
+
+BOTH = TokenRules(("RS256", "ES256"))
+
+
+def by_key(key: Any, algorithm: str, kid: str | None, **claims: object) -> str:
+    return jwt.encode(CLAIMS | claims, key, algorithm, headers={"kid": kid} if kid else None)
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm", "kid"), [(rsa_key, "RS256", "r1"), (ec_key, "ES256", "e1")]
+)
+def test_public_keys_verify(key: Callable[[], Any], algorithm: str, kid: str) -> None:
+    token = by_key(key(), algorithm, kid)
+
+    assert verify(token, BOTH, PublicKeys(KeySet()), NOW).client_id == "c1"
+
+
+@pytest.mark.parametrize("kid", ["unknown", None])
+def test_an_unknown_key_id_is_refused(kid: str | None) -> None:
+    with pytest.raises(AuthFailed):
+        verify(by_key(rsa_key(), "RS256", kid), BOTH, PublicKeys(KeySet()), NOW)
+
+
+def test_unknown_key_ids_do_not_become_calls_to_the_key_set() -> None:
+    source = KeySet()
+    keys = PublicKeys(source)
+    for number in range(5):
+        with pytest.raises(AuthFailed):
+            verify(by_key(rsa_key(), "RS256", f"k{number}"), BOTH, keys, NOW)
+
+    assert source.fetched <= 2
+
+
+def test_a_key_of_another_kind_is_refused() -> None:
+    with pytest.raises(AuthFailed):
+        verify(by_key(ec_key(), "ES256", "r1"), BOTH, PublicKeys(KeySet()), NOW)
+
+
+def test_a_public_key_is_never_taken_for_a_shared_secret() -> None:
+    """The classic confusion: HS256 with the public key's own text as the secret."""
+    text = (
+        rsa_key()
+        .public_key()
+        .public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    head, body = segment({"alg": "HS256", "typ": "JWT", "kid": "r1"}), segment(CLAIMS)
+    signature = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), text)
+    with pytest.raises(AuthFailed, match="RS256 or ES256"):
+        verify(f"{head}.{body}.{segment(signature)}", BOTH, PublicKeys(KeySet()), NOW)
+
+
+def test_a_shared_key_in_the_key_set_opens_nothing() -> None:
+    with pytest.raises(AuthFailed):
+        verify(by_key(CURRENT, "HS256", "o1"), BOTH, PublicKeys(KeySet()), NOW)
+
+
+def test_issuer_and_audience_are_checked_where_they_are_configured() -> None:
+    rules = TokenRules(("RS256",), issuer="https://id.example", audience="lakesync")
+    keys = PublicKeys(KeySet())
+    good = by_key(rsa_key(), "RS256", "r1", iss="https://id.example", aud="lakesync")
+
+    assert verify(good, rules, keys, NOW).client_id == "c1"
+    for wrong in (
+        {},
+        {"iss": "https://id.example", "aud": "other"},
+        {"iss": "x", "aud": "lakesync"},
+    ):
+        with pytest.raises(AuthFailed):
+            verify(by_key(rsa_key(), "RS256", "r1", **wrong), rules, keys, NOW)

@@ -1,0 +1,131 @@
+"""What goes wrong by itself, and what administrators do meanwhile: drawn from the seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.core.clock import stamp
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.layout import Placement
+from lakesync.core.messages import Push
+from lakesync.result import Ok
+from lakesync.wire import lakesync_pb2 as pb
+from lakesync.wire import proto
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.gateway.admin import AdminService
+    from tests.simulation.clients import Device
+    from tests.simulation.scenario import Table
+    from tests.simulation.scheduler import Clock
+    from tests.simulation.world import World
+
+PARTS = 10
+"""The span is cut into so many parts; each fault that lasts is drawn anew in each."""
+
+
+class Chaos:
+    """Plans everything that happens without anybody's request."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.stream("chaos")
+
+    def plan(self) -> None:
+        """Put everything on the calendar."""
+        world, scenario = self._world, self._world.scenario
+        for _ in range(scenario.relanings):
+            self._sometime(self._relane)
+        for _ in range(scenario.reinstalls):
+            self._sometime(self._reinstall)
+        for _ in range(scenario.rogue):
+            self._sometime(self._rogue_push)
+        for part in range(PARTS):
+            begin_ms = scenario.span_ms * part // PARTS
+            world.later("weather", self._weather, begin_ms)
+
+    def _sometime(self, act: Callable[[], None]) -> None:
+        self._world.later("chaos", act, int(self._random.random() * self._world.scenario.span_ms))
+
+    def _weather(self) -> None:
+        world, random, faults = self._world, self._random, self._world.faults
+        part_ms = world.scenario.span_ms // PARTS
+        world.flush_is_broken = random.random() < faults.flush_broken
+        for device in world.devices:
+            if random.random() < faults.partitions:
+                world.count("partition")
+                until_ms = world.scheduler.now_ms + int(random.random() * part_ms)
+                device.link.down_until_ms = max(device.link.down_until_ms, until_ms)
+        for clock, skew_ms in world.clocks():
+            if random.random() < faults.clock_steps:
+                self._step(clock, skew_ms)
+
+    def _step(self, clock: Clock, skew_ms: int) -> None:
+        self._world.count("clock stepped")
+        clock.offset_ms = int(self._random.uniform(-1, 1) * skew_ms)
+
+    # --- administrators and users -----------------------------------------------------------------
+
+    def _relane(self) -> None:
+        world, random = self._world, self._random
+        table = random.choice(world.scenario.tables)
+        shard = random.choice(["main", "hot", "cold", f"moved{world.number()}"])
+        placement = Placement(shard, random.choice([1, 1, 2, 3]))
+
+        def place(service: AdminService) -> object:
+            result = service.place_table("g1", table.name, placement)
+            if isinstance(result, Ok):
+                world.count("re-laned")
+            return result
+
+        world.functions.administer(place)
+
+    def _reinstall(self) -> None:
+        device: Device = self._random.choice(self._world.devices)
+        if not device.done:
+            device.reinstall()
+
+    # --- a client that keeps to no rules ----------------------------------------------------------
+
+    def _rogue_push(self) -> None:
+        world, random = self._world, self._random
+        world.count("rogue push")
+        table: Table = random.choice(world.scenario.tables)
+        client = "rogue"
+        now = stamp(world.scheduler.now_ms)
+        made = [
+            make_delta(
+                random.choice([Op.INSERT, Op.UPDATE]), table.name, f"row{place}",
+                {"size": 9_000_000 + world.number(), "title": "from nowhere"},
+                client_id=random.choice([client, client, "somebody else"]),
+                hlc=max(1, now + random.choice([0, -(1 << 40), 1 << 34])),
+            )
+            for place in range(random.randint(1, 4))
+        ]  # fmt: skip
+        message = pb.SyncPush.FromString(
+            proto.encode_push(Push(client, tuple(enumerate(made)), atomic=random.random() < 0.3))
+        )
+        self._spoil(message)
+        body = message.SerializeToString()
+        if random.random() < 0.1:
+            body = body[: len(body) // 2]
+        for _ in range(random.choice([1, 1, 2])):
+            world.front.take("push", body, int(random.random() * 1_000), lambda _: None)
+
+    def _spoil(self, message: pb.SyncPush) -> None:
+        random = self._random
+        record = random.choice(list(message.deltas))
+        match random.randrange(6):
+            case 0:
+                record.op = pb.DELTA_OP_UNSPECIFIED
+            case 1:
+                record.delta_id = "0" * 64
+            case 2:
+                record.row_id = ""
+            case 3:
+                record.columns[0].value = b"{"
+            case 4:
+                record.hlc = (1 << 64) - 1
+            case _:
+                pass

@@ -1,0 +1,203 @@
+"""What must hold while the flush goes on, when all is quiet, and at the end.
+
+Verified here: the order of a flush's steps, quiet within bounds, that all clients, the gateway and
+the lake hold the same rows, that the changes tables hold each effective delta once and in order,
+and that no edit was lost. Verified elsewhere: each commit, receipt and page when it happens
+(`tests.simulation.history`), each client's own rows (`tests.simulation.session`).
+
+Not verified: the bytes of Parquet, Iceberg and DynamoDB (tests of those drive the real parts), sync
+rules, checkpoints, and a client whose device's clock never stops stepping.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from lakesync.core.values import parse
+from lakesync.wire.row_state import decode_row_state
+from tests.simulation.history import Violation
+from tests.simulation.lake import PREFIX
+from tests.simulation.model import Key, Row, held_row, row_of
+from tests.simulation.session import edit_of, states
+
+if TYPE_CHECKING:
+    from lakesync.client import Client
+    from lakesync.ports import FlushState
+    from tests.simulation.clients import Device
+    from tests.simulation.lake import LakeRow
+    from tests.simulation.world import World
+
+REQUESTS_MAX = 400
+"""Requests of one client from the last fault until all is quiet."""
+
+
+class Watch:
+    """Watches the flush: nothing is said before it is true."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._announced: set[str] = set()
+
+    def sent(self, queue: str, body: str) -> None:
+        """Hold an announcement against the lake: what it names is there."""
+        if queue != "announcements":
+            return
+        claim = json.loads(body)
+        if claim["object"] not in self._world.objects:
+            raise Violation("announced after written", body)
+        self._announced.add(claim["object"])
+
+    def flushed(self, before: int, state: FlushState) -> None:
+        """Hold a moved watermark against what was announced."""
+        history = self._world.history
+        ranges: dict[str, list[tuple[int, int]]] = {}
+        for name in self._announced:
+            _, _, table, span = name.split("/")
+            after, last = span.removesuffix(".parquet").split("-")
+            ranges.setdefault(table, []).append((int(after), int(last)))
+        for item in history.between(before, state.watermark):
+            for table in {delta.table for delta in history.decoded(item)}:
+                if not any(after < item.stamp <= last for after, last in ranges.get(table, ())):
+                    told = f"{table} at {item.stamp}, below {state.watermark}"
+                    raise Violation("announced before the watermark", told)
+
+
+class Quiet:
+    """Tells whether nothing is left to do."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._asked = 0
+
+    def __call__(self) -> bool:
+        """Tell whether nothing is left to do; looks closely only now and then."""
+        self._asked += 1
+        return self._asked % 16 == 0 and not self.why()
+
+    def why(self) -> str:
+        """Tell what is left to do; nothing if all is quiet."""
+        world = self._world
+        for device in world.devices:
+            if device.link.requests > REQUESTS_MAX:
+                raise Violation("liveness", f"{device.client_id} sent {device.link.requests}")
+            if device.client is None:
+                return f"{device.client_id} is not up"
+        last = world.history.log[-1].stamp if world.history.log else 0
+        for device in world.devices:
+            assert device.client is not None
+            connection = device.client._parts.database._reader
+            if connection.execute("SELECT 1 FROM _lakesync_outbox WHERE status < 2").fetchone():
+                return f"{device.client_id} has edits to push"
+            if connection.execute("SELECT cursor FROM _lakesync_sync").fetchone()[0] < last:
+                return f"{device.client_id} has pages to pull"
+        if world.store.flush_state("g1").watermark < last:
+            return "the log has commits to flush"
+        if any(key.startswith(PREFIX) for key in world.objects):
+            return "claims wait"
+        return "requests are on their way" if world.front.serving else ""
+
+
+def check_end(world: World) -> None:
+    """Hold everything against everything."""
+    history = world.history
+    expected = {key: history.row(key) for key in history.of_row}
+    for device in world.devices:
+        _check_client(device, expected)
+    _check_gateway(world, expected)
+    _check_lake(world, expected)
+    everything = {**history.accepted, **history.deltas}
+    for device in world.devices:
+        device.session.settled(everything.values())
+    _check_events(world)
+    _check_order(world)
+
+
+def _check_client(device: Device, expected: dict[Key, Row]) -> None:
+    client = device.client
+    assert client is not None
+    held = states(client)
+    for key in {*held, *expected}:
+        row = expected.get(key) or row_of(())
+        if held.get(key, row_of(())) != row:
+            raise Violation("clients converge", f"{device.client_id} {key}: {held.get(key)}, {row}")
+        _check_seen(client, key, row)
+
+
+def _check_seen(client: Client, key: Key, row: Row) -> None:
+    """Hold what the app sees against the row, by both ways of reading."""
+    seen = client.get(*key).unwrap()
+    due = None if row.values is None else {name: parse(raw) for name, raw in row.values.items()}
+    if seen != due:
+        raise Violation("the app sees the row", f"{key}: {seen}, not {due}")
+    table = client.sql_name(key[0])
+    if table is None:
+        return
+    found = client.query(f'SELECT * FROM "{table}" WHERE _row_id = ?', (key[1],)).unwrap()  # noqa: S608
+    if bool(found) != (due is not None):
+        raise Violation("the app sees the row", f"{key}: {found}, not {due}")
+    if due is not None and found[0].get("title") != due.get("title"):
+        raise Violation("the app sees the row", f"{key}: {found}, not {due}")
+
+
+def _check_gateway(world: World, expected: dict[Key, Row]) -> None:
+    rows = world.store.all_of("g1").rows
+    merged = {key: row for key, row in expected.items() if not world.history.appends(key[0])}
+    for key in {*rows, *merged}:
+        stored = rows.get(key)
+        held = held_row(*decode_row_state(stored.state if stored else None))
+        if held != merged.get(key, row_of(())):
+            raise Violation("the gateway converges", f"{key}: {held}, not {merged.get(key)}")
+
+
+def _check_lake(world: World, expected: dict[Key, Row]) -> None:
+    history = world.history
+    due: dict[str, list[tuple[int, str]]] = {}
+    for item in history.log:
+        for delta in history.decoded(item):
+            due.setdefault(f"{delta.table}__changes", []).append((item.stamp, delta.delta_id))
+    for name in {*due, *(name for name in world.lake.tables if name.endswith("__changes"))}:
+        held = world.lake.table(name).changes
+        if Counter(delta_id for _, _, delta_id in held) != Counter(i for _, i in due.get(name, [])):
+            raise Violation("exactly once in the changes", f"{name}: {len(held)}")
+        if [commit for commit, _, _ in held] != [commit for commit, _ in due.get(name, [])]:
+            raise Violation("changes in commit order", name)
+    for (table, row_id), row in expected.items():
+        if history.appends(table):
+            continue
+        found = world.lake.table(table).rows.get(row_id)
+        if found is None or _normal(found) != row:
+            raise Violation("the lake converges", f"{table} {row_id}: {found}, not {row}")
+
+
+def _normal(row: LakeRow) -> Row:
+    columns = {name: write for name, write in row.columns.items() if write[0] > row.deleted}
+    return Row(row.alive if row.alive > row.deleted else 0, row.deleted, columns)
+
+
+def _check_events(world: World) -> None:
+    """Each event happened once, whatever became of its pushes."""
+    logged = Counter(
+        edit_of(delta) for delta in world.history.deltas.values()
+        if world.history.appends(delta.table)
+    )  # fmt: skip
+    twice = [edit for edit, times in logged.items() if times > 1]
+    if twice:
+        raise Violation("an event happens once", f"{twice[0]}")
+
+
+def _check_order(world: World) -> None:
+    """Each client's edits of a row are stamped in the order in which it made them."""
+    if world.scenario.reinstalls:
+        return  # a new file on a device whose clock was set back begins below the old one
+    for key, deltas in world.history.of_row.items():
+        last: dict[str, tuple[int, int]] = {}
+        for delta in sorted(deltas, key=lambda delta: delta.hlc):
+            size = dict(delta.columns).get("size", b"")
+            if delta.client_id == "rogue" or not size.isdigit():
+                continue
+            before = last.get(delta.client_id, (0, 0))
+            if int(size) < before[1]:
+                raise Violation("monotonic writes", f"{key}: {delta} is stamped after {before}")
+            last[delta.client_id] = (delta.hlc, int(size))

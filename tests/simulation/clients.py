@@ -1,0 +1,197 @@
+"""Clients: the real `Client` and `SyncLoop` on a real SQLite file, in a process that may die."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import sqlite3
+import tempfile
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.client import Client
+from lakesync.client.loop import SyncLoop
+from lakesync.client.migrations import migrate
+from lakesync.errors import LakeSyncError
+from lakesync.result import Err, Ok, Result
+from tests.simulation.network import Link, SimulatedTransport
+from tests.simulation.scheduler import START_MS, Crashed, Event, Process
+from tests.simulation.session import Session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakesync.client.summaries import SyncSummary
+    from tests.simulation.workload import Workload
+    from tests.simulation.world import World
+
+
+CHECKED: Final = 0.2
+"""The share of syncs after which all rows of the file are checked; it costs more than the sync."""
+
+
+COPIED: Final = 0.8
+"""The share of new files that are copied instead of made, statement by statement."""
+
+
+@functools.cache
+def empty_file() -> str:
+    """Give a file as a new client makes it, before it belongs to anybody."""
+    folder = tempfile.mkdtemp(prefix="lakesync-simulation-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = f"{folder}/empty.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    migrate(connection, START_MS)
+    connection.close()
+    return path
+
+
+class CrashingConnection(sqlite3.Connection):
+    """A connection whose process may die before or after any statement."""
+
+    device: Device
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        """Run a statement, or die."""
+        self.device.statement()
+        cursor = super().execute(*arguments)
+        if arguments[0] == "COMMIT":
+            self.device.statement()
+        return cursor
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        """Run statements, or die."""
+        self.device.statement()
+        return super().executemany(*arguments)
+
+
+class Device:
+    """One client: a file that outlives its processes."""
+
+    def __init__(self, world: World, number: int, folder: Path, workload: Workload) -> None:
+        self._world = world
+        self._folder = folder
+        self._random = world.stream(f"client {number}")
+        self._workload = workload
+        self._installs = 0
+        self.number = number
+        self.client_id = f"client{number}"
+        self.clock = world.new_clock(world.scenario.client_skew_ms, world.scenario.coarse_ms)
+        self.link = Link(world, self.client_id)
+        self.session = Session(world.history, self.client_id)
+        self.process = Process("none")
+        self.process.alive = False
+        self.client: Client | None = None
+        self._dead: Client | None = None
+        self.done = False
+        """Its app has made all its edits."""
+        self._path = folder / f"{number}-0.db"
+
+    # --- life and death ---------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        """Start the app on its file."""
+        world = self._world
+        process = self.process = Process(self.client_id)
+        process.on_kill.append(self._died)
+        world.scheduler.spawn(process, f"{self.client_id} app", self._run)
+
+    def _run(self) -> None:
+        self.client = self._opened()
+        self.client.edited = Event(self._world.scheduler)  # type: ignore[assignment]
+        sync = self.client.sync
+
+        def watched() -> Result[SyncSummary, LakeSyncError]:
+            settled = self._world.history.settled
+            result = sync()
+            if isinstance(result, Ok) and self.client is not None:
+                self.session.caught_up(self.client, settled)
+            return result
+
+        self.client.sync = watched  # type: ignore[method-assign]
+        loop = SyncLoop(
+            self.client,
+            every_s=self._world.scenario.poll_s,
+            on_result=self._synced,
+            chance=self._random.random,
+        )
+        loop._stop = Event(self._world.scheduler)  # type: ignore[assignment]
+        scheduler = self._world.scheduler
+        scheduler.spawn(self.process, f"{self.client_id} sync", loop._run)
+        self._workload.run(self)
+        self.done = True
+
+    def _opened(self) -> Client:
+        if not self._path.exists() and self._random.random() < COPIED:
+            shutil.copyfile(empty_file(), self._path)
+        crashing = bool(self._world.faults.crash_statement)
+        kind: type[sqlite3.Connection] = sqlite3.Connection
+        if crashing:
+            kind = type("Connection", (CrashingConnection,), {"device": self})
+        return Client(
+            self._path,
+            client_id=self.client_id,
+            transport=SimulatedTransport(self._world, self.process, self.link),
+            wall_clock=self.clock,
+            durability="NORMAL",
+            page_deltas=self._world.scenario.page_deltas,
+            connection_class=kind,
+        )
+
+    def statement(self) -> None:
+        """Die here, perhaps."""
+        if not self.process.alive:
+            raise Crashed
+        self._world.may_crash(self.process, self._world.faults.crash_statement, "at a statement")
+
+    def _died(self) -> None:
+        # The statement under way must not meet a closed file: it is closed when that has unwound.
+        self._world.later("close", self._bury, 0)
+        self._dead, self.client = self.client, None
+        installs = self._installs
+
+        def restart() -> None:
+            self._bury()
+            if installs == self._installs:
+                self.boot()
+
+        self._world.later("restart", restart, int(self._random.random() * 60_000))
+
+    def _bury(self) -> None:
+        """Close what a dead process held open; what it had not committed is gone."""
+        if self._dead is not None:
+            database, self._dead = self._dead._parts.database, None
+            database._reader.close()
+            database.writer.close()
+
+    def reinstall(self) -> None:
+        """Lose the file, and begin again; sometimes as the same client."""
+        world = self._world
+        world.count("reinstalled")
+        self.process.on_kill.clear()
+        world.scheduler.kill(self.process)
+        self.shut()
+        self.session.lost(self._path)
+        self._installs += 1
+        if self._random.random() < 0.5:
+            self.client_id = f"client{self.number}-{self._installs}"
+        self._path = self._folder / f"{self.number}-{self._installs}.db"
+        self.session.reinstalled(self.client_id)
+        self.boot()
+
+    def shut(self) -> None:
+        """Close the file."""
+        self._bury()
+        if self.client is not None:
+            self.client.close()
+            self.client = None
+
+    def _synced(self, result: object) -> None:
+        if isinstance(result, Err):
+            error = result.error
+            assert isinstance(error, LakeSyncError)
+            self._world.count(f"sync: {error.code}")
+            self._world.note(self.client_id, "sync: %s %s", error.code, error)
+        if self.client is not None and self.process.alive and self._random.random() < CHECKED:
+            self.session.check(self.client)

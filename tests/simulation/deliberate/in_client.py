@@ -1,0 +1,142 @@
+"""Faults in the client: its cursor, its outbox, its clock, its patience."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakesync.client import apply as apply_module
+from lakesync.client.apply import Pages
+from lakesync.client.device_clock import DeviceClock
+from lakesync.client.loop import SyncLoop
+from lakesync.client.outbox import Outbox
+from lakesync.client.rows import NOT_HELD, Rows
+from lakesync.client.settle import Settler
+from lakesync.client.sync import Syncer
+from lakesync.core.merge import fold
+from lakesync.wire.row_state import decode_row_state
+from tests.simulation.deliberate.registry import Replaced, deliberate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakesync.client.batches import Batch
+    from lakesync.client.outbox import Entry
+    from lakesync.client.settle import Settled
+    from lakesync.core.messages import PullPage, PushReceipt
+    from lakesync.errors import LakeSyncError
+
+
+@deliberate("a push moves the client's cursor")
+def cursor_moves_on_push() -> list[Replaced]:
+    real = Settler.settle
+
+    def settle(self: Settler, batch: Batch, receipt: PushReceipt) -> Settled:
+        self._outbox._connection.execute(
+            "UPDATE _lakesync_sync SET cursor = max(cursor, ?)", (receipt.server_hlc,)
+        )
+        return real(self, batch, receipt)
+
+    return [(Settler, "settle", settle)]
+
+
+@deliberate("the client takes every page for the last one")
+def has_more_is_ignored() -> list[Replaced]:
+    real = Syncer._fetch
+
+    def fetch(self: Syncer, since: int, epoch: str) -> tuple[PullPage, bool]:
+        page, rebuilt = real(self, since, epoch)
+        return replace(page, has_more=False), rebuilt
+
+    return [(Syncer, "_fetch", fetch)]
+
+
+@deliberate("the cursor is on the disk before its page")
+def cursor_before_page() -> list[Replaced]:
+    real = Pages.apply
+
+    def apply(self: Pages, page: PullPage, grouped: Any) -> None:
+        connection = self._connection
+        connection.execute(
+            "UPDATE _lakesync_sync SET cursor = ?, epoch = ?", (page.cursor, page.epoch)
+        )
+        connection.execute("COMMIT")
+        connection.execute("BEGIN IMMEDIATE")
+        real(self, page, grouped)
+
+    return [(Pages, "apply", apply)]
+
+
+@deliberate("what the gateway says replaces the edits that wait")
+def pages_replace_edits() -> list[Replaced]:
+    def merged(table: Any, by_row: Any, stored: Any, echoed: Any) -> Iterator[Any]:
+        del echoed
+        for row_id, deltas in by_row.items():
+            held = stored.get(row_id, NOT_HELD)
+            base = held.state if held.base is None else held.base
+            after = fold(deltas, decode_row_state(base or None))
+            yield table, row_id, after, held.base, held.waiting
+
+    return [(apply_module, "_merged", merged)]
+
+
+@deliberate("edits leave the outbox when they are sent")
+def outbox_cleared_before_answer() -> list[Replaced]:
+    def mark_sent(self: Outbox, entries: Iterable[Entry]) -> None:
+        self.remove([entry.hlc for entry in entries])
+
+    return [(Outbox, "mark_sent", mark_sent)]
+
+
+@deliberate("refused edits are thrown away")
+def refused_edits_are_dropped() -> list[Replaced]:
+    def quarantine(self: Outbox, refused: Iterable[tuple[Entry, LakeSyncError]]) -> None:
+        self.remove([entry.hlc for entry, _ in refused])
+
+    return [(Outbox, "quarantine", quarantine)]
+
+
+@deliberate("an event whose push went unanswered is stamped again")
+def doubtful_events_are_stamped_again() -> list[Replaced]:
+    from lakesync.client import settle  # noqa: PLC0415
+
+    return [
+        (settle, "_may_be_there", lambda *_: False),
+        (settle, "_certainly_late", lambda *given: given[1].code == "OUT_OF_ORDER"),
+    ]
+
+
+@deliberate("edits that are stamped again change their order")
+def stamped_again_in_another_order() -> list[Replaced]:
+    real = Outbox.take_from
+
+    def take_from(self: Outbox, start: int) -> Any:
+        return real(self, start)[::-1]
+
+    return [(Outbox, "take_from", take_from)]
+
+
+@deliberate("a discarded or re-stamped edit stays in its row")
+def rows_keep_what_was_taken_back() -> list[Replaced]:
+    return [(Rows, "refold", lambda *_: None)]
+
+
+@deliberate("the client's clock does not follow what it pulls")
+def clock_does_not_follow() -> list[Replaced]:
+    return [(DeviceClock, "follow", lambda *_: None)]
+
+
+@deliberate("the client's clock begins anew with each start")
+def clock_is_forgotten() -> list[Replaced]:
+    real = DeviceClock.reload
+
+    def reload(self: DeviceClock) -> None:
+        real(self)
+        self._clock.last = 0
+
+    return [(DeviceClock, "reload", reload)]
+
+
+@deliberate("a failed sync is tried again at once")
+def retries_do_not_wait() -> list[Replaced]:
+    return [(SyncLoop, "backoff_s", lambda *_: 0.0)]

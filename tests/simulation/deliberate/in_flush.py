@@ -1,0 +1,147 @@
+"""Faults in the order of a flush's steps, and in the lake's marks and lease."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.flush import run as run_module
+from lakesync.flush.plan import batches
+from lakesync.flush.run import Flusher, FlushReport
+from lakesync.ports import FlushState
+from tests.simulation.deliberate.registry import Replaced, deliberate
+from tests.simulation.lake import Lake, Materialiser
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.core.delta import Delta
+
+
+def carried_out(order: str) -> Any:
+    """Give `Flusher._carry_out` with its steps in another order.
+
+    Args:
+        order: ``s`` stores and claims, ``a`` announces, ``w`` moves the watermark.
+    """
+
+    def carry_out(self: Flusher, work: Any, report: FlushReport) -> FlushReport:
+        log, state, slices = work
+        entries = [entry for part in slices.values() for entry in part.entries]
+        planned = batches(log.gateway, entries, state.last)
+        last = {**state.last, **{batch.table: batch.last for batch in planned}}
+        for step in order:
+            if step == "s":
+                for batch in planned:
+                    self._store(batch, log.config)
+            elif step == "a":
+                for batch in planned:
+                    schema = log.config.schemas.get(batch.table)
+                    self._queue.send(batch.claim(schema, 0))
+            else:
+                done = FlushState(watermark=state.until, until=0, last=last)
+                self._buffer.save_flush_state(log.gateway, state, done)
+        return FlushReport(report.batches + len(planned), report.deltas, state.until)
+
+    return carry_out
+
+
+@deliberate("the watermark moves before the batches are announced")
+def watermark_before_announcement() -> list[Replaced]:
+    return [(Flusher, "_carry_out", carried_out("swa"))]
+
+
+@deliberate("the watermark moves before the batches are written")
+def watermark_before_object() -> list[Replaced]:
+    return [(Flusher, "_carry_out", carried_out("wsa"))]
+
+
+@deliberate("the batches are announced before they are written")
+def announcement_before_object() -> list[Replaced]:
+    return [(Flusher, "_carry_out", carried_out("asw"))]
+
+
+@deliberate("the end of a range is not recorded: whoever repeats it makes another one")
+def ranges_are_not_recorded() -> list[Replaced]:
+    def save(self: MemoryBuffer, gateway: str, seen: FlushState, state: FlushState) -> bool:
+        held = self._of(gateway)
+        if held.flush.watermark != seen.watermark:
+            return False
+        if not state.until:
+            held.flush = state
+        return True
+
+    return [(MemoryBuffer, "save_flush_state", save)]
+
+
+@deliberate("a batch begins at the watermark, not where its table's last one ended")
+def chain_by_watermark() -> list[Replaced]:
+    def planned(gateway: str, entries: Any, last_of: Any) -> Any:
+        found = batches(gateway, entries, last_of)
+        return [replace(batch, after=max([0, *last_of.values()])) for batch in found]
+
+    return [(run_module, "batches", planned)]
+
+
+@deliberate("a flush begins one commit behind where the last one ended")
+def ranges_leave_a_commit_out() -> list[Replaced]:
+    real = MemoryBuffer.flush_state
+
+    def state(self: MemoryBuffer, gateway: str) -> FlushState:
+        held = real(self, gateway)
+        later = [e.stamp for log in self._of(gateway).logs.values() for e in log
+                 if e.stamp > held.watermark]  # fmt: skip
+        if held.until or len(later) < 2:
+            return held
+        return replace(held, watermark=held.watermark + (min(later) - held.watermark) * (
+            held.watermark > 0))  # fmt: skip
+
+    return [(MemoryBuffer, "flush_state", state)]
+
+
+@deliberate("the heads never learn that their data was flushed")
+def heads_learn_of_no_flush() -> list[Replaced]:
+    return [(MemoryBuffer, "note_flushed", lambda *_: None)]
+
+
+# --- the lake -------------------------------------------------------------------------------------
+
+
+@deliberate("a run that lost its lease still commits")
+def lease_without_epoch() -> list[Replaced]:
+    def commit(
+        self: Lake, name: str, seen: int, epoch: int,
+        batch: Sequence[tuple[int, int, Delta]], mark: int,
+    ) -> None:  # fmt: skip
+        del seen, epoch
+        self.write(name, batch)
+        self.table(name).snapshot += 1
+        self.table(name).mark = mark
+
+    return [(Lake, "commit", commit)]
+
+
+@deliberate("the mark is written after the data")
+def mark_after_data() -> list[Replaced]:
+    def add(
+        self: Materialiser, target: str, seen: int, epoch: int,
+        batch: list[tuple[int, int, Delta]], mark: int,
+    ) -> None:  # fmt: skip
+        del seen, epoch
+        table = self._world.lake.table(target)
+        self._gate.call("data", lambda: self._world.lake.write(target, batch), writes=True)
+        self._gate.call("mark", lambda: setattr(table, "mark", mark), writes=True)
+
+    return [(Materialiser, "add", add)]
+
+
+@deliberate("a claim is removed before its batch is in the table")
+def claim_removed_first() -> list[Replaced]:
+    real = Materialiser._take_up
+
+    def take_up(self: Materialiser, claim: dict[str, Any], epoch: int) -> None:
+        self._objects.delete_object(claim["key"])
+        real(self, claim, epoch)
+
+    return [(Materialiser, "_take_up", take_up)]

@@ -1,0 +1,43 @@
+"""The list of deliberate faults: each is a sentence, and a patch of a few lines, in memory."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from unittest.mock import patch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Replaced: TypeAlias = "tuple[object, str, Any]"
+"""``(owner, name, replacement)``."""
+
+
+class Deliberate(NamedTuple):
+    """One fault."""
+
+    name: str
+    told: str
+    patches: Callable[[], list[Replaced]]
+
+
+FAULTS: list[Deliberate] = []
+
+
+def deliberate(told: str) -> Callable[[Callable[[], list[Replaced]]], Callable[[], list[Replaced]]]:
+    """Put a fault on the list; the function gives what it replaces."""
+
+    def add(patches: Callable[[], list[Replaced]]) -> Callable[[], list[Replaced]]:
+        FAULTS.append(Deliberate(patches.__name__, told, patches))
+        return patches
+
+    return add
+
+
+@contextmanager
+def broken(fault: Deliberate) -> Iterator[None]:
+    """Have a fault for as long as the block runs."""
+    with ExitStack() as stack:
+        for owner, name, replacement in fault.patches():
+            stack.enter_context(patch.object(owner, name, replacement))
+        yield

@@ -1,0 +1,180 @@
+"""The functions that nobody waits for: flush, its schedule, the materialiser's runs, the admin."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from lakesync.errors import LakeSyncError
+from lakesync.flush.run import Flusher, due_gateways
+from lakesync.gateway.admin import AdminService
+from lakesync.result import Err, Ok
+from tests.simulation.lake import PREFIX, RUN_ENDS, JsonEncoder, Materialiser
+from tests.simulation.ports import (
+    Messages,
+    SimulatedBuffer,
+    SimulatedChance,
+    SimulatedObjects,
+    SimulatedQueue,
+    sleeper,
+)
+from tests.simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.world import World
+
+VISIBILITY_MS = 45_000
+"""How long a message stays away after it was handed out."""
+RECEIVES_MAX = 30
+"""Then it is dead; schedules and sweeps do what it asked for."""
+
+
+class Functions:
+    """Starts functions, each in a process of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._made = 0
+        self._random = world.stream("queues")
+
+    def start(self, name: str, body: Callable[[Process], None], ended: Callable[[], None]) -> None:
+        """Run a function once; ``ended`` hears that it returned, not that it died."""
+        self._made += 1
+        process = Process(f"{name}#{self._made}")
+
+        def run() -> None:
+            body(process)
+            process.alive = False
+            ended()
+
+        self._world.scheduler.spawn(process, process.name, run)
+        time_out_ms = 600_000
+        self._world.later("time-out", lambda: self._world.crash(process, "time-out"), time_out_ms)
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def deliver(self, messages: Messages, body: str, receives: int = 0) -> None:
+        """Hand a message out soon, and again until it was handled."""
+        handled = False
+        world = self._world
+
+        def acknowledge() -> None:
+            nonlocal handled
+            handled = True
+
+        def receive() -> None:
+            if handled or receives >= RECEIVES_MAX:
+                return
+            self._handle(messages, body, acknowledge)
+            world.later("message", again, VISIBILITY_MS)
+
+        def again() -> None:
+            if not handled:
+                world.count("redelivered message")
+                self.deliver(messages, body, receives + 1)
+
+        world.later("message", receive, int(self._random.random() * 2_000))
+        if receives == 0 and self._random.random() < world.faults.duplicate_message:
+            world.count("duplicated message")
+            later_ms = int(self._random.random() * 60_000)
+            world.later("message", lambda: self._handle(messages, body, lambda: None), later_ms)
+
+    def _handle(self, messages: Messages, body: str, acknowledge: Callable[[], None]) -> None:
+        if messages is self._world.flush_requests:
+            gateway = json.loads(body)["gateway"]
+
+            def flush(process: Process) -> None:
+                self._flush(process, gateway, acknowledge)
+
+            self.start("flush", flush, _nothing)
+        elif self._world.run_is_on:
+            return  # back to the queue
+        else:
+            acknowledge()
+            self.materialise()
+
+    # --- flush ------------------------------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """Ask for a flush of every gateway that is due, as EventBridge does."""
+        self.start("schedule", self._schedule, _nothing)
+
+    def _schedule(self, process: Process) -> None:
+        world = self._world
+        buffer = SimulatedBuffer(world, process)
+        queue = SimulatedQueue(world, process, world.flush_requests)
+        try:
+            for gateway in due_gateways(buffer):
+                queue.send(json.dumps({"gateway": gateway}))
+        except LakeSyncError:
+            world.count("schedule failed")
+
+    def _flush(self, process: Process, gateway: str, acknowledge: Callable[[], None]) -> None:
+        world = self._world
+        flusher = Flusher(
+            SimulatedBuffer(world, process),
+            SimulatedObjects(world, process),
+            SimulatedQueue(world, process, world.announcements),
+            JsonEncoder(),
+        )
+        match flusher.flush(gateway):
+            case Ok(report):
+                world.count("flush")
+                world.note(process.name, "%s", report)
+                acknowledge()
+            case Err(error):
+                world.count("flush failed")
+                world.note(process.name, "%s", error)
+
+    # --- the lake ---------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Start a run if a claim waits, as the schedule does."""
+        if any(key.startswith(PREFIX) for key in self._world.objects):
+            self.materialise()
+
+    def materialise(self) -> None:
+        """Start a run of the job, unless one is known to be at work."""
+        world = self._world
+        if world.run_is_on:
+            return
+        world.run_is_on = True
+
+        def run(process: Process) -> None:
+            process.on_kill.append(over)
+            try:
+                Materialiser(world, process).run()
+            except (LakeSyncError, *RUN_ENDS) as error:
+                world.count("run failed")
+                world.note(process.name, "%s", error)
+
+        def over() -> None:
+            world.run_is_on = False
+
+        self.start("materialise", run, over)
+        # Glue may lose sight of a run that goes on: then two of them are at work.
+        if self._random.random() < 0.2:
+            world.later("second run", over, int(self._random.random() * 30_000))
+
+    # --- administration ---------------------------------------------------------------------------
+
+    def administer(self, act: Callable[[AdminService], object]) -> None:
+        """Have the administrator do something."""
+
+        def run(process: Process) -> None:
+            world = self._world
+            service = AdminService(
+                SimulatedBuffer(world, process),
+                wall_clock=world.new_clock(world.scenario.function_skew_ms),
+                sleep_ms=sleeper(world, process),
+                chance=SimulatedChance(world, process),
+            )
+            world.note(process.name, "%s", type(act(service)).__name__)
+
+        self.start("admin", run, _nothing)
+
+
+def _nothing() -> None:
+    """Hear of the end, and do nothing."""

@@ -1,0 +1,189 @@
+"""What truly happened: every commit as the buffer took it, every page as it was handed out.
+
+Watches the buffer itself, below everything that is being tested, and holds each commit and each
+page against all that was before. What is checked at the end is in `tests.simulation.checkers`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakesync.wire.records import decode_records
+from tests.simulation.model import Key, Row, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.ports import Commit
+
+
+class Violation(Exception):
+    """A promise was broken. ``promise`` names which."""
+
+    def __init__(self, promise: str, told: str) -> None:
+        super().__init__(f"{promise}: {told}")
+        self.promise = promise
+
+
+class Logged(NamedTuple):
+    """One shard's part of one commit."""
+
+    stamp: int
+    shard: str
+    records: bytes
+    deltas: int
+
+
+class History:
+    """All commits of the gateway."""
+
+    def __init__(self, appends: Callable[[str], bool]) -> None:
+        self.appends = appends
+        self.log: list[Logged] = []
+        self.deltas: dict[str, Delta] = {}
+        """Every logged delta by its id."""
+        self.commit_of: dict[str, int] = {}
+        """The commit of every logged delta."""
+        self.of_row: dict[Key, list[Delta]] = defaultdict(list)
+        self.accepted: dict[str, Delta] = {}
+        """Every delta that a receipt called accepted."""
+        self.accepted_of: dict[tuple[str, str, str], list[Delta]] = defaultdict(list)
+        """The same by client, table and row."""
+        self.refused: dict[str, str] = {}
+        """The code of every refusal, by delta id."""
+        self.handed_out = 0
+        """The greatest cursor that a page carried."""
+        self.settled = 0
+        """The last commit that was visible as a whole."""
+        self._last: dict[str, int] = {}
+        self._rows: dict[Key, Row] = {}
+
+    def row(self, key: Key) -> Row:
+        """Give what a row must be after all that was committed."""
+        held = self._rows.get(key)
+        if held is None:
+            held = self._rows[key] = row_of(self.of_row.get(key, ()))
+        return held
+
+    # --- commits ----------------------------------------------------------------------------------
+
+    def committed(self, commit: Commit, push: Push | None) -> None:
+        """Hold a commit that just happened against everything before.
+
+        Args:
+            commit: the commit.
+            push: the push that its function works on.
+        """
+        stamp = commit.stamp
+        if stamp <= self.handed_out:
+            raise Violation("no commit below a cursor", f"{stamp} <= {self.handed_out}")
+        for shard, part in commit.shards.items():
+            if stamp <= self._last.get(shard, 0):
+                raise Violation("commit stamps rise", f"{shard}: {stamp} after {self._last[shard]}")
+            self._last[shard] = stamp
+            insort(self.log, Logged(stamp, shard, part.entry.records, part.entry.count))
+            for delta in decode_records(part.entry.records):
+                self._logged(delta, stamp)
+        self._check_whole(push)
+
+    def settle(self, stamp: int) -> None:
+        """Note that a commit is visible as a whole."""
+        self.settled = max(self.settled, stamp)
+
+    def _logged(self, delta: Delta, stamp: int) -> None:
+        if delta.delta_id in self.deltas:
+            raise Violation("exactly once", f"{delta} was logged a second time")
+        key = (delta.table, delta.row_id)
+        if not self.appends(delta.table):
+            before = self.row(key)
+            after = row_of([*self.of_row[key], delta])
+            if after == before:
+                raise Violation("duplicates are not logged", f"{delta} changes nothing")
+            self._rows[key] = after
+        self.deltas[delta.delta_id] = delta
+        self.commit_of[delta.delta_id] = stamp
+        self.of_row[key].append(delta)
+
+    def _check_whole(self, push: Push | None) -> None:
+        if push is None or not push.atomic:
+            return
+        for _, delta in push.deltas:
+            if delta.delta_id not in self.commit_of and self._changes(delta):
+                raise Violation("atomic pushes are whole", f"{delta} is missing from its commit")
+
+    def _changes(self, delta: Delta) -> bool:
+        if self.appends(delta.table):
+            return True
+        key = (delta.table, delta.row_id)
+        return row_of([*self.of_row.get(key, ()), delta]) != self.row(key)
+
+    # --- receipts ---------------------------------------------------------------------------------
+
+    def answered(self, push: Push, receipt: PushReceipt, logged_before: int) -> None:
+        """Hold a receipt against the log: what it calls accepted must be there."""
+        outcome = {item.index: item for item in receipt.outcomes}
+        accepted = 0
+        for index, delta in push.deltas:
+            item = outcome.get(index)
+            if item is not None and item.error is not None:
+                self.refused[delta.delta_id] = item.error.code
+                held = self.commit_of.get(delta.delta_id, 0)
+                if held > logged_before and delta.delta_id not in self.accepted:
+                    raise Violation("refused is refused", f"{delta} is in the log at {held}")
+                continue
+            accepted += 1
+            if delta.delta_id not in self.accepted:
+                self.accepted[delta.delta_id] = delta
+                self.accepted_of[delta.client_id, delta.table, delta.row_id].append(delta)
+            if delta.delta_id not in self.deltas and self._changes(delta):
+                raise Violation("accepted is durable", f"{delta} is nowhere")
+        if accepted != receipt.accepted:
+            raise Violation("receipts add up", f"{receipt.accepted} of {accepted}")
+        if push.atomic and accepted not in {0, len(push.deltas) + len(push.unreadable)}:
+            raise Violation("atomic pushes are whole", f"{accepted} of {len(push.deltas)}")
+
+    # --- pages ------------------------------------------------------------------------------------
+
+    def paged(self, pull: Pull, page: PullPage, settled: int) -> None:
+        """Hold a page against the log: it holds whole commits, and all of its range.
+
+        Args:
+            pull: the request.
+            page: the answer.
+            settled: the last commit that was answered before the request began.
+        """
+        self.handed_out = max(self.handed_out, page.cursor)
+        due = self.between(pull.since, page.cursor)
+        if [item.records for item in due] != list(page.records) and sorted(
+            item.records for item in due
+        ) != sorted(page.records):
+            told = f"({pull.since}, {page.cursor}] has {len(due)} runs, {len(page.records)} came"
+            raise Violation("a cursor misses no commit", told)
+        if due:
+            last = due[-1].stamp
+            others = sum(item.deltas for item in due if item.stamp != last)
+            if others >= pull.deltas_max:
+                raise Violation("pages are bounded", f"{page.count} for {pull.deltas_max}")
+        if page.cursor < pull.since or (page.has_more and page.cursor == pull.since):
+            raise Violation("pages lead on", f"{pull.since} to {page.cursor}")
+        if not page.has_more and page.cursor < settled:
+            raise Violation("pages reach the present", f"{page.cursor} is behind {settled}")
+
+    def between(self, after: int, until: int) -> list[Logged]:
+        """Give what was committed in ``(after, until]``."""
+        first = bisect_right(self.log, after, key=lambda item: item.stamp)
+        last = bisect_right(self.log, until, key=lambda item: item.stamp)
+        return self.log[first:last]
+
+    def decoded(self, item: Logged) -> list[Delta]:
+        """Give the deltas of a part of a commit."""
+        return decode_records(item.records)
+
+    def deltas_until(self, until: int, key: Key) -> list[Delta]:
+        """Give a row's deltas that were committed up to a stamp."""
+        held: Iterable[Delta] = self.of_row.get(key, ())
+        return [delta for delta in held if self.commit_of[delta.delta_id] <= until]

@@ -1,0 +1,262 @@
+"""The network between clients and functions, and the functions' containers.
+
+A request is bytes. It may be lost, late, or arrive twice; its answer may be lost. A container works
+on one request at a time and keeps its memory until it dies.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from lakesync.client.answers import error_of
+from lakesync.errors import (
+    ClockDrift,
+    LakeSyncError,
+    RateLimited,
+    Unavailable,
+    Unreachable,
+)
+from lakesync.gateway.pull import PullService
+from lakesync.gateway.push import PushService
+from lakesync.result import Err, Ok
+from lakesync.wire import proto
+from tests.simulation.ports import SimulatedBuffer, SimulatedChance, SimulatedQueue, sleeper
+from tests.simulation.scheduler import Event, Process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from tests.simulation.world import World
+
+GATEWAY: Final = "g1"
+HTTP_OK: Final = 200
+CLIENT_WAITS_MS: Final = 20_000
+WARM: Final = 0.6
+"""How often a request meets a warm container though there could be one more."""
+FUNCTION_MS_MAX: Final = 30_000
+
+Answer: TypeAlias = tuple[int, bytes]
+"""HTTP status and body."""
+
+
+class SimulatedTransport:
+    """`lakesync.ports.Transport` of one client."""
+
+    def __init__(self, world: World, process: Process, link: Link) -> None:
+        self._world = world
+        self._process = process
+        self._link = link
+
+    def push(self, push: Push) -> PushReceipt:
+        """Hand deltas over."""
+        return proto.decode_receipt(self._request("push", proto.encode_push(push)))
+
+    def pull(self, pull: Pull) -> PullPage:
+        """Fetch the next page."""
+        return proto.decode_page(self._request("pull", proto.encode_pull(pull)))
+
+    def _request(self, route: str, body: bytes) -> bytes:
+        world, faults = self._world, self._world.faults
+        self._link.requests += 1
+        world.may_crash(self._process, faults.crash_client, f"before {route}")
+        answer = self._link.exchange(route, body)
+        world.may_crash(self._process, faults.crash_client, f"after {route}")
+        status, content = answer
+        if status != HTTP_OK:
+            raise error_of(status, {}, content)
+        return content
+
+
+class Link:
+    """One client's way to the gateway."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self._name = name
+        self._random = world.stream(f"link {name}")
+        self.down_until_ms = 0
+        self.requests = 0
+
+    def exchange(self, route: str, body: bytes) -> Answer:
+        """Send a request and wait for its answer.
+
+        Raises:
+            Unreachable: none came in time.
+        """
+        world, chance, faults = self._world, self._random.random, self._world.faults
+        if world.scheduler.now_ms < self.down_until_ms:
+            world.count("no network")
+            world.scheduler.sleep(100)
+            raise Unreachable("there is no network")
+        if chance() < faults.lose_request:
+            world.count("lost request")
+            return self._nothing()
+        answers: list[Answer] = []
+        came = Event(world.scheduler)
+
+        copied = chance() < faults.duplicate_request
+
+        def answered(answer: Answer) -> None:
+            answers.append(answer)
+            if not lost:
+                came.set()
+            if copied and not _to_be_stamped_again(answer):
+                world.count("duplicated request")
+                world.front.take(route, body, int(chance() * 60_000), lambda _: None)
+
+        delay = 5 + chance() * 60
+        if chance() < faults.slow_request:
+            world.count("slow request")
+            delay = chance() * 3 * CLIENT_WAITS_MS
+        lost = chance() < faults.lose_answer
+        world.front.take(route, body, int(delay), answered)
+        if lost:
+            world.count("lost answer")
+        if not came.wait(CLIENT_WAITS_MS / 1000):
+            raise Unreachable("no answer came in time")
+        return answers[0]
+
+    def _nothing(self) -> Answer:
+        self._world.scheduler.sleep(CLIENT_WAITS_MS)
+        raise Unreachable("no answer came in time")
+
+
+class Container:
+    """One warm function: a process with its services, working on one request at a time."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self.process = Process(name)
+        self.busy = False
+        clock = world.new_clock(world.scenario.function_skew_ms)
+        buffer = SimulatedBuffer(world, self.process)
+        flush_queue = SimulatedQueue(world, self.process, world.flush_requests)
+        self._push = PushService(
+            buffer,
+            wall_clock=clock,
+            sleep_ms=sleeper(world, self.process),
+            chance=SimulatedChance(world, self.process),
+            limits=world.limits,
+            on_threshold=lambda gateway: flush_queue.send(json.dumps({"gateway": gateway})),
+        )
+        self._pull = PullService(buffer, limits=world.limits)
+
+    def serve(self, route: str, body: bytes) -> Answer:
+        """Answer a request as the deployed function does."""
+        try:
+            return HTTP_OK, (self._pushed(body) if route == "push" else self._pulled(body))
+        except LakeSyncError as error:
+            told = {"error": error.message, "code": error.code, "field": error.field}
+            return error.status, json.dumps(told).encode()
+
+    def _pushed(self, body: bytes) -> bytes:
+        world, push = self._world, proto.decode_push(body)
+        before = world.history.log[-1].stamp if world.history.log else 0
+        self.process.pushing = push
+        try:
+            result = self._push.push(GATEWAY, push)
+        finally:
+            self.process.pushing = None
+        match result:
+            case Ok(receipt):
+                world.note(self.process.name, "receipt %s", receipt)
+                world.history.answered(push, receipt, before)
+                return proto.encode_receipt(receipt)
+            case Err(error):
+                world.count(f"push answered {error.code}")
+                world.note(self.process.name, "push failed: %s", error)
+                raise error
+
+    def _pulled(self, body: bytes) -> bytes:
+        pull = proto.decode_pull(body)
+        began = self._world.history.settled
+        match self._pull.pull(GATEWAY, pull):
+            case Ok(page):
+                self._world.history.paged(pull, page, began)
+                return proto.encode_page(page)
+            case Err(error):
+                self._world.count(f"pull answered {error.code}")
+                raise error
+
+
+class Front:
+    """What stands before the functions: gives each request a container of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._pools: dict[str, list[Container]] = {"push": [], "pull": []}
+        self._made = 0
+        self._random = world.stream("front")
+        self.serving = 0
+
+    def take(
+        self, route: str, body: bytes, after_ms: int, answered: Callable[[Answer], None]
+    ) -> None:
+        """Have a request served after a while."""
+        self.serving += 1
+        self._world.later(f"{route} arrives", lambda: self._begin(route, body, answered), after_ms)
+
+    def _begin(self, route: str, body: bytes, answered: Callable[[Answer], None]) -> None:
+        world = self._world
+        container = self._free(route)
+        if container is None:
+            world.count("too many requests")
+            self.serving -= 1
+            answered(_refusal(RateLimited("too many requests; slow down")))
+            return
+        container.busy = True
+        finished = False
+
+        def work() -> None:
+            nonlocal finished
+            answer = container.serve(route, body)
+            container.busy = False
+            finished = True
+            self.serving -= 1
+            answered(answer)
+
+        def died() -> None:
+            if not finished and container.busy:
+                container.busy = False
+                self.serving -= 1
+                answered(_refusal(Unavailable("the function did not answer")))
+
+        process = container.process
+        process.on_kill = [died]
+        world.scheduler.spawn(process, f"{process.name} {route}", work)
+
+        def time_out() -> None:
+            if not finished:
+                world.crash(process, "took too long")
+
+        world.later("time-out", time_out, FUNCTION_MS_MAX)
+
+    def _free(self, route: str) -> Container | None:
+        pool = self._pools[route]
+        pool[:] = [held for held in pool if held.process.alive]
+        free = [held for held in pool if not held.busy]
+        full = len(pool) >= self._world.scenario.functions
+        if free and (full or self._random.random() < WARM):
+            return self._random.choice(free)
+        if full:
+            return None
+        self._made += 1
+        pool.append(Container(self._world, f"{route}#{self._made}"))
+        return pool[-1]
+
+
+def _to_be_stamped_again(answer: Answer) -> bool:
+    """Tell whether a push was refused for its clock, and told so.
+
+    A copy of such a push that came when the clock had caught up would be accepted beside the edits
+    that were stamped again: of an event two. No client can know of it, and ``docs/spec/client.md``
+    does not promise that the network will not do this.
+    """
+    status, body = answer
+    return status == HTTP_OK and ClockDrift.code.encode() in body
+
+
+def _refusal(error: LakeSyncError) -> Answer:
+    return error.status, json.dumps({"message": error.message}).encode()

@@ -1,0 +1,206 @@
+"""The ports, with everything between a function and its stores that can go wrong.
+
+Each call of a port is a point at which others may run, the store may refuse, the answer may be
+lost, the write may come later, or the process may die. Behind stand the real in-memory buffer and
+plain dictionaries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakesync.errors import NotFound, Unavailable, Unreachable
+from tests.simulation.history import Violation
+from tests.simulation.scheduler import Crashed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from lakesync.ports import Commit
+    from tests.simulation.scheduler import Clock, Process
+    from tests.simulation.world import World
+
+T = TypeVar("T")
+
+
+class Gate:
+    """What a process goes through at each port call."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self.process = process
+        self._random: Random = world.stream("ports")
+
+    def call(self, name: str, act: Callable[[], T], *, writes: bool = False) -> T:
+        """Call a port: maybe late, maybe refused, maybe without an answer."""
+        world, faults = self._world, self._world.faults
+        process, chance = self.process, self._random.random
+        if not process.alive:
+            raise Crashed
+        if chance() < world.scenario.switch:
+            world.scheduler.sleep(1 + chance() * 20)
+        if chance() < faults.slow_port:
+            world.count("slow port call")
+            world.scheduler.sleep(1_000 + chance() * 20_000)
+        if chance() < faults.crash_function:
+            world.crash(process, f"before {name}")
+        if chance() < faults.throttle:
+            world.count("throttled")
+            raise Unavailable(f"{name} was throttled")
+        if writes and chance() < faults.late_write:
+            world.count("late write")
+            world.later(name, lambda: _at_last(act), int(chance() * 10_000))
+            raise Unreachable(f"{name} took too long")
+        answer = act()
+        world.note(process.name, name)
+        if chance() < faults.crash_function:
+            world.crash(process, f"after {name}")
+        if writes and chance() < faults.lose_port_answer:
+            world.count("lost port answer")
+            raise Unreachable(f"the answer of {name} was lost")
+        if chance() < world.scenario.switch:
+            world.scheduler.sleep(1 + chance() * 20)
+        return answer
+
+
+def _at_last(act: Callable[[], object]) -> None:
+    """Do what somebody has given up on; whether it still can be done concerns nobody."""
+    try:
+        act()
+    except Violation:
+        raise
+    except Exception:  # noqa: BLE001 - a refusal of the store, which has no one to tell
+        return
+
+
+class SimulatedBuffer:
+    """`lakesync.ports.Buffer` as one process meets it."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._gate = Gate(world, process)
+
+    def __getattr__(self, name: str) -> Any:
+        act = getattr(self._world.store, name)
+        gate, writes = self._gate, name in WRITES
+
+        def call(*arguments: Any) -> Any:
+            return gate.call(name, lambda: act(*arguments), writes=writes)
+
+        self.__dict__[name] = call
+        return call
+
+    def commit(self, commit: Commit) -> None:
+        """Commit, and have it watched."""
+        push = self._gate.process.pushing
+        store = self._world.store
+        window_ms = self._gate.call("commit", lambda: store.take(commit, push), writes=True)
+        if window_ms:
+            self._world.scheduler.sleep(window_ms + 1)
+
+
+WRITES = {"raise_head", "save_config", "save_flush_state", "note_flushed"}
+
+
+class SimulatedObjects:
+    """`lakesync.ports.ObjectStore` as one process meets it."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._gate = Gate(world, process)
+
+    def put_object(self, key: str, body: bytes, content_type: str) -> None:
+        """Store an object."""
+        del content_type
+        objects = self._world.objects
+
+        def put() -> None:
+            if self._world.flush_is_broken:
+                self._world.count("lake refused")
+                raise Unavailable("the lake is away")
+            objects[key] = body
+
+        self._gate.call("put_object", put, writes=True)
+
+    def get_object(self, key: str) -> bytes:
+        """Give an object's bytes."""
+
+        def get() -> bytes:
+            if key not in self._world.objects:
+                raise NotFound(f"there is no {key}")
+            return self._world.objects[key]
+
+        return self._gate.call("get_object", get)
+
+    def list_objects(self, prefix: str) -> list[str]:
+        """Give the keys under a prefix, in order."""
+        objects = self._world.objects
+        return self._gate.call(
+            "list_objects", lambda: sorted(key for key in objects if key.startswith(prefix))
+        )
+
+    def delete_object(self, key: str) -> None:
+        """Remove an object."""
+        self._gate.call("delete_object", lambda: self._world.objects.pop(key, None), writes=True)
+
+
+@dataclass
+class Messages:
+    """A queue: messages wait, are handled, and come back unless they were handled."""
+
+    name: str
+    waiting: list[str] = field(default_factory=list)
+
+
+class SimulatedQueue:
+    """`lakesync.ports.Queue` as one process meets it."""
+
+    def __init__(self, world: World, process: Process, messages: Messages) -> None:
+        self._world = world
+        self._gate = Gate(world, process)
+        self._messages = messages
+
+    def send(self, body: str) -> None:
+        """Hand a message over."""
+        world = self._world
+
+        def put() -> None:
+            world.watch.sent(self._messages.name, body)
+            world.deliver(self._messages, body)
+
+        self._gate.call(f"send to {self._messages.name}", put, writes=True)
+
+
+class SimulatedChance:
+    """`lakesync.gateway.commit.Chance` from the seed."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._random = world.stream("chance").random
+        self._world = world
+        self._name = process.name
+
+    def jitter(self) -> float:
+        """Give a number in [0, 1)."""
+        return self._random()
+
+    def token(self) -> str:
+        """Give a name that is never given again."""
+        return self._world.unique()
+
+
+def sleeper(world: World, process: Process) -> Callable[[float], None]:
+    """Give what a process sleeps with."""
+
+    def sleep_ms(ms: float) -> None:
+        if not process.alive:
+            raise Crashed
+        world.scheduler.sleep(ms)
+
+    return sleep_ms
+
+
+def process_clock(world: World, skew_ms: int) -> Clock:
+    """Give a process a clock that is off by as much as its scenario allows."""
+    return world.new_clock(skew_ms)

@@ -1,0 +1,43 @@
+"""What is checked, by name, and the laws of ``docs/spec`` that each check stands for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROMISES: Final[dict[str, tuple[str, ...]]] = {
+    # commits and receipts, as they happen: tests.simulation.history
+    "commit stamps rise": ("B2",),
+    "no commit below a cursor": ("B6", "B7"),
+    "exactly once": ("A1", "A3", "A4", "B4"),
+    "duplicates are not logged": ("M3",),
+    "atomic pushes are whole": ("B9",),
+    "accepted is durable": ("B1",),
+    "refused is refused": ("W3",),
+    "receipts add up": ("B1",),
+    # pages, as they are handed out: tests.simulation.history
+    "a cursor misses no commit": ("B8", "B9"),
+    "pages are bounded": ("B9",),
+    "pages lead on": ("B8",),
+    "pages reach the present": ("B1", "B8"),
+    # each client's own rows, while it works: tests.simulation.session
+    "read your writes": ("K1",),
+    "monotonic writes": ("K4", "K10"),
+    "writes follow reads": ("K4",),
+    "monotonic reads": ("K5",),
+    "no row lacks a page": ("K5", "K6"),
+    "no row is made up": ("K6", "K7"),
+    "a sync reaches the present": ("K5",),
+    # the order of a flush's steps, and quiet: tests.simulation.checkers
+    "announced after written": ("D2",),
+    "announced before the watermark": ("D1", "D2", "D3"),
+    "liveness": ("B5", "D4"),
+    # at the end: tests.simulation.checkers
+    "clients converge": ("K6", "M4", "M5"),
+    "the app sees the row": ("K1", "M6"),
+    "the gateway converges": ("B3", "M4", "M7"),
+    "the lake converges": ("D1", "M4"),
+    "exactly once in the changes": ("D1", "D2"),
+    "changes in commit order": ("D1",),
+    "no edit is lost": ("K2", "K3", "K7", "K8"),
+    "an event happens once": ("A1", "K11"),
+}

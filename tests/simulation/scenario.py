@@ -1,0 +1,254 @@
+"""What one seed stands for: who takes part, what they do, what goes wrong. Plain data.
+
+Every fault is left out of about half of the seeds: a fault that is always there hides others. To
+make a failing seed smaller, its scenario is changed (`tests.simulation.shrink`); everything that is
+drawn while it runs comes from streams of its own, so that the rest stays as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from random import Random
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Chances, each for one occasion: a request, a port call, a statement; 0 is never."""
+
+    lose_request: float = 0.0
+    lose_answer: float = 0.0
+    duplicate_request: float = 0.0
+    """A request arrives twice, the second time whenever."""
+    slow_request: float = 0.0
+    """A request takes longer than its client waits."""
+    throttle: float = 0.0
+    """A port refuses for now."""
+    lose_port_answer: float = 0.0
+    """A port did it, and its caller is told that it could not be reached."""
+    late_write: float = 0.0
+    """A port's caller is told so at once, and the write happens later."""
+    slow_port: float = 0.0
+    """A port call takes seconds."""
+    slow_run: float = 0.0
+    """A run of the materialiser stands still for minutes, for each batch."""
+    torn_commit: float = 0.0
+    """While a commit happens, some of its items are visible before others."""
+    crash_function: float = 0.0
+    crash_client: float = 0.0
+    """At a request of the client."""
+    crash_statement: float = 0.0
+    """At one of the client's SQL statements."""
+    duplicate_message: float = 0.0
+    partitions: float = 0.0
+    """How often, for each client and tenth of the time, the network is away."""
+    clock_steps: float = 0.0
+    """How often, for each clock and tenth of the time, somebody sets it."""
+    flush_broken: float = 0.0
+    """The share of tenths of the time in which every write to the lake fails."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table, as it is declared at first."""
+
+    name: str
+    append: bool = False
+    typed: bool = False
+    """It has a schema; append tables always do."""
+    shard: str = "main"
+    lanes: int = 1
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One simulation."""
+
+    seed: int
+    clients: int = 3
+    bursts: int = 6
+    """Of edits, for each client."""
+    burst_edits_max: int = 4
+    span_ms: int = 600_000
+    """How long clients edit and faults happen; then all is calm."""
+    tables: tuple[Table, ...] = (Table("notes"),)
+    rows: int = 6
+    """Row ids of each merged table, shared by all clients."""
+    faults: Faults = field(default_factory=Faults)
+    switch: float = 0.3
+    """How often a port call lets others run."""
+    page_deltas: int = 50
+    poll_s: float = 60.0
+    client_skew_ms: int = 0
+    function_skew_ms: int = 0
+    functions: int = 2
+    """Functions that take pushes at the same time."""
+    commit_items_max: int = 100
+    row_state_bytes_max: int = 380_000
+    backpressure_bytes_max: int = 268_435_456
+    flush_threshold_bytes: int = 8_388_608
+    flush_every_s: int = 60
+    lease_s: int = 120
+    relanings: int = 0
+    reinstalls: int = 0
+    rogue: int = 0
+    """Pushes of a client that keeps to no rules."""
+    together: bool = False
+    """Clients edit at the same moments, so that their pushes meet."""
+    coarse_ms: int = 1
+    """Clients' clocks tell no more than this, so that their stamps are often equal."""
+    offline: bool = False
+    """Clients may begin with a long time without a network."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give it as plain values."""
+        return asdict(self)
+
+
+SPANS_MS = [60_000, 600_000, 3_600_000, 86_400_000, 7 * 86_400_000]
+
+
+PLAIN: dict[str, Any] = {}
+CLOCKS: dict[str, Any] = {
+    "client_skew_ms": 9_000,
+    "function_skew_ms": 6_000,
+    "functions": 4,
+    "tables": ({"name": "table0", "append": True, "typed": True}, {"name": "table1"}),
+    "faults.lose_answer": 0.2,
+    "faults.lose_port_answer": 0.1,
+    "coarse_ms": 1,
+    "span_ms": 600_000,
+}
+"""Functions disagree on what is too far ahead."""
+MEETING: dict[str, Any] = {
+    "together": True,
+    "clients": 5,
+    "rows": 2,
+    "tables": ({"name": "table0"}, {"name": "table1", "typed": True}),
+    "functions": 4,
+    "faults.torn_commit": 0.9,
+    "faults.slow_port": 0.02,
+    "switch": 0.5,
+}
+"""Pushes meet at the same rows while commits become visible."""
+MOVES: dict[str, Any] = {
+    "relanings": 12,
+    "together": True,
+    "function_skew_ms": 20_000,
+    "poll_s": 600.0,
+    "functions": 4,
+    "switch": 0.5,
+}
+"""Tables are placed anew under functions whose clocks differ."""
+RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
+"""Runs of the materialiser overtake each other."""
+THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, MOVES, RUNS]
+"""What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""
+
+
+def scenario_of(seed: int) -> Scenario:
+    """Draw the scenario of a seed."""
+    random = Random(f"{seed}/scenario")
+    tables = _tables(random)
+    # Most seeds are small, so that there can be many; one in sixteen is large.
+    large = random.random() < 1 / 16
+    theme = random.choice(THEMES)
+    span_ms = random.choices(SPANS_MS, [20, 50, 20, 3, 1])[0]
+    drawn = Scenario(
+        seed=seed,
+        clients=random.randint(4, 8) if large else random.choice([2, 2, 2, 3, 3, 4]),
+        bursts=random.randint(10, 30) if large else random.randint(2, 6),
+        burst_edits_max=random.choice([1, 2, 3, 6]),
+        span_ms=span_ms,
+        tables=tables,
+        rows=random.choice([1, 2, 3, 8, 20]),
+        faults=_faults(random),
+        switch=random.choice([0.05, 0.2, 0.5]),
+        page_deltas=random.choice([1, 3, 10, 50, 1000]),
+        poll_s=max(random.choice([20.0, 60.0, 600.0]), span_ms / 100_000),
+        client_skew_ms=random.choice([0, 500, 4_000, 30_000, 86_400_000]),
+        function_skew_ms=random.choice([0, 50, 50, 2_000, 4_000, 20_000]),
+        functions=random.choice([1, 2, 3, 4]),
+        commit_items_max=random.choice([100, 100, 14, 8]),
+        row_state_bytes_max=random.choice([380_000, 380_000, 600]),
+        backpressure_bytes_max=random.choice([268_435_456, 268_435_456, 6_000]),
+        flush_threshold_bytes=random.choice([8_388_608, 500, 3_000]),
+        flush_every_s=max(random.choice([20, 60, 300]), span_ms // 50_000),
+        lease_s=random.choice([20, 120]),
+        relanings=random.choice([0, 0, 1, 2, 4]),
+        reinstalls=random.choice([0, 0, 0, 1, 2]),
+        rogue=random.choice([0, 0, 2, 5]),
+        offline=random.random() < 0.3,
+        together=random.random() < 0.5,
+        coarse_ms=random.choice([1, 1, 1, 30_000]),
+    )
+    return changed(drawn, theme)
+
+
+def _tables(random: Random) -> tuple[Table, ...]:
+    found = []
+    for place in range(random.choice([1, 2, 2, 3, 4])):
+        append = random.random() < 0.3
+        found.append(
+            Table(
+                f"table{place}",
+                append=append,
+                typed=append or random.random() < 0.5,
+                shard=random.choice(["main", "main", "hot", f"s{place}"]),
+                lanes=random.choice([1, 1, 2, 4, 8]),
+            )
+        )
+    # `main` is the shard of every table that nobody placed; lanes of it are shards of their own.
+    return tuple(found)
+
+
+RATES = {
+    "lose_request": 0.15,
+    "lose_answer": 0.2,
+    "duplicate_request": 0.2,
+    "slow_request": 0.15,
+    "throttle": 0.1,
+    "lose_port_answer": 0.1,
+    "late_write": 0.1,
+    "slow_port": 0.03,
+    "slow_run": 0.5,
+    "torn_commit": 1.0,
+    "crash_function": 0.04,
+    "crash_client": 0.1,
+    "crash_statement": 0.01,
+    "duplicate_message": 0.3,
+    "partitions": 0.3,
+    "clock_steps": 0.3,
+    "flush_broken": 0.5,
+}
+"""The greatest chance of each fault."""
+
+
+def _faults(random: Random) -> Faults:
+    quiet = random.random() < 0.1
+    found = {}
+    for name, most in RATES.items():
+        drawn, rate = random.random(), random.random()
+        if not quiet and drawn < 0.45:
+            found[name] = round(most * rate, 4)
+    return Faults(**found)
+
+
+def changed(scenario: Scenario, changes: dict[str, Any]) -> Scenario:
+    """Give a scenario with some of its fields changed; ``faults.x`` names a fault."""
+    faults = {name[7:]: value for name, value in changes.items() if name.startswith("faults.")}
+    own = {name: value for name, value in changes.items() if not name.startswith("faults.")}
+    if "tables" in own:
+        own["tables"] = tuple(Table(**item) for item in own["tables"])
+    return replace(scenario, faults=replace(scenario.faults, **faults), **own)
+
+
+def fault_names() -> list[str]:
+    """Give the names of all faults."""
+    return [item.name for item in fields(Faults)]
+
+
+def scenario_from_json(body: dict[str, Any]) -> Scenario:
+    """Read what `Scenario.to_json` gave."""
+    tables = tuple(Table(**item) for item in body["tables"])
+    return Scenario(**{**body, "tables": tables, "faults": Faults(**body["faults"])})

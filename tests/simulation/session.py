@@ -1,0 +1,164 @@
+"""What one client may expect of its own rows, checked while it works.
+
+read your writes        an edit is in its row at once, and stays until something later covers it
+monotonic reads         the cursor never falls, and no row ever lacks what a page brought
+monotonic writes        each edit's stamp is above all of this client's stamps before
+writes follow reads     and above everything that its rows held when it was made
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from typing import TYPE_CHECKING, TypeAlias
+
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state
+from tests.simulation.history import Violation
+from tests.simulation.model import NOTHING, Key, Row, at_least, held_row, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from lakesync.client import Client
+    from lakesync.core.delta import Delta
+    from tests.simulation.history import History
+
+Edit: TypeAlias = tuple[str, str, str, str, tuple[tuple[str, bytes], ...]]
+"""``(client, table, row, op, columns)``: an edit, whatever its stamp."""
+
+
+def edit_of(delta: Delta) -> Edit:
+    """Give a delta without its stamp."""
+    return delta.client_id, delta.table, delta.row_id, delta.op.name, delta.columns
+
+
+class Session:
+    """One client's expectations."""
+
+    def __init__(self, history: History, client_id: str) -> None:
+        self._history = history
+        self._client_id = client_id
+        self._cursor = 0
+        self.made: Counter[Edit] = Counter()
+        """Every edit that the app was told is on the disk."""
+        self.gone: Counter[Edit] = Counter()
+        """Edits that nobody owes anything: on a lost file, or taken back by the app."""
+        self._discarded: set[str] = set()
+
+    # --- edits ------------------------------------------------------------------------------------
+
+    def edited(self, client: Client, delta: Delta, *, checked: bool = True) -> None:
+        """Note an edit, and look for it in its row."""
+        self.made[edit_of(delta)] += 1
+        if not checked:
+            return
+        (last,) = client._parts.database._reader.execute(
+            "SELECT max(hlc) FROM _lakesync_outbox WHERE hlc <> ?", (delta.hlc,)
+        ).fetchone()
+        if delta.hlc <= (last or 0):
+            raise Violation("monotonic writes", f"{delta} is not above {last} in the outbox")
+        row = client.get(delta.table, delta.row_id).unwrap()
+        state = _state(client, (delta.table, delta.row_id))
+        if delta.op.name == "DELETE":
+            if row is not None:
+                raise Violation("read your writes", f"{delta} left {row}")
+        elif row is None or not at_least(state, row_of([delta])):
+            raise Violation("read your writes", f"{delta} is not in {state}")
+        elif any(state.columns[name][2] != value for name, value in delta.columns):
+            raise Violation("writes follow reads", f"{delta} lost to what was there: {state}")
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def reinstalled(self, client_id: str) -> None:
+        """Begin again on an empty file."""
+        self._client_id = client_id
+        self._cursor = 0
+
+    def lost(self, path: Path) -> None:
+        """Note what goes with a file: edits that the gateway may never have seen."""
+        with closing(sqlite3.connect(path)) as connection:
+            try:
+                rows = connection.execute("SELECT run FROM _lakesync_outbox").fetchall()
+            except sqlite3.OperationalError:
+                return  # it died before there were any tables
+        for (run,) in rows:
+            for delta in decode_records(run):
+                self.gone[edit_of(delta)] += 1
+
+    def discards(self, delta: Delta) -> None:
+        """Note an edit that the app is about to take back: it may die before it knows."""
+        if delta.delta_id not in self._discarded:
+            self._discarded.add(delta.delta_id)
+            self.gone[edit_of(delta)] += 1
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def caught_up(self, client: Client, settled: int) -> None:
+        """Hold a sync that went well against the log as it was when it began."""
+        (cursor,) = client._parts.database._reader.execute(
+            "SELECT cursor FROM _lakesync_sync"
+        ).fetchone()
+        if cursor < settled:
+            raise Violation("a sync reaches the present", f"{cursor} is behind {settled}")
+
+    def check(self, client: Client) -> None:
+        """Hold all rows of the file against what it must know, and what it can know."""
+        connection = client._parts.database._reader
+        cursor, rebuilding = connection.execute(
+            "SELECT cursor, rebuilding FROM _lakesync_sync"
+        ).fetchone()
+        if rebuilding:
+            return
+        if cursor < self._cursor:
+            raise Violation("monotonic reads", f"the cursor fell from {self._cursor} to {cursor}")
+        self._cursor = cursor
+        outbox: dict[Key, list[Delta]] = {}
+        for (run,) in connection.execute("SELECT run FROM _lakesync_outbox"):
+            for delta in decode_records(run):
+                outbox.setdefault((delta.table, delta.row_id), []).append(delta)
+        held = _states(client)
+        for key in {**held, **self._history.of_row, **outbox}:
+            self._check_row(key, held.get(key, NOTHING), outbox.get(key, []))
+
+    def _check_row(self, key: Key, held: Row, waiting: list[Delta]) -> None:
+        known = [*self._history.deltas_until(self._cursor, key), *waiting]
+        if not at_least(held, row_of(known)):
+            raise Violation("no row lacks a page", f"{key}: {held}, not {row_of(known)}")
+        own = self._history.accepted_of.get((self._client_id, *key), ())
+        most = row_of([*known, *own])
+        if not at_least(most, held):
+            raise Violation("no row is made up", f"{key}: {held}, at most {most}")
+
+    def settled(self, accepted: Iterable[Delta]) -> None:
+        """Hold all edits against what became of them: none may be lost."""
+        left = self.made - self.gone
+        left.subtract(Counter(edit_of(delta) for delta in accepted))
+        lost = +left
+        if lost:
+            raise Violation("no edit is lost", f"{sum(lost.values())}, such as {next(iter(lost))}")
+
+
+STATES = "SELECT name, row_id, state FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id"
+
+
+def _states(client: Client) -> dict[Key, Row]:
+    rows = client._parts.database._reader.execute(STATES).fetchall()
+    found = {}
+    for table, row_id, state in rows:
+        found[table, row_id] = held_row(*decode_row_state(state))
+    return found
+
+
+def _state(client: Client, key: Key) -> Row:
+    rows = client._parts.database._reader.execute(
+        f"{STATES} WHERE name = ? AND row_id = ?", key
+    ).fetchall()
+    return held_row(*decode_row_state(rows[0][2])) if rows else NOTHING
+
+
+def states(client: Client) -> dict[Key, Row]:
+    """Give all rows of a client's file."""
+    return _states(client)

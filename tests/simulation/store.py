@@ -1,0 +1,166 @@
+"""The buffer behind all processes: the real `MemoryBuffer`, watched, and torn where DynamoDB is.
+
+A transaction happens at one moment for those who write. Those who read meanwhile may see one of its
+items and not yet another: each becomes visible by itself, all of them before the commit is
+answered. So reads here leave out what is still hidden, or show what was there before.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from lakesync.buffer.memory import MemoryBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.messages import Push
+    from lakesync.ports import (
+        Commit,
+        FlushState,
+        Head,
+        LogSlice,
+        MarkKey,
+        RowKey,
+        StoredMark,
+        StoredRow,
+    )
+    from tests.simulation.world import World
+
+Item: TypeAlias = "tuple[str, object]"
+"""``("head", shard)``, ``("row", key)``, ``("mark", key)``, ``("entry", (shard, stamp))``."""
+WINDOWS_MS = [20, 400, 400, 4_000]
+
+
+class Store(MemoryBuffer):
+    """The one buffer of a simulation."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._random = world.stream("torn")
+        self._hidden: dict[Item, Any] = {}
+        """Items that are not visible yet, by whom and with what was there before, or None."""
+        self._visible_ms: dict[str, int] = {}
+        """When each torn commit, by its token, is visible as a whole."""
+
+    # --- writes -----------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> None:
+        """Commit."""
+        self.take(commit, None)
+
+    def take(self, commit: Commit, push: Push | None) -> int:
+        """Commit, and hold it against the history if it happened.
+
+        Returns:
+            After how many milliseconds all of it is visible.
+        """
+        held = self._of(commit.gateway)
+        known = commit.token in held.tokens
+        before = self._before(commit)
+        super().commit(commit)
+        self._written(before)
+        world = self._world
+        if known:
+            return max(0, self._visible_ms.get(commit.token, 0) - world.scheduler.now_ms)
+        world.count("commit")
+        world.history.committed(commit, push)
+        if self._random.random() >= world.faults.torn_commit:
+            world.history.settle(commit.stamp)
+            return 0
+        world.count("torn commit")
+        window_ms = self._random.randint(1, self._random.choice(WINDOWS_MS))
+        self._visible_ms[commit.token] = world.scheduler.now_ms + window_ms
+        for item, was in before.items():
+            self._hidden[item] = (commit.token, was)
+            reveal = functools.partial(self._reveal, item, commit.token)
+            # Log entries come last more often: whoever reads a log sees most of a commit before.
+            least_ms = window_ms // 2 if item[0] == "entry" else 0
+            world.later("visible", reveal, self._random.randint(least_ms, window_ms))
+        world.later("settled", lambda: world.history.settle(commit.stamp), window_ms)
+        return window_ms
+
+    def _reveal(self, item: Item, token: str) -> None:
+        if item in self._hidden and self._hidden[item][0] == token:
+            del self._hidden[item]
+
+    def _written(self, items: Iterable[Item]) -> None:
+        """Show items that were written again: each item's own writes happen one after the other."""
+        for item in items:
+            self._hidden.pop(item, None)
+
+    def _before(self, commit: Commit) -> dict[Item, Any]:
+        held = self._of(commit.gateway)
+        found: dict[Item, Any] = {("row", key): held.rows.get(key) for key in commit.rows}
+        for shard, part in commit.shards.items():
+            found["head", shard] = held.heads.get(shard)
+            found["entry", (shard, commit.stamp)] = None
+            for client in part.marks:
+                found["mark", (shard, client)] = held.marks.get((shard, client))
+        return found
+
+    def raise_head(self, gateway: str, shard: str, seen: Head | None, to: int) -> bool:
+        """Move an idle shard's head up."""
+        raised = super().raise_head(gateway, shard, seen, to)
+        if raised:
+            self._written([("head", shard)])
+        return raised
+
+    def save_config(self, gateway: str, config: GatewayConfig, to: int) -> None:
+        """Put a configuration in force."""
+        super().save_config(gateway, config, to)
+        self._written(("head", shard) for shard in config.layout.shards())
+
+    def note_flushed(self, gateway: str, shard: str, until: int, logged_bytes: int) -> None:
+        """Set how much of a shard is flushed."""
+        super().note_flushed(gateway, shard, until, logged_bytes)
+        self._written([("head", shard)])
+
+    def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
+        """Move the flush state on, and hold it against the lake if it moved."""
+        before = self.flush_state(gateway)
+        moved = super().save_flush_state(gateway, seen, state)
+        if moved and state.watermark > before.watermark:
+            self._world.watch.flushed(before.watermark, state)
+        return moved
+
+    # --- reads ------------------------------------------------------------------------------------
+
+    def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
+        """Give the heads that exist and are visible."""
+        return self._seen("head", super().heads(gateway, shards))
+
+    def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
+        """Give the states of the rows that exist and are visible."""
+        return self._seen("row", super().rows(gateway, wanted))
+
+    def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+        """Give the append marks that exist and are visible."""
+        return self._seen("mark", super().marks(gateway, wanted))
+
+    def _seen(self, kind: str, found: dict[Any, Any]) -> dict[Any, Any]:
+        if not self._hidden:
+            return found
+        seen = {}
+        for key, held in found.items():
+            _, was = self._hidden.get((kind, key), ("", held))
+            if was is not None:
+                seen[key] = was
+        return seen
+
+    def entries(self, gateway: str, shard: str, after: int, until: int, count_max: int) -> LogSlice:
+        """Give the visible entries of a range."""
+        found = super().entries(gateway, shard, after, until, count_max)
+        if not self._hidden:
+            return found
+        visible = [entry for entry in found.entries
+                   if ("entry", (shard, entry.stamp)) not in self._hidden]  # fmt: skip
+        return replace(found, entries=tuple(visible))
+
+    def all_of(self, gateway: str) -> Any:
+        """Give everything that is held of a gateway, to look at."""
+        return self._of(gateway)

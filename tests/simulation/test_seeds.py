@@ -1,0 +1,97 @@
+"""Five hundred seeds: clients, network, functions, flush and lake go wrong in every order."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.deliberate import FAULTS, broken
+from tests.simulation.promises import PROMISES
+from tests.simulation.replay import Outcome, run_scenario, run_seed, story
+from tests.simulation.scenario import Faults
+from tests.simulation.shrink import shrunk
+from tests.support.pages import marks_in
+from tests.support.repository import ROOT, modules
+
+SEEDS = 500
+CHUNK = 20
+
+
+@pytest.mark.law(
+    "A1", "A3", "A4",
+    "B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9",
+    "D1", "D2", "D3", "D4",
+    "K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "K10", "K11",
+    "M3", "M4", "M5", "M6", "M7",
+    "W3",
+)  # fmt: skip
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_every_promise_holds_whatever_goes_wrong(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        outcome = run_seed(seed)
+        if outcome.failed:
+            pytest.fail(story(run_seed(seed, traced=True)), pytrace=False)
+
+
+def test_each_promise_that_is_checked_stands_for_laws() -> None:
+    """The marks above are exactly the laws of `PROMISES`, and nothing else is checked."""
+    (own,) = modules("tests/simulation/test_seeds.py")
+    marked = {law for _, laws in marks_in(own) for law in laws}
+    checked = {
+        promise
+        for module in modules("tests/simulation/")
+        for promise in re.findall(r'Violation\(\s*"([^"]+)"', module.text)
+    }
+
+    assert checked == set(PROMISES)
+    assert marked == {law for laws in PROMISES.values() for law in laws}
+
+
+def test_the_page_names_each_promise_with_its_laws() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text("utf-8")
+
+    missing = [
+        promise for promise, laws in PROMISES.items()
+        if f"| {promise} | {', '.join(laws)} |" not in page
+    ]  # fmt: skip
+    assert missing == []
+
+
+def test_a_run_does_not_depend_on_how_python_hashes() -> None:
+    """Two processes, two orders of every set of text: the same lines."""
+    lived = [
+        subprocess.run(
+            [sys.executable, "-m", "tools.simulate", "--seed", "7"],
+            cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+
+    assert lived[0] == lived[1]
+
+
+def test_a_failing_seed_says_how_to_see_it_again_and_shrinks() -> None:
+    (fault,) = [fault for fault in FAULTS if fault.name == "merge_by_row_stamp"]
+    with broken(fault):
+        outcome = run_seed(0, traced=True)
+        smaller = shrunk(outcome.scenario, outcome.promise, lambda _: None)
+        again = run_scenario(smaller)
+
+    assert "python -m tools.simulate --seed 0" in story(outcome)
+    assert again.promise == outcome.promise
+    assert smaller.clients <= 2
+    assert smaller.faults == Faults()
+
+
+def test_a_seed_is_the_same_run_every_time() -> None:
+    """Every line of its trace, and all that was counted."""
+
+    def lived(seed: int) -> tuple[list[str], dict[str, int]]:
+        outcome: Outcome = run_seed(seed, traced=True)
+        return outcome.trace, dict(outcome.counts)
+
+    assert [lived(seed) for seed in range(6)] == [lived(seed) for seed in range(6)]

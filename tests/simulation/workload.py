@@ -1,0 +1,150 @@
+"""What the apps do: drawn from the seed, burst by burst."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.errors import LakeSyncError
+from lakesync.result import Err, Ok
+from tests.simulation.history import Violation
+
+if TYPE_CHECKING:
+    from lakesync.client import Client
+    from lakesync.core.delta import Delta
+    from lakesync.result import Result
+    from tests.simulation.clients import Device
+    from tests.simulation.scenario import Table
+    from tests.simulation.world import World
+
+LARGE_EDITS = 30
+
+
+class Workload:
+    """One client's user. Goes on where it was when the app restarts."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self._world = world
+        self._number = number
+        self._random = world.stream(f"workload {number}")
+        self._left = world.scenario.bursts
+        self._made = 0
+
+    def run(self, device: Device) -> None:
+        """Edit until the user has had enough."""
+        scenario, scheduler = self._world.scenario, self._world.scheduler
+        if scenario.offline and self._left == scenario.bursts and self._random.random() < 0.5:
+            self._world.count("long offline")
+            away_ms = int(scenario.span_ms * self._random.random())
+            device.link.down_until_ms = scheduler.now_ms + away_ms
+        while self._left > 0:
+            self._left -= 1
+            pause_ms = self._random.expovariate(scenario.bursts) * scenario.span_ms
+            pause_ms = min(pause_ms, scenario.span_ms / 2)
+            if scenario.together:
+                beat_ms = scenario.span_ms // (2 * scenario.bursts)
+                pause_ms = beat_ms - scheduler.elapsed_ms % beat_ms + self._random.random() * 60
+            scheduler.sleep(pause_ms)
+            if self._world.is_calm:
+                return
+            self._burst(device)
+
+    def _burst(self, device: Device) -> None:
+        assert device.client is not None
+        for _ in range(self._random.randint(1, self._world.scenario.burst_edits_max)):
+            drawn = self._random.random()
+            if drawn < 0.12:
+                self._transaction(device, self._random.randint(2, 6))
+            elif drawn < 0.14:
+                self._transaction(device, LARGE_EDITS)
+            elif drawn < 0.18:
+                self._handle_quarantine(device)
+            else:
+                self._edit(device)
+
+    # --- single edits -----------------------------------------------------------------------------
+
+    def _edit(self, device: Device) -> None:
+        client = device.client
+        assert client is not None
+        match self._any_edit(client):
+            case Ok(delta):
+                device.session.edited(client, delta)
+            case Err(error):
+                self._world.count(f"edit: {error.code}")
+
+    def _any_edit(self, client: Client) -> Result[Delta, LakeSyncError]:
+        random = self._random
+        table = random.choice(self._world.scenario.tables)
+        self._made += 1
+        marker = self._number * 1_000_000 + self._made
+        if table.append:
+            self._world.count("event")
+            return client.insert(table.name, f"{client.client_id}-{marker}", self._columns(table))
+        row_id = f"row{random.randrange(self._world.scenario.rows)}"
+        drawn = random.random()
+        if drawn < 0.25:
+            self._world.count("insert")
+            columns = self._columns(table) if random.random() < 0.8 else {}
+            return client.insert(table.name, row_id, columns)
+        if drawn < 0.8:
+            self._world.count("update")
+            return client.update(table.name, row_id, self._columns(table))
+        self._world.count("delete")
+        return client.delete(table.name, row_id)
+
+    def _columns(self, table: Table) -> dict[str, object]:
+        """Give values that no other edit writes; some do not fit the table's schema."""
+        random = self._random
+        self._made += 1
+        marker = self._number * 1_000_000 + self._made
+        values: dict[str, object] = {
+            "title": f"{marker} {'ä' * random.choice([0, 0, 0, 30])}",
+            "size": marker,
+            "tags": [marker, {"a": None}],
+            "done": random.random() < 0.5,
+        }
+        names = random.sample(sorted(values), random.randint(1, 3))
+        chosen = {name: values[name] for name in names}
+        if table.typed and random.random() < 0.06:
+            self._world.count("edit against the schema")
+            chosen["size"] = "many"
+        if random.random() < 0.02:
+            chosen["title"] = f"{marker}" + "x" * 700
+        return chosen
+
+    # --- several at once --------------------------------------------------------------------------
+
+    def _transaction(self, device: Device, edits: int) -> None:
+        client = device.client
+        assert client is not None
+        made: list[Delta] = []
+        try:
+            with client.transaction():
+                made += [self._any_edit(client).unwrap() for _ in range(edits)]
+        except LakeSyncError as error:
+            self._world.count(f"transaction: {error.code}")
+            return
+        self._world.count("transaction")
+        # Later edits of the same transaction may cover earlier ones: only the last is looked for.
+        for delta in made[:-1]:
+            device.session.edited(client, delta, checked=False)
+        device.session.edited(client, made[-1])
+
+    def _handle_quarantine(self, device: Device) -> None:
+        assert device.client is not None
+        take_back = self._random.random() < 0.5
+        settle_quarantine(device, take_back=take_back)
+
+
+def settle_quarantine(device: Device, *, take_back: bool) -> None:
+    """Let the app look at what was refused, and take it back or try it again."""
+    client = device.client
+    assert client is not None
+    for entry in client.quarantined().unwrap():
+        if not (entry.code and entry.reason):
+            raise Violation("no edit is lost", f"{entry} is quarantined without a reason")
+        if take_back:
+            device.session.discards(entry.delta)
+            client.discard(entry.delta.delta_id).unwrap()
+        else:
+            client.retry(entry.delta.delta_id).unwrap()

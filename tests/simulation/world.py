@@ -1,0 +1,236 @@
+"""One simulation: everything that a seed stands for, put together and run to its end."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from lakesync.core.layout import Placement
+from lakesync.errors import LakeSyncError
+from lakesync.gateway.admin import AdminService
+from lakesync.gateway.limits import Limits
+from tests.simulation import checkers
+from tests.simulation.chaos import Chaos
+from tests.simulation.clients import Device
+from tests.simulation.functions import Functions
+from tests.simulation.history import History, Violation
+from tests.simulation.lake import Lake
+from tests.simulation.network import GATEWAY, Front
+from tests.simulation.ports import Messages
+from tests.simulation.scenario import Faults, Scenario
+from tests.simulation.scheduler import START_MS, Clock, Crashed, Process, Scheduler
+from tests.simulation.store import Store
+from tests.simulation.workload import Workload, settle_quarantine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEPS_MAX = 150_000
+CALM_MS_MAX = 6 * 3_600_000
+"""How long after the last fault everything may take to become quiet."""
+CALM_STEPS_MAX = 60_000
+MEMORY = Path("/dev/shm")  # noqa: S108 - where files cost no disk, if there is such a place
+
+
+class World:
+    """All that one seed stands for."""
+
+    def __init__(self, scenario: Scenario, trace: list[str] | None = None) -> None:
+        self.scenario = scenario
+        self.faults = scenario.faults
+        self.counts: Counter[str] = Counter()
+        self._trace = trace
+        self._streams: dict[str, Random] = {}
+        self.scheduler = Scheduler(self.stream("order"), STEPS_MAX)
+        self._number = 0
+        self._clocks: list[tuple[Clock, int]] = []
+        self._clock_random = self.stream("clocks")
+        self.limits = Limits(
+            commit_items_max=scenario.commit_items_max,
+            row_state_bytes_max=scenario.row_state_bytes_max,
+            backpressure_bytes_max=scenario.backpressure_bytes_max,
+            flush_threshold_bytes=scenario.flush_threshold_bytes,
+        )
+        appends = {table.name for table in scenario.tables if table.append}
+        self.history = History(appends.__contains__)
+        self.watch = checkers.Watch(self)
+        self.store = Store(self)
+        self.objects: dict[str, bytes] = {}
+        self.lake = Lake()
+        self.flush_is_broken = False
+        self.run_is_on = False
+        self.is_calm = False
+        self.flush_requests = Messages("flush requests")
+        self.announcements = Messages("announcements")
+        self.functions = Functions(self)
+        self.front = Front(self)
+        self.devices: list[Device] = []
+
+    # --- what everybody uses ----------------------------------------------------------------------
+
+    def stream(self, name: str) -> Random:
+        """Give a stream of chance of its own, so that leaving one part out changes no other."""
+        held = self._streams.get(name)
+        if held is None:
+            held = self._streams[name] = Random(f"{self.scenario.seed}/{name}")
+        return held
+
+    def number(self) -> int:
+        """Give a number that is never given again."""
+        self._number += 1
+        return self._number
+
+    def unique(self) -> str:
+        """Give a name that is never given again."""
+        return f"n{self.number()}"
+
+    def count(self, what: str) -> None:
+        """Count what was exercised."""
+        self.counts[what] += 1
+        if self._trace is not None:
+            self.note("·", what)
+
+    def note(self, who: str, text: str, *values: object) -> None:
+        """Write a line of the trace, if there is one."""
+        if self._trace is not None:
+            seconds = (self.scheduler.now_ms - START_MS) / 1000
+            self._trace.append(f"{seconds:12.3f}  {who:<16} {text % values if values else text}")
+
+    def new_clock(self, skew_ms: int, coarse_ms: int = 1) -> Clock:
+        """Give a new process a clock."""
+        random = self._clock_random
+        offset_ms, drift_ppm = int(random.uniform(-1, 1) * skew_ms), random.uniform(-1, 1) * 50
+        clock = Clock(self.scheduler, offset_ms, drift_ppm, coarse_ms)
+        self._clocks.append((clock, skew_ms))
+        return clock
+
+    def clocks(self) -> list[tuple[Clock, int]]:
+        """Give all clocks, with how far each may be off."""
+        return self._clocks
+
+    def later(self, name: str, act: Callable[[], object], after_ms: int) -> None:
+        """Do something after a while, whoever is alive then."""
+        self.scheduler.call_later(name, act, after_ms)
+
+    def crash(self, process: Process, when: str) -> None:
+        """Kill a process; does not return if it is the caller's own."""
+        if not process.alive:
+            return
+        self.count("function crashed" if "#" in process.name else "app killed")
+        self.note(process.name, "crash: %s", when)
+        self.scheduler.kill(process)
+        if self.scheduler.is_current(process):
+            raise Crashed
+
+    def may_crash(self, process: Process, chance: float, when: str) -> None:
+        """Kill a process, perhaps."""
+        if chance and self.stream_of_crashes.random() < chance:
+            self.crash(process, when)
+
+    def deliver(self, messages: Messages, body: str) -> None:
+        """Have a message handed out."""
+        self.functions.deliver(messages, body)
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Live through the seed.
+
+        Raises:
+            Violation: a promise was broken.
+        """
+        self.stream_of_crashes = self.stream("crashes")
+        folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+        try:
+            self._declare()
+            self._begin(folder)
+            span_ms = START_MS + self.scenario.span_ms
+            self.scheduler.run(lambda: False, span_ms)
+            self._calm()
+            self._finish()
+        finally:
+            for device in self.devices:
+                device.process.on_kill.clear()
+                self.scheduler.kill(device.process)
+                device.shut()
+            self.scheduler.drop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _declare(self) -> None:
+        service = AdminService(
+            self.store, wall_clock=lambda: START_MS, sleep_ms=lambda _: None, chance=_NoChance()
+        )
+        for table in self.scenario.tables:
+            if table.typed:
+                service.register_schema(GATEWAY, _schema(table.name, append=table.append)).unwrap()
+            if (table.shard, table.lanes) != ("main", 1):
+                service.place_table(
+                    GATEWAY, table.name, Placement(table.shard, table.lanes)
+                ).unwrap()
+
+    def _begin(self, folder: Path) -> None:
+        for number in range(self.scenario.clients):
+            device = Device(self, number, folder, Workload(self, number))
+            self.devices.append(device)
+            device.boot()
+        Chaos(self).plan()
+        self._every(self.scenario.flush_every_s * 1000, self.functions.schedule)
+        self._every(2 * self.scenario.flush_every_s * 1000, self.functions.sweep)
+
+    def _every(self, ms: int, act: Callable[[], None]) -> None:
+        def tick() -> None:
+            act()
+            self.later("schedule", tick, ms)
+
+        self.later("schedule", tick, ms)
+
+    def _calm(self) -> None:
+        """End all faults: the network is back and functions' clocks are right."""
+        self.faults = Faults()
+        self.is_calm = True
+        self.flush_is_broken = False
+        for device in self.devices:
+            device.link.down_until_ms = 0
+            device.link.requests = 0
+        for clock, skew_ms in self._clocks:
+            if skew_ms <= self.scenario.function_skew_ms:
+                clock.offset_ms = clock.offset_ms % 100
+        self.scheduler.steps = 0
+        self.scheduler.steps_max = CALM_STEPS_MAX
+        self.note("·", "all is calm")
+        self._every(10_000, self.functions.schedule)
+        self._every(15_000, self.functions.sweep)
+
+    def _finish(self) -> None:
+        until_ms = self.scheduler.now_ms + CALM_MS_MAX
+        quiet = checkers.Quiet(self)
+        self.scheduler.run(quiet, until_ms)
+        if why := quiet.why():
+            raise Violation("liveness", why)
+        for device in self.devices:
+            settle_quarantine(device, take_back=True)
+        checkers.check_end(self)
+
+
+class _NoChance:
+    def jitter(self) -> float:
+        return 0.0
+
+    def token(self) -> str:
+        return "setup"
+
+
+def _schema(table: str, *, append: bool) -> dict[str, object]:
+    types = {"title": "string", "size": "integer", "tags": "json", "done": "boolean"}
+    return {
+        "table": table,
+        "columns": [{"name": name, "type": kind} for name, kind in types.items()],
+        "append": append,
+    }
+
+
+__all__ = ["LakeSyncError", "World"]

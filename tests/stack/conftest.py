@@ -1,0 +1,101 @@
+"""One deployed stack for all tests here: its own folder, its own port, IAM enforced.
+
+``make test`` deploys it before; otherwise the first test does, and it is left running for the next.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.deployed import Glue, Tenant, aws_of
+from tools.local_stack import paths
+from tools.local_stack.stack import Stack, status, up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.cli.aws import Aws
+
+FOLDER = paths.LOCAL / "test-stack"
+PORT = 4576
+NAME = "lakesync-test"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything here, so that `-m "not stack"` leaves it out."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.stack)
+
+
+@pytest.fixture(scope="session")
+def stack() -> Stack:
+    """The deployed stack."""
+    told = os.environ.get("LAKESYNC_STACK_JSON")
+    folder = Path(told).parent if told else FOLDER
+    return status(folder) or up(folder, port=PORT, stack=NAME)
+
+
+@pytest.fixture(scope="session")
+def aws(stack: Stack) -> Aws:
+    """The stack's AWS side."""
+    return aws_of(stack)
+
+
+@pytest.fixture(scope="session")
+def glue(aws: Aws) -> Glue:
+    """The materialiser's job."""
+    return Glue(aws)
+
+
+@pytest.fixture
+def tenant(stack: Stack) -> Tenant:
+    """A tenant that nobody else uses."""
+    return Tenant(stack)
+
+
+@pytest.fixture(scope="session")
+def credentials() -> Iterator[None]:
+    """What the emulator takes from the deployed code when it runs in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "test")
+        patch.setenv("AWS_REGION", "us-east-1")
+        yield
+
+
+@contextmanager
+def paused(aws: Aws, function: str) -> Iterator[None]:
+    """A function reads no messages meanwhile."""
+    client = aws.client("lambda")
+    found = client.list_event_source_mappings(FunctionName=aws.output(function))
+    mappings = [mapping["UUID"] for mapping in found["EventSourceMappings"]]
+    for mapping in mappings:
+        client.update_event_source_mapping(UUID=mapping, Enabled=False)
+    try:
+        yield
+    finally:
+        for mapping in mappings:
+            client.update_event_source_mapping(UUID=mapping, Enabled=True)
+
+
+@pytest.fixture(scope="module")
+def by_hand(aws: Aws, glue: Glue) -> Iterator[None]:
+    """Announcements start no runs meanwhile: the test decides which run sees what."""
+    with paused(aws, "MaterialiseFunction"):
+        glue.settle()
+        yield
+        aws.client("sqs").purge_queue(QueueUrl=aws.output("AnnounceQueueUrl"))
+
+
+@pytest.fixture
+def flush_paused(aws: Aws) -> Iterator[None]:
+    """Messages start no flushes meanwhile."""
+    with paused(aws, "FlushFunction"):
+        yield

@@ -1,0 +1,32 @@
+"""The demo's flow in small: one day of flights, through every part of the deployed stack."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from tests.support.deployed import Glue, Tenant
+from tools.demo.lake import DemoLake
+from tools.demo.screen import Screen
+from tools.demo.story import Setting, Story
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tools.local_stack.stack import Stack
+
+
+def test_every_holder_has_the_same_rows_as_the_source_data(
+    stack: Stack, glue: Glue, tmp_path: Path
+) -> None:
+    glue.settle()
+    tenant = Tenant(stack)
+    setting = Setting(stack.http, tenant.gateway, stack.jwt_secret, tmp_path / "clients")
+    lake = DemoLake(tenant.aws, stack.http, tenant.gateway, lambda: setting.token("demo", "admin"))
+    printed = io.StringIO()
+    outcome = Story(setting, lake, Screen(Console(file=printed)), days=1).tell()
+    assert [(v.holder, v.sentence) for v in outcome.verdicts if not v.right] == []
+    assert [v.rows for v in outcome.verdicts] == [838] * 5 + [842]
+    assert printed.getvalue().count("Glue run took") == 2

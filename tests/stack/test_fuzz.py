@@ -1,0 +1,65 @@
+"""Whatever is sent, the deployed API never answers 5xx: its own description, fuzzed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+
+from tests.support.deployed import Tenant
+
+if TYPE_CHECKING:
+    from tools.local_stack.stack import Stack
+
+EXAMPLES = 60
+"""For each operation: less than a minute in all."""
+CLIENT = "c1"
+GENERATED_ONCE = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def test_no_input_makes_an_operation_fail(stack: Stack) -> None:
+    tenant = Tenant(stack)
+    description: Any = schemathesis.openapi.from_url(f"{stack.http}/openapi.json")
+    operations = [found.ok() for found in description.get_all_operations()]
+    seen = {operation.label: statuses_of(operation, tenant) for operation in operations}
+    assert "POST /sync/{gateway}/push" in seen
+    # The requests got past the token, and some of them were good.
+    assert [label for label, statuses in seen.items() if statuses <= {401, 403, 404}] == []
+
+
+def statuses_of(operation: Any, tenant: Tenant) -> set[int]:
+    """Send generated requests to one operation; gives the statuses of the answers."""
+    statuses: set[int] = set()
+
+    @GENERATED_ONCE
+    @given(operation.as_strategy())
+    def no_input_makes_it_fail(case: Any) -> None:
+        statuses.add(ask(tenant, case))
+
+    no_input_makes_it_fail()
+    return statuses
+
+
+def ask(tenant: Tenant, case: Any) -> int:
+    """Send a generated request, mostly one that its token allows; gives the answer's status."""
+    if "gateway" in (case.path_parameters or {}) and len(str(case.path_parameters)) % 4:
+        case.path_parameters["gateway"] = tenant.gateway
+    if isinstance(case.body, dict) and "clientId" in case.body and len(str(case.body)) % 4:
+        case.body["clientId"] = CLIENT
+    headers = {"Authorization": f"Bearer {tenant.token(CLIENT, role='admin')}"}
+    answer = case.call(base_url=tenant.stack.http, headers=headers, timeout=30)
+    case.validate_response(answer, checks=[not_a_server_error])
+    if answer.status_code >= 400:
+        body = answer.json()
+        assert body.keys() >= {"error", "code", "requestId"}, body
+    status: int = answer.status_code
+    return status

@@ -1,0 +1,83 @@
+"""Dead letters on the deployed queues, and the command that puts them back to work."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lakesync.cli.app import app
+from lakesync.core.delta import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lakesync.cli.aws import Aws
+    from tests.support.deployed import Tenant
+    from tools.local_stack.stack import Stack
+
+RECEIVES_MAX = 5
+"""Of the flush queue, as template.yaml has it."""
+
+
+@pytest.fixture
+def lakesync(stack: Stack, tmp_path: Path) -> Callable[..., Any]:
+    """Run the command line against the stack; gives its JSON."""
+    path = tmp_path / "stack.json"
+    path.write_text(json.dumps(asdict(stack)))
+
+    def run(*words: str) -> Any:
+        done = CliRunner().invoke(app, [*words, "--json", "--stack-file", str(path)])
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.mark.usefixtures("by_hand", "flush_paused")
+def test_a_message_that_fails_too_often_is_a_dead_letter_and_a_replay_puts_it_back(
+    tenant: Tenant, aws: Aws, lakesync: Callable[..., Any]
+) -> None:
+    sqs, queue = aws.client("sqs"), aws.output("FlushQueueUrl")
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"gateway": tenant.gateway}))
+    for _ in range(RECEIVES_MAX + 1):
+        sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, VisibilityTimeout=0)
+    assert depth(lakesync, "flush") == {"queue": "flush", "messages": 0, "dead": 1}
+    assert lakesync("replay", "flush")["moved"] == 1
+    assert depth(lakesync, "flush") == {"queue": "flush", "messages": 1, "dead": 0}
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_a_flush_that_was_given_up_is_done_after_a_replay(
+    tenant: Tenant, aws: Aws, lakesync: Callable[..., Any]
+) -> None:
+    tenant.push([tenant.make(Op.INSERT, "r1", {"a": 1})])
+    given_up = json.dumps({"gateway": tenant.gateway})
+    aws.client("sqs").send_message(QueueUrl=aws.output("FlushDlqUrl"), MessageBody=given_up)
+    assert lakesync("replay", "flush")["moved"] == 1
+    deadline = time.monotonic() + 30
+    while not tenant.waiting():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert lakesync("replay", "flush")["moved"] == 0
+
+
+def test_a_dead_letter_is_shown_without_being_moved(aws: Aws, lakesync: Callable[..., Any]) -> None:
+    sqs, dead = aws.client("sqs"), aws.output("AnnounceDlqUrl")
+    sqs.send_message(QueueUrl=dead, MessageBody='{"only": "looked at"}')
+    try:
+        assert lakesync("replay", "announce", "--look")["body"] == '{"only": "looked at"}'
+        assert depth(lakesync, "announce")["dead"] == 1
+    finally:
+        sqs.purge_queue(QueueUrl=dead)
+
+
+def depth(lakesync: Callable[..., Any], queue: str) -> dict[str, Any]:
+    """Give how many messages wait, and how many are dead."""
+    found: list[dict[str, Any]] = lakesync("status")["queues"]
+    return next(held for held in found if held["queue"] == queue)

@@ -1,0 +1,234 @@
+"""Tests of the deployed stack: a tenant of their own each, and what the lake must hold.
+
+A `Tenant` pushes over HTTP and remembers every delta, so that `expected` can say, by the naive
+oracle, which rows there must be, wherever they are looked for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import httpx
+
+from lakesync.cli.aws import Aws
+from lakesync.cli.commands.flush import waiting_batches
+from lakesync.cli.connection import Connection
+from lakesync.cli.lake import ROW_ID, Lake
+from lakesync.cli.tokens import sign
+from lakesync.client import HttpTransport
+from lakesync.core.clock import HybridLogicalClock
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.messages import Pull, Push
+from lakesync.wire.records import decode_records
+from tests.support.oracle import expected_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from lakesync.cli.asof import AsOf
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import PushReceipt
+    from tools.local_stack.stack import Stack
+
+AT_WORK = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
+ENDED_S_MAX = 150
+_JOB_FIELDS = (
+    "Role",
+    "Command",
+    "DefaultArguments",
+    "GlueVersion",
+    "WorkerType",
+    "NumberOfWorkers",
+    "Timeout",
+    "MaxRetries",
+)
+_JOB_NUMBERS = ("NumberOfWorkers", "Timeout", "MaxRetries")
+
+Rows = dict[str, dict[str, Any]]
+
+
+@dataclass
+class Tenant:
+    """A gateway that nobody else uses, on the deployed stack."""
+
+    stack: Stack
+    gateway: str = field(default_factory=lambda: f"t{uuid4().hex[:12]}")
+    deltas: list[Delta] = field(default_factory=list)
+    clock: HybridLogicalClock = field(default_factory=HybridLogicalClock)
+
+    # --- HTTP -------------------------------------------------------------------------------------
+
+    def token(
+        self, client: str = "c1", *, role: str = "client", ttl_s: int = 600, **claims: object
+    ) -> str:
+        """Sign a token with the stack's secret; claims may be wrong on purpose."""
+        held = {"sub": client, "gw": self.gateway, "role": role} | claims
+        return sign(held, ttl_s, self.stack.jwt_secret, int(time.time()))
+
+    def call(
+        self, method: str, path: str, *, token: str | None = None, **request: Any
+    ) -> httpx.Response:
+        """Ask the API; without a token none is sent."""
+        headers = dict(request.pop("headers", {}))
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return httpx.request(method, self.stack.http + path, headers=headers, timeout=60, **request)
+
+    def transport(self, client: str = "c1") -> HttpTransport:
+        """Give a client's way to the gateway; close it."""
+        return HttpTransport(self.stack.http, self.gateway, token=lambda: self.token(client))
+
+    # --- deltas -----------------------------------------------------------------------------------
+
+    def make(
+        self,
+        op: Op,
+        row: str,
+        columns: dict[str, object] | None = None,
+        *,
+        table: str = "todos",
+        client: str = "c1",
+    ) -> Delta:
+        """Make a delta, stamped now."""
+        hlc = self.clock.now(int(time.time() * 1000))
+        return make_delta(op, table, row, columns, client_id=client, hlc=hlc)
+
+    def push(self, deltas: Iterable[Delta], *, atomic: bool = False) -> PushReceipt:
+        """Push deltas of one client, and remember them."""
+        held = list(deltas)
+        client = held[0].client_id
+        with self.transport(client) as transport:
+            receipt = transport.push(Push(client, tuple(enumerate(held)), atomic=atomic))
+        self.deltas += held
+        return receipt
+
+    def pull(self, client: str = "c1", since: int = 0) -> list[Delta]:
+        """Pull every page."""
+        found: list[Delta] = []
+        with self.transport(client) as transport:
+            while True:
+                page = transport.pull(Pull(client, since, 1_000))
+                found += [delta for run in page.records for delta in decode_records(run)]
+                since = page.cursor
+                if not page.has_more:
+                    return found
+
+    def flush(self) -> dict[str, Any]:
+        """Flush over HTTP, as an administrator."""
+        answer = self.call("POST", f"/admin/flush/{self.gateway}", token=self.token(role="admin"))
+        assert answer.status_code == 200, answer.text
+        body: dict[str, Any] = answer.json()
+        return body
+
+    # --- the lake ---------------------------------------------------------------------------------
+
+    @property
+    def aws(self) -> Aws:
+        """The stack's AWS side."""
+        return aws_of(self.stack, self.gateway)
+
+    def waiting(self) -> int:
+        """Count the batches that are announced and not in the tables yet."""
+        return waiting_batches(self.aws, self.gateway)
+
+    def table(self, name: str = "todos", wanted: AsOf | None = None) -> pa.Table:
+        """Read an Iceberg table."""
+        return Lake(self.aws, self.gateway).read(name, wanted)
+
+    def lake_rows(self, name: str = "todos", wanted: AsOf | None = None) -> Rows:
+        """Give an Iceberg table's rows by row id; columns that are null are left out."""
+        return {
+            row.pop(ROW_ID): {column: value for column, value in row.items() if value is not None}
+            for row in self.table(name, wanted).to_pylist()
+        }
+
+    def expected(self, name: str = "todos") -> Rows:
+        """Give what the oracle makes of everything that was pushed.
+
+        Without a schema the lake holds each value as its canonical JSON text.
+        """
+        by_row: dict[str, list[Delta]] = defaultdict(list)
+        for delta in self.deltas:
+            if delta.table == name:
+                by_row[delta.row_id].append(delta)
+        rows = {row: expected_row(deltas) for row, deltas in by_row.items()}
+        return {
+            row: {column: value.decode() for column, value in columns.items()}
+            for row, columns in rows.items()
+            if columns is not None
+        }
+
+
+def aws_of(stack: Stack, gateway: str = "none") -> Aws:
+    """Give the AWS side of a stack."""
+    return Aws(
+        Connection(
+            gateway=gateway,
+            url=stack.http,
+            stack=stack.stack,
+            endpoint=stack.endpoint,
+            region=stack.region,
+            jwt_secret=stack.jwt_secret,
+            emulated=True,
+        )
+    )
+
+
+class Glue:
+    """The materialiser's job on the deployed stack."""
+
+    def __init__(self, aws: Aws) -> None:
+        self.job = aws.output("GlueJobName")
+        self.client = aws.client("glue")
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Give all runs, the latest first."""
+        found: list[dict[str, Any]] = self.client.get_job_runs(JobName=self.job, MaxResults=200)[
+            "JobRuns"
+        ]
+        return sorted(found, key=lambda run: run["StartedOn"], reverse=True)
+
+    def allow_at_once(self, runs: int) -> None:
+        """Let this many runs be at work at once."""
+        held = self.client.get_job(JobName=self.job)["Job"]
+        kept = {name: held[name] for name in _JOB_FIELDS if name in held}
+        # The emulator keeps a template's numbers as the text that parameters are.
+        numbers = {name: int(kept[name]) for name in _JOB_NUMBERS if name in kept}
+        update = {**kept, **numbers, "ExecutionProperty": {"MaxConcurrentRuns": runs}}
+        self.client.update_job(JobName=self.job, JobUpdate=update)
+
+    def start(self) -> str:
+        """Start a run; gives its id."""
+        run_id: str = self.client.start_job_run(JobName=self.job)["JobRunId"]
+        return run_id
+
+    def ended(self, run_id: str) -> dict[str, Any]:
+        """Wait for a run's end; gives its record."""
+        deadline = time.monotonic() + ENDED_S_MAX
+        while True:
+            run: dict[str, Any] = self.client.get_job_run(JobName=self.job, RunId=run_id)["JobRun"]
+            if run["JobRunState"] not in AT_WORK:
+                return run
+            assert time.monotonic() < deadline, (
+                f"the run did not end: {json.dumps(run, default=str)}"
+            )
+            time.sleep(0.25)
+
+    def settle(self) -> None:
+        """Wait until no run is at work."""
+        for run in self.runs():
+            if run["JobRunState"] in AT_WORK:
+                self.ended(run["Id"])
+
+    def materialise(self) -> dict[str, Any]:
+        """Do one run to its end, which must be a success."""
+        run = self.ended(self.start())
+        assert run["JobRunState"] == "SUCCEEDED", run.get("ErrorMessage")
+        return run

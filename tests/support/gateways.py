@@ -1,0 +1,117 @@
+"""A gateway's services around any buffer, deterministic: chance is seeded, time is given."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakesync.core.messages import Pull
+from lakesync.gateway.admin import AdminService
+from lakesync.gateway.limits import DEFAULT_LIMITS
+from lakesync.gateway.pull import PullService
+from lakesync.gateway.push import PushService
+from lakesync.wire.records import decode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import PullPage
+    from lakesync.gateway.limits import Limits
+    from lakesync.ports import Buffer
+
+
+class SeededChance:
+    """`lakesync.gateway.commit.Chance` with the same jitter each time."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+
+    def jitter(self) -> float:
+        """Give a number in [0, 1)."""
+        return self._random.random()
+
+    def token(self) -> str:
+        """Give a name that is never given again."""
+        return uuid4().hex  # stores outlive a test, so a name must differ in each
+
+
+def real_wall_clock() -> int:
+    """Give the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def really_sleep_ms(milliseconds: float) -> None:
+    """Wait."""
+    time.sleep(milliseconds / 1000)
+
+
+class GivenTime:
+    """Wall time that only sleeping moves."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = float(now_ms)
+
+    def wall_clock(self) -> int:
+        """Give the milliseconds since 1970."""
+        return int(self.now_ms)
+
+    def sleep_ms(self, milliseconds: float) -> None:
+        """Let time pass."""
+        self.now_ms += milliseconds
+
+
+def pusher(
+    buffer: Buffer,
+    *,
+    seed: int = 0,
+    time_: GivenTime | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    on_threshold: Callable[[str], None] = lambda _: None,
+) -> PushService:
+    """Make a push service as one warm process has it; with real time unless time is given."""
+    return PushService(
+        buffer,
+        wall_clock=time_.wall_clock if time_ else real_wall_clock,
+        sleep_ms=time_.sleep_ms if time_ else really_sleep_ms,
+        chance=SeededChance(seed),
+        limits=limits,
+        on_threshold=on_threshold,
+    )
+
+
+def administrator(buffer: Buffer, *, seed: int = 0, time_: GivenTime | None = None) -> AdminService:
+    """Make an administration service."""
+    return AdminService(
+        buffer,
+        wall_clock=time_.wall_clock if time_ else real_wall_clock,
+        sleep_ms=time_.sleep_ms if time_ else really_sleep_ms,
+        chance=SeededChance(seed),
+    )
+
+
+def pages(
+    buffer: Buffer, gateway: str, *, since: int = 0, deltas_max: int = 100
+) -> Iterator[PullPage]:
+    """Pull to the end, page by page."""
+    service = PullService(buffer)
+    while True:
+        pull = Pull("reader", since=since, deltas_max=deltas_max)
+        page = service.pull(gateway, pull).unwrap()
+        yield page
+        since = page.cursor
+        if not page.has_more:
+            return
+
+
+def deltas_of(page: PullPage) -> list[Delta]:
+    """Give the deltas of a page."""
+    return [delta for run in page.records for delta in decode_records(run)]
+
+
+def pulled(buffer: Buffer, gateway: str, *, since: int = 0, deltas_max: int = 100) -> list[Delta]:
+    """Give every delta after a cursor, in the order in which they come."""
+    found = pages(buffer, gateway, since=since, deltas_max=deltas_max)
+    return [delta for page in found for delta in deltas_of(page)]

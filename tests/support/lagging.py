@@ -1,0 +1,67 @@
+"""A buffer that shows a commit's head before the rest of it, as DynamoDB may.
+
+"If a non-transactional read is made on items that are part of an in-flight transaction, it may read
+the new state of some of them and the old state of others": no emulator does that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakesync.buffer.memory import MemoryBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import Commit, LogSlice, MarkKey, RowKey, StoredMark, StoredRow
+
+
+class LaggingBuffer(MemoryBuffer):
+    """Hides the latest commit's entries, rows and marks from so many reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lag = 0
+        """Reads that do not see the latest commit yet."""
+        self.hidden: Stamp = 0
+        self._old_rows: dict[RowKey, StoredRow] = {}
+        self._old_marks: dict[MarkKey, StoredMark] = {}
+
+    def commit(self, commit: Commit) -> None:
+        """Commit, and keep what was there before."""
+        keys = [(shard, client) for shard, part in commit.shards.items() for client in part.marks]
+        rows, marks = super().rows(commit.gateway, commit.rows), super().marks(commit.gateway, keys)
+        super().commit(commit)
+        self._old_rows, self._old_marks, self.hidden = rows, marks, commit.stamp
+
+    def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
+        """Give rows, maybe as they were before the latest commit."""
+        found = super().rows(gateway, wanted)
+        if not self._lagging():
+            return found
+        held = {key: row for key, row in found.items() if row.commit != self.hidden}
+        return held | {key: row for key, row in self._old_rows.items() if key in found}
+
+    def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+        """Give marks, maybe as they were before the latest commit."""
+        found = super().marks(gateway, wanted)
+        if not found or not self._lagging():
+            return found
+        held = {key: mark for key, mark in found.items() if mark.commit != self.hidden}
+        return held | {key: mark for key, mark in self._old_marks.items() if key in found}
+
+    def entries(
+        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+    ) -> LogSlice:
+        """Give entries, maybe without that of the latest commit."""
+        found = super().entries(gateway, shard, after, until, count_max)
+        if not self._lagging():
+            return found
+        entries = tuple(entry for entry in found.entries if entry.stamp != self.hidden)
+        return replace(found, entries=entries)
+
+    def _lagging(self) -> bool:
+        self.lag -= 1
+        return self.lag >= 0

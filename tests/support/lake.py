@@ -1,0 +1,100 @@
+"""The lake in memory, with a process that can die between any two steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakesync.errors import NotFound
+
+if TYPE_CHECKING:
+    from lakesync.ports import Buffer
+
+
+class Killed(BaseException):
+    """The process died here; nothing that handles errors may notice."""
+
+
+class Objects:
+    """`lakesync.ports.ObjectStore` in a dictionary, which remembers every write."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+        self.written: list[tuple[str, bytes]] = []
+
+    def put_object(self, key: str, body: bytes, content_type: str) -> None:
+        """Store an object."""
+        assert content_type
+        self.held[key] = body
+        self.written.append((key, body))
+
+    def get_object(self, key: str) -> bytes:
+        """Give an object's bytes."""
+        if key not in self.held:
+            raise NotFound(f"there is no object {key}")
+        return self.held[key]
+
+    def list_objects(self, prefix: str) -> list[str]:
+        """Give the keys under a prefix, in order."""
+        return sorted(key for key in self.held if key.startswith(prefix))
+
+    def delete_object(self, key: str) -> None:
+        """Remove an object."""
+        self.held.pop(key, None)
+
+
+class Messages:
+    """`lakesync.ports.Queue` in a list."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def send(self, body: str) -> None:
+        """Hand a message over."""
+        self.sent.append(body)
+
+
+STEPS = ("save_flush_state", "note_flushed", "put_object", "send")
+"""The writes of a flush, between which a process may die."""
+
+
+class Mortal:
+    """Kills its process before or after the n-th write that goes through it or its siblings."""
+
+    def __init__(self, port: Any, life: Life) -> None:
+        self._port = port
+        self._life = life
+
+    def __getattr__(self, name: str) -> Any:
+        act = getattr(self._port, name)
+        return self._life.step(act) if name in STEPS else act
+
+
+class Life:
+    """How many writes a process makes before it dies."""
+
+    def __init__(self, writes: float, *, last_happens: bool = False) -> None:
+        self._left = writes
+        self._last_happens = last_happens
+
+    def of(self, port: Any) -> Any:
+        """Give a port as this process meets it."""
+        return Mortal(port, self)
+
+    def step(self, act: Any) -> Any:
+        """Give a write, or death before it, or right after it."""
+
+        def call(*arguments: Any) -> Any:
+            self._left -= 1
+            if self._left < 0:
+                if self._last_happens:
+                    act(*arguments)
+                raise Killed
+            return act(*arguments)
+
+        return call
+
+
+def unflushed(buffer: Buffer, gateway: str) -> int:
+    """Give how many bytes the heads say wait to be flushed."""
+    heads = buffer.heads(gateway, buffer.config(gateway).layout.shards())
+    return sum(head.logged_bytes - head.flushed_bytes for head in heads.values())

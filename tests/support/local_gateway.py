@@ -1,0 +1,197 @@
+"""A gateway over HTTP in this process: the real routes on the buffer in memory, without AWS.
+
+Each request becomes the event that API Gateway would make of it, with the authoriser's answer in
+it; so everything from the transport down to the merge is what is deployed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import jwt
+
+from lakesync.adapters.lake.parquet import ParquetEncoder
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.flush.run import Flusher
+from lakesync.gateway.admin import AdminService
+from lakesync.gateway.pull import PullService
+from lakesync.gateway.push import PushService
+from lakesync.runtime.api.admin import admin_routes
+from lakesync.runtime.api.open import open_routes
+from lakesync.runtime.api.pull import pull_routes
+from lakesync.runtime.api.push import push_routes
+from lakesync.runtime.authoriser import lambda_authoriser
+from lakesync.runtime.http import create_app, lambda_handler
+from lakesync.runtime.tokens import SharedSecrets, TokenRules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SECRET = "a secret that signs tokens of tests only"
+GATEWAY = "g1"
+
+
+class _Chance:
+    def jitter(self) -> float:
+        return 0.5
+
+    def token(self) -> str:
+        return uuid4().hex
+
+
+class _Objects:
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+
+    def put_object(self, key: str, body: bytes, content_type: str) -> None:  # noqa: ARG002 - S3's
+        self.held[key] = body
+
+    def get_object(self, key: str) -> bytes:
+        return self.held[key]
+
+    def list_objects(self, prefix: str) -> list[str]:
+        return sorted(key for key in self.held if key.startswith(prefix))
+
+    def delete_object(self, key: str) -> None:
+        self.held.pop(key, None)
+
+
+class _Queue:
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def send(self, body: str) -> None:
+        self.sent.append(body)
+
+
+@dataclass
+class LocalGateway:
+    """A running gateway, and what it holds."""
+
+    url: str = ""
+    buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
+    requests: list[str] = field(default_factory=list)
+
+    def token(self, client: str, *, gateway: str = GATEWAY, role: str = "client") -> str:
+        """Sign a token that the gateway accepts."""
+        claims = {"sub": client, "gw": gateway, "role": role, "exp": int(time.time()) + 600}
+        return jwt.encode(claims, SECRET, algorithm="HS256")
+
+
+@contextmanager
+def serve_gateway() -> Iterator[LocalGateway]:
+    """Serve a gateway on a free port for as long as the block runs."""
+    held = LocalGateway()
+    # Metrics would go to standard output, among what the commands under test print.
+    quiet = patch.dict(os.environ, {"POWERTOOLS_METRICS_DISABLED": "true"})
+    with quiet, _responding(held) as respond, _listening(held, respond) as port:
+        held.url = f"http://127.0.0.1:{port}"
+        yield held
+
+
+@contextmanager
+def _listening(held: LocalGateway, respond: Any) -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _serve(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            held.requests.append(f"{self.command} {self.path}")
+            status, headers, answer = respond(self.command, self.path, dict(self.headers), body)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - the base class's names
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def _responding(held: LocalGateway) -> Iterator[Any]:
+    wall_clock, chance = (lambda: time.time_ns() // 1_000_000), _Chance()
+    push = PushService(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
+    admin = AdminService(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
+    flusher = Flusher(held.buffer, _Objects(), _Queue(), ParquetEncoder())
+
+    def flush_now(gateway: str) -> Mapping[str, object]:
+        report = flusher.flush(gateway).unwrap()
+        return {"batches": report.batches, "deltas": report.deltas}
+
+    app = create_app(
+        push_routes(push, body_bytes_max=4_500_000),
+        pull_routes(PullService(held.buffer)),
+        admin_routes(admin, flush_now),
+        open_routes(),
+    )
+    handler = lambda_handler(app)
+    secrets = SharedSecrets(lambda **_: {"current": SECRET})
+    authorise = lambda_authoriser(TokenRules(("HS256",)), secrets)
+
+    def invoke(event: dict[str, Any]) -> dict[str, Any]:
+        event["requestContext"]["authorizer"] = {"lambda": authorise(event, None)["context"]}
+        return handler(event, None)
+
+    # A Lambda function serves one request at a time, on a thread with an event loop.
+    loop = asyncio.new_event_loop()
+    function = ThreadPoolExecutor(1, initializer=asyncio.set_event_loop, initargs=(loop,))
+
+    def respond(
+        method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        answer = function.submit(invoke, _event(method, target, headers, body)).result()
+        text = answer.get("body") or ""
+        raw = base64.b64decode(text) if answer.get("isBase64Encoded") else text.encode()
+        kept = {n: v for n, v in answer["headers"].items() if n.lower() != "content-length"}
+        return answer["statusCode"], kept, raw
+
+    try:
+        with function:
+            yield respond
+    finally:
+        loop.close()
+
+
+def _event(method: str, target: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    parts = urlsplit(target)
+    return {
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": parts.path,
+        "rawQueryString": parts.query,
+        "headers": {name.lower(): value for name, value in headers.items()},
+        "requestContext": {
+            "http": {"method": method, "path": parts.path, "sourceIp": "127.0.0.1"},
+            "requestId": uuid4().hex,
+            "stage": "$default",
+        },
+        "body": base64.b64encode(body).decode(),
+        "isBase64Encoded": True,
+    }

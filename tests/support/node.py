@@ -1,0 +1,41 @@
+"""Node.js as an independent implementation: one process for a whole batch of cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[1] / "core"
+
+
+def run_node(script: str, cases: object) -> Any:
+    """Run ``tests/core/<script>`` with the cases as JSON on its input; give its JSON answer.
+
+    Without Node the test fails, since nothing else shows that other languages agree. Where Node
+    cannot be had, ``LAKESYNC_WITHOUT_NODE`` holds the reason, and the test is left out with it.
+    """
+    reason = os.environ.get("LAKESYNC_WITHOUT_NODE")
+    if reason:
+        pytest.skip(f"without Node.js: {reason}")
+    node = shutil.which("node")
+    if node is None:
+        pytest.fail(
+            "Node.js is needed to check the core against another language: install Node 18 or "
+            "newer, or set LAKESYNC_WITHOUT_NODE to the reason why it cannot be had"
+        )
+    done = subprocess.run(
+        [node, str(SCRIPTS / script)],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,0 +1,79 @@
+"""The repository's own files, for tests that read them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "layers" / "lakesync" / "python"
+PRODUCT = ("layers", "functions", "glue_jobs", "stepfunctions")
+"""What is deployed or installed; the rest tests, measures or documents it."""
+
+
+@functools.cache
+def tracked() -> tuple[Path, ...]:
+    """Give every file that git tracks and that is there."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    paths = (ROOT / name for name in listed.stdout.split("\0") if name)
+    return tuple(path for path in paths if path.is_file())
+
+
+def name_of(path: Path) -> str:
+    """Give a file's name from the root of the repository."""
+    return path.relative_to(ROOT).as_posix()
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Python file."""
+
+    name: str
+    """From the root of the repository."""
+    text: str
+    tree: ast.Module
+
+    @property
+    def dotted(self) -> str:
+        """Its name in an import; for modules of the library."""
+        path = (ROOT / self.name).relative_to(LIBRARY).with_suffix("")
+        parts = path.parts[:-1] if path.name == "__init__" else path.parts
+        return ".".join(parts)
+
+
+@functools.cache
+def modules(*folders: str) -> tuple[Module, ...]:
+    """Give the tracked Python files under some folders; generated ones are left out."""
+    found = []
+    for path in tracked():
+        name = name_of(path)
+        if path.suffix == ".py" and name.startswith(folders) and not name.endswith("_pb2.py"):
+            text = path.read_text("utf-8")
+            found.append(Module(name, text, ast.parse(text)))
+    return tuple(found)
+
+
+def product_modules() -> tuple[Module, ...]:
+    """Give every Python file of the product."""
+    return modules(*(f"{folder}/" for folder in PRODUCT))
+
+
+def library_modules() -> tuple[Module, ...]:
+    """Give every module of the library."""
+    return modules(f"{name_of(LIBRARY)}/")
+
+
+def imported(module: Module) -> set[str]:
+    """Give the dotted names that a module imports, wherever in it."""
+    names = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names

@@ -1,0 +1,80 @@
+"""Every implementation of the buffer, ready to use: in memory, on the emulator, on DynamoDB Local.
+
+A server is started once for the whole run, by the first test that needs it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import boto3
+
+from lakesync.buffer.caller import DynamoCaller
+from lakesync.buffer.dynamo import DynamoBuffer
+from tools.local_stack.aws_emulator import start_emulator
+from tools.local_stack.dynamodb_local import start_dynamodb_local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.buffer.caller import Send
+
+TABLE = "lakesync-buffer"
+
+
+class Address(NamedTuple):
+    """Where a DynamoDB is."""
+
+    region: str
+    endpoint: str
+
+    def caller(
+        self, *, send: Send | None = None, on_capacity: Callable[[str, float], None] | None = None
+    ) -> DynamoCaller:
+        """Make a caller of it."""
+        return DynamoCaller(self.region, self.endpoint, send=send, on_capacity=on_capacity)
+
+    def buffer(
+        self, *, send: Send | None = None, on_capacity: Callable[[str, float], None] | None = None
+    ) -> DynamoBuffer:
+        """Make a buffer on its table."""
+        return DynamoBuffer(TABLE, self.caller(send=send, on_capacity=on_capacity))
+
+
+class Servers:
+    """Starts each server once and keeps it until the end."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self.emulator = cache(self._emulator)
+        self.dynamodb_local = cache(self._dynamodb_local)
+
+    def _emulator(self) -> Address:
+        return _with_table(self._stack.enter_context(start_emulator()).client_options())
+
+    def _dynamodb_local(self) -> Address:
+        return _with_table(self._stack.enter_context(start_dynamodb_local()).client_options())
+
+    def close(self) -> None:
+        """Stop them."""
+        self._stack.close()
+
+
+def _with_table(options: Any) -> Address:
+    client = boto3.client("dynamodb", **options)
+    client.create_table(
+        TableName=TABLE,
+        KeySchema=[
+            {"AttributeName": "pk", "KeyType": "HASH"},
+            {"AttributeName": "sk", "KeyType": "RANGE"},
+        ],
+        AttributeDefinitions=[
+            {"AttributeName": "pk", "AttributeType": "S"},
+            {"AttributeName": "sk", "AttributeType": "S"},
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    client.close()
+    return Address(options["region_name"], options["endpoint_url"])

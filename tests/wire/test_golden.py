@@ -1,0 +1,51 @@
+"""The bytes that past releases wrote are still written, and still read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lakesync.wire import jsonish, proto
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state
+from tests.support import golden
+
+KEPT = golden.kept()
+
+
+@pytest.mark.law("W5")
+@pytest.mark.parametrize("name", golden.messages())
+def test_the_bytes_are_those_that_are_kept(name: str) -> None:
+    assert golden.messages()[name] == KEPT[name]
+
+
+def test_every_kept_message_is_still_written() -> None:
+    assert set(KEPT) == set(golden.messages())
+
+
+@pytest.mark.law("W5")
+def test_kept_pushes_are_read() -> None:
+    assert jsonish.decode_push(KEPT["push, JSON"]) == golden.PUSH
+    assert proto.decode_push(KEPT["push, protobuf"]) == golden.PUSH
+
+
+@pytest.mark.law("W5")
+def test_kept_answers_are_read() -> None:
+    for page in (
+        jsonish.decode_page(KEPT["page, JSON"]),
+        proto.decode_page(KEPT["page, protobuf"]),
+    ):
+        assert [delta for run in page.records for delta in decode_records(run)] == list(
+            golden.DELTAS
+        )
+        assert (page.cursor, page.has_more, page.epoch) == (golden.PAGE.cursor, True, "e")
+    assert proto.decode_receipt(KEPT["receipt, protobuf"]).accepted == 2
+    assert json.loads(KEPT["receipt, JSON"])["results"][1]["code"] == "ROW_TOO_LARGE"
+    assert proto.decode_pull(KEPT["pull, protobuf"]) == golden.PULL
+
+
+@pytest.mark.law("W5")
+def test_kept_stores_are_read() -> None:
+    assert decode_records(KEPT["run of deltas, stored"]) == list(golden.DELTAS)
+    assert decode_row_state(KEPT["row state, stored"]) == golden.ROW

@@ -1,0 +1,1 @@
+"""Command-line tools around the project; nothing of this is deployed."""

@@ -1,0 +1,178 @@
+"""Makes what a fresh machine lacks: the virtual environments, and a Java that Spark can use.
+
+    tools/bootstrap.sh [dev] [emulator] [lambda] [sam] [java]
+
+Every environment is installed from `requirements/<name>.lock` with hashes. A stamp inside the
+environment holds the lock's hash, and is written last: an interrupted run is simply done again,
+and a run with nothing to do takes a fraction of a second. Standard library only: this runs first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tools.local_stack.errors import LocalStackError
+from tools.local_stack.java import (
+    JAVA_VERSIONS,
+    JDK_FOLDER,
+    java_candidates,
+    java_version,
+    make_own_home,
+)
+from tools.local_stack.paths import LOCAL, ROOT, VENVS
+from tools.uv import check_disk, explain, fingerprint, read, run_uv, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment, its lock file's name and what is particular about it."""
+
+    name: str
+    folder: Path
+    with_pip: bool = False
+
+    @property
+    def python(self) -> Path:
+        """The environment's interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def lock(self) -> Path:
+        """The pinned requirements, with hashes."""
+        return ROOT / "requirements" / f"{self.name}.lock"
+
+
+ENVIRONMENTS = (
+    Environment("dev", ROOT / ".venv"),
+    Environment("emulator", VENVS / "emulator"),
+    Environment("lambda", VENVS / "lambda"),
+    # `sam build` installs requirements with the pip of the interpreter that it finds beside it.
+    Environment("sam", VENVS / "sam", with_pip=True),
+)
+
+
+def main(names: list[str]) -> int:
+    """Make the named parts, or all of them."""
+    known = [environment.name for environment in ENVIRONMENTS] + ["java"]
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        print(
+            f"error: choose from {', '.join(known)}: there is no {unknown[0]!r}.", file=sys.stderr
+        )
+        return 2
+    try:
+        LOCAL.mkdir(exist_ok=True)
+        with (LOCAL / "bootstrap.lock").open("w") as lock:
+            wait_for_lock(lock.fileno())
+            for environment in ENVIRONMENTS:
+                if not names or environment.name in names:
+                    ensure_environment(environment)
+            if not names or "java" in names:
+                ensure_java()
+            if not names or "dev" in names:
+                ensure_project(ENVIRONMENTS[0])
+    except LocalStackError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(
+            f"error: {explain(str(error), 'prepare this folder', fetches=False)}", file=sys.stderr
+        )
+        return 1
+    except KeyboardInterrupt:
+        print("\nbootstrap: interrupted; run the same command again to go on.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def wait_for_lock(descriptor: int) -> None:
+    """Hold the lock file: two bootstraps in one folder take turns."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("waiting for another bootstrap in this folder …")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def ensure_environment(environment: Environment) -> None:
+    """Make `environment` equal to its lock file."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stamp = environment.folder / ".stamp"
+    wanted = fingerprint(environment.lock, version)
+    if not (environment.python.exists() and read(stamp) == wanted):
+        started = time.monotonic()
+        say(f"{environment.name}: installing {environment.lock.relative_to(ROOT)} …")
+        stamp.unlink(missing_ok=True)
+        install(environment, version)
+        stamp.write_text(wanted)
+        say(f"{environment.name}: ready after {time.monotonic() - started:.1f} s")
+
+
+def install(environment: Environment, version: str) -> None:
+    """Install the lock file into the environment, made anew when its Python is another."""
+    check_disk()
+    if read(environment.folder / "pyvenv.cfg").find(f"version_info = {version}.") < 0:
+        seed = ["--seed"] if environment.with_pip else []
+        run_uv(
+            "venv", "--quiet", "--clear", *seed, "--python", sys.executable, str(environment.folder)
+        )
+    # `pip sync` would take away the pip that --seed put in; installing on top leaves it.
+    verb = ["install"] if environment.with_pip else ["sync"]
+    run_uv(
+        "pip", *verb, "--quiet", "--require-hashes", "--python", str(environment.python),
+        *(["-r"] if environment.with_pip else []), str(environment.lock),
+    )  # fmt: skip
+
+
+def ensure_project(environment: Environment) -> None:
+    """Install this project itself, editable, whenever its metadata or the environment changed."""
+    project = ROOT / "pyproject.toml"
+    if not project.exists():
+        return
+    stamp = environment.folder / ".project-stamp"
+    wanted = fingerprint(project, read(environment.folder / ".stamp"))
+    if read(stamp) == wanted:
+        return
+    say(f"{environment.name}: installing the project itself, editable …")
+    # The build tools are in the lock file, so that this needs no network and no isolation.
+    run_uv(
+        "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--offline",
+        "--python", str(environment.python), "--editable", str(ROOT),
+    )  # fmt: skip
+    stamp.write_text(wanted)
+
+
+def ensure_java() -> None:
+    """Leave the machine's Java alone if Spark can use it; otherwise put one into `.local/jdk`."""
+    wanted = fingerprint(ROOT / "requirements" / "jdk.lock", "")
+    stamp = JDK_FOLDER / ".stamp"
+    if read(stamp) == wanted or any(
+        java_version(java) in JAVA_VERSIONS for java in java_candidates()
+    ):
+        return
+    started = time.monotonic()
+    say(
+        f"java: none here from {JAVA_VERSIONS[0]} to {JAVA_VERSIONS[-1]}, "
+        "installing one into .local/jdk …"
+    )
+    check_disk()
+    shutil.rmtree(JDK_FOLDER, ignore_errors=True)
+    run_uv(
+        "pip", "install", "--quiet", "--require-hashes", "--python", sys.executable,
+        "--target", str(JDK_FOLDER), "-r", str(ROOT / "requirements" / "jdk.lock"),
+    )  # fmt: skip
+    make_own_home()
+    stamp.write_text(wanted)
+    say(f"java: ready after {time.monotonic() - started:.1f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

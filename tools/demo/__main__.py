@@ -1,0 +1,122 @@
+"""The command: `python -m tools.demo`, which is `make demo`."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import shutil
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from lakesync.cli.aws import Aws
+from lakesync.cli.connection import Connection
+from lakesync.cli.faults import UsageFault
+from lakesync.errors import LakeSyncError
+from tools.demo.lake import DemoLake
+from tools.demo.screen import Screen
+from tools.demo.story import Outcome, Setting, Story
+from tools.local_stack import paths
+from tools.local_stack.errors import LocalStackError
+from tools.local_stack.stack import PORT, Stack, up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_INTERRUPTED: Final = 130
+
+
+def main(arguments: list[str]) -> int:
+    """Tell the story; 0 when everything was as it must be."""
+    parser = argparse.ArgumentParser(prog="python -m tools.demo", description=__doc__)
+    parser.add_argument("--port", type=int, default=PORT, help="the emulator's port")
+    parser.add_argument("--days", type=int, default=7, help="days of flights, from 1 January 2013")
+    options = parser.parse_args(arguments)
+    screen = Screen()
+    try:
+        return _run(screen, options.port, options.days)
+    except KeyboardInterrupt:
+        _say("\ninterrupted: `make demo` starts afresh, `make down` stops what runs.")
+        return _INTERRUPTED
+    except (LocalStackError, LakeSyncError, UsageFault) as error:
+        _say(f"error: {error}")
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        free = shutil.disk_usage(paths.ROOT).free // 1_000_000
+        _say(f"error: the disk is full ({free} MB free): make room, then run `make demo` again.")
+    return 1
+
+
+def _run(screen: Screen, port: int, days: int) -> int:
+    screen.title("LakeSync: a week of flights, edited offline by two, the same rows everywhere")
+    with screen.step("start the local AWS, sam build, sam deploy") as step:
+        stack = up(paths.LOCAL, port=port)
+        step.result = f"stack {stack.stack} at {stack.endpoint}"
+    # Its own gateway, so that running the demo again finds nothing of the last time.
+    gateway = f"{stack.gateway}-{datetime.now(UTC):%m%d-%H%M%S}"
+    setting = Setting(stack.http, gateway, stack.jwt_secret, paths.LOCAL / "demo")
+    aws = Aws(_connection(stack, gateway))
+    lake = DemoLake(aws, stack.http, gateway, lambda: setting.token("demo", "admin"))
+    outcome = Story(setting, lake, screen, days).tell()
+    _show(screen, outcome)
+    _invite(screen, stack, setting, outcome)
+    return 0 if outcome.right else 1
+
+
+def _connection(stack: Stack, gateway: str) -> Connection:
+    return Connection(
+        gateway=gateway,
+        url=stack.http,
+        stack=stack.stack,
+        endpoint=stack.endpoint,
+        region=stack.region,
+        jwt_secret=stack.jwt_secret,
+        emulated=True,
+    )
+
+
+def _show(screen: Screen, outcome: Outcome) -> None:
+    rows = [(verdict.holder, verdict.rows, verdict.sentence) for verdict in outcome.verdicts]
+    screen.table("Who holds what", ("holder", "rows", "against the source data"), rows)
+
+
+def _invite(screen: Screen, stack: Stack, setting: Setting, outcome: Outcome) -> None:
+    lakesync = _command()
+    before = outcome.before.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    hello = "select _id, remark from flights where remark = 'hello'"
+    sql = "select origin, count(*) as flights, count(arr_time) as landed from flights group by 1"
+    for sentence in (
+        f"done after {screen.elapsed_s:.0f} s; the stack keeps running.",
+        "",
+        f"gateway      {stack.http}",
+        f"API          {stack.http}/openapi.json",
+        f"AWS          {stack.endpoint}",
+        f"a token      {setting.token('you')}",
+        "",
+        "Try next:",
+        "",
+        f"  export LAKESYNC_GATEWAY={setting.gateway}",
+        f'  {lakesync} query "{sql}"',
+        f'  {lakesync} query "{sql}" --as-of {before}',
+        f"  {lakesync} push --table flights --row 2013-01-01/UA1545/EWR --set remark=hello",
+        f"  {lakesync} flush --wait",
+        f'  {lakesync} query "{hello}"',
+        f"  {lakesync} status",
+        "  make down",
+    ):
+        screen.line(sentence)
+
+
+def _command() -> str:
+    """How to call the command line from here."""
+    script: Path = paths.ROOT / ".venv" / "bin" / "lakesync"
+    return str(script.relative_to(paths.ROOT)) if script.exists() else "lakesync"
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

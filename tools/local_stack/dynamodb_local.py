@@ -1,0 +1,74 @@
+"""Amazon's own DynamoDB for one machine, in memory.
+
+Tests: `with start_dynamodb_local() as local: boto3.client("dynamodb", **local.client_options())`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.local_stack.clients import ClientOptions, client_options
+from tools.local_stack.jars import DYNAMODB_LOCAL, ensure_jars
+from tools.local_stack.java import java
+from tools.local_stack.ports import HOST, choose_port, is_listening, wait_until
+from tools.local_stack.processes import end_group, start_detached
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MAIN = "software.amazon.dynamodb.services.local.main.ServerRunner"
+_READY_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class DynamoDBLocal:
+    """A running DynamoDB Local, and how to reach it."""
+
+    port: int
+
+    @property
+    def endpoint(self) -> str:
+        """Its URL."""
+        return f"http://{HOST}:{self.port}"
+
+    def client_options(self) -> ClientOptions:
+        """Keyword arguments for `boto3.client` and `boto3.resource`."""
+        return client_options(self.endpoint)
+
+
+@contextlib.contextmanager
+def start_dynamodb_local(port: int = 0) -> Iterator[DynamoDBLocal]:
+    """An empty DynamoDB Local for as long as the block runs; port 0 is any free one.
+
+    Raises:
+        LocalStackError: there is no Java, its jars cannot be fetched, or it did not come up.
+    """
+    folder = ensure_jars(DYNAMODB_LOCAL)[0].parent
+    chosen = choose_port(port)
+    with tempfile.TemporaryDirectory(prefix="lakesync-dynamodb-") as scratch:
+        log = Path(scratch) / "dynamodb-local.log"
+        process = start_detached(
+            [
+                java(), "-Xmx512m", "-XX:+UseSerialGC",
+                f"-Djava.library.path={folder}", "-cp", f"{folder}/*", _MAIN,
+                "-inMemory", "-port", str(chosen), "-disableTelemetry",
+            ],
+            environment={"HOME": scratch, "PATH": "/usr/bin:/bin"},
+            folder=Path(scratch),
+            log=log,
+        )  # fmt: skip
+        try:
+            wait_until(
+                lambda: is_listening(chosen),
+                alive=lambda: process.poll() is None,
+                what="DynamoDB Local",
+                log=str(log),
+                seconds=_READY_SECONDS,
+            )
+            yield DynamoDBLocal(chosen)
+        finally:
+            end_group(process.pid, _MAIN)

@@ -1,0 +1,61 @@
+"""Start the patched emulator: `python -m tools.local_stack.emulator [--check]`.
+
+GATEWAY_PORT, BIND_HOST and AUTH are the emulator's own settings; LAKESYNC_STACK_FOLDER is where
+Glue runs keep their files and logs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tools.local_stack import paths
+from tools.local_stack.emulator import (
+    dynamodb_patches,
+    glue_patches,
+    http_api_patches,
+    iam_patches,
+    lambda_patches,
+)
+from tools.local_stack.emulator.glue_runs import GlueSettings
+from tools.local_stack.emulator.names import EmulatorChangedError, check_names, emulator_module
+
+
+def apply_patches(glue: GlueSettings) -> None:
+    """Close every gap. Each function says which."""
+    lambda_patches.name_errors_by_their_class()
+    lambda_patches.answer_without_waiting_for_logs()
+    lambda_patches.run_functions_in_lambdas_own_environment()
+    glue_patches.run_jobs(glue)
+    glue_patches.keep_execution_property()
+    glue_patches.let_state_machines_start_jobs()
+    http_api_patches.import_http_api_bodies()
+    http_api_patches.keep_functions_errors_inside()
+    iam_patches.name_glue_resources()
+    iam_patches.count_every_call_as_encrypted()
+    dynamodb_patches.evaluate_key_conditions_quickly()
+
+
+def main(arguments: list[str]) -> int:
+    """Check the names, patch, and serve until stopped; with `--check` end after patching."""
+    # Taken out of the environment, because functions inherit what stays in it.
+    folder = Path(os.environ.pop("LAKESYNC_STACK_FOLDER", paths.LOCAL))
+    glue = GlueSettings(
+        folder=folder,
+        endpoint=f"http://127.0.0.1:{os.environ.get('GATEWAY_PORT', '4566')}",
+    )
+    try:
+        check_names()
+    except EmulatorChangedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    apply_patches(glue)
+    if arguments != ["--check"]:
+        sys.argv = ["ministack"]
+        emulator_module("ministack.app").main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""What the emulator asks a role's policies: as AWS asks."""
+
+# The emulator's own names are private; names.py watches over them.
+# ruff: noqa: SLF001
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tools.local_stack.emulator.names import emulator_module
+
+
+def name_glue_resources() -> None:
+    """AWS: `GetDatabase` is about `database/name`, `UpdateTable` about `table/database/name`.
+
+    The emulator asks for `table/name` in the first case and for `database/name` in the second, so
+    that a policy which is right on AWS is refused, and one that is wrong there may pass.
+    """
+    actions = emulator_module("ministack.core.iam_actions")
+    original = actions.extract_resource_arn
+
+    def extract(
+        service: str, method: str, path: str, headers: dict[str, str], body: bytes, *rest: Any
+    ) -> Any:
+        if service != "glue":
+            return original(service, method, path, headers, body, *rest)
+        _, region, account = rest
+        operation = headers.get("x-amz-target", "").rpartition(".")[2]
+        return f"arn:aws:glue:{region}:{account}:{glue_resource(operation, body)}"
+
+    actions.extract_resource_arn = extract
+
+
+def count_every_call_as_encrypted() -> None:
+    """AWS: SDKs speak TLS, so that a bucket which refuses anything else is open to them.
+
+    The emulator speaks plain HTTP, and a policy that denies `aws:SecureTransport: false`, such as
+    that of the bucket which `sam deploy` makes, would refuse everybody.
+    """
+    evaluator = emulator_module("ministack.core.iam_evaluator")
+    original = evaluator._resolve_condition_key
+
+    def resolve(key: str, context: Any) -> Any:
+        return "true" if key.lower() == "aws:securetransport" else original(key, context)
+
+    evaluator._resolve_condition_key = resolve
+
+
+def glue_resource(operation: str, body: bytes) -> str:
+    """The most particular resource of a request; AWS also wants the catalogue and the database."""
+    try:
+        request = json.loads(body or b"{}")
+    except ValueError:
+        request = {}
+    database = request.get("DatabaseName")
+    name = request.get("Name") or _inner_name(request)
+    if "Job" in operation:
+        return f"job/{request.get('JobName') or name}"
+    if "Crawler" in operation:
+        return f"crawler/{request.get('CrawlerName') or name}"
+    if database:
+        table = name or request.get("TableName")
+        return f"table/{database}/{table}" if table else f"database/{database}"
+    return f"database/{name}" if name else "catalog"
+
+
+def _inner_name(request: dict[str, Any]) -> str | None:
+    """The name inside `TableInput` or `DatabaseInput`."""
+    inner = request.get("TableInput") or request.get("DatabaseInput") or {}
+    name = inner.get("Name")
+    return str(name) if name else None

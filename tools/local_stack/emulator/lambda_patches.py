@@ -1,0 +1,79 @@
+"""Lambda as AWS runs it: whose packages a function sees, its errors' names, its speed."""
+
+# The emulator's own names are private; names.py watches over them.
+# ruff: noqa: SLF001
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tools.local_stack import paths
+from tools.local_stack.emulator.names import emulator_module
+
+_EXCEPTION_LINE = re.compile(r"^([A-Za-z_][\w.<>]*)(?::\s.*)?$")
+_TRACEBACK = "Traceback (most recent call last)"
+# Seconds: until a first line, from line to line, and in all.
+_LOG_WAITS = (0.003, 0.002, 0.25)
+
+
+def run_functions_in_lambdas_own_environment() -> None:
+    """AWS: a function sees its package, its layers and boto3, and nothing else.
+
+    The emulator runs functions with its own interpreter, so that everything the emulator needs
+    (pydantic, for one) can be imported by a function that forgot to package it.
+    """
+    runtime = emulator_module("ministack.core.lambda_runtime")
+    original = runtime._detect_runtime_binary
+
+    def detect(name: str) -> tuple[str, str]:
+        binary, script = original(name)
+        return (str(paths.LAMBDA_PYTHON) if name.startswith("python") else binary), script
+
+    runtime._detect_runtime_binary = detect
+
+
+def name_errors_by_their_class() -> None:
+    """AWS: `errorType` is the class of the exception that the handler raised.
+
+    The emulator always says `Runtime.HandlerError`, which no `Retry` or `Catch` of a state machine
+    that names an exception would match.
+    """
+    service = emulator_module("ministack.services.lambda_svc")
+    original = service._execute_function_warm
+
+    def execute(function: dict[str, Any], event: Any, request_id: str) -> dict[str, Any]:
+        result: dict[str, Any] = original(function, event, request_id)
+        body = result.get("body")
+        if (
+            result.get("error")
+            and isinstance(body, dict)
+            and body.get("errorType") == "Runtime.HandlerError"
+        ):
+            error_type, trace = exception_class(result.get("log") or "")
+            if error_type:
+                body.update(errorType=error_type, stackTrace=trace, requestId=request_id)
+        return result
+
+    service._execute_function_warm = execute
+
+
+def exception_class(log: str) -> tuple[str, list[str]]:
+    """The class that a log's last traceback names, without its module; the traceback's lines."""
+    lines = log.rstrip().splitlines()
+    start = max((i for i, line in enumerate(lines) if line.startswith(_TRACEBACK)), default=None)
+    if start is None:
+        return "", []
+    trace = lines[start + 1 :]
+    last = next((line for line in trace if line and not line.startswith((" ", "\t"))), "")
+    match = _EXCEPTION_LINE.match(last)
+    return (match[1].rsplit(".", 1)[-1] if match else ""), trace
+
+
+def answer_without_waiting_for_logs() -> None:
+    """AWS: a handler that logs nothing answers as fast as one that does.
+
+    The emulator waits 50 ms for a first line of log after every silent invocation.
+    """
+    runtime = emulator_module("ministack.core.lambda_runtime")
+    runtime.Worker._drain_stderr_bounded.__defaults__ = _LOG_WAITS

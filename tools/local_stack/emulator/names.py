@@ -1,0 +1,99 @@
+"""Every name of the emulator that the patches replace or call, and the check that all are there."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+VERSION = "1.5.33"
+
+NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "ministack.app": ("AUTH", "main"),
+        "ministack.core.iam_actions": ("extract_resource_arn",),
+        "ministack.core.iam_evaluator": ("_resolve_condition_key",),
+        "ministack.core.lambda_runtime": (
+            "Worker",
+            "Worker._drain_stderr_bounded",
+            "_detect_runtime_binary",
+        ),
+        "ministack.core.responses": (
+            "error_response_json",
+            "get_account_id",
+            "json_response",
+        ),
+        "ministack.services.apigateway": ("_apis", "_authorizers", "_integrations", "_routes"),
+        "ministack.services.cloudformation.provisioners": (
+            "_GLUE_JOB_DEFAULTS",
+            "_RESOURCE_HANDLERS",
+            "_apigw_v2_authorizer_create",
+            "_apigw_v2_integration_create",
+            "_apigw_v2_route_create",
+        ),
+        "ministack.services.dynamodb": ("_evaluate_condition",),
+        "ministack.services.glue": (
+            "_batch_stop_job_run",
+            "_create_job",
+            "_job_runs",
+            "_jobs",
+            "_start_job_run",
+            "_update_job",
+        ),
+        "ministack.services.lambda_svc": (
+            "_execute_function_warm",
+            "lambda_execute_result_to_api_proxy_response",
+        ),
+        "ministack.services.stepfunctions": ("_ExecutionError", "_SERVICE_DISPATCH"),
+        "ministack.services.sts": ("register_session",),
+    }
+)
+
+
+class EmulatorChangedError(Exception):
+    """The installed emulator is not the one that the patches were written for."""
+
+
+def emulator_module(name: str) -> Any:
+    """A module of the emulator, whose names a type checker of this project cannot know."""
+    return import_module(name)
+
+
+def missing_names(load: Callable[[str], Any] = import_module) -> list[str]:
+    """The listed names that the installed emulator does not have, as `module.name`."""
+    missing = []
+    for module_name, names in NAMES.items():
+        try:
+            module = load(module_name)
+        except ImportError:
+            missing.append(module_name)
+            continue
+        missing += [f"{module_name}.{name}" for name in names if not _has(module, name)]
+    return missing
+
+
+def check_names(load: Callable[[str], Any] = import_module) -> None:
+    """Refuse an emulator that lacks a patched name.
+
+    Raises:
+        EmulatorChangedError: with the names, and what to do.
+    """
+    missing = missing_names(load)
+    if missing:
+        raise EmulatorChangedError(
+            f"pin ministack=={VERSION} in requirements/emulator.in, or adapt the patches in "
+            f"tools/local_stack/emulator: the installed version has no {', '.join(missing)}."
+        )
+
+
+def _has(module: Any, dotted: str) -> bool:
+    """Whether `module` has the attribute, and the attribute's attribute."""
+    value = module
+    for part in dotted.split("."):
+        if not hasattr(value, part):
+            return False
+        value = getattr(value, part)
+    return True

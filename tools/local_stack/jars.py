@@ -1,0 +1,134 @@
+"""Jars from Maven's central repository: fetched once by the Ivy inside PySpark, and checked."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import quoteattr
+
+from tools.local_stack import paths
+from tools.local_stack.errors import LocalStackError
+from tools.local_stack.java import java
+from tools.local_stack.java_network import network_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The sections of requirements/jars.lock.
+SPARK_S3 = "spark-s3"
+SPARK_ICEBERG = "spark-iceberg"
+DYNAMODB_LOCAL = "dynamodb-local"
+
+_LOCK = paths.ROOT / "requirements" / "jars.lock"
+# Central is Ivy's own default. The lock file lists every file that is needed and its hash, so
+# nothing is resolved: no descriptors, no checksums from the server, a tenth of the requests.
+_SETTINGS = """<ivysettings>
+  <property name="ivy.checksums" value=""/>
+  <settings defaultResolver="central"/>
+  <caches defaultCacheDir={cache}/>
+  <resolvers>
+    <ibiblio name="central" m2compatible="true" usepoms="false" useMavenMetadata="false"/>
+  </resolvers>
+</ivysettings>
+"""
+_MODULE = """<ivy-module version="2.0">
+  <info organisation="lakesync" module="jars"/>
+  <dependencies>{dependencies}</dependencies>
+</ivy-module>
+"""
+_DEPENDENCY = (
+    '<dependency org="{0.group}" name="{0.name}" rev="{0.version}" transitive="false">'
+    '<artifact name="{0.name}" type="{0.extension}" ext="{0.extension}"/></dependency>'
+)
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """One file of the central repository."""
+
+    group: str
+    name: str
+    version: str
+    extension: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """Its name on disk."""
+        return f"{self.name}-{self.version}.{self.extension}"
+
+
+def ensure_jars(section: str) -> list[Path]:
+    """The files of a section of the lock, fetched if this machine has not got them yet.
+
+    Raises:
+        LocalStackError: they cannot be fetched, or are not what the lock says.
+    """
+    artefacts = locked(_LOCK.read_text(), section)
+    folder = paths.JARS / section
+    files = [folder / artefact.file_name for artefact in artefacts]
+    stamp = folder / ".stamp"
+    wanted = repr(artefacts)
+    paths.JARS.mkdir(parents=True, exist_ok=True)
+    with (paths.JARS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (stamp.exists() and stamp.read_text() == wanted):
+            print(f"jars: fetching {section} …", flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            _retrieve(artefacts, folder)
+            for artefact in artefacts:
+                _check(artefact, folder / artefact.file_name)
+            stamp.write_text(wanted)
+    return files
+
+
+def locked(text: str, section: str) -> list[Artefact]:
+    """The artefacts that a lock file lists under `[section]`."""
+    _, _, rest = text.partition(f"\n[{section}]\n")
+    lines = rest.partition("\n[")[0].split("\n")
+    return [Artefact(*line.replace(":", " ").split()) for line in lines if line.strip()]
+
+
+def _retrieve(artefacts: list[Artefact], folder: Path) -> None:
+    """Let Ivy put the artefacts into `folder`."""
+    work = paths.JARS / ".work"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    (work / "settings.xml").write_text(_SETTINGS.format(cache=quoteattr(str(work / "cache"))))
+    dependencies = "".join(_DEPENDENCY.format(artefact) for artefact in artefacts)
+    (work / "ivy.xml").write_text(_MODULE.format(dependencies=dependencies))
+    ivy = next((paths.spark_home() / "jars").glob("ivy-*.jar"))
+    answer = subprocess.run(
+        [
+            java(), *network_options(), "-jar", str(ivy),
+            "-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml"),
+            "-retrieve", f"{folder}/[artifact]-[revision].[ext]",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    shutil.rmtree(work, ignore_errors=True)
+    # Ivy may end with 0 although it found nothing, so the files themselves are looked for.
+    missing = [a.file_name for a in artefacts if not (folder / a.file_name).exists()]
+    if answer.returncode or missing:
+        log = paths.JARS / "ivy.log"
+        log.write_text(answer.stdout + answer.stderr)
+        raise LocalStackError(
+            "connect this machine to Maven's central repository (or free some disk) and run the "
+            f"same command again: {missing[0] if missing else 'Ivy'} was not fetched, see {log}."
+        )
+
+
+def _check(artefact: Artefact, file: Path) -> None:
+    """Refuse a file that is not the one that was locked."""
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    if found != artefact.sha256:
+        raise LocalStackError(
+            f"find out why {artefact.file_name} changed before you write {found} "
+            "into requirements/jars.lock: its SHA-256 is not the locked one."
+        )

@@ -1,0 +1,22 @@
+"""Where things are: the environments that the bootstrap made, and the folders kept between runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOCAL = ROOT / ".local"
+VENVS = LOCAL / "venvs"
+JARS = LOCAL / "jars"
+
+PROJECT_PYTHON = ROOT / ".venv" / "bin" / "python"
+EMULATOR_PYTHON = VENVS / "emulator" / "bin" / "python"
+LAMBDA_PYTHON = VENVS / "lambda" / "bin" / "python"
+SAM = VENVS / "sam" / "bin" / "sam"
+
+
+def spark_home() -> Path:
+    """The Spark inside the project environment's pyspark."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return ROOT / ".venv" / "lib" / version / "site-packages" / "pyspark"

@@ -1,0 +1,163 @@
+"""The whole stack on this machine: the emulator with LakeSync deployed on it.
+
+`up`, `down` and `status` are safe to repeat. A folder holds one stack: its records, logs and files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import boto3
+
+from tools.local_stack import paths
+from tools.local_stack.aws_emulator import (
+    Emulator,
+    find_emulator,
+    launch_emulator,
+    stop_emulator,
+)
+from tools.local_stack.class_archive import start_in_background
+from tools.local_stack.deploy import Deployment, deploy, python_runtime
+from tools.local_stack.errors import LocalStackError
+from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
+from tools.local_stack.processes import read_record, write_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+PORT = 4566
+STACK = "lakesync-local"
+# The tenant that the demo and the command line use unless they are told another.
+GATEWAY = "demo"
+PARAMETERS: Mapping[str, str] = {"Stage": "local", "PythonRuntime": python_runtime()}
+
+
+@dataclass(frozen=True)
+class Stack:
+    """How to reach a deployed stack; what `stack.json` holds."""
+
+    http: str
+    endpoint: str
+    region: str
+    stack: str
+    gateway: str
+    jwt_secret: str
+
+
+def up(
+    folder: Path = paths.LOCAL,
+    *,
+    port: int = PORT,
+    stack: str = STACK,
+    parameters: Mapping[str, str] | None = None,
+    project: Path = paths.ROOT,
+) -> Stack:
+    """Start the emulator unless it runs, deploy what changed, and write `stack.json`.
+
+    Args:
+        folder: Where this stack keeps its records, logs and files.
+        port: The emulator's; another is chosen, and told, when it is taken.
+        stack: The name of the CloudFormation stack.
+        parameters: Template parameters, over those of every local stack.
+        project: The folder with `template.yaml`.
+
+    Raises:
+        LocalStackError: with one sentence that says what to do.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        for section in (SPARK_S3, SPARK_ICEBERG):
+            ensure_jars(section)
+        start_in_background(folder / "logs" / "spark-classes.log")
+        emulator = _emulator(folder, port)
+        merged = {**PARAMETERS, **(parameters or {})}
+        deployment = Deployment(emulator, stack, merged, project)
+        found = _reach(emulator, stack, deploy(deployment))
+        write_record(folder / "stack.json", asdict(found))
+        return found
+
+
+def down(folder: Path = paths.LOCAL) -> bool:
+    """Stop the emulator of `folder` with everything in it; whether one ran."""
+    with _alone(folder):
+        stopped = stop_emulator(folder)
+        for name in ("stack.json", "deployed.json"):
+            (folder / name).unlink(missing_ok=True)
+        return stopped
+
+
+def status(folder: Path = paths.LOCAL) -> Stack | None:
+    """The running stack of `folder`, or None."""
+    record = read_record(folder / "stack.json")
+    return Stack(**record) if record and find_emulator(folder) else None
+
+
+def _emulator(folder: Path, port: int) -> Emulator:
+    """The emulator of `folder`, started if it does not run. Its state died with the old one."""
+    running = find_emulator(folder)
+    if running:
+        return running
+    stop_emulator(folder)
+    started = time.monotonic()
+    emulator = launch_emulator(port, folder=folder, enforce_iam=True)
+    if port not in {0, emulator.port}:
+        print(f"emulator: port {port} is taken, using {emulator.port}", flush=True)
+    print(f"emulator: ready after {time.monotonic() - started:.1f} s at {emulator.endpoint}")
+    return emulator
+
+
+def _reach(emulator: Emulator, stack: str, outputs: Mapping[str, str]) -> Stack:
+    """From the stack's outputs to what a client needs."""
+    return Stack(
+        http=_local_url(emulator, _output(outputs, "HttpUrl")),
+        endpoint=emulator.endpoint,
+        region=emulator.region,
+        stack=stack,
+        gateway=GATEWAY,
+        jwt_secret=_current_secret(emulator, _output(outputs, "JwtSecretArn")),
+    )
+
+
+def _output(outputs: Mapping[str, str], name: str) -> str:
+    if name not in outputs:
+        raise LocalStackError(f"add the output {name} to template.yaml: clients are led by it.")
+    return outputs[name]
+
+
+def _local_url(emulator: Emulator, url: str) -> str:
+    """The API's URL on this machine: names under `localhost` do not resolve everywhere."""
+    parts = urlsplit(url)
+    api_id = (parts.hostname or "").split(".")[0]
+    stage = parts.path.strip("/") or "$default"
+    return f"{emulator.endpoint}/_aws/execute-api/{api_id}/{stage}"
+
+
+def _current_secret(emulator: Emulator, arn: str) -> str:
+    """The signing secret: the string itself, or `current` where it is a document."""
+    client = boto3.client("secretsmanager", **emulator.client_options())
+    value: str = client.get_secret_value(SecretId=arn)["SecretString"]
+    with contextlib.suppress(ValueError):
+        document = json.loads(value)
+        if isinstance(document, dict) and "current" in document:
+            return str(document["current"])
+    return value
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One command at a time works on a folder's stack."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "stack.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("waiting for another command on this stack …", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

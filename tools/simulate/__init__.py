@@ -1,0 +1,1 @@
+"""`make simulate`: many seeds of the simulation, or one of them with its trace."""

@@ -1,0 +1,105 @@
+#!/bin/sh
+# Every check of the project, in stages, quick ones first, on a fresh clone with no step before it.
+#
+#   tools/test.sh            everything
+#   tools/test.sh quick      lint, types, import contracts and the tests that start nothing
+#
+# A stage that fails does not hide the ones after it; the exit code is 1 if any failed.
+# PYTEST_ARGS goes to every pytest (PYTEST_ARGS="-k merge -x").
+set -u
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+cd "$root" || exit 1
+scope=${1:-all}
+python=.venv/bin/python
+stack_folder=.local/test-stack
+stack_port=${LAKESYNC_TEST_PORT:-4576}
+
+tools/bootstrap.sh || exit 1
+JAVA_HOME=$($python -m tools.local_stack java-home) || exit 1
+# Where the tests marked `stack` find the deployed stack.
+LAKESYNC_STACK_JSON=$root/$stack_folder/stack.json
+export JAVA_HOME LAKESYNC_STACK_JSON
+PATH=$root/.venv/bin:$JAVA_HOME/bin:$PATH
+
+number=0
+failed=""
+started=$(date +%s)
+summary=""
+
+# stage NAME COMMAND…: runs a command, tells how it went and how long it took.
+stage() {
+    name=$1
+    shift
+    number=$((number + 1))
+    printf '\n==> %s. %s\n' "$number" "$name"
+    begun=$(date +%s)
+    if "$@"; then
+        outcome=ok
+    else
+        outcome=FAILED
+        failed="$failed $number"
+    fi
+    summary="$summary$(printf '%3s. %-28s %-7s %4s s' "$number" "$name" "$outcome" "$(($(date +%s) - begun))")
+"
+}
+
+# tests MARKERS [OPTION…]: the tests with these markers; a stage may have none yet.
+tests() {
+    markers=$1
+    shift
+    # shellcheck disable=SC2086 # several words are meant
+    $python -m pytest tests -q -m "$markers" "$@" ${PYTEST_ARGS:-}
+    code=$?
+    [ "$code" -eq 5 ] && echo "(no such tests yet)" && return 0
+    return "$code"
+}
+
+folders() {
+    for folder in tools tests benchmarks functions glue_jobs layers/lakesync/python; do
+        if [ -d "$folder" ]; then echo "$folder"; fi
+    done
+}
+
+types() {
+    # shellcheck disable=SC2046 # several words are meant
+    $python -m mypy $(folders | grep -v '^functions$')
+}
+
+template() {
+    [ -f template.yaml ] || { echo "(no template yet)"; return 0; }
+    AWS_DEFAULT_REGION=us-east-1 SAM_CLI_TELEMETRY=0 .local/venvs/sam/bin/sam validate --lint
+}
+
+stop_stack() {
+    $python -m tools.local_stack down --folder "$stack_folder" >/dev/null
+}
+
+stage "lint (ruff)" $python -m ruff check .
+stage "format (ruff)" $python -m ruff format --check .
+stage "types (mypy)" types
+stage "import contracts" .venv/bin/lint-imports --no-logo
+stage "unit tests" tests "not stack and not spark and not emulator" -n 2
+
+if [ "$scope" != quick ]; then
+    stage "template" template
+    stage "Spark's classes" $python -m tools.local_stack warm
+    stage "emulator tests" tests "emulator and not spark and not stack" -n 2 --dist loadfile
+    stage "Spark tests" tests "spark and not stack"
+    if [ -f template.yaml ]; then
+        trap stop_stack EXIT
+        trap 'exit 130' INT TERM
+        stop_stack
+        stage "deploy to the emulator" $python -m tools.local_stack up \
+            --folder "$stack_folder" --port "$stack_port" --stack lakesync-test
+        stage "tests of the deployed stack" tests stack
+    fi
+fi
+
+printf '\n%s' "$summary"
+printf 'in all %s s\n' "$(($(date +%s) - started))"
+if [ -n "$failed" ]; then
+    echo "FAILED: stage$failed"
+    exit 1
+fi
+echo "all passed"
