@@ -108,14 +108,11 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
         monkeypatch.delenv(name, raising=False)
     held = MemoryBuffer()
     monkeypatch.setattr(wiring, "buffer", lambda _: held)
-    # Mangum makes a loop for the life of its process, and a test is not one. A loop that another
-    # test left in this process stays where it is: dropped, it would complain of not being closed.
-    policy: Any = asyncio.get_event_loop_policy()
-    before = policy._local._loop  # the public getter would make one
+    # Mangum makes a loop for the life of its process, and a test is not one.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield Functions(held)
-    asyncio.set_event_loop(before)
+    asyncio.set_event_loop(None)
     loop.close()
 
 

@@ -74,14 +74,25 @@ def test_a_run_does_not_depend_on_how_python_hashes() -> None:
     assert lived[0] == lived[1]
 
 
+def test_many_seeds_run_in_worker_processes_and_are_summed_up() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tools.simulate", "--seeds", "60", "--processes", "2"],
+        cwd=ROOT, capture_output=True, check=True, text=True, timeout=300,
+    ).stdout  # fmt: skip
+
+    assert re.search(r"^ +[\d,]+  commit$", ran, re.MULTILINE)
+    assert re.search(r"^60 seeds in \d+ s", ran, re.MULTILINE)
+    assert "0 broke a promise" in ran
+
+
 def test_a_failing_seed_says_how_to_see_it_again_and_shrinks() -> None:
     (fault,) = [fault for fault in FAULTS if fault.name == "merge_by_row_stamp"]
     with broken(fault):
-        outcome = run_seed(0, traced=True)
+        outcome = run_seed(3, traced=True)
         smaller = shrunk(outcome.scenario, outcome.promise, lambda _: None)
         again = run_scenario(smaller)
 
-    assert "python -m tools.simulate --seed 0" in story(outcome)
+    assert "python -m tools.simulate --seed 3" in story(outcome)
     assert again.promise == outcome.promise
     assert smaller.clients <= 2
     assert smaller.faults == Faults()

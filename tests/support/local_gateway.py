@@ -151,17 +151,17 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
         admin_routes(admin, flush_now),
         open_routes(),
     )
-    handler = lambda_handler(app)
     secrets = SharedSecrets(lambda **_: {"current": SECRET})
     authorise = lambda_authoriser(TokenRules(("HS256",)), secrets)
-
-    def invoke(event: dict[str, Any]) -> dict[str, Any]:
-        event["requestContext"]["authorizer"] = {"lambda": authorise(event, None)["context"]}
-        return handler(event, None)
 
     # A Lambda function serves one request at a time, on a thread with an event loop.
     loop = asyncio.new_event_loop()
     function = ThreadPoolExecutor(1, initializer=asyncio.set_event_loop, initargs=(loop,))
+    handler = function.submit(lambda_handler, app).result()
+
+    def invoke(event: dict[str, Any]) -> dict[str, Any]:
+        event["requestContext"]["authorizer"] = {"lambda": authorise(event, None)["context"]}
+        return handler(event, None)
 
     def respond(
         method: str, target: str, headers: Mapping[str, str], body: bytes

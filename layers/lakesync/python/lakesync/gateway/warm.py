@@ -2,8 +2,13 @@
 
 Heads, and the states of rows and the append marks of each shard. All may be out of date, and
 nothing is trusted: a commit is conditional on every head, row and mark that it was made by. When a
-head moved, the shard's log between the two heads is applied to the remembered rows, which is
-cheaper than reading them again; if there is too much of it, they are forgotten.
+head moved, the shard's log between the two heads is applied to the rows that this process itself
+committed, which is cheaper than reading them again; if there is too much of it, they are forgotten.
+
+Rows that were only read are never caught up. Who reads while commits become visible may see a head
+and not yet the row that stands under it: such a row lacks a delta from before the head, and a later
+delta applied to it would give it the stamp of a row that has both. A commit that was conditional on
+the row is what proves it.
 """
 
 from __future__ import annotations
@@ -50,6 +55,8 @@ class WarmShard:
 
     head: Head | None
     rows: dict[RowKey, WarmRow] = field(default_factory=dict)
+    unproven: set[RowKey] = field(default_factory=set)
+    """Of the rows, those that were read, and that no commit has been conditional on since."""
     marks: dict[str, StoredMark] = field(default_factory=dict)
     asked_at_bytes: int = 0
     """The shard's running total when a flush was last asked for."""
@@ -112,7 +119,7 @@ class Warm:
         """Read the states of rows that are not remembered, by shard, all in one request."""
         held = self.gateway(gateway).shards
         missing = {
-            key: held[shard].rows
+            key: held[shard]
             for shard, row_keys in wanted.items()
             for key in row_keys
             if key not in held[shard].rows
@@ -120,9 +127,10 @@ class Warm:
         if not missing:
             return
         found = self._buffer.rows(gateway, missing)
-        for key, rows in missing.items():
+        for key, shard in missing.items():
             stored = found.get(key)
-            rows[key] = (decode_row_state(stored.state), stored.commit) if stored else _NO_ROW
+            shard.rows[key] = (decode_row_state(stored.state), stored.commit) if stored else _NO_ROW
+            shard.unproven.add(key)
         self._bytes += sum(len(stored.state) for stored in found.values())
         self._bytes += _ROW_BYTES * len(missing)
 
@@ -156,7 +164,9 @@ class Warm:
         warm = self.gateway(commit.gateway)
         shard_of, stamp = warm.config.layout.shard_of, commit.stamp
         for key, state in outcome.rows.items():
-            warm.shards[shard_of(*key)].rows[key] = (state, stamp)
+            shard = warm.shards[shard_of(*key)]
+            shard.rows[key] = (state, stamp)
+            shard.unproven.discard(key)
         self._bytes += outcome.puts_bytes
         for name, part in commit.shards.items():
             for client, put in part.marks.items():
@@ -179,7 +189,7 @@ class Warm:
         self, gateway: str, shard: str, before: WarmShard, head: Head
     ) -> dict[RowKey, WarmRow]:
         held = before.head or NO_HEAD
-        rows = before.rows
+        rows = _proven(before)
         if not rows or head.epoch != held.epoch or head.commit < held.commit:
             return {}
         try:
@@ -197,3 +207,10 @@ class Warm:
                 if row is not None:
                     rows[key] = (apply(row[0], delta), max(row[1], entry.stamp))
         return rows
+
+
+def _proven(shard: WarmShard) -> dict[RowKey, WarmRow]:
+    """Give the rows that were exactly so at the shard's head."""
+    if not shard.unproven:
+        return shard.rows
+    return {key: row for key, row in shard.rows.items() if key not in shard.unproven}

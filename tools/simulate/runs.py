@@ -1,0 +1,105 @@
+"""Many seeds on all cores, and what was exercised in them; each chunk runs in a worker process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.deliberate import FAULTS, broken
+from tests.simulation.replay import run_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHUNK = 50
+PROGRESS_S = 10.0
+FAILURES_SHOWN_MAX = 10
+
+
+class Done(NamedTuple):
+    """What came of some seeds."""
+
+    seeds: int
+    counts: Counter[str]
+    simulated_ms: int
+    failures: list[tuple[int, str]]
+
+
+def run_chunk(first_and_last: tuple[int, int]) -> Done:
+    """Live through some seeds."""
+    counts: Counter[str] = Counter()
+    simulated_ms, failures = 0, []
+    for seed in range(*first_and_last):
+        outcome = run_seed(seed)
+        counts += outcome.counts
+        simulated_ms += outcome.simulated_ms
+        if outcome.failed:
+            failures.append((seed, outcome.told))
+    return Done(first_and_last[1] - first_and_last[0], counts, simulated_ms, failures)
+
+
+def _workers(processes: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
+
+
+def run_many(first: int, seeds: int, processes: int) -> int:
+    """Live through many seeds; tells the progress, and at the end what was exercised."""
+    begun = told = time.monotonic()
+    chunks = [(at, min(at + CHUNK, first + seeds)) for at in range(first, first + seeds, CHUNK)]
+    done = Done(0, Counter(), 0, [])
+    with _workers(processes) as pool:
+        for future in as_completed([pool.submit(run_chunk, chunk) for chunk in chunks]):
+            part = future.result()
+            done = Done(
+                done.seeds + part.seeds, done.counts + part.counts,
+                done.simulated_ms + part.simulated_ms, done.failures + part.failures,
+            )  # fmt: skip
+            for seed, what in part.failures:
+                print(f"seed {seed} broke a promise: {what}", flush=True)
+            if time.monotonic() - told > PROGRESS_S:
+                told = time.monotonic()
+                rate = done.seeds / (told - begun)
+                print(f"{done.seeds} of {seeds} seeds, {rate:.0f} a second", flush=True)
+    print("\n".join(summary(done, time.monotonic() - begun)))
+    return 1 if done.failures else 0
+
+
+def summary(done: Done, seconds: float) -> Iterator[str]:
+    """Tell what was exercised."""
+    yield ""
+    for what, times in sorted(done.counts.items()):
+        yield f"{times:>12,}  {what}"
+    days = done.simulated_ms / 86_400_000
+    yield ""
+    yield f"{done.seeds} seeds in {seconds:.0f} s; {days:,.1f} simulated days"
+    yield f"{len(done.failures)} broke a promise"
+    for seed, _ in sorted(done.failures)[:FAILURES_SHOWN_MAX]:
+        yield f"    python -m tools.simulate --seed {seed}"
+
+
+def seeds_to_find(name: str, seeds_max: int) -> tuple[str, int, str]:
+    """Give how many seeds a deliberate fault takes to be found, 0 if it is not, and how."""
+    (fault,) = [fault for fault in FAULTS if fault.name == name]
+    with broken(fault):
+        for seed in range(seeds_max):
+            outcome = run_seed(seed)
+            if outcome.failed:
+                return name, seed + 1, outcome.promise
+    return name, 0, ""
+
+
+def run_bite(seeds_max: int, processes: int) -> int:
+    """Tell for each deliberate fault how many seeds it takes to find it."""
+    with _workers(processes) as pool:
+        names = [fault.name for fault in FAULTS]
+        found = list(pool.map(seeds_to_find, names, [seeds_max] * len(names)))
+    for name, seeds, promise in found:
+        print(f"{name:<36} {seeds or 'not found':>9}  {promise}")
+    numbers = [seeds for _, seeds, _ in found if seeds]
+    print(
+        f"{len(numbers)} of {len(found)} found, after {sum(numbers) / len(numbers):.0f} on average"
+    )
+    return 0 if len(numbers) == len(found) else 1
