@@ -261,3 +261,17 @@ def test_the_order_in_which_columns_came_leaves_no_trace(state: RowState, rng: R
     rng.shuffle(items)
 
     assert encode_row_state(state._replace(columns=dict(items))) == encode_row_state(state)
+
+
+@pytest.mark.law("W7")
+@given(row_states, st.integers(0, 400), st.integers(0, 20_000))
+def test_a_row_state_is_what_protobuf_itself_would_write(
+    state: RowState, columns: int, bytes_more: int
+) -> None:
+    """Many columns and long values too: lengths of one byte, of two, of three."""
+    wide = {f"c{number}": (number + 1, "c", b"1" * (bytes_more + 1)) for number in range(columns)}
+    state = state._replace(columns={**state.columns, **wide})
+
+    encoded = encode_row_state(state)
+
+    assert pb.RowState.FromString(encoded).SerializeToString(deterministic=True) == encoded

@@ -66,9 +66,7 @@ class AppTable:
         if not columns and not state.alive:
             return None
         cells: list[Cell] = [row_id]
-        for name in self.shown:
-            held = columns.get(name)
-            cells.append(None if held is None else cell(held[2]))
+        cells += [cell(columns[name][2]) if name in columns else None for name in self.shown]
         return cells
 
 

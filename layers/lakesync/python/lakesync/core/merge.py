@@ -58,8 +58,11 @@ def apply(state: RowState, delta: Delta) -> RowState:
         return state
     if delta.op is Op.DELETE:
         return _normal(alive, hlc, registers)
-    changed = None
     client_id = delta.client_id
+    if not registers and delta.op is Op.INSERT and hlc > alive:
+        new = {name: (hlc, client_id, value) for name, value in delta.columns}
+        return RowState(hlc, deleted, new)
+    changed = None
     for name, value in delta.columns:
         mine = (hlc, client_id, value)
         held = registers.get(name)
