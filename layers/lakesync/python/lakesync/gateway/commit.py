@@ -211,7 +211,7 @@ class Committer:
                 return
 
     def _remember(self, commit: Commit, outcome: Outcome, shards: Mapping[str, WarmShard]) -> None:
-        self._warm.committed(commit, outcome)
+        self._warm.committed(commit, outcome.rows)
         due = False
         for name, part in commit.shards.items():
             shard = shards[name]

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.gateway.merging import Outcome
     from lakesync.ports import Buffer, Commit, Head, MarkKey, RowKey
 
 BYTES_REMEMBERED_MAX: Final = 16 * 1024 * 1024
@@ -159,15 +158,15 @@ class Warm:
             warm.shards[shard].marks[client] = stored
             self._bytes += _SEEN_BYTES * len(stored.mark.recent) + _ROW_BYTES
 
-    def committed(self, commit: Commit, outcome: Outcome) -> None:
+    def committed(self, commit: Commit, rows: Mapping[RowKey, RowState]) -> None:
         """Remember rows and marks as they were just committed."""
         warm = self.gateway(commit.gateway)
         shard_of, stamp = warm.config.layout.shard_of, commit.stamp
-        for key, state in outcome.rows.items():
+        for key, state in rows.items():
             shard = warm.shards[shard_of(*key)]
             shard.rows[key] = (state, stamp)
             shard.unproven.discard(key)
-        self._bytes += outcome.puts_bytes
+        self._bytes += sum(len(put.state) for put in commit.rows.values())
         for name, part in commit.shards.items():
             for client, put in part.marks.items():
                 warm.shards[name].marks[client] = StoredMark(put.mark, stamp)
