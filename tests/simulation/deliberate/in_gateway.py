@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.layout import Placement
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.gateway.warm import WarmShard
     from lakesync.ports import Commit
 
 # --- pulls ----------------------------------------------------------------------------------------
@@ -99,7 +100,13 @@ def former_shards_are_forgotten() -> list[Replaced]:
 
 @deliberate("a row that was only read is caught up as if it had been whole")
 def read_rows_are_caught_up() -> list[Replaced]:
-    return [(warm_module, "_proven", lambda shard: shard.rows)]
+    real = warm_module._meet
+
+    def meet(shard: WarmShard, delta: Delta, stamp: int) -> None:
+        shard.unproven.clear()
+        real(shard, delta, stamp)
+
+    return [(warm_module, "_meet", meet)]
 
 
 # --- commits --------------------------------------------------------------------------------------

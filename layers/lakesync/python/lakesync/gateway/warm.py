@@ -5,10 +5,10 @@ nothing is trusted: a commit is conditional on every head, row and mark that it 
 head moved, the shard's log between the two heads is applied to the rows that this process itself
 committed, which is cheaper than reading them again; if there is too much of it, they are forgotten.
 
-Rows that were only read are never caught up. Who reads while commits become visible may see a head
+A row that was only read is never caught up. Who reads while commits become visible may see a head
 and not yet the row that stands under it: such a row lacks a delta from before the head, and a later
 delta applied to it would give it the stamp of a row that has both. A commit that was conditional on
-the row is what proves it.
+the row is what proves it; until then the row stays as it was read, or is read again.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
+    from lakesync.core.delta import Delta
     from lakesync.ports import Buffer, Commit, Head, MarkKey, RowKey
 
 BYTES_REMEMBERED_MAX: Final = 16 * 1024 * 1024
@@ -182,34 +183,36 @@ class Warm:
             now = held[shard] = WarmShard(head)
             if before is not None:
                 now.asked_at_bytes = before.asked_at_bytes
-                now.rows = self._caught_up(gateway, shard, before, head)
+                if self._catch_up(gateway, shard, before, head):
+                    now.rows, now.unproven = before.rows, before.unproven
 
-    def _caught_up(
-        self, gateway: str, shard: str, before: WarmShard, head: Head
-    ) -> dict[RowKey, WarmRow]:
+    def _catch_up(self, gateway: str, shard: str, before: WarmShard, head: Head) -> bool:
+        """Apply to a shard's rows what was logged up to a head; tells whether that was possible."""
         held = before.head or NO_HEAD
-        rows = _proven(before)
-        if not rows or head.epoch != held.epoch or head.commit < held.commit:
-            return {}
+        if not before.rows or head.epoch != held.epoch or head.commit < held.commit:
+            return False
         try:
             news = self._buffer.entries(
                 gateway, shard, held.commit, head.commit, CATCH_UP_DELTAS_MAX
             )
         except Unavailable:
-            return {}  # reading them again is then the caller's to try
+            return False  # reading them again is then the caller's to try
         if news.until < head.commit or not is_chain(news, held.commit, head.last_logged):
-            return {}  # too much, or an entry is not visible yet and a later one of its row is
+            return False  # too much, or an entry is not visible yet and a later one of its row is
         for entry in news.entries:
             for delta in decode_records(entry.records):
-                key = (delta.table, delta.row_id)
-                row = rows.get(key)
-                if row is not None:
-                    rows[key] = (apply(row[0], delta), max(row[1], entry.stamp))
-        return rows
+                _meet(before, delta, entry.stamp)
+        return True
 
 
-def _proven(shard: WarmShard) -> dict[RowKey, WarmRow]:
-    """Give the rows that were exactly so at the shard's head."""
-    if not shard.unproven:
-        return shard.rows
-    return {key: row for key, row in shard.rows.items() if key not in shard.unproven}
+def _meet(shard: WarmShard, delta: Delta, stamp: Stamp) -> None:
+    """Apply one logged delta to a remembered row, or forget the row if nothing proves it whole."""
+    key = (delta.table, delta.row_id)
+    row = shard.rows.get(key)
+    if row is None:
+        return
+    if key in shard.unproven:
+        shard.unproven.remove(key)
+        del shard.rows[key]
+    else:
+        shard.rows[key] = (apply(row[0], delta), max(row[1], stamp))
