@@ -131,6 +131,19 @@ MEETING: dict[str, Any] = {
     "switch": 0.5,
 }
 """Pushes meet at the same rows while commits become visible."""
+WARM: dict[str, Any] = {
+    **MEETING,
+    "bursts": 10,
+    "burst_edits_max": 3,
+    "functions": 3,
+    "client_skew_ms": 0,
+    "function_skew_ms": 50,
+    "backpressure_bytes_max": 268_435_456,
+    "reinstalls": 0,
+    "faults.throttle": 0.0,
+    "faults.crash_function": 0.0,
+}
+"""The same, with nothing that makes functions forget what they remember."""
 MOVES: dict[str, Any] = {
     "relanings": 12,
     "together": True,
@@ -142,7 +155,7 @@ MOVES: dict[str, Any] = {
 """Tables are placed anew under functions whose clocks differ."""
 RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
 """Runs of the materialiser overtake each other."""
-THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, MOVES, RUNS]
+THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
 """What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""
 
 
