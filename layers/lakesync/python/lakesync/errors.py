@@ -6,6 +6,7 @@
     ├── InvalidInput               the caller must change the request     Retry.NEVER
     │   ├── ValidationFailed       VALIDATION_ERROR
     │   │   └── InvalidCursor      INVALID_CURSOR
+    │   ├── RulesRefused           SYNC_RULES_ERROR
     │   ├── SchemaMismatch         SCHEMA_ERROR
     │   ├── RowTooLarge            ROW_TOO_LARGE
     │   ├── DeltaTooLarge          DELTA_TOO_LARGE
@@ -37,7 +38,10 @@ clients know keep their spelling (``BACKPRESSURE_ERROR``, not ``BACKPRESSURE``).
 from __future__ import annotations
 
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Retry(Enum):
@@ -105,6 +109,27 @@ class InvalidCursor(ValidationFailed):
     """The cursor was never handed out by this gateway; pull again from 0."""
 
     code = "INVALID_CURSOR"
+
+
+class Fault(NamedTuple):
+    """One of several faults of an input."""
+
+    path: str
+    """The part at fault: ``buckets[0].filters[1].column``."""
+    told: str
+    """What is wrong with it."""
+
+
+class RulesRefused(InvalidInput):
+    """Sync rules are malformed or do not fit the schemas; correct every fault that is named."""
+
+    code = "SYNC_RULES_ERROR"
+
+    def __init__(
+        self, message: str, *, field: str | None = None, faults: Sequence[Fault] = ()
+    ) -> None:
+        super().__init__(message, field=faults[0].path if faults else field)
+        self.faults = tuple(faults)
 
 
 class SchemaMismatch(InvalidInput):

@@ -129,13 +129,18 @@ def _column_prefix(name: str) -> bytes:
 
 
 @lru_cache(maxsize=4096)
+def is_identifier(name: str) -> bool:
+    """Tell whether text may name a table or a column."""
+    return _IDENTIFIER.fullmatch(name) is not None
+
+
 def check_identifier(name: str, field: str) -> str:
     """Give the name back if it may name a table or a column.
 
     Raises:
         ValidationFailed: it is not a letter or ``_``, then letters, digits, ``_``: at most 64.
     """
-    if _IDENTIFIER.fullmatch(name) is None:
+    if not is_identifier(name):
         raise ValidationFailed(
             f"{name[:80]!r} is not a name: a letter or _, then letters, digits or _, at most 64",
             field=field,

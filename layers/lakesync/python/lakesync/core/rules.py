@@ -1,0 +1,103 @@
+"""Sync rules: which rows a client may see and write, declared once for a gateway.
+
+Rules are buckets. A bucket names tables (none: all of them) and filters; inside a bucket all
+filters hold, across buckets any may. No buckets: everything is visible. A bucket may restrict
+writes too: a table that some bucket's ``write`` covers is written only where one of those holds.
+
+Laws V1-V3: ``docs/spec/visibility.md``. How a value is compared: `lakesync.core.comparing`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OPERATORS: Final = ("eq", "neq", "in", "gt", "lt", "gte", "lte")
+ORDERED: Final = frozenset({"gt", "lt", "gte", "lte"})
+CLAIM_PREFIX: Final = "jwt:"
+BUCKETS_MAX: Final = 100
+"""Buckets of one gateway: each is evaluated for each delta that it covers."""
+FILTERS_MAX: Final = 16
+"""Filters of one bucket, those of ``write`` apart."""
+VALUES_MAX: Final = 200
+"""Values of one ``in``; what needs more is a claim, or a column of the row."""
+
+Literal: TypeAlias = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim of the token: nested ones by a dotted path."""
+
+    path: tuple[str, ...]
+
+
+Operand: TypeAlias = Literal | tuple[Literal, ...] | Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One condition on one column."""
+
+    column: str
+    op: str
+    value: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Rows that belong together: those of some tables that pass all filters."""
+
+    name: str
+    tables: frozenset[str] = frozenset()
+    """Empty means all tables."""
+    filters: tuple[Filter, ...] = ()
+    write: tuple[Filter, ...] | None = None
+    """What a row must be, before and after, for a client to change it; None says nothing."""
+
+    def covers(self, table: str) -> bool:
+        """Tell whether the bucket speaks of a table."""
+        return not self.tables or table in self.tables
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRules:
+    """All buckets of a gateway."""
+
+    version: int = 1
+    buckets: tuple[Bucket, ...] = ()
+
+    def covering(self, table: str) -> tuple[Bucket, ...]:
+        """Give the buckets that speak of a table."""
+        return tuple(bucket for bucket in self.buckets if bucket.covers(table))
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Give the columns of a table by which its rows' visibility is decided."""
+        return frozenset(item.column for bucket in self.covering(table) for item in bucket.filters)
+
+    def write_columns(self, table: str) -> frozenset[str]:
+        """Give the columns of a table by which writes to its rows are decided."""
+        return frozenset(
+            item.column for bucket in self.covering(table) for item in bucket.write or ()
+        )
+
+    def claims(self) -> frozenset[Claim]:
+        """Give the claims that any filter refers to."""
+        return frozenset(
+            item.value
+            for bucket in self.buckets
+            for item in _filters(bucket)
+            if isinstance(item.value, Claim)
+        )
+
+
+NO_RULES: Final = SyncRules()
+"""Everything is visible, and may be written."""
+
+
+def _filters(bucket: Bucket) -> Iterable[Filter]:
+    yield from bucket.filters
+    yield from bucket.write or ()

@@ -1,0 +1,248 @@
+"""Sync rules as JSON: read strictly, every fault found at once, each with its path.
+
+Rules are held against the registered schemas: a table, column or operator that does not exist, or a
+comparison that cannot be made, is refused when the rules are saved, not found out by a client.
+Law V3: ``docs/spec/visibility.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.comparing import instant, number_of
+from lakesync.core.delta import is_identifier
+from lakesync.core.rules import (
+    BUCKETS_MAX,
+    CLAIM_PREFIX,
+    FILTERS_MAX,
+    OPERATORS,
+    ORDERED,
+    VALUES_MAX,
+    Bucket,
+    Claim,
+    Filter,
+    SyncRules,
+)
+from lakesync.errors import Fault, RulesRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.core.rules import Operand
+    from lakesync.core.schema import TableSchema
+
+_BUCKET_NAME_CHARACTERS_MAX: Final = 64
+_FAULTS_TOLD_MAX: Final = 3
+"""Faults in the sentence; all of them are in the answer."""
+_NUMBERS: Final = ("number", "integer", "decimal")
+_INSTANTS: Final = ("timestamp", "date")
+_UNORDERED: Final = ("boolean", "bytes", "null")
+"""Column types that have no order a filter could use."""
+
+
+def rules_from_json(body: object, schemas: Mapping[str, TableSchema]) -> SyncRules:
+    """Read rules as ``POST /admin/sync-rules`` takes them.
+
+    Raises:
+        RulesRefused: they are malformed, or do not fit the schemas; names every fault.
+    """
+    reader = _Reader(schemas)
+    rules = reader.rules(body)
+    if reader.faults:
+        told = "; ".join(
+            f"{fault.path}: {fault.told}" for fault in reader.faults[:_FAULTS_TOLD_MAX]
+        )
+        raise RulesRefused(
+            f"{len(reader.faults)} faults in the sync rules: {told}", faults=reader.faults
+        )
+    return rules
+
+
+def rules_to_json(rules: SyncRules) -> dict[str, Any]:
+    """Write rules as `rules_from_json` reads them."""
+    return {
+        "version": rules.version,
+        "buckets": [
+            {
+                "name": bucket.name,
+                "tables": sorted(bucket.tables),
+                "filters": [_filter_to_json(item) for item in bucket.filters],
+            }
+            | ({} if bucket.write is None else {"write": [*map(_filter_to_json, bucket.write)]})
+            for bucket in rules.buckets
+        ],
+    }
+
+
+def _filter_to_json(item: Filter) -> dict[str, Any]:
+    value: Any = item.value
+    if isinstance(value, Claim):
+        value = CLAIM_PREFIX + ".".join(value.path)
+    elif isinstance(value, tuple):
+        value = list(value)
+    return {"column": item.column, "op": item.op, "value": value}
+
+
+class _Reader:
+    """Reads rules, and goes on after a fault."""
+
+    def __init__(self, schemas: Mapping[str, TableSchema]) -> None:
+        self._schemas = schemas
+        self.faults: list[Fault] = []
+
+    def fault(self, path: str, told: str) -> None:
+        self.faults.append(Fault(path, told))
+
+    def rules(self, body: object) -> SyncRules:
+        fields = self._object(body, "", {"version", "buckets"}, {"buckets"})
+        version = fields.get("version", 1)
+        if type(version) is not int or version < 1:
+            self.fault("version", "version must be a positive integer")
+            version = 1
+        buckets = self._list(fields.get("buckets", []), "buckets", BUCKETS_MAX)
+        found = [self._bucket(item, f"buckets[{place}]") for place, item in enumerate(buckets)]
+        names = [bucket.name for bucket in found]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                self.fault(f"buckets[{place}].name", f"another bucket is named {name!r} already")
+        return SyncRules(version, tuple(found))
+
+    def _bucket(self, item: object, path: str) -> Bucket:
+        allowed = {"name", "tables", "filters", "write"}
+        fields = self._object(item, path, allowed, {"name", "tables", "filters"})
+        name = fields.get("name")
+        if not isinstance(name, str) or not 1 <= len(name) <= _BUCKET_NAME_CHARACTERS_MAX:
+            told = f"name must be text of 1 to {_BUCKET_NAME_CHARACTERS_MAX} characters"
+            self.fault(f"{path}.name", told)
+            name = ""
+        tables = self._tables(fields.get("tables", []), f"{path}.tables")
+        filters = self._filters(fields.get("filters", []), f"{path}.filters", tables)
+        write = None
+        if "write" in fields:
+            write = self._filters(fields["write"], f"{path}.write", tables)
+        return Bucket(name, frozenset(tables), filters, write)
+
+    def _tables(self, value: object, path: str) -> list[str]:
+        found = []
+        for place, table in enumerate(self._list(value, path, len(self._schemas) + BUCKETS_MAX)):
+            if not isinstance(table, str) or not is_identifier(table):
+                self.fault(f"{path}[{place}]", "a table is named by a letter or _, then letters, "
+                           "digits or _")  # fmt: skip
+            elif table not in self._schemas:
+                self.fault(f"{path}[{place}]", f"no table {table} is registered; register its "
+                           "schema first")  # fmt: skip
+            else:
+                found.append(table)
+        return found
+
+    def _filters(self, value: object, path: str, tables: list[str]) -> tuple[Filter, ...]:
+        items = self._list(value, path, FILTERS_MAX)
+        found = [self._filter(item, f"{path}[{place}]", tables) for place, item in enumerate(items)]
+        return tuple(item for item in found if item is not None)
+
+    def _filter(self, item: object, path: str, tables: list[str]) -> Filter | None:
+        names = {"column", "op", "value"}
+        before = len(self.faults)
+        fields = self._object(item, path, names, names)
+        column, op = fields.get("column"), fields.get("op")
+        if "column" in fields and (not isinstance(column, str) or not is_identifier(column)):
+            told = "a column is named by a letter or _, then letters, digits or _"
+            self.fault(f"{path}.column", told)
+        if "op" in fields and op not in OPERATORS:
+            self.fault(f"{path}.op", f"op must be one of {', '.join(OPERATORS)}")
+        value = self._operand(fields.get("value"), f"{path}.value") if "value" in fields else None
+        if len(self.faults) > before or value is None:
+            return None
+        if isinstance(value, tuple) and op in ORDERED:
+            self.fault(f"{path}.value", f"{op} compares with one value, not with a list")
+            return None
+        found = Filter(str(column), str(op), value)
+        self._check_types(found, path, tables)
+        return found
+
+    def _operand(self, value: object, path: str) -> Operand | None:
+        if isinstance(value, list):
+            held = [self._literal(item, f"{path}[{place}]")
+                    for place, item in enumerate(self._list(value, path, VALUES_MAX))]  # fmt: skip
+            if not value:
+                self.fault(path, "a list of values must not be empty")
+            return tuple(item for item in held if item is not None)
+        if isinstance(value, str) and value.startswith(CLAIM_PREFIX):
+            names = tuple(value.removeprefix(CLAIM_PREFIX).split("."))
+            if all(names):
+                return Claim(names)
+            self.fault(path, "jwt: is followed by a claim's name, nested ones by a dotted path")
+            return None
+        return self._literal(value, path)
+
+    def _literal(self, value: object, path: str) -> str | int | float | bool | None:
+        if isinstance(value, str) and value:
+            return value
+        exact = isinstance(value, bool) or (
+            isinstance(value, int | float) and number_of(repr(value)) == value
+        )
+        if exact and isinstance(value, int | float):
+            return value
+        self.fault(path, "a value is text that is not empty, a number that a double holds, true or "
+                   "false")  # fmt: skip
+        return None
+
+    # --- against the schemas ----------------------------------------------------------------------
+
+    def _check_types(self, item: Filter, path: str, tables: list[str]) -> None:
+        """Hold a filter against each table that it may be evaluated on."""
+        everywhere = not tables
+        known = {
+            table: {column.name: column.type for column in self._schemas[table].columns}
+            for table in (self._schemas if everywhere else tables)
+        }
+        having = [table for table in known if item.column in known[table]]
+        for table in known:
+            if not everywhere and table not in having:
+                self.fault(f"{path}.column", f"table {table} has no column {item.column}")
+        if everywhere and known and not having:
+            self.fault(f"{path}.column", f"no table has a column {item.column}")
+        for kind in sorted({known[table][item.column].partition("(")[0] for table in having}):
+            if told := _incomparable(item, kind):
+                self.fault(path, told)
+
+    def _object(
+        self, value: object, path: str, allowed: set[str], required: set[str]
+    ) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            self.fault(path or "body", "must be an object")
+            return {}
+        at = f"{path}." if path else ""
+        for name in sorted(map(str, value.keys() - allowed)):
+            self.fault(f"{at}{name[:64]}", "there is no such field")
+        for name in sorted(required - value.keys()):
+            self.fault(f"{at}{name}", "is missing")
+        return value
+
+    def _list(self, value: object, path: str, length_max: int) -> list[Any]:
+        if not isinstance(value, list):
+            self.fault(path, "must be a list")
+            return []
+        if len(value) > length_max:
+            self.fault(path, f"holds {len(value)}; at most {length_max} are taken")
+        return value[:length_max]
+
+
+def _incomparable(item: Filter, kind: str) -> str:
+    """Tell why a column of a type cannot be compared so; nothing if it can."""
+    if kind == "json":
+        return f"column {item.column} is json, which no filter can compare"
+    if item.op in ORDERED and kind in _UNORDERED:
+        return f"column {item.column} is {kind}, which has no order for {item.op}"
+    if isinstance(item.value, Claim):
+        return ""  # what a claim is, only a token tells; what does not compare matches nothing
+    values = item.value if isinstance(item.value, tuple) else (item.value,)
+    for value in values:
+        text = value if isinstance(value, str) else repr(value).lower()
+        if kind in _NUMBERS and (isinstance(value, bool) or number_of(text) is None):
+            return f"column {item.column} is {kind}, and {text[:40]!r} is no number"
+        if kind in _INSTANTS and instant(text) is None:
+            return f"column {item.column} is {kind}, and {text[:40]!r} is no ISO 8601 {kind}"
+        if kind == "boolean" and text not in {"true", "false"}:
+            return f"column {item.column} is boolean, and {text[:40]!r} is not"
+    return ""

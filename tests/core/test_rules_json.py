@@ -1,0 +1,156 @@
+"""lakesync.core.rules_json: every fault at once, each with its path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.core.rules import OPERATORS, Bucket, Claim, Filter, SyncRules
+from lakesync.core.rules_json import rules_from_json, rules_to_json
+from lakesync.core.schema import Column, TableSchema
+from lakesync.errors import RulesRefused
+from tests.support.strategies import json_values
+
+SCHEMAS = {
+    "todos": TableSchema(
+        "todos",
+        tuple(
+            Column(name, kind)
+            for name, kind in {
+                "owner": "string", "size": "integer", "price": "decimal(9,2)", "done": "boolean",
+                "due": "timestamp", "tags": "json", "raw": "bytes",
+            }.items()
+        ),
+    ),
+    "lists": TableSchema("lists", (Column("owner", "string"),)),
+}  # fmt: skip
+
+
+def bucket(**changes: Any) -> dict[str, Any]:
+    return {"name": "mine", "tables": ["todos"], "filters": []} | changes
+
+
+def rule(column: str = "owner", op: str = "eq", value: object = "jwt:sub") -> dict[str, Any]:
+    return {"column": column, "op": op, "value": value}
+
+
+def read(*buckets: object) -> SyncRules:
+    return rules_from_json({"version": 1, "buckets": list(buckets)}, SCHEMAS)
+
+
+def refused(body: object) -> dict[str, str]:
+    with pytest.raises(RulesRefused) as caught:
+        rules_from_json(body, SCHEMAS)
+    return {fault.path: fault.told for fault in caught.value.faults}
+
+
+@pytest.mark.law("V3")
+def test_rules_are_read_and_written_back() -> None:
+    rules = read(
+        bucket(filters=[rule(), rule("size", "gte", 3), rule("done", "in", [True])]),
+        bucket(name="all", tables=[], write=[rule(value="jwt:org.id")]),
+    )
+
+    assert rules.buckets[0].filters == (
+        Filter("owner", "eq", Claim(("sub",))),
+        Filter("size", "gte", 3),
+        Filter("done", "in", (True,)),
+    )
+    assert rules.buckets[1] == Bucket("all", write=(Filter("owner", "eq", Claim(("org", "id"))),))
+    assert rules_from_json(rules_to_json(rules), SCHEMAS) == rules
+
+
+@pytest.mark.law("V3")
+def test_no_buckets_are_rules_too() -> None:
+    assert rules_from_json({"version": 1, "buckets": []}, {}) == SyncRules()
+
+
+@pytest.mark.law("V3")
+def test_all_faults_are_named_at_once_each_with_its_path() -> None:
+    body = {
+        "version": 0,
+        "buckets": [
+            bucket(tables=["todos", "nobody"], filters=[rule("colour"), rule(op="like")]),
+            bucket(tables=[], filters=[rule("colour"), rule("size", "gt", "large")]),
+            {"name": "", "filters": "none", "more": 1},
+        ],
+    }
+
+    assert refused(body).keys() == {
+        "version",
+        "buckets[0].tables[1]",
+        "buckets[0].filters[0].column",
+        "buckets[0].filters[1].op",
+        "buckets[1].name",
+        "buckets[1].filters[0].column",
+        "buckets[1].filters[1]",
+        "buckets[2].more",
+        "buckets[2].tables",
+        "buckets[2].name",
+        "buckets[2].filters",
+    }
+
+
+@pytest.mark.law("V3")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        rule("tags", "eq", "a"),
+        rule("done", "gt", True),
+        rule("raw", "lt", "a"),
+        rule("size", "eq", "many"),
+        rule("size", "in", [1, "many"]),
+        rule("price", "eq", True),
+        rule("due", "gt", "tomorrow"),
+        rule("done", "eq", "yes"),
+        rule("size", "gt", [1, 2]),
+        rule(value="jwt:"),
+        rule(value="jwt:a..b"),
+        rule(value=""),
+        rule(value=None),
+        rule(value=[]),
+        rule(value={}),
+        rule(value=float("inf")),
+        rule(value=2**60 + 1),
+        rule("size", "in", list(range(201))),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_when_it_is_saved(wrong: dict[str, Any]) -> None:
+    (path,) = refused({"version": 1, "buckets": [bucket(filters=[wrong])]})
+
+    assert path.startswith("buckets[0].filters[0]")
+
+
+@pytest.mark.law("V3")
+def test_a_filter_of_all_tables_may_name_what_only_some_have() -> None:
+    assert read(bucket(tables=[], filters=[rule("size", "gt", 1)]))
+
+
+@pytest.mark.law("V3")
+@given(json_values)
+def test_whatever_else_comes_is_refused(body: object) -> None:
+    with pytest.raises(RulesRefused) as caught:
+        rules_from_json(body, SCHEMAS)
+
+    assert caught.value.faults
+
+
+shapes = st.fixed_dictionaries(
+    {"column": st.sampled_from(["owner", "size", "no", "9", 3]),
+     "op": st.sampled_from([*OPERATORS, "like", 7]),
+     "value": json_values | st.sampled_from(["jwt:sub", "jwt:", 4, "x"])},
+)  # fmt: skip
+
+
+@pytest.mark.law("V3")
+@given(st.lists(shapes, max_size=3), st.lists(st.sampled_from(["todos", "lists", "no", 5])))
+def test_whatever_is_read_comes_back_the_same(filters: list[Any], tables: list[Any]) -> None:
+    body = {"version": 1, "buckets": [bucket(filters=filters, tables=tables, write=filters)]}
+    try:
+        rules = rules_from_json(body, SCHEMAS)
+    except RulesRefused:
+        return
+    assert rules_from_json(rules_to_json(rules), SCHEMAS) == rules
