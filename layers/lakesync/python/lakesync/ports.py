@@ -76,6 +76,9 @@ class LogEntry:
     previous: Stamp
     """The shard's entry before this one, 0 for the first: the log is a chain, in which a reader
     notices an entry that is not visible yet."""
+    rule_rows: bytes = b""
+    """What sync rules look at, of each delta's row; see `lakesync.wire.rule_rows`. Empty where
+    there were no rules."""
 
 
 @dataclass(frozen=True, slots=True)

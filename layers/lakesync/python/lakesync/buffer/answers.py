@@ -72,6 +72,7 @@ def entry_of(item: dict[str, Any]) -> LogEntry:
         tables=frozenset(text(item, "tb").split(",")),
         logged_bytes=number(item, "lb"),
         previous=number(item, "p"),
+        rule_rows=pack.inflate(data(item, "r")) if "r" in item else b"",
     )
 
 

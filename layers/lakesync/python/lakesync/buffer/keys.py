@@ -4,7 +4,7 @@
 item                  pk                     sk            attributes
 ====================  =====================  ============  ====================================
 head                  ``gw|head|shard``      ``head``      c l v e t lb fb o
-log entry             ``gw|log|shard``       stamp, hex    d n tb lb p
+log entry             ``gw|log|shard``       stamp, hex    d n tb lb p r
 row state             ``gw|row|table|hash``  row id        d c
 append mark           ``gw|mark|shard``      client id     d c
 configuration         ``gw|config``          ``config``    d v
@@ -15,9 +15,9 @@ registry of gateways  ``gateways``           gateway id
 A gateway id holds no ``|``, so no gateway's keys can be another's: tenants are apart by prefix.
 
 Attributes: ``c`` commit, ``d`` data, ``e`` epoch, ``fb`` flushed bytes, ``l`` last entry, ``lb``
-logged bytes, ``n`` deltas, ``o`` oldest unflushed, ``p`` previous entry, ``t`` trimmed, ``tb``
-tables, ``u`` until, ``v`` configuration version, ``w`` watermark. None is a word that DynamoDB
-reserves.
+logged bytes, ``n`` deltas, ``o`` oldest unflushed, ``p`` previous entry, ``r`` rule rows, ``t``
+trimmed, ``tb`` tables, ``u`` until, ``v`` configuration version, ``w`` watermark. None is a word
+that DynamoDB reserves.
 """
 
 from __future__ import annotations

@@ -59,11 +59,13 @@ def _advance_head(
 
 def _put_entry(name: str, pk: str, entry: LogEntry) -> str:
     data = b64encode(pack.deflate(entry.records)).decode()
+    rules = b64encode(pack.deflate(entry.rule_rows)).decode() if entry.rule_rows else ""
+    rule_rows = f',"r":{{"B":"{rules}"}}' if rules else ""
     return (
         f'{{"Put":{{"TableName":{name},"Item":{{"pk":{{"S":{encode_basestring(pk)}}},'
         f'"sk":{{"S":"{keys.stamp_sk(entry.stamp)}"}},"d":{{"B":"{data}"}},'
         f'"n":{{"N":"{entry.count}"}},"tb":{{"S":"{",".join(sorted(entry.tables))}"}},'
-        f'"lb":{{"N":"{entry.logged_bytes}"}},"p":{{"N":"{entry.previous}"}}}}}}}}'
+        f'"lb":{{"N":"{entry.logged_bytes}"}},"p":{{"N":"{entry.previous}"}}{rule_rows}}}}}}}'
     )
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Condition: TypeAlias = "Callable[[CanonicalJson | None], bool]"
 """Tells whether a column's value passes; None is a missing column."""
 
+RULE_VALUE_BYTES_MAX: Final = 256
+"""A longer value matches nothing: what filters look at is kept beside each delta in the log."""
 _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "gt": gt, "lt": lt, "gte": ge, "lte": le,
 }  # fmt: skip
@@ -73,6 +75,7 @@ def _equal(operands: Sequence[Literal]) -> Condition:
     instants = frozenset(
         found for operand in operands if (found := instant(_text(operand))) is not None
     )
+    known = frozenset(form for form in known if len(form) <= RULE_VALUE_BYTES_MAX)
     if not instants:
         return known.__contains__
 
@@ -111,8 +114,13 @@ def _ordered(order: Callable[[Any, Any], bool], operand: Literal) -> Condition:
 
 
 def is_scalar(value: CanonicalJson | None) -> bool:
-    """Tell whether a value is text, a number or a boolean."""
-    return value is not None and value != NULL and value[:1] not in {b"[", b"{"}
+    """Tell whether a value is text, a number or a boolean, and not too long to be compared."""
+    return (
+        value is not None
+        and value != NULL
+        and value[:1] not in {b"[", b"{"}
+        and len(value) <= RULE_VALUE_BYTES_MAX
+    )
 
 
 def _forms(operand: Literal) -> list[CanonicalJson]:

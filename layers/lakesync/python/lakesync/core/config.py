@@ -7,10 +7,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.layout import Layout, Placement
+from lakesync.core.rules import NO_RULES, SyncRules
+from lakesync.core.rules_json import rules_from_json, rules_to_json
 from lakesync.core.schema import TableSchema, schema_from_json, schema_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lakesync.core.clock import Stamp
 
 CONFIG_BYTES_MAX: Final = 350 * 1024
 """The whole document, as JSON: it is one item, and an item takes 400 KB."""
@@ -29,6 +33,10 @@ class GatewayConfig:
     version: int = 0
     schemas: Mapping[str, TableSchema] = field(default_factory=lambda: MappingProxyType({}))
     layout: Layout = field(default_factory=Layout)
+    rules: SyncRules = NO_RULES
+    rules_since: Stamp = 0
+    """Commits above this stamp were made under these rules; below, the log may lack what they look
+    at."""
 
     def appends(self, table: str) -> bool:
         """Tell whether the table's rows are events, without row states."""
@@ -47,6 +55,8 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         },
         "former": sorted(config.layout.former),
         "moves": config.layout.moves,
+        "rules": rules_to_json(config.rules),
+        "rulesSince": config.rules_since,
     }
 
 
@@ -59,4 +69,5 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
         body["moves"],
     )
     by_table = MappingProxyType({schema.table: schema for schema in schemas})
-    return GatewayConfig(body["version"], by_table, layout)
+    rules = rules_from_json(body["rules"], by_table) if "rules" in body else NO_RULES
+    return GatewayConfig(body["version"], by_table, layout, rules, body.get("rulesSince", 0))

@@ -43,7 +43,12 @@ class Op(IntEnum):
     INSERT = 1
     UPDATE = 2
     DELETE = 3
+    REMOVE = 4
+    """The row left its reader's sight: the gateway's word, never a client's, and no change."""
 
+
+GATEWAY_CLIENT: Final = "_"
+"""Whose a delta is that the gateway makes itself."""
 
 Columns: TypeAlias = "tuple[tuple[str, CanonicalJson], ...]"
 
@@ -99,6 +104,11 @@ def checked_delta(
         op, table, row_id, client_id, hlc, columns,
         delta_id_of(client_id, columns, hlc, row_id, table),
     )  # fmt: skip
+
+
+def removal(table: str, row_id: str, at: Stamp) -> Delta:
+    """Give the removal of a row from a client's sight, by the commit that took it away."""
+    return Delta(Op.REMOVE, table, row_id, GATEWAY_CLIENT, at, (), "")
 
 
 def delta_id_of(client_id: str, columns: Columns, hlc: Stamp, row_id: str, table: str) -> str:

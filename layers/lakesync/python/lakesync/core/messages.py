@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
+
+
+NO_CLAIMS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Push:
     atomic: bool = False
     """One commit or none: our clients ask so for each local transaction."""
     unreadable: tuple[RefusedDelta, ...] = ()
+    claims: Mapping[str, Any] = NO_CLAIMS
+    """Those of the client's token, by which sync rules judge its writes."""
 
 
 class OutcomeKind(Enum):
@@ -76,6 +84,12 @@ class Pull:
     deltas_max: int = 100
     epoch: str = ""
     """The epoch of the page that gave the cursor; empty if the client does not know it."""
+    claims: Mapping[str, Any] = NO_CLAIMS
+    """Those of the client's token, by which sync rules decide what it sees."""
+    removes: bool = False
+    """The client knows removals; to others a row that leaves their sight is deleted."""
+    scope: str = ""
+    """The scope of the page that gave the cursor; empty if the client does not know it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +104,5 @@ class PullPage:
     """Pull from here next. A commit stamp, never comparable with a delta's stamp."""
     has_more: bool
     epoch: str = ""
+    scope: str = ""
+    """A digest of the rules and claims that decided the page; see `lakesync.core.visibility`."""

@@ -22,6 +22,8 @@ BUCKETS_MAX: Final = 100
 """Buckets of one gateway: each is evaluated for each delta that it covers."""
 FILTERS_MAX: Final = 16
 """Filters of one bucket, those of ``write`` apart."""
+RULE_COLUMNS_MAX: Final = 16
+"""Columns of one table that filters may look at: they are kept beside each delta in the log."""
 VALUES_MAX: Final = 200
 """Values of one ``in``; what needs more is a claim, or a column of the row."""
 

@@ -17,6 +17,7 @@ from lakesync.core.rules import (
     FILTERS_MAX,
     OPERATORS,
     ORDERED,
+    RULE_COLUMNS_MAX,
     VALUES_MAX,
     Bucket,
     Claim,
@@ -105,7 +106,13 @@ class _Reader:
         for place, name in enumerate(names):
             if name in names[:place]:
                 self.fault(f"buckets[{place}].name", f"another bucket is named {name!r} already")
-        return SyncRules(version, tuple(found))
+        rules = SyncRules(version, tuple(found))
+        for table in self._schemas:
+            columns = rules.columns(table) | rules.write_columns(table)
+            if len(columns) > RULE_COLUMNS_MAX:
+                self.fault("buckets", f"filters look at {len(columns)} columns of table {table}; "
+                           f"at most {RULE_COLUMNS_MAX} are kept with each change")  # fmt: skip
+        return rules
 
     def _bucket(self, item: object, path: str) -> Bucket:
         allowed = {"name", "tables", "filters", "write"}

@@ -11,12 +11,13 @@ import json
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from lakesync.core.comparing import Condition, condition
+from lakesync.core.comparing import RULE_VALUE_BYTES_MAX, Condition, condition
 from lakesync.core.rules import Bucket, Claim, Filter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from lakesync.core.merge import RowState
     from lakesync.core.rules import Literal, Operand, SyncRules
     from lakesync.core.values import CanonicalJson
 
@@ -25,6 +26,8 @@ Claims: TypeAlias = "Mapping[str, Any]"
 RuleValues: TypeAlias = "Mapping[str, CanonicalJson]"
 """The columns of one row that rules look at; a row that does not exist is None instead."""
 
+EVERYTHING: Final = "*"
+"""The scope of who sees every row."""
 _SCOPE_BYTES: Final = 9
 
 
@@ -82,6 +85,13 @@ class Viewer:
             decide = self._writers[table] = self._writer(table)
         return all(decide(row) for row in (before, after) if row is not None)
 
+    def digest(self) -> str:
+        """Give a digest of all that decides what the client sees; `EVERYTHING` without rules."""
+        if self.sees_everything:
+            return EVERYTHING
+        tables = sorted({table for bucket in self._rules.buckets for table in bucket.tables})
+        return _digest(self.scope([*tables, ""]))
+
     def scope(self, tables: Sequence[str]) -> dict[str, str]:
         """Give for each table a digest of what decides its rows; equal ones show equal rows."""
         return {table: _digest(self._bound(table)) for table in tables}
@@ -129,6 +139,23 @@ class Viewer:
             ),
             key=json.dumps,
         )
+
+
+def rule_values(state: RowState, columns: frozenset[str]) -> RuleValues | None:
+    """Give those columns of a row that rules look at; None if there is no row."""
+    held = state.columns
+    if not held and not state.alive:
+        return None
+    return rule_columns(((name, held[name][2]) for name in columns if name in held), columns)
+
+
+def rule_columns(
+    row: Iterable[tuple[str, CanonicalJson]], columns: frozenset[str]
+) -> dict[str, CanonicalJson]:
+    """Give those of some columns that rules look at and that are short enough to match anything."""
+    return {
+        name: value for name, value in row if name in columns and len(value) <= RULE_VALUE_BYTES_MAX
+    }
 
 
 def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:

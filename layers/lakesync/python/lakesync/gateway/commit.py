@@ -39,6 +39,7 @@ from lakesync.ports import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from lakesync.core.visibility import Viewer
     from lakesync.gateway.limits import Limits
     from lakesync.gateway.plan import Part
     from lakesync.gateway.warm import Warm, WarmShard
@@ -106,7 +107,9 @@ class Committer:
             self._warm.shards(gateway, {shard for part in events for shard in part.shards})
             self._warm.load_marks(gateway, {key for part in events for key in part.marks})
 
-    def commit(self, gateway: str, part: Part, *, deadline_ms: int, atomic: bool) -> Outcome:
+    def commit(
+        self, gateway: str, part: Part, viewer: Viewer, *, deadline_ms: int, atomic: bool
+    ) -> Outcome:
         """Make one part durable, or as much of it as fits; gives what became of each delta.
 
         Raises:
@@ -119,7 +122,7 @@ class Committer:
         certain = False
         while True:
             try:
-                outcome, shards = self._merge(gateway, part)
+                outcome, shards = self._merge(gateway, part, viewer)
                 if atomic and outcome.rest and not outcome.refused:
                     raise AtomicPushTooLarge(_ROWS_TOO_LARGE)
                 if outcome.effective and not (atomic and outcome.refused):
@@ -143,12 +146,14 @@ class Committer:
                 error = unavailable
             attempt = self.wait(attempt, deadline_ms, error)
 
-    def _merge(self, gateway: str, part: Part) -> tuple[Outcome, dict[str, WarmShard]]:
+    def _merge(
+        self, gateway: str, part: Part, viewer: Viewer
+    ) -> tuple[Outcome, dict[str, WarmShard]]:
         shards = self._warm.shards(gateway, part.shards)
         self._check_heads(gateway, shards)
-        appends = self._warm.gateway(gateway).config.appends
-        self._load(gateway, part, appends)
-        outcome = merge_part(part, shards, appends, self._limits)
+        config = self._warm.gateway(gateway).config
+        self._load(gateway, part, config.appends)
+        outcome = merge_part(part, shards, config, self._limits, viewer)
         heads = [shard.head.commit for shard in shards.values() if shard.head]
         outcome.stamp = max(heads, default=0)
         return outcome, shards
@@ -191,7 +196,13 @@ class Committer:
         self._clock.last = max(self._clock.last, outcome.stamp)
         outcome.stamp = stamp = self._clock.now(self._wall_clock())
         parts = {
-            name: shard_commit(stamp, shards[name], deltas, outcome.marks.get(name, {}))
+            name: shard_commit(
+                stamp,
+                shards[name],
+                deltas,
+                outcome.marks.get(name, {}),
+                outcome.rule_rows.get(name, b""),
+            )
             for name, deltas in outcome.effective.items()
         }
         version = self._warm.gateway(gateway).config.version

@@ -20,6 +20,9 @@ class Limits:
     """Merged rows of one commit; what touches more is cut into several commits."""
     entry_bytes_max: int = 380_000
     """Deltas of one commit in one shard, before deflating; an item takes 400 KB."""
+    entry_rules_bytes_max: int = 5_000
+    """What sync rules look at of the rows of one entry, past which a commit is cut; one delta may
+    add 10,000, and all of it with the deltas stays below the 400 KB of an item."""
     row_state_bytes_max: int = 380_000
     """One merged row with its stamps; an item takes 400 KB."""
     commit_deadline_ms: int = 8_000

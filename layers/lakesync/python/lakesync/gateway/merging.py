@@ -6,24 +6,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakesync.core.append import Admission, Gate, advanced
-from lakesync.core.merge import apply
-from lakesync.errors import LakeSyncError, OutOfOrder, RowTooLarge
+from lakesync.core.merge import EMPTY, apply, state_of
+from lakesync.errors import Forbidden, LakeSyncError, OutOfOrder, RowTooLarge
+from lakesync.gateway.judge import Judge
 from lakesync.ports import NO_HEAD, LogEntry, MarkPut, RowPut, ShardCommit
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import encode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from lakesync.core.append import AppendMark
     from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
+    from lakesync.core.visibility import Viewer
     from lakesync.gateway.limits import Limits
     from lakesync.gateway.plan import Admitted, Part
     from lakesync.gateway.warm import WarmShard
     from lakesync.ports import RowKey
 
+_NOT_YOURS = "your rules do not let you change this row, as it was or as it would be"
 _LATE = "an append delta must be newer than its client's last accepted one; stamp it again and push"
 
 
@@ -43,6 +47,8 @@ class Outcome:
     refused: list[tuple[Admitted, LakeSyncError]] = field(default_factory=list)
     rest: dict[str, list[Admitted]] = field(default_factory=dict)
     """By shard, what would not fit the same commit, because the rows it touches are large."""
+    rule_rows: dict[str, bytes] = field(default_factory=dict)
+    """By shard, what sync rules look at; see `lakesync.wire.rule_rows`."""
     stamp: Stamp = 0
     """The commit's stamp; if nothing had to be committed, the latest commit that is known."""
 
@@ -50,24 +56,36 @@ class Outcome:
 def merge_part(
     part: Part,
     shards: Mapping[str, WarmShard],
-    appends: Callable[[str], bool],
+    config: GatewayConfig,
     limits: Limits,
+    viewer: Viewer,
 ) -> Outcome:
     """Merge a part's deltas into the remembered rows, which stay as they are."""
     outcome = Outcome()
+    appends = config.appends
+    judge = Judge(config.rules, viewer, limits) if config.rules.buckets else None
     for name, admitted in part.shards.items():
         events = [item for item in admitted if appends(item[1].table)]
         edits = [item for item in admitted if not appends(item[1].table)] if events else admitted
-        effective = _merge_edits(edits, shards[name], name, outcome, limits)
+        if judge:
+            judge.begin()
+        effective = _merge_edits(edits, shards[name], name, outcome, limits, judge)
         if events:
-            effective += _admit_events(events, part.since, shards[name], name, outcome)
+            effective += _admit_events(events, part.since, shards[name], name, outcome, judge)
         if effective:
             outcome.effective[name] = effective
+            if judge:
+                outcome.rule_rows[name] = judge.encoded()
     return outcome
 
 
 def _merge_edits(
-    edits: list[Admitted], shard: WarmShard, name: str, outcome: Outcome, limits: Limits
+    edits: list[Admitted],
+    shard: WarmShard,
+    name: str,
+    outcome: Outcome,
+    limits: Limits,
+    judge: Judge | None,
 ) -> list[Delta]:
     effective: list[Delta] = []
     rows, puts, remembered = outcome.rows, outcome.puts, shard.rows
@@ -80,6 +98,9 @@ def _merge_edits(
         if after is before:
             outcome.duplicates.append(item)
             continue
+        if judge and not judge.may_write(delta.table, before, after):
+            outcome.refused.append((item, Forbidden(_NOT_YOURS)))
+            continue
         encoded = encode_row_state(after)
         if len(encoded) > limits.row_state_bytes_max:
             outcome.refused.append((item, _too_large(len(encoded), limits.row_state_bytes_max)))
@@ -87,9 +108,11 @@ def _merge_edits(
         size = outcome.puts_bytes + len(encoded)
         if key in puts:
             size -= len(puts[key].state)
-        if size > limits.commit_rows_bytes_max and rows:
+        if rows and (size > limits.commit_rows_bytes_max or (judge and judge.is_full())):
             outcome.rest[name] = edits[place:]
             break
+        if judge:
+            judge.add(delta.table, before, after)
         rows[key] = after
         puts[key] = RowPut(encoded, seen)
         outcome.puts_bytes = size
@@ -105,13 +128,21 @@ def _too_large(size: int, bytes_max: int) -> RowTooLarge:
 
 
 def _admit_events(
-    events: list[Admitted], since: Stamp, shard: WarmShard, name: str, outcome: Outcome
+    events: list[Admitted],
+    since: Stamp,
+    shard: WarmShard,
+    name: str,
+    outcome: Outcome,
+    judge: Judge | None,
 ) -> list[Delta]:
     clients = {item[1].client_id for item in events}
     gates = {client: Gate(shard.marks[client].mark) for client in clients}
     by_client: dict[str, list[Delta]] = {}
     for item in events:
         delta = item[1]
+        if judge and not judge.may_write(delta.table, EMPTY, state_of(delta)):
+            outcome.refused.append((item, Forbidden(_NOT_YOURS)))
+            continue
         admission = gates[delta.client_id].admit(delta)
         if admission is Admission.NEW:
             by_client.setdefault(delta.client_id, []).append(delta)
@@ -124,17 +155,27 @@ def _admit_events(
             client: advanced(shard.marks[client].mark, deltas, since)
             for client, deltas in by_client.items()
         }
-    return [delta for deltas in by_client.values() for delta in deltas]
+    admitted = [delta for deltas in by_client.values() for delta in deltas]
+    if judge:
+        for delta in admitted:
+            judge.add(delta.table, EMPTY, state_of(delta))
+    return admitted
 
 
 def shard_commit(
-    stamp: Stamp, shard: WarmShard, deltas: list[Delta], marks: Mapping[str, AppendMark]
+    stamp: Stamp,
+    shard: WarmShard,
+    deltas: list[Delta],
+    marks: Mapping[str, AppendMark],
+    rule_rows: bytes,
 ) -> ShardCommit:
     """Give one shard's part of a commit: its log entry, behind the head that was seen."""
     before = shard.head or NO_HEAD
     records = encode_records(deltas)
     logged_bytes = before.logged_bytes + len(records)
     tables = frozenset([delta.table for delta in deltas])
-    entry = LogEntry(stamp, records, len(deltas), tables, logged_bytes, before.last_logged)
+    entry = LogEntry(
+        stamp, records, len(deltas), tables, logged_bytes, before.last_logged, rule_rows
+    )
     puts = {client: MarkPut(mark, shard.marks[client].commit) for client, mark in marks.items()}
     return ShardCommit(shard.head, entry, puts)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakesync.core.clock import check_drift
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
 from lakesync.core.schema import check_delta
+from lakesync.core.visibility import Viewer
 from lakesync.errors import (
     AtomicPushRefused,
     AtomicPushTooLarge,
@@ -104,10 +105,11 @@ class PushService:
                 f"{self._limits.entry_bytes_max} bytes; make the transaction smaller"
             )
         self._committer.prepare(gateway, parts)
+        viewer = Viewer(config.rules, push.claims)
         while parts:
             part = parts.popleft()
             outcome = self._committer.commit(
-                gateway, part, deadline_ms=deadline_ms, atomic=push.atomic
+                gateway, part, viewer, deadline_ms=deadline_ms, atomic=push.atomic
             )
             receipt.add(outcome)
             if outcome.rest:

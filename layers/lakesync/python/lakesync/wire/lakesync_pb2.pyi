@@ -199,3 +199,27 @@ class RowState(_message.Message):
     writers: _containers.RepeatedCompositeFieldContainer[RowState.Writer]
     columns: _containers.RepeatedCompositeFieldContainer[RowState.Column]
     def __init__(self, alive: _Optional[int] = ..., deleted: _Optional[int] = ..., writers: _Optional[_Iterable[_Union[RowState.Writer, _Mapping]]] = ..., columns: _Optional[_Iterable[_Union[RowState.Column, _Mapping]]] = ...) -> None: ...
+
+class RuleRows(_message.Message):
+    __slots__ = ("rows", "before", "after")
+    class Row(_message.Message):
+        __slots__ = ("table", "columns")
+        TABLE_FIELD_NUMBER: _ClassVar[int]
+        COLUMNS_FIELD_NUMBER: _ClassVar[int]
+        table: str
+        columns: _containers.RepeatedCompositeFieldContainer[RuleRows.Column]
+        def __init__(self, table: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[RuleRows.Column, _Mapping]]] = ...) -> None: ...
+    class Column(_message.Message):
+        __slots__ = ("name", "value")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        value: bytes
+        def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[RuleRows.Row]
+    before: _containers.RepeatedScalarFieldContainer[int]
+    after: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, rows: _Optional[_Iterable[_Union[RuleRows.Row, _Mapping]]] = ..., before: _Optional[_Iterable[int]] = ..., after: _Optional[_Iterable[int]] = ...) -> None: ...

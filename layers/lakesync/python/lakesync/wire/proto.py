@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.delta import Op, check_client_id
+from lakesync.core.delta import check_client_id
 from lakesync.core.messages import (
     DeltaOutcome,
     OutcomeKind,
@@ -20,13 +20,13 @@ from lakesync.core.messages import (
 from lakesync.core.values import recanonical
 from lakesync.errors import BY_CODE, InternalError, InvalidInput, LakeSyncError, ValidationFailed
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire.incoming import check_count, incoming_delta, under
+from lakesync.wire.incoming import OP_NAMES, check_count, incoming_delta, under
 from lakesync.wire.records import add_records
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
 
-_OPS = {op.value: op for op in Op}
+_OPS = {op.value: op for op in OP_NAMES.values()}
 
 
 def decode_push(body: bytes) -> Push:

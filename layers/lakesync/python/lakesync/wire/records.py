@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     RowDeltas = RepeatedCompositeFieldContainer[pb.RowDelta]
 
-_OPS = (None, Op.INSERT, Op.UPDATE, Op.DELETE)
+_OPS = (None, Op.INSERT, Op.UPDATE, Op.DELETE, Op.REMOVE)
 
 
 def encode_records(deltas: Iterable[Delta]) -> bytes:

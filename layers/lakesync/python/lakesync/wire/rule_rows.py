@@ -1,0 +1,102 @@
+"""What sync rules look at, beside a log entry: rule columns of each delta's row, before and after.
+
+Rows of one entry are much alike where it matters, so each distinct one is stored once: whoever
+decides what a client sees decodes few rows, and decides each pair of them once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from lakesync.wire import lakesync_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.core.values import CanonicalJson
+
+RuleRow: TypeAlias = "tuple[str, Mapping[str, CanonicalJson]]"
+"""A row's table, and those of its columns that rules look at."""
+
+
+class RuleRows(NamedTuple):
+    """The rows of one entry; of each delta its places among them, counted from 1, 0 for no row."""
+
+    rows: tuple[RuleRow, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+class RuleRowsWriter:
+    """Collects the rows of an entry, delta by delta."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, tuple[tuple[str, CanonicalJson], ...]], int] = {}
+        self._before: list[int] = []
+        self._after: list[int] = []
+        self.size_bytes = 0
+        """About as many as `encoded` gives."""
+
+    def add(
+        self,
+        table: str,
+        before: Mapping[str, CanonicalJson] | None,
+        after: Mapping[str, CanonicalJson] | None,
+    ) -> None:
+        """Add what the next delta of the entry did."""
+        self._before.append(self._place(table, before))
+        self._after.append(self._place(table, after))
+        self.size_bytes += _PLACES_BYTES
+
+    def _place(self, table: str, row: Mapping[str, CanonicalJson] | None) -> int:
+        if row is None:
+            return 0
+        key = (table, tuple(sorted(row.items())))
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self._places) + 1
+            self.size_bytes += _FRAME_BYTES + len(table)
+            self.size_bytes += sum(_FRAME_BYTES + len(n) + len(v) for n, v in key[1])
+        return place
+
+    def encoded(self) -> bytes:
+        """Give the bytes."""
+        message = pb.RuleRows(before=self._before, after=self._after)
+        for table, columns in self._places:
+            row = message.rows.add(table=table)
+            for name, value in columns:
+                row.columns.add(name=name, value=value)
+        return message.SerializeToString()
+
+
+_FRAME_BYTES = 6
+_PLACES_BYTES = 4
+
+
+def decode_rule_rows(encoded: bytes) -> RuleRows:
+    """Give the rows that a writer encoded."""
+    message = pb.RuleRows.FromString(encoded)
+    rows = tuple(
+        (row.table, {column.name: column.value for column in row.columns}) for row in message.rows
+    )
+    return RuleRows(rows, tuple(message.before), tuple(message.after))
+
+
+def delta_slices(run: bytes) -> Sequence[bytes]:
+    """Give the run of each delta of a run by itself, cut and not decoded; joined they are the run.
+
+    The run is one that `lakesync.wire.records.encode_records` made.
+    """
+    found = []
+    start = 0
+    while start < len(run):
+        place = start + 1  # past the tag, which is that of ``deltas``
+        size = shift = 0
+        while run[place] & 0x80:
+            size |= (run[place] & 0x7F) << shift
+            shift += 7
+            place += 1
+        end = place + 1 + (size | run[place] << shift)
+        found.append(run[start:end])
+        start = end
+    return found
