@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
+
+
+SNAPSHOT: Final = "begin"
+"""What asks for all rows as they are, for a cursor that the log no longer reaches back to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,9 @@ class Pull:
     deltas_max: int = 100
     epoch: str = ""
     """The epoch of the page that gave the cursor; empty if the client does not know it."""
+    snapshot: str = ""
+    """`SNAPSHOT` to begin again from the rows as they are, or `PullPage.snapshot` to go on with
+    that, whatever ``since`` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +97,6 @@ class PullPage:
     """Pull from here next. A commit stamp, never comparable with a delta's stamp."""
     has_more: bool
     epoch: str = ""
+    snapshot: str = ""
+    """Not empty in a page of rows as they are, after which the log goes on: ask with it for the
+    next page. The cursor of such a page only tells the gateway's time."""

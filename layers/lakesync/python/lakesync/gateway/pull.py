@@ -6,6 +6,7 @@ ends only where a commit ends. Laws B7-B9: ``docs/spec/commit.md``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -13,22 +14,26 @@ from lakesync.core.messages import PullPage
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
 from lakesync.fence import Fence, read
 from lakesync.gateway.limits import DEFAULT_LIMITS, Limits
+from lakesync.gateway.snapshot import Snapshots
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
     from lakesync.fence import FencedLog
-    from lakesync.ports import Buffer, LogEntry
+    from lakesync.ports import Buffer, LogEntry, WallClock
 
 
 class PullService:
     """Answers pulls for any gateway. One for each process; one request at a time."""
 
-    def __init__(self, buffer: Buffer, *, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, buffer: Buffer, *, wall_clock: WallClock, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
         self._buffer = buffer
         self._limits = limits
         self._fence = Fence(buffer)
+        self._snapshots = Snapshots(buffer, wall_clock)
 
     def pull(self, gateway: str, pull: Pull) -> Result[PullPage, LakeSyncError]:
         """Give the next page after a cursor. Safe to repeat.
@@ -50,8 +55,13 @@ class PullService:
                 f"limit must be 1 to {self._limits.page_deltas_max}", field="limit"
             )
         log = self._fence.raise_heads(gateway)
+        if pull.snapshot:
+            at = self._snapshots.position(log, pull.snapshot)
+            if at.table:
+                return self._snapshots.page(log, pull, at)
+            pull = replace(pull, since=at.since, epoch=at.epoch)
         top, epoch = log.top, log.epoch
-        _check_cursor(pull, log)
+        check_cursor(pull, log)
         if pull.since == top:
             return PullPage((), 0, top, has_more=False, epoch=epoch)
         entries, until = self._collect(log, pull)
@@ -94,11 +104,16 @@ class PullService:
         return entries, until
 
 
-def _check_cursor(pull: Pull, log: FencedLog) -> None:
+def check_cursor(pull: Pull, log: FencedLog) -> None:
+    """Refuse a cursor that the log does not reach back to, or that was given by another one.
+
+    Raises:
+        CursorExpired: it is void.
+    """
     foreign = pull.since > log.top or pull.epoch not in {"", log.epoch}
     if pull.since < log.trimmed or (pull.since and foreign):
         raise CursorExpired(
-            "the log no longer reaches back to this cursor; fetch a checkpoint, or pull from 0 if "
-            "there is none, and keep your unsent changes",
+            "the log no longer reaches back to this cursor; fetch a checkpoint or a snapshot, and "
+            "keep your unsent changes",
             field="since",
         )
