@@ -171,7 +171,7 @@ def _commits(count: int) -> list[Commit]:
 
 
 def _pull_us(send: Send, wire: Any) -> float:
-    service = PullService(_dynamo(send))
+    service = PullService(_dynamo(send), wall_clock=lambda: WALL_MS)
 
     def pull_all(_: int) -> int:
         count = 0

@@ -17,6 +17,8 @@ from typer.testing import CliRunner, Result
 
 from lakesync.cli.app import app
 from lakesync.core.names import lake_column, lake_table
+from tests.support.commits import Writer
+from tests.support.stores import TABLE, with_table
 from tools.local_stack.aws_emulator import Emulator, start_emulator
 
 if TYPE_CHECKING:
@@ -274,3 +276,17 @@ def test_a_gateway_without_a_lake_says_how_to_get_one() -> None:
     assert done.exit_code == 2
     assert done.stderr.endswith("none yet: push something, then `lakesync flush --wait`\n")
     assert lines(run("query", "select 1 as one", "--gateway", "nobody", "--json")) == [{"one": 1}]
+
+
+def test_restored_begins_an_epoch_in_every_gateway_of_a_table(emulator: Emulator) -> None:
+    buffer = with_table(emulator.client_options()).buffer()
+    Writer(buffer, "acme").write("main")
+    Writer(buffer, "other").write("main")
+
+    first, second = (lines(run("restored", TABLE, "--json")) for _ in range(2))
+
+    assert [item["gateway"] for item in first] == ["acme", "other"]
+    for before, after in zip(first, second, strict=True):
+        assert before["epoch"] < after["epoch"]
+        head = buffer.heads(after["gateway"], ["main"])["main"]
+        assert head.epoch == after["epoch"]

@@ -9,6 +9,8 @@ import pytest
 
 from lakesync.client import Client, Fault
 from lakesync.errors import Retry
+from lakesync.flush.trim import Trimmer
+from lakesync.ports import FlushState
 from lakesync.result import Err
 from tests.client.support.crashes import Crash, CrashingConnection
 from tests.client.support.world import World, check_sound, reopened, rows_of
@@ -188,3 +190,163 @@ def test_a_rebuild_that_crashes_anywhere_goes_on_where_it_stopped(
         if not crashed:
             return
     pytest.fail("a rebuild takes more statements than this test allows")
+
+
+# --- what the other buffer lost of one's own
+
+
+@pytest.mark.law("K13")
+def test_own_edits_that_the_restored_buffer_lost_come_back(world: World) -> None:
+    client = world.client()
+    client.insert("todos", "t1", {"title": "kept", "n": 1}).unwrap()
+    client.sync().unwrap()
+    client.update("todos", "t1", {"n": 2}).unwrap()
+    client.insert("todos", "t2", {"title": "lost"}).unwrap()
+    client.insert("todos", "t3").unwrap()
+    client.delete("todos", "t4").unwrap()
+    client.sync().unwrap()
+    before = rows_of(client)
+    restore(world, kept=1)
+
+    assert client.pull().unwrap().rebuilt
+
+    assert rows_of(client) == before
+    assert [entry.delta.row_id for entry in client.pending().unwrap()] == ["t1", "t2", "t3", "t4"]
+    check_sound(client)
+    client.sync().unwrap()
+    assert rows_of(client) == world.rows() == before
+    assert client.pending().unwrap() == []
+    check_sound(client)
+
+
+@pytest.mark.law("K13")
+def test_what_is_not_lost_is_not_pushed_again(world: World) -> None:
+    client = world.client()
+    client.insert("todos", "t1", {"title": "kept"}).unwrap()
+    client.sync().unwrap()
+    pushes = len(world.gateway.pushes)
+    world.gateway.epoch = "restored"
+
+    client.sync().unwrap()
+
+    assert client.pending().unwrap() == []
+    assert len(world.gateway.pushes) == pushes
+    check_sound(client)
+
+
+@pytest.mark.law("K13")
+def test_a_lost_event_is_the_same_delta_again(world: World) -> None:
+    world.gateway.events.add("events")
+    client = world.client()
+    for number in range(3):
+        client.insert("events", f"e{number}", {"z": number, "a": 1}).unwrap()
+        client.sync().unwrap()
+    lost = [delta.delta_id for _, deltas in world.gateway.commits[1:] for delta in deltas]
+    restore(world, kept=1)
+
+    client.sync().unwrap()
+    client.sync().unwrap()
+
+    again = [delta.delta_id for _, deltas in world.gateway.commits[1:] for delta in deltas]
+    assert again == lost
+
+
+@pytest.mark.law("K13")
+def test_an_own_event_that_is_late_for_the_restored_buffer_was_not_lost(world: World) -> None:
+    """Its log entry was trimmed, so no page brings it."""
+    world.gateway.events.add("events")
+    client = world.client()
+    for number in range(3):
+        client.insert("events", f"e{number}", {"a": number}).unwrap()
+        client.sync().unwrap()
+    world.gateway.epoch = "restored"
+    hidden = world.gateway.commits[:2]
+    client.pull().unwrap()
+    world.gateway.commits[:2] = [(stamp, []) for stamp, _ in hidden]
+    world.gateway.epoch = "restored again"
+
+    client.sync().unwrap()
+    client.sync().unwrap()
+
+    assert client.pending().unwrap() == []
+    assert len(world.deltas()) == 1
+    assert client.get("events", "e0").unwrap() == {"a": 0}
+    check_sound(client)
+
+
+# --- a log that no longer begins where it did
+
+
+def trimmed_under(world: World) -> None:
+    """Have everything flushed, grown old, and trimmed, beyond what a client has read."""
+    other = world.client("other")
+    for number in range(3):
+        other.insert("todos", f"t{number}", {"title": f"new {number}"}).unwrap()
+    other.delete("todos", "mine").unwrap()
+    other.sync().unwrap()
+    buffer = world.gateway.buffer
+    top = buffer.heads("g1", ["main"])["main"].commit
+    buffer.save_flush_state("g1", FlushState(), FlushState(top, 0, {"todos": top}))
+    world.clock.ms += 600_000
+    Trimmer(buffer, wall_clock=world.clock, keep_ms=0).trim("g1").unwrap()
+    other.insert("todos", "t9", {"title": "behind the horizon"}).unwrap()
+    other.sync().unwrap()
+
+
+@pytest.mark.law("K14")
+@pytest.mark.parametrize("page_deltas", [1, 100])
+def test_a_client_below_the_horizon_reads_a_snapshot_and_keeps_its_outbox(
+    tmp_path: Path, page_deltas: int
+) -> None:
+    world = World(tmp_path, "real")
+    client = world.client(page_deltas=page_deltas)
+    client.insert("todos", "mine", {"title": "old"}).unwrap()
+    client.insert("todos", "kept", {"title": "old"}).unwrap()
+    client.sync().unwrap()
+    trimmed_under(world)
+    client.update("todos", "t1", {"n": 7}).unwrap()
+
+    summary = client.pull().unwrap()
+
+    assert not summary.rebuilt
+    assert len(client.pending().unwrap()) == 1
+    check_sound(client)
+    client.sync().unwrap()
+    fresh = world.client("fresh")
+    fresh.sync().unwrap()
+    assert rows_of(client) == rows_of(fresh)
+    assert rows_of(client)["todos", "t1"] == {"title": "new 1", "n": 7}
+    assert ("todos", "mine") not in rows_of(client)
+    world.close()
+
+
+@pytest.mark.law("K14")
+def test_a_snapshot_that_crashes_anywhere_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    for number in range(1, 200):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        world = World(folder, "real")
+        client = world.client(page_deltas=1)
+        client.insert("todos", "mine", {"title": "old"}).unwrap()
+        client.sync().unwrap()
+        client.close()
+        trimmed_under(world)
+        crashed = True
+        CrashingConnection.left = number
+        with suppress(Crash):
+            client = world.client(page_deltas=1, connection_class=CrashingConnection)
+            client.pull().unwrap()
+            crashed = False
+        client.close()
+        CrashingConnection.left = 1 << 60
+
+        client = world.client(page_deltas=1)
+        check_sound(client)
+        client.sync().unwrap()
+        fresh = world.client("fresh")
+        fresh.sync().unwrap()
+        assert rows_of(client) == rows_of(fresh), number
+        world.close()
+        if not crashed:
+            return
+    pytest.fail("a snapshot takes more statements than this test allows")

@@ -14,11 +14,10 @@ from lakesync.core.layout import Placement
 from lakesync.core.messages import Pull
 from lakesync.errors import Unavailable
 from lakesync.gateway.limits import Limits
-from lakesync.gateway.pull import PullService
 from lakesync.result import Err, Ok
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import at_ms, push, update
-from tests.support.gateways import administrator, deltas_of, pulled, pusher
+from tests.support.gateways import administrator, deltas_of, pulled, puller, pusher
 from tests.support.oracle import expected_row
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Crowd:
 
     def reader(self, deltas_max: int) -> list[Delta]:
         """Page from the beginning to where the writers ended."""
-        service = PullService(self.buffer)
+        service = puller(self.buffer)
         found: list[Delta] = []
         cursor = 0
         while True:

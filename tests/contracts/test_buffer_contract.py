@@ -13,7 +13,15 @@ from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import Layout, Placement
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, ValidationFailed
-from lakesync.ports import FlushState, Head, HeadMoved, RowPut, ShardCommit, StaleRead
+from lakesync.ports import (
+    FlushState,
+    Head,
+    HeadMoved,
+    RowPut,
+    ShardCommit,
+    StaleRead,
+    epoch_at,
+)
 from tests.support.commits import RECORDS, Writer, renamed
 
 if TYPE_CHECKING:
@@ -459,3 +467,128 @@ def test_noting_moves_no_head(buffer: Buffer, writer: Writer) -> None:
     assert head is not None
     assert (head.commit, head.flushed_bytes) == (waiting.stamp, len(RECORDS))
     assert isinstance(waiting.shards["main"], ShardCommit)
+
+
+# --- scanning rows
+
+
+def scanned(buffer: Buffer, gateway: str, table: str, count_max: int) -> list[tuple[str, bytes]]:
+    """Give all rows of a table, slice by slice."""
+    found: list[tuple[str, bytes]] = []
+    place = ""
+    while True:
+        part = buffer.scan_rows(gateway, table, place, count_max)
+        assert len(part.rows) <= count_max
+        found += [(row_id, row.state) for row_id, row in part.rows]
+        place = part.place
+        if not place:
+            return found
+
+
+@pytest.mark.law("B11")
+@pytest.mark.parametrize("count_max", [1, 7, 1_000])
+def test_a_scan_gives_every_row_of_a_table_once(
+    buffer: Buffer, writer: Writer, count_max: int
+) -> None:
+    ids = [*(f"r{number}" for number in range(40)), *ODD_IDS]
+    writer.write(rows={("todos", row_id): row_id.encode() for row_id in ids})
+    writer.write(rows={("notes", "r1"): b"another table"})
+
+    found = scanned(buffer, writer.gateway, "todos", count_max)
+
+    assert sorted(found) == sorted((row_id, row_id.encode()) for row_id in ids)
+    assert scanned(buffer, writer.gateway, "nothing", 10) == []
+
+
+@pytest.mark.law("B11")
+def test_a_scan_shows_each_row_as_it_is_by_then(buffer: Buffer, writer: Writer) -> None:
+    writer.write(rows={R1: b"old", R2: b"old"})
+    part = buffer.scan_rows(writer.gateway, "todos", "", 1)
+    last = writer.write(rows={R1: b"new", R2: b"new"})
+
+    rest = buffer.scan_rows(writer.gateway, "todos", part.place, 10)
+
+    assert [row for _, row in part.rows] == [(b"old", last.stamp - 10)]
+    assert [row for _, row in rest.rows] == [(b"new", last.stamp)]
+
+
+def test_a_scan_of_large_rows_ends_at_a_megabyte(buffer: Buffer, writer: Writer) -> None:
+    for number in range(5):
+        writer.write(rows={("todos", f"r{number}"): bytes(380_000)})
+
+    part = buffer.scan_rows(writer.gateway, "todos", "", 100)
+
+    assert len(part.rows) in {3, 4}
+    assert part.place
+    assert len(scanned(buffer, writer.gateway, "todos", 100)) == 5
+
+
+# --- trimming
+
+
+@pytest.mark.law("B10")
+def test_entries_below_the_horizon_go_a_few_at_a_time(buffer: Buffer, writer: Writer) -> None:
+    stamps = [writer.write().stamp for _ in range(60)]
+    gateway = writer.gateway
+
+    def left() -> list[int]:
+        return [entry.stamp for entry in buffer.entries(gateway, "main", 0, 1 << 62, 100).entries]
+
+    assert buffer.drop_entries(gateway, "main", 10)  # nothing is below the horizon yet
+    assert left() == stamps
+    buffer.raise_horizon(gateway, "main", stamps[49])
+    assert left() == stamps
+    assert not buffer.drop_entries(gateway, "main", 30)
+    assert left() == stamps[30:]
+    assert buffer.drop_entries(gateway, "main", 30)
+    assert left() == stamps[50:]
+    assert buffer.drop_entries(gateway, "main", 30)
+    assert left() == stamps[50:]
+
+
+@pytest.mark.law("B10")
+def test_a_horizon_is_never_lowered_and_makes_no_head(buffer: Buffer, writer: Writer) -> None:
+    writer.write()
+    waiting = writer.prepare()
+    buffer.raise_horizon(writer.gateway, "main", 700)
+    buffer.raise_horizon(writer.gateway, "main", 600)
+    buffer.raise_horizon(writer.gateway, "other", 600)
+
+    buffer.commit(waiting)  # it moves no head
+
+    head = writer.head("main")
+    assert head is not None
+    assert (head.trimmed, head.commit) == (700, waiting.stamp)
+    assert writer.head("other") is None
+    assert buffer.drop_entries(writer.gateway, "other", 10)
+
+
+# --- epochs
+
+
+@pytest.mark.law("B12")
+def test_an_epoch_is_in_every_head_and_above_every_commit(buffer: Buffer, writer: Writer) -> None:
+    commit = writer.write("main", "other")
+    waiting = writer.prepare("main")
+
+    buffer.begin_epoch(writer.gateway, ["main", "new", "other"], 5_000)
+
+    heads = buffer.heads(writer.gateway, ["main", "new", "other"])
+    assert {(head.commit, head.epoch) for head in heads.values()} == {(5_000, epoch_at(5_000))}
+    assert heads["main"].last_logged == commit.stamp
+    with pytest.raises(HeadMoved):
+        buffer.commit(waiting)
+    writer.write("main", "new", at=5_010)
+    assert writer.head("new").epoch == epoch_at(5_000)  # type: ignore[union-attr]
+
+
+@pytest.mark.law("B12")
+def test_an_epoch_never_lowers_a_head(buffer: Buffer, writer: Writer) -> None:
+    writer.write("main")
+    writer.write("other", at=6_000)
+
+    with pytest.raises(HeadMoved) as caught:
+        buffer.begin_epoch(writer.gateway, ["main", "other"], 5_000)
+
+    assert caught.value.heads.keys() == {"other"}
+    assert {head.epoch for head in buffer.heads(writer.gateway, ["main", "other"]).values()} == {""}

@@ -11,9 +11,8 @@ from benchmarks.units import batch_read_units, transaction_units
 from lakesync.buffer.network import Network
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull
-from lakesync.gateway.pull import PullService
 from tests.support.builders import WALL_MS, at_ms, insert, push
-from tests.support.gateways import GivenTime, administrator, pusher
+from tests.support.gateways import GivenTime, administrator, puller, pusher
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
@@ -151,7 +150,7 @@ def test_a_page_of_large_commits_takes_two_round_trips(
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
     for number in range(4):
         service.push(gateway, batch(number)).unwrap()
-    reader = PullService(meter.buffer)
+    reader = puller(meter.buffer)
     reader.pull(gateway, Pull("r")).unwrap()
     meter.restart()
 
@@ -163,7 +162,7 @@ def test_a_page_of_large_commits_takes_two_round_trips(
 def test_a_pull_without_news_is_one_round_trip(meter: Meter, gateway: str) -> None:
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
     service.push(gateway, push(insert(at=at_ms(1), n=1))).unwrap()
-    reader = PullService(meter.buffer)
+    reader = puller(meter.buffer)
     page = reader.pull(gateway, Pull("r")).unwrap()
     meter.restart()
 

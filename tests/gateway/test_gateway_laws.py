@@ -24,10 +24,9 @@ from lakesync.core.layout import Placement
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import OutcomeKind, Pull
 from lakesync.gateway.limits import Limits
-from lakesync.gateway.pull import PullService
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, push
-from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, pusher
+from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, puller, pusher
 from tests.support.oracle import expected_row
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Gateway(RuleBasedStateMachine):
         self.processes = [
             pusher(self.buffer, seed=number, time_=self.time, limits=SMALL) for number in range(3)
         ]
-        self.readers = [PullService(self.buffer), PullService(self.buffer)]
+        self.readers = [puller(self.buffer), puller(self.buffer)]
         self.administrator = administrator(self.buffer, time_=self.time)
         body = {"table": "events", "columns": [{"name": "k", "type": "integer"}], "append": True}
         self.administrator.register_schema(GATEWAY, body).unwrap()

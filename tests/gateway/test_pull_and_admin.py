@@ -12,11 +12,18 @@ from lakesync.core.layout import Placement
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, CursorExpired, ValidationFailed
 from lakesync.gateway.limits import Limits
-from lakesync.gateway.pull import PullService
 from lakesync.ports import HeadMoved
 from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push
-from tests.support.gateways import GivenTime, administrator, deltas_of, pages, pulled, pusher
+from tests.support.gateways import (
+    GivenTime,
+    administrator,
+    deltas_of,
+    pages,
+    pulled,
+    puller,
+    pusher,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,8 +76,8 @@ def test_a_page_stays_within_its_bytes_unless_one_commit_is_larger(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     fill(buffer, time, commits=20, deltas=2, text="x" * 10_000)
-    service = PullService(buffer, limits=Limits(page_bytes_max=50_000))
-    tiny = PullService(buffer, limits=Limits(page_bytes_max=1_000))
+    service = puller(buffer, limits=Limits(page_bytes_max=50_000))
+    tiny = puller(buffer, limits=Limits(page_bytes_max=1_000))
 
     page = service.pull(GATEWAY, Pull("r", deltas_max=1_000)).unwrap()
 
@@ -80,14 +87,14 @@ def test_a_page_stays_within_its_bytes_unless_one_commit_is_larger(
 
 
 def test_an_empty_gateway_gives_an_empty_page(buffer: MemoryBuffer) -> None:
-    page = PullService(buffer).pull(GATEWAY, Pull("r")).unwrap()
+    page = puller(buffer).pull(GATEWAY, Pull("r")).unwrap()
 
     assert (page.records, page.cursor, page.has_more) == ((), 0, False)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001])
 def test_a_limit_out_of_bounds_is_refused(buffer: MemoryBuffer, limit: int) -> None:
-    result = PullService(buffer).pull(GATEWAY, Pull("r", deltas_max=limit))
+    result = puller(buffer).pull(GATEWAY, Pull("r", deltas_max=limit))
 
     assert isinstance(result, Err)
     assert isinstance(result.error, ValidationFailed)
@@ -104,7 +111,7 @@ def test_cursors_that_this_log_cannot_honour_are_expired(
 
     held = Restored()
     fill(held, time, commits=1, deltas=1)
-    service = PullService(held)
+    service = puller(held)
     top = service.pull(GATEWAY, Pull("r", since=100)).unwrap()
     assert (top.epoch, top.count) == ("e2", 1)
 
@@ -125,7 +132,7 @@ def test_an_edit_stamped_last_week_reaches_whoever_pulled_yesterday(
 ) -> None:
     service = pusher(buffer, time_=time)
     service.push(GATEWAY, push(insert("new", at=at_ms(50_000), n=1))).unwrap()
-    reader = PullService(buffer)
+    reader = puller(buffer)
     cursor = reader.pull(GATEWAY, Pull("r")).unwrap().cursor
     old = insert("old", at=1, client="offline", n=1)
 
@@ -143,7 +150,7 @@ def test_a_process_with_a_slow_clock_commits_above_every_cursor(
     slow.push(GATEWAY, push(insert("s1", at=at_ms(1), table="notes", n=1))).unwrap()
     time.now_ms += 60_000
     fill(buffer, time, commits=1, deltas=1)
-    reader = PullService(buffer)
+    reader = puller(buffer)
     cursor = reader.pull(GATEWAY, Pull("r")).unwrap().cursor
     late = insert("s2", at=at_ms(2), table="notes", n=1)
 
@@ -162,7 +169,7 @@ def test_a_reader_does_not_ask_shards_without_news(buffer: MemoryBuffer, time: G
             asked.append(name)
             return getattr(buffer, name)
 
-    assert PullService(Watched()).pull(GATEWAY, Pull("r")).unwrap().count == 1
+    assert puller(Watched()).pull(GATEWAY, Pull("r")).unwrap().count == 1
     assert asked.count("entries") == 1
 
 

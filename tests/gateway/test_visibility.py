@@ -10,12 +10,11 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.layout import Placement
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, Unavailable
-from lakesync.gateway.pull import PullService
 from lakesync.ports import LogSlice
 from lakesync.result import Err
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
-from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, pusher
+from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, puller, pusher
 from tests.support.lagging import LaggingBuffer
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def test_a_page_waits_for_an_entry_whose_head_it_saw(buffer: LaggingBuffer) -> N
         service.push(GATEWAY, push(delta)).unwrap()
     buffer.lag = 3
 
-    page = PullService(buffer).pull(GATEWAY, Pull("r")).unwrap()
+    page = puller(buffer).pull(GATEWAY, Pull("r")).unwrap()
 
     assert deltas_of(page) == deltas
     assert not page.has_more
@@ -133,7 +132,7 @@ def test_an_entry_that_stays_invisible_is_answered_later_not_skipped(
     service = pusher(buffer, time_=GivenTime(WALL_MS + 1_000))
     first, second = (insert(f"r{number}", at=at_ms(number), n=1) for number in range(2))
     service.push(GATEWAY, push(first)).unwrap()
-    reader = PullService(buffer)
+    reader = puller(buffer)
     cursor = reader.pull(GATEWAY, Pull("r")).unwrap().cursor
     service.push(GATEWAY, push(second)).unwrap()
     buffer.lag = 1_000
@@ -156,7 +155,7 @@ def test_an_entry_in_the_middle_that_is_not_visible_yet_is_noticed(buffer: Laggi
     service.push(GATEWAY, push(deltas[2])).unwrap()
     buffer.hidden, buffer.lag = hidden, 2
 
-    assert deltas_of(PullService(buffer).pull(GATEWAY, Pull("r")).unwrap()) == deltas
+    assert deltas_of(puller(buffer).pull(GATEWAY, Pull("r")).unwrap()) == deltas
 
 
 @pytest.mark.law("B8")
@@ -164,7 +163,7 @@ def test_no_shard_hides_anything_below_the_fence(buffer: LaggingBuffer) -> None:
     time = GivenTime(WALL_MS + 1_000)
     administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side")).unwrap()
     service = pusher(buffer, time_=time)
-    reader = PullService(buffer)
+    reader = puller(buffer)
     deltas = [
         insert("a", at=at_ms(1), table="todos", n=1),
         insert("b", at=at_ms(2), table="notes", n=1),
@@ -189,4 +188,4 @@ def test_a_store_that_is_away_is_an_answer_not_a_crash() -> None:
     assert isinstance(result, Err)
     assert result.error.status == 503
     assert time.now_ms - WALL_MS >= 8_000
-    assert isinstance(PullService(Away()).pull(GATEWAY, Pull("r")), Err)
+    assert isinstance(puller(Away()).pull(GATEWAY, Pull("r")), Err)

@@ -65,7 +65,7 @@ def whole_api() -> FastAPI:
     flushed = {"batches": 0, "deltas": 0, "watermark": "0"}
     return create_app(
         push_routes(PushService(buffer, **services), body_bytes_max=100_000),
-        pull_routes(PullService(buffer)),
+        pull_routes(PullService(buffer, wall_clock=wall_clock)),
         admin_routes(AdminService(buffer, **services), lambda _: flushed),
         open_routes(),
     )

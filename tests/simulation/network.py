@@ -141,7 +141,7 @@ class Container:
             limits=world.limits,
             on_threshold=lambda gateway: flush_queue.send(json.dumps({"gateway": gateway})),
         )
-        self._pull = PullService(buffer, limits=world.limits)
+        self._pull = PullService(buffer, wall_clock=clock, limits=world.limits)
 
     def serve(self, route: str, body: bytes) -> Answer:
         """Answer a request as the deployed function does."""

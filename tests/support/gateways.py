@@ -82,6 +82,14 @@ def pusher(
     )
 
 
+def puller(
+    buffer: Buffer, *, time_: GivenTime | None = None, limits: Limits = DEFAULT_LIMITS
+) -> PullService:
+    """Make a pull service as one warm process has it."""
+    wall_clock = time_.wall_clock if time_ else real_wall_clock
+    return PullService(buffer, wall_clock=wall_clock, limits=limits)
+
+
 def administrator(buffer: Buffer, *, seed: int = 0, time_: GivenTime | None = None) -> AdminService:
     """Make an administration service."""
     return AdminService(
@@ -96,7 +104,7 @@ def pages(
     buffer: Buffer, gateway: str, *, since: int = 0, deltas_max: int = 100
 ) -> Iterator[PullPage]:
     """Pull to the end, page by page."""
-    service = PullService(buffer)
+    service = puller(buffer)
     while True:
         pull = Pull("reader", since=since, deltas_max=deltas_max)
         page = service.pull(gateway, pull).unwrap()

@@ -53,8 +53,15 @@ class Messages:
         self.sent.append(body)
 
 
-STEPS = ("save_flush_state", "note_flushed", "put_object", "send")
-"""The writes of a flush, between which a process may die."""
+STEPS = (
+    "save_flush_state",
+    "note_flushed",
+    "put_object",
+    "send",
+    "raise_horizon",
+    "drop_entries",
+)
+"""The writes of a flush and of a trim, between which a process may die."""
 
 
 class Mortal:

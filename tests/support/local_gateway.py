@@ -147,7 +147,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
 
     app = create_app(
         push_routes(push, body_bytes_max=4_500_000),
-        pull_routes(PullService(held.buffer)),
+        pull_routes(PullService(held.buffer, wall_clock=wall_clock)),
         admin_routes(admin, flush_now),
         open_routes(),
     )

@@ -52,17 +52,18 @@ class Servers:
         self.dynamodb_local = cache(self._dynamodb_local)
 
     def _emulator(self) -> Address:
-        return _with_table(self._stack.enter_context(start_emulator()).client_options())
+        return with_table(self._stack.enter_context(start_emulator()).client_options())
 
     def _dynamodb_local(self) -> Address:
-        return _with_table(self._stack.enter_context(start_dynamodb_local()).client_options())
+        return with_table(self._stack.enter_context(start_dynamodb_local()).client_options())
 
     def close(self) -> None:
         """Stop them."""
         self._stack.close()
 
 
-def _with_table(options: Any) -> Address:
+def with_table(options: Any) -> Address:
+    """Make the buffer's table in a DynamoDB, and give where that is."""
     client = boto3.client("dynamodb", **options)
     client.create_table(
         TableName=TABLE,

@@ -111,7 +111,7 @@ def pushes(draw: st.DrawFn, *, deltas_max: int = 4) -> Push:
     )
 
 
-pulls = st.builds(Pull, ids, st.integers(0, STAMP_MAX), st.integers(1, 10_000), texts)
+pulls = st.builds(Pull, ids, st.integers(0, STAMP_MAX), st.integers(1, 10_000), texts, texts)
 
 errors = st.builds(
     lambda kind, message, field: kind(message, field=field),
@@ -145,6 +145,7 @@ def pages(draw: st.DrawFn) -> tuple[PullPage, list[Delta]]:
         len(held),
         draw(st.integers(0, STAMP_MAX)),
         draw(st.booleans()),
+        draw(texts),
         draw(texts),
     )
     return page, held

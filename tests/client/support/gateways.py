@@ -153,9 +153,9 @@ class RealGateway:
     """The library's own services on the buffer in memory."""
 
     def __init__(self, wall_clock: WallClock) -> None:
-        buffer = MemoryBuffer()
+        self.buffer = buffer = MemoryBuffer()
         chance = _Chance()
-        self._pulls = PullService(buffer)
+        self._pulls = PullService(buffer, wall_clock=wall_clock)
         self._pushes = PushService(
             buffer,
             wall_clock=wall_clock,

@@ -20,6 +20,7 @@ from tests.simulation.deliberate.registry import Replaced, deliberate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from lakesync.client.apply import Position
     from lakesync.client.batches import Batch
     from lakesync.client.outbox import Entry
     from lakesync.client.settle import Settled
@@ -44,8 +45,8 @@ def cursor_moves_on_push() -> list[Replaced]:
 def has_more_is_ignored() -> list[Replaced]:
     real = Syncer._fetch
 
-    def fetch(self: Syncer, since: int, epoch: str) -> tuple[PullPage, bool]:
-        page, rebuilt = real(self, since, epoch)
+    def fetch(self: Syncer, at: Position) -> tuple[PullPage, bool]:
+        page, rebuilt = real(self, at)
         return replace(page, has_more=False), rebuilt
 
     return [(Syncer, "_fetch", fetch)]

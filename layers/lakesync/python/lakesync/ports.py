@@ -44,9 +44,10 @@ class Head:
     commit: Stamp = 0
     config_version: int = 0
     epoch: str = ""
-    """Changes when the buffer is restored from a backup; cursors of another epoch are void."""
+    """Changes when the buffer is restored from a backup (`epoch_at`); cursors of another epoch are
+    void."""
     trimmed: Stamp = 0
-    """Entries up to here may be gone; cursors below are void."""
+    """The horizon: entries up to here may be gone; cursors below are void."""
     logged_bytes: int = 0
     """Bytes of all entries ever logged in this shard."""
     flushed_bytes: int = 0
@@ -90,6 +91,11 @@ class LogSlice:
     """There is no other entry up to here; less than what was asked for if the read ended early."""
 
 
+def epoch_at(began: Stamp) -> str:
+    """Give the name of the epoch that began at a stamp; as text, a later one is the greater."""
+    return f"{began:016x}"
+
+
 class StoredRow(NamedTuple):
     """A row state as the buffer holds it."""
 
@@ -97,6 +103,16 @@ class StoredRow(NamedTuple):
     """Encoded; see `lakesync.wire.row_state`."""
     commit: Stamp
     """The commit that wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSlice:
+    """Some rows of one table, and where the next ones begin."""
+
+    rows: tuple[tuple[str, StoredRow], ...]
+    """Row ids with their rows, in the buffer's own order."""
+    place: str
+    """Where to go on; empty once there are no more."""
 
 
 class StoredMark(NamedTuple):
@@ -274,6 +290,43 @@ class Buffer(Protocol):
         """Set how much of a shard is flushed: the running total of its last entry to ``until``.
 
         For backpressure and metrics only. Never lowers what is noted; safe to repeat.
+        """
+        ...
+
+    def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
+        """Give a table's rows from a place on: every row that is there all the while, once.
+
+        Args:
+            gateway: whose.
+            table: the table.
+            place: `RowSlice.place` of the slice before; empty for the first.
+            count_max: rows at the most. It may give fewer: about 1 MB ends it too.
+        """
+        ...
+
+    def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
+        """Void every cursor below ``to``; never lowers a horizon, makes no head. Safe to repeat.
+
+        Raises:
+            lakesync.errors.Contention: a commit is just moving the head; the horizon is not raised.
+        """
+        ...
+
+    def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
+        """Delete entries at or below the shard's horizon, oldest first.
+
+        Safe to repeat, and to kill: what is left is always the end of the log.
+
+        Returns:
+            True if none is left; False after ``entries_max`` of them.
+        """
+        ...
+
+    def begin_epoch(self, gateway: str, shards: Sequence[str], to: Stamp) -> None:
+        """Put an epoch that begins at ``to`` into all heads, raised to there, in one transaction.
+
+        Raises:
+            HeadMoved: a head stands above ``to``.
         """
         ...
 

@@ -7,49 +7,29 @@ round trip; of a read of n rows: n read units and ``n / 100`` round trips. Law n
 
 from __future__ import annotations
 
-import random
-import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import keys, pack, requests
 from lakesync.buffer.answers import cancelled, data, entry_of, head_of, number, reason, text
 from lakesync.buffer.caller import Refusal
 from lakesync.buffer.transaction import transact
+from lakesync.buffer.upkeep import PAGE_BYTES_MAX, Upkeep
 from lakesync.core.config import GatewayConfig
-from lakesync.errors import Conflict, Unavailable
+from lakesync.errors import Conflict
 from lakesync.ports import FlushState, LogSlice, StoredMark, StoredRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from lakesync.buffer.caller import DynamoCaller
     from lakesync.core.clock import Stamp
     from lakesync.ports import Commit, Head, LogEntry, MarkKey, RowKey
 
-PAGE_BYTES_MAX: Final = 1024 * 1024
-"""Entries that one read gives, inflated: beyond, it ends early."""
-_BATCH_MAX: Final = 100
 _FIRST_ENTRIES: Final = 8
 _ENTRIES_MAX: Final = 1000
-_READ_TRIES_MAX: Final = 4
-_READ_PAUSE_S: Final = 0.02
 
 
-class DynamoBuffer:
-    """`lakesync.ports.Buffer` in one DynamoDB table. Safe to use from several threads.
-
-    Args:
-        table: the table's name.
-        caller: how DynamoDB is called.
-        sleep_s: waits between two tries of a read.
-    """
-
-    def __init__(
-        self, table: str, caller: DynamoCaller, *, sleep_s: Callable[[float], None] = time.sleep
-    ) -> None:
-        self._table = table
-        self._call = caller
-        self._sleep_s = sleep_s
+class DynamoBuffer(Upkeep):
+    """`lakesync.ports.Buffer` in one DynamoDB table. Safe to use from several threads."""
 
     # --- what a push reads and writes
 
@@ -185,46 +165,3 @@ class DynamoBuffer:
         for request in requests.note_flushed(self._table, gateway, shard, until, logged_bytes):
             if self._conditionally("UpdateItem", request):
                 return
-
-    # --- calls
-
-    def _get(self, pk: str, sk: str) -> dict[str, Any]:
-        answer = self._read("GetItem", requests.get(self._table, pk, sk))
-        item: dict[str, Any] = answer.get("Item", {})
-        return item
-
-    def _batch(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
-        rest = list(dict.fromkeys(wanted))
-        found: list[dict[str, Any]] = []
-        refused = 0
-        while rest:
-            part, rest = rest[:_BATCH_MAX], rest[_BATCH_MAX:]
-            answer = self._read("BatchGetItem", requests.batch_get(self._table, part))
-            found += answer["Responses"].get(self._table, [])
-            left = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-            rest += [(text(item, "pk"), text(item, "sk")) for item in left]
-            refused = refused + 1 if len(left) == len(part) else 0
-            if refused:
-                self._pause(refused)
-        return found
-
-    def _read(self, operation: str, body: bytes) -> dict[str, Any]:
-        """Call an operation that changes nothing, again if it failed for a moment."""
-        for tries in range(1, _READ_TRIES_MAX):
-            try:
-                return self._call(operation, body)
-            except Unavailable:
-                self._pause(tries)
-        return self._call(operation, body)
-
-    def _pause(self, tries: int) -> None:
-        if tries >= _READ_TRIES_MAX:
-            raise Unavailable("DynamoDB is busy; the same request may succeed in a moment")
-        self._sleep_s(random.random() * (_READ_PAUSE_S * 2**tries))  # noqa: S311 - jitter
-
-    def _conditionally(self, operation: str, body: bytes) -> bool:
-        try:
-            self._call(operation, body)
-        except Refusal:
-            return False
-        return True

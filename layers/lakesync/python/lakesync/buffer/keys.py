@@ -73,6 +73,16 @@ def row_pk(gateway: str, table: str, row_id: str) -> str:
     return f"{check_gateway(gateway)}|row|{table}|{crc32(row_id.encode()) % ROW_HASHES:x}"
 
 
+def row_pks(gateway: str, table: str) -> list[str]:
+    """Give all partition keys of a table's row states, in the order of their hashes."""
+    return [f"{check_gateway(gateway)}|row|{table}|{part:x}" for part in range(ROW_HASHES)]
+
+
+def row_place(row_id: str) -> str:
+    """Give a row's place among its table's: its hash, one digit, and its id."""
+    return f"{crc32(row_id.encode()) % ROW_HASHES:x}{row_id}"
+
+
 def mark_pk(gateway: str, shard: str) -> str:
     """Give the partition key of the append marks in a shard; the sort key is the client id."""
     return f"{check_gateway(gateway)}|mark|{shard}"

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import pack
-from lakesync.buffer.keys import check_gateway
+from lakesync.buffer.conditions import check_heads, check_size, check_states, moved
+from lakesync.buffer.keys import check_gateway, row_place
 from lakesync.core.config import GatewayConfig
-from lakesync.errors import Conflict, InternalError
+from lakesync.errors import Conflict
 from lakesync.ports import (
     NO_HEAD,
     FlushState,
@@ -22,9 +23,10 @@ from lakesync.ports import (
     HeadMoved,
     LogEntry,
     LogSlice,
-    StaleRead,
+    RowSlice,
     StoredMark,
     StoredRow,
+    epoch_at,
     head_after,
 )
 
@@ -34,12 +36,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.ports import Commit, MarkKey, RowKey
 
-ITEMS_MAX: Final = 100
-"""Items of one commit, as DynamoDB has it: here too, so that tests in memory meet it."""
-ITEM_BYTES_MAX: Final = 400 * 1024
-"""One item, as DynamoDB has it."""
-COMMIT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""All items of one commit, as DynamoDB has it."""
 _PAGE_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -81,13 +77,13 @@ class MemoryBuffer:
 
     def commit(self, commit: Commit) -> None:
         """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
-        _check_size(commit)
+        check_size(commit)
         with self._lock:
             held = self._of(commit.gateway)
             if commit.token in held.tokens:
                 return
-            _check_heads(held, commit)
-            _check_states(held, commit)
+            check_heads(held.heads, commit)
+            check_states(held.rows, held.marks, commit)
             for shard, part in commit.shards.items():
                 held.heads[shard] = head_after(held.heads.get(shard, NO_HEAD), commit, part.entry)
                 held.logs[shard].append(part.entry)
@@ -102,7 +98,7 @@ class MemoryBuffer:
         with self._lock:
             heads = self._of(gateway).heads
             head = heads.get(shard)
-            if _moved(head, seen):
+            if moved(head, seen):
                 return False
             heads[shard] = replace(head or NO_HEAD, commit=to)
             return True
@@ -138,10 +134,7 @@ class MemoryBuffer:
             held = self._of(gateway)
             if held.config.version != config.version - 1:
                 raise Conflict("the configuration changed meanwhile; read it and try again")
-            heads = {shard: held.heads.get(shard, NO_HEAD) for shard in config.layout.shards()}
-            moved = {shard: head for shard, head in heads.items() if head.commit > to}
-            if moved:
-                raise HeadMoved(moved)
+            heads = _at_most(held, config.layout.shards(), to)
             for shard, head in heads.items():
                 held.heads[shard] = replace(head, commit=to, config_version=config.version)
             held.config = config
@@ -174,50 +167,53 @@ class MemoryBuffer:
                 oldest = 0 if logged_bytes == head.logged_bytes else until
                 heads[shard] = replace(head, flushed_bytes=logged_bytes, oldest_unflushed=oldest)
 
+    def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
+        """Give a table's rows from a place on; see `lakesync.ports.Buffer.scan_rows`."""
+        with self._lock:
+            held = self._of(gateway).rows
+            places = sorted(row_place(row_id) for name, row_id in held if name == table)
+            after = bisect_right(places, place)
+            found: list[tuple[str, StoredRow]] = []
+            size = 0
+            for at in places[after:]:
+                if len(found) >= count_max or size >= _PAGE_BYTES_MAX:
+                    return RowSlice(tuple(found), row_place(found[-1][0]))
+                found.append((at[1:], held[table, at[1:]]))
+                size += len(found[-1][1].state)
+            return RowSlice(tuple(found), "")
+
+    def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
+        """Void every cursor below ``to``; never lowers a horizon."""
+        with self._lock:
+            heads = self._of(gateway).heads
+            head = heads.get(shard)
+            if head is not None and head.trimmed < to:
+                heads[shard] = replace(head, trimmed=to)
+
+    def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
+        """Delete entries at or below the shard's horizon; True if none is left."""
+        with self._lock:
+            held = self._of(gateway)
+            log, trimmed = held.logs[shard], held.heads.get(shard, NO_HEAD).trimmed
+            below = bisect_right(log, trimmed, key=lambda entry: entry.stamp)
+            del log[: min(below, entries_max)]
+            return below <= entries_max
+
+    def begin_epoch(self, gateway: str, shards: Sequence[str], to: Stamp) -> None:
+        """Put a new epoch into all heads; see `lakesync.ports.Buffer.begin_epoch`."""
+        with self._lock:
+            held = self._of(gateway)
+            for shard, head in _at_most(held, shards, to).items():
+                held.heads[shard] = replace(head, commit=to, epoch=epoch_at(to))
+
     def _of(self, gateway: str) -> _Gateway:
         return self._gateways[check_gateway(gateway)]
 
 
-def _moved(head: Head | None, seen: Head | None) -> bool:
-    return (head and head.commit) != (seen and seen.commit)
-
-
-def _check_heads(held: _Gateway, commit: Commit) -> None:
-    moved: dict[str, Head] = {}
-    for shard, part in commit.shards.items():
-        head = held.heads.get(shard)
-        reconfigured = head is not None and head.config_version != commit.config_version
-        if reconfigured or _moved(head, part.seen):
-            moved[shard] = head or NO_HEAD
-    if moved:
-        raise HeadMoved(moved)
-
-
-def _check_states(held: _Gateway, commit: Commit) -> None:
-    stale = [key for key, row in commit.rows.items() if _commit_of(held.rows.get(key)) != row.seen]
-    stale += [
-        (shard, client)
-        for shard, part in commit.shards.items()
-        for client, put in part.marks.items()
-        if _commit_of(held.marks.get((shard, client))) != put.seen
-    ]
-    if stale:
-        raise StaleRead(f"{len(stale)} rows or marks are not as they were seen")
-
-
-def _commit_of(stored: StoredRow | StoredMark | None) -> Stamp:
-    return stored.commit if stored else 0
-
-
-def _check_size(commit: Commit) -> None:
-    """Refuse what DynamoDB would refuse: the gateway must have cut it before."""
-    sizes = [len(pack.deflate(part.entry.records)) for part in commit.shards.values()]
-    sizes += [len(row.state) for row in commit.rows.values()]
-    sizes += [
-        len(pack.pack_mark(put.mark))
-        for part in commit.shards.values()
-        for put in part.marks.values()
-    ]
-    items = len(sizes) + len(commit.shards)
-    if items > ITEMS_MAX or max(sizes) > ITEM_BYTES_MAX or sum(sizes) > COMMIT_BYTES_MAX:
-        raise InternalError(f"a commit of {items} items, {sum(sizes)} bytes does not fit")
+def _at_most(held: _Gateway, shards: Sequence[str], to: Stamp) -> dict[str, Head]:
+    """Give the heads of shards, all of which must stand at ``to`` at the most."""
+    heads = {shard: held.heads.get(shard, NO_HEAD) for shard in shards}
+    above = {shard: head for shard, head in heads.items() if head.commit > to}
+    if above:
+        raise HeadMoved(above)
+    return heads

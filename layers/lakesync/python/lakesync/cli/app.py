@@ -11,6 +11,7 @@ from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
 from lakesync.cli.commands.query import query
 from lakesync.cli.commands.replay import replay
+from lakesync.cli.commands.restored import restored
 from lakesync.cli.commands.schema import put
 from lakesync.cli.commands.status import status
 from lakesync.cli.commands.token import token
@@ -37,7 +38,7 @@ app = typer.Typer(
     help=_HELP,
 )
 schema = typer.Typer(no_args_is_help=True, help="Declare tables.")
-for _command in (token, push, pull, flush, query, status, replay):
+for _command in (token, push, pull, flush, query, status, replay, restored):
     app.command()(_command)
 schema.command()(put)
 app.add_typer(schema, name="schema")

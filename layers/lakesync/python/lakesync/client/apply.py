@@ -8,7 +8,7 @@ nothing is executed for a single delta.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from lakesync.client.rows import NOT_HELD
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
@@ -35,6 +35,21 @@ Grouped: TypeAlias = "dict[str, dict[str, list[Delta]]]"
 """A page's deltas by table and row id."""
 
 
+class Position(NamedTuple):
+    """Where a client reads on."""
+
+    cursor: Stamp
+    epoch: str
+    """What the cursor belongs to; empty unless the buffer was ever restored."""
+    snapshot: str
+    """Where a snapshot of the rows goes on, before the log does; empty if none is under way."""
+
+    @property
+    def is_new(self) -> bool:
+        """Tell whether nothing was read yet."""
+        return not any(self)
+
+
 class Pages:
     """Applies pages. Used within the caller's transaction."""
 
@@ -57,18 +72,16 @@ class Pages:
         self._clock = clock
         self._rebuild = rebuild
 
-    def position(self) -> tuple[Stamp, str]:
-        """Give the cursor and the epoch that it belongs to."""
-        row: tuple[Stamp, str] = self._connection.execute(
-            "SELECT cursor, epoch FROM _lakesync_sync"
-        ).fetchone()
-        return row
+    def position(self) -> Position:
+        """Give where to read on."""
+        row = self._connection.execute("SELECT cursor, epoch, snapshot FROM _lakesync_sync")
+        return Position(*row.fetchone())
 
     def apply(self, page: PullPage, grouped: Grouped) -> None:
         """Merge a page and move the cursor behind it; applying it again changes nothing.
 
         Args:
-            page: the page, which follows the cursor as it is.
+            page: the page, which follows the position as it is.
             grouped: its deltas; see `grouped_deltas`.
         """
         deltas = [delta for rows in grouped.values() for held in rows.values() for delta in held]
@@ -84,7 +97,10 @@ class Pages:
         if deltas:
             self._clock.follow(max(delta.hlc for delta in deltas), page.cursor)
         self._connection.execute(
-            "UPDATE _lakesync_sync SET cursor = ?, epoch = ?", (page.cursor, page.epoch)
+            # What was read up to the cursor stays true while a snapshot brings what is newer.
+            "UPDATE _lakesync_sync SET epoch = ?, snapshot = ?, "
+            "cursor = CASE WHEN ? THEN cursor ELSE ? END",
+            (page.epoch, page.snapshot, page.snapshot != "", page.cursor),
         )
         if not page.has_more:
             self._rebuild.finish()

@@ -14,6 +14,7 @@ from lakesync.client.device_clock import DeviceClock
 from lakesync.client.edits import Edits
 from lakesync.client.failures import translated
 from lakesync.client.migrations import claim, migrate
+from lakesync.client.offers import Offers
 from lakesync.client.outbox import Outbox
 from lakesync.client.rebuild import Rebuild
 from lakesync.client.rows import Rows
@@ -155,7 +156,8 @@ def _wired(
     rows = Rows(connection, catalogue)
     outbox = Outbox(connection)
     clock = DeviceClock(connection, wall_clock)
-    rebuild = Rebuild(connection, rows)
+    offers = Offers(connection, client_id=client_id, catalogue=catalogue, rows=rows, outbox=outbox)
+    rebuild = Rebuild(connection, rows, offers)
     pages = Pages(
         connection,
         client_id=client_id,

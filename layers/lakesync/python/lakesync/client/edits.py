@@ -153,10 +153,11 @@ def _encoded(op: Op, table: object, row_id: object, columns: object) -> Columns:
         raise ValidationFailed("columns must map names to values", field="columns")
     if op is Op.UPDATE and not columns:
         raise ValidationFailed("an update names at least one column", field="columns")
+    if not all(isinstance(name, str) for name in columns):
+        raise ValidationFailed("a column's name must be text", field="columns")
     encoded = []
-    for name, value in columns.items():
-        if not isinstance(name, str):
-            raise ValidationFailed("a column's name must be text", field="columns")
+    # In the order of a row state, so that the same delta can be made of one again.
+    for name, value in sorted(columns.items()):
         try:
             encoded.append((name, canonical(value)))
         except ValidationFailed as error:

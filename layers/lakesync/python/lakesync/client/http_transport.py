@@ -110,6 +110,8 @@ class HttpTransport:
         }
         if pull.epoch:
             query["epoch"] = pull.epoch
+        if pull.snapshot:
+            query["snapshot"] = pull.snapshot
         return _read(proto.decode_page, self._ask("GET", "pull", {}, params=query))
 
     def close(self) -> None:

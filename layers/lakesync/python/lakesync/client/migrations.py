@@ -73,6 +73,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             row_id TEXT NOT NULL,
             PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
     ),
+    (
+        # Where a snapshot of the rows goes on, between two of its pages.
+        "ALTER TABLE _lakesync_sync ADD COLUMN snapshot TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 

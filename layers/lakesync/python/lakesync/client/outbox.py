@@ -41,6 +41,11 @@ class Status(IntEnum):
     """Pushed, and no answer yet: the gateway may hold it or not."""
     QUARANTINED = 2
     """Refused for what it is; it waits for the app."""
+    HELD_BACK = 3
+    """Accepted once, by a buffer that was restored since; whether it was lost is being read."""
+    OFFERED = -1
+    """As that, and not among what was read. Its stamp stays as it is: if it comes too late, the
+    gateway has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ class Outbox:
     def mark_sent(self, entries: Iterable[Entry]) -> None:
         """Note that entries are about to leave."""
         self._connection.executemany(
-            "UPDATE _lakesync_outbox SET status = 1 WHERE hlc = ?",
+            "UPDATE _lakesync_outbox SET status = 1 WHERE hlc = ? AND status = 0",
             [(entry.hlc,) for entry in entries],
         )
 
@@ -180,14 +185,29 @@ class Outbox:
                 found.append(delta)
         return found
 
+    def held_back(self) -> list[tuple[Stamp, int, str, bytes]]:
+        """Give the stamp, table, row and run of each entry that is held back."""
+        return self._connection.execute(
+            "SELECT hlc, table_id, row_id, run FROM _lakesync_outbox WHERE status = 3"
+        ).fetchall()
+
+    def offer(self) -> None:
+        """Let what is held back be pushed."""
+        self._connection.execute("UPDATE _lakesync_outbox SET status = -1 WHERE status = 3")
+
     def take_from(self, start: Stamp) -> list[tuple[Entry, tuple[object, ...]]]:
-        """Take out every entry at or behind a stamp, for `put_back` under other stamps."""
+        """Take out every entry at or behind a stamp, for `put_back` under other stamps.
+
+        But for those that were accepted once: theirs are the stamps that they shall have.
+        """
         rows = self._connection.execute(
             "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "
-            "FROM _lakesync_outbox WHERE hlc >= ? ORDER BY hlc",
+            "FROM _lakesync_outbox WHERE hlc >= ? AND status BETWEEN 0 AND 2 ORDER BY hlc",
             (start,),
         ).fetchall()
-        self._connection.execute("DELETE FROM _lakesync_outbox WHERE hlc >= ?", (start,))
+        self._connection.execute(
+            "DELETE FROM _lakesync_outbox WHERE hlc >= ? AND status BETWEEN 0 AND 2", (start,)
+        )
         return [(Entry(*row[:4]), row[4:]) for row in rows]
 
     def put_back(self, entry: Entry, rest: tuple[object, ...], delta: Delta) -> None:

@@ -3,7 +3,8 @@
 The rows stay readable while it lasts. Every row becomes *stale*; the first page that brings a row
 replaces what was held of it, instead of merging with it; when the last page is applied, what is
 still stale is gone from the gateway, and so from here. Edits in the outbox are merged on top
-throughout, and lose nothing. A crash at any point goes on where it stopped.
+throughout, and lose nothing; so are this client's own edits that the other buffer may have lost
+(`lakesync.client.offers`). A crash at any point goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from lakesync.core.merge import EMPTY
 if TYPE_CHECKING:
     import sqlite3
 
+    from lakesync.client.offers import Offers
     from lakesync.client.rows import Held, Rows
 
 
 class Rebuild:
     """The rebuild of one file. Used within the caller's transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, rows: Rows) -> None:
+    def __init__(self, connection: sqlite3.Connection, rows: Rows, offers: Offers) -> None:
         self._connection = connection
         self._rows = rows
+        self._offers = offers
         self._running = False
 
     def reload(self) -> None:
@@ -32,7 +35,8 @@ class Rebuild:
         self._running = bool(row[0])
 
     def start(self) -> None:
-        """Make every row stale and put the cursor at 0."""
+        """Make every row stale and put the cursor at 0; own edits are held back, to be offered."""
+        self._offers.make()
         self._connection.execute(
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
             "SELECT table_id, row_id FROM _lakesync_rows"
@@ -65,6 +69,7 @@ class Rebuild:
             return
         stale = self._connection.execute("SELECT table_id, row_id FROM _lakesync_stale").fetchall()
         self._let_go(stale)
+        self._offers.settle()
         self._connection.execute("UPDATE _lakesync_sync SET rebuilding = 0")
         self._running = False
 

@@ -90,13 +90,13 @@ class Settler:
         )
         for place, entry in enumerate(batch.entries):
             error = refused.get(place)
-            if error is None:
+            if error is None or _held_before(entry, error):
                 accepted.append(entry)
             elif not isinstance(error, ClockDrift) and not _certainly_late(entry, error):
                 _sort_out(entry, error, settled)
             elif doubtful:
                 settled.blocked = error
-                if entry.status != Status.SENT:
+                if entry.status == Status.PENDING:
                     settled.kept.append(entry)
             else:
                 late.append(entry)
@@ -161,7 +161,13 @@ def _refusals(batch: Batch, receipt: PushReceipt) -> dict[int, LakeSyncError]:
 def _certainly_late(entry: Entry, error: LakeSyncError) -> bool:
     # An entry whose earlier push got no answer may be late because it is there already. Stamping
     # that one again would make it two events; a pull tells (`Outbox.settle_doubts`).
-    return isinstance(error, OutOfOrder) and entry.status != Status.SENT
+    return isinstance(error, OutOfOrder) and entry.status == Status.PENDING
+
+
+def _held_before(entry: Entry, error: LakeSyncError) -> bool:
+    # It was accepted once, and a client's events are accepted in the order of their stamps. So one
+    # that is too late for a restored buffer was accepted before the moment that was restored.
+    return isinstance(error, OutOfOrder) and entry.status == Status.OFFERED
 
 
 def _may_be_there(entry: Entry, error: LakeSyncError, server_ms: int) -> bool:
@@ -170,7 +176,7 @@ def _may_be_there(entry: Entry, error: LakeSyncError, server_ms: int) -> bool:
     # time has come, and is then recognised if it is there. One that is too far ahead for any push
     # to be still under way when its time comes is nowhere.
     ahead_ms = stamp_ms(entry.hlc) - server_ms
-    drifted = isinstance(error, ClockDrift) and entry.status == Status.SENT
+    drifted = isinstance(error, ClockDrift) and entry.status != Status.PENDING
     return drifted and ahead_ms <= UNDER_WAY_MS_MAX
 
 

@@ -9,15 +9,16 @@ Rules of this module
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.apply import grouped_deltas
+from lakesync.client.apply import Position, grouped_deltas
 from lakesync.client.batches import BATCH_DELTAS_MAX, Batch, next_batch
 from lakesync.client.settle import Settled
 from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
-from lakesync.core.messages import Pull, PullPage, Push
+from lakesync.core.messages import SNAPSHOT, Pull, PullPage, Push
 from lakesync.errors import (
     AtomicPushTooLarge,
     BodyTooLarge,
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     from lakesync.client.outbox import Outbox
     from lakesync.client.rebuild import Rebuild
     from lakesync.client.settle import Settler
-    from lakesync.core.clock import Stamp
     from lakesync.ports import Transport
 
 RESTAMPS_MAX: Final = 3
 """How often one push stamps again before it reports the refusal instead."""
 ROUNDS_MAX: Final = 10
 """How often one sync goes round, while other threads keep editing."""
+NOTHING_READ: Final = Position(0, "", "")
 
 
 @dataclass(slots=True)
@@ -141,12 +142,12 @@ class Syncer:
         with self._turn:
             while True:
                 with self._database.lock:
-                    since, epoch = self._pages.position()
-                page, rebuilt = self._fetch(since, epoch)
+                    at = self._pages.position()
+                page, rebuilt = self._fetch(at)
                 grouped = grouped_deltas(page)
                 with self._database.transaction():
                     # Another process that shares the file may have gone ahead; then read on there.
-                    if self._pages.position() != (since, epoch):
+                    if self._pages.position() != at:
                         continue
                     if rebuilt:
                         self._rebuild.start()
@@ -203,27 +204,32 @@ class Syncer:
             self._outbox.quarantine((entry, error) for entry in batch.entries)
             return PushSummary(quarantined=1)
 
-    def _fetch(self, since: Stamp, epoch: str) -> tuple[PullPage, bool]:
-        """Fetch the next page; from 0 and marked so, if the cursor means nothing any more."""
-        try:
-            page = self._transport.pull(Pull(self._client_id, since, self._page_deltas, epoch))
-        except (CursorExpired, InvalidCursor):
-            if since == 0 and not epoch:
-                raise
-        else:
+    def _fetch(self, at: Position) -> tuple[PullPage, bool]:
+        """Fetch the next page; if the position means nothing any more, the first one of all.
+
+        Returns:
+            The page, and whether everything that is held has to be read anew: it comes from another
+            buffer than before, and not from one that only no longer holds its oldest log.
+        """
+        ask, deltas_max = self._transport.pull, self._page_deltas
+        with contextlib.suppress(CursorExpired, InvalidCursor):
+            page = ask(Pull(self._client_id, at.cursor, deltas_max, at.epoch, at.snapshot))
             # An epoch is empty until the buffer is restored for the first time.
-            if page.epoch == epoch or (since == 0 and not epoch):
-                return _advancing(page, since), False
-        page = self._transport.pull(Pull(self._client_id, 0, self._page_deltas))
-        return _advancing(page, 0), True
+            if page.epoch == at.epoch or at.is_new:
+                return _advancing(page, at), False
+        page = ask(Pull(self._client_id, 0, deltas_max, snapshot=SNAPSHOT))
+        held_on = page.epoch == at.epoch and page.snapshot
+        return _advancing(page, NOTHING_READ), not (held_on or at.is_new)
 
 
-def _advancing(page: PullPage, since: Stamp) -> PullPage:
+def _advancing(page: PullPage, at: Position) -> PullPage:
     """Refuse a page that would lead backwards or nowhere."""
-    if page.cursor < since or (page.has_more and page.cursor == since):
+    stays = page.snapshot == at.snapshot if page.snapshot else page.cursor == at.cursor
+    backwards = page.cursor < at.cursor and not page.snapshot
+    if backwards or (page.has_more and stays):
         raise InternalError(
-            f"the gateway answered the cursor {since} with the cursor {page.cursor}; nothing was "
-            "applied: report it with the time of the request"
+            f"the gateway answered the cursor {at.cursor} with the cursor {page.cursor}; nothing "
+            "was applied: report it with the time of the request"
         )
     return page
 

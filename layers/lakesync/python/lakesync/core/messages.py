@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 NO_CLAIMS: Final[Mapping[str, Any]] = MappingProxyType({})
+SNAPSHOT: Final = "begin"
+"""What asks for all rows as they are, for a cursor that the log no longer reaches back to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,9 @@ class Pull:
     """The client knows removals; to others a row that leaves their sight is deleted."""
     scope: str = ""
     """The scope of the page that gave the cursor; empty if the client does not know it."""
+    snapshot: str = ""
+    """`SNAPSHOT` to begin again from the rows as they are, or `PullPage.snapshot` to go on with
+    that, whatever ``since`` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +111,6 @@ class PullPage:
     epoch: str = ""
     scope: str = ""
     """A digest of the rules and claims that decided the page; see `lakesync.core.visibility`."""
+    snapshot: str = ""
+    """Not empty in a page of rows as they are, after which the log goes on: ask with it for the
+    next page. The cursor of such a page only tells the gateway's time."""

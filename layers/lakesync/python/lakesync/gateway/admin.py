@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.clock import stamp, stamp_ms
 from lakesync.core.config import TABLES_MAX
+from lakesync.core.rules_json import rules_from_json
 from lakesync.core.schema import evolve, schema_from_json
 from lakesync.errors import Conflict, Contention, LakeSyncError, Unavailable
 from lakesync.gateway.pressure import unflushed_bytes
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.config import GatewayConfig
     from lakesync.core.layout import Placement
+    from lakesync.core.rules import SyncRules
     from lakesync.core.schema import TableSchema
     from lakesync.gateway.commit import Chance
     from lakesync.ports import Buffer, WallClock
@@ -55,6 +57,18 @@ class AdminService:
             wanted = schema_from_json(body)
             config = self._change(gateway, lambda held: _with_schema(held, wanted))
             return Ok(config.schemas[wanted.table])
+        except LakeSyncError as error:
+            return Err(error)
+
+    def save_rules(self, gateway: str, body: object) -> Result[SyncRules, LakeSyncError]:
+        """Put sync rules in force for every push and pull from now on; safe to repeat.
+
+        Returns:
+            The rules; or ``SYNC_RULES_ERROR``, which names every fault.
+        """
+        try:
+            config = self._change(gateway, lambda held: _with_rules(held, body), rules=True)
+            return Ok(config.rules)
         except LakeSyncError as error:
             return Err(error)
 
@@ -104,7 +118,11 @@ class AdminService:
         )
 
     def _change(
-        self, gateway: str, change: Callable[[GatewayConfig], GatewayConfig]
+        self,
+        gateway: str,
+        change: Callable[[GatewayConfig], GatewayConfig],
+        *,
+        rules: bool = False,
     ) -> GatewayConfig:
         """Put a changed configuration in force, however busy the gateway is."""
         for _ in range(_TRIES_MAX):
@@ -117,6 +135,8 @@ class AdminService:
             top = max((head.commit for head in heads.values()), default=0)
             # Pushes move heads all the time: a lead keeps them from moving past this change.
             to = max(top, stamp(self._wall_clock())) + stamp(_LEAD_MS)
+            if rules:
+                wanted = replace(wanted, rules_since=to)
             try:
                 self._buffer.save_config(gateway, wanted, to)
             except (HeadMoved, Conflict, Unavailable):
@@ -125,6 +145,11 @@ class AdminService:
             else:
                 return wanted
         raise Contention("the gateway is too busy to change its configuration; try again")
+
+
+def _with_rules(held: GatewayConfig, body: object) -> GatewayConfig:
+    rules = rules_from_json(body, held.schemas)
+    return held if rules == held.rules else replace(held, rules=rules)
 
 
 def _with_schema(held: GatewayConfig, wanted: TableSchema) -> GatewayConfig:

@@ -114,7 +114,7 @@ def pull_service(settings: BufferSettings) -> PullService:
     """Give what ``functions/pull`` asks."""
     from lakesync.gateway.pull import PullService  # noqa: PLC0415
 
-    return PullService(buffer(settings))
+    return PullService(buffer(settings), wall_clock=wall_clock)
 
 
 def admin_service(settings: BufferSettings) -> AdminService:

@@ -170,12 +170,13 @@ def _error_fields(error: Any) -> dict[str, str]:
 
 
 def encode_page(page: PullPage) -> bytes:
-    """Write ``{deltas[], serverHlc, hasMore, epoch?}``."""
+    """Write ``{deltas[], serverHlc, hasMore, epoch?, snapshot?}``."""
     members = ",".join(_delta_text(delta) for run in page.records for delta in decode_records(run))
     epoch = f',"epoch":{encode_basestring(page.epoch)}' if page.epoch else ""
+    snapshot = f',"snapshot":{encode_basestring(page.snapshot)}' if page.snapshot else ""
     more = "true" if page.has_more else "false"
     return (
-        f'{{"deltas":[{members}],"serverHlc":"{page.cursor}","hasMore":{more}{epoch}}}'
+        f'{{"deltas":[{members}],"serverHlc":"{page.cursor}","hasMore":{more}{epoch}{snapshot}}}'
     ).encode()
 
 
@@ -195,7 +196,12 @@ def decode_page(body: bytes) -> PullPage:
     cursor = _stamp(fields.get("serverHlc"), "serverHlc")
     deltas = [_page_delta(item, index) for index, item in enumerate(items)]
     return PullPage(
-        (encode_records(deltas),), len(deltas), cursor, more, _string(fields, "epoch", "")
+        (encode_records(deltas),),
+        len(deltas),
+        cursor,
+        more,
+        _string(fields, "epoch", ""),
+        _string(fields, "snapshot", ""),
     )
 
 

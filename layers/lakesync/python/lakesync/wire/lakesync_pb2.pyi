@@ -57,28 +57,32 @@ class SyncPush(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., last_seen_hlc: _Optional[int] = ..., atomic: _Optional[bool] = ...) -> None: ...
 
 class SyncPull(_message.Message):
-    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch")
+    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_HLC_FIELD_NUMBER: _ClassVar[int]
     MAX_DELTAS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     since_hlc: int
     max_deltas: int
     epoch: str
-    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ...) -> None: ...
+    snapshot: str
+    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ...) -> None: ...
 
 class SyncResponse(_message.Message):
-    __slots__ = ("deltas", "server_hlc", "has_more", "epoch")
+    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot")
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     SERVER_HLC_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     deltas: _containers.RepeatedCompositeFieldContainer[RowDelta]
     server_hlc: int
     has_more: bool
     epoch: str
-    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ...) -> None: ...
+    snapshot: str
+    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("action_id", "client_id", "hlc", "connector", "action_type", "params", "idempotency_key")

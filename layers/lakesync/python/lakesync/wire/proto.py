@@ -156,6 +156,7 @@ def decode_pull(body: bytes) -> Pull:
         _stamp(message.since_hlc, "sinceHlc"),
         message.max_deltas or 100,
         message.epoch,
+        message.snapshot,
     )
 
 
@@ -166,13 +167,19 @@ def encode_pull(pull: Pull) -> bytes:
         since_hlc=pull.since,
         max_deltas=pull.deltas_max,
         epoch=pull.epoch,
+        snapshot=pull.snapshot,
     )
     return message.SerializeToString()
 
 
 def encode_page(page: PullPage) -> bytes:
     """Write a ``SyncResponse``: the stored runs as they are, and the cursor behind them."""
-    tail = pb.SyncResponse(server_hlc=page.cursor, has_more=page.has_more, epoch=page.epoch)
+    tail = pb.SyncResponse(
+        server_hlc=page.cursor,
+        has_more=page.has_more,
+        epoch=page.epoch,
+        snapshot=page.snapshot,
+    )
     return b"".join((*page.records, tail.SerializeToString()))
 
 
@@ -192,4 +199,5 @@ def decode_page(body: bytes) -> PullPage:
         _stamp(message.server_hlc, "serverHlc"),
         message.has_more,
         message.epoch,
+        message.snapshot,
     )

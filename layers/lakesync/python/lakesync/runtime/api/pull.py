@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DELTAS_DEFAULT: Final = 100
 _EPOCH_LENGTH_MAX: Final = 64
+_SNAPSHOT_LENGTH_MAX: Final = 1_024
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
 
 Since = Annotated[
@@ -40,6 +41,14 @@ Limit = Annotated[
 ]
 Epoch = Annotated[
     str, Query(max_length=_EPOCH_LENGTH_MAX, description="`epoch` of the page before.")
+]
+Snapshot = Annotated[
+    str,
+    Query(
+        max_length=_SNAPSHOT_LENGTH_MAX,
+        description="`begin` for all rows as they are, after a 410; then `snapshot` of the page "
+        "before, for as long as there is one.",
+    ),
 ]
 Source = Annotated[
     str | None, Query(description="The named adapter to pull from, in place of the gateway.")
@@ -67,6 +76,7 @@ def pull_routes(service: PullService) -> APIRouter:
         client_id: ClientId = None,
         limit: Limit = DELTAS_DEFAULT,
         epoch: Epoch = "",
+        snapshot: Snapshot = "",
         source: Source = None,
     ) -> Response:
         """Give the next page after a cursor. Safe to repeat.
@@ -79,9 +89,8 @@ def pull_routes(service: PullService) -> APIRouter:
             raise NotFound("no such source", field="source")
         cursor = jsonish.stamp_parameter(since, "since")
         reads = answer_encoding(request.headers.get("accept"), otherwise=Encoding.JSON)
-        return _fitting(
-            service, gateway, Pull(client.token.client_id, cursor, limit, epoch), request, reads
-        )
+        asked = Pull(client.token.client_id, cursor, limit, epoch, snapshot)
+        return _fitting(service, gateway, asked, request, reads)
 
     return router
 

@@ -1,0 +1,79 @@
+"""How a DynamoDB table is called: reads that are repeated, writes that may lose their condition."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.buffer import requests
+from lakesync.buffer.answers import text
+from lakesync.buffer.caller import Refusal
+from lakesync.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lakesync.buffer.caller import DynamoCaller
+
+_BATCH_MAX: Final = 100
+_READ_TRIES_MAX: Final = 4
+_READ_PAUSE_S: Final = 0.02
+
+
+class TableCalls:
+    """The calls of one table. Safe to use from several threads.
+
+    Args:
+        table: the table's name.
+        caller: how DynamoDB is called.
+        sleep_s: waits between two tries of a read.
+    """
+
+    def __init__(
+        self, table: str, caller: DynamoCaller, *, sleep_s: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._table = table
+        self._call = caller
+        self._sleep_s = sleep_s
+
+    def _get(self, pk: str, sk: str) -> dict[str, Any]:
+        answer = self._read("GetItem", requests.get(self._table, pk, sk))
+        item: dict[str, Any] = answer.get("Item", {})
+        return item
+
+    def _batch(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+        rest = list(dict.fromkeys(wanted))
+        found: list[dict[str, Any]] = []
+        refused = 0
+        while rest:
+            part, rest = rest[:_BATCH_MAX], rest[_BATCH_MAX:]
+            answer = self._read("BatchGetItem", requests.batch_get(self._table, part))
+            found += answer["Responses"].get(self._table, [])
+            left = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+            rest += [(text(item, "pk"), text(item, "sk")) for item in left]
+            refused = refused + 1 if len(left) == len(part) else 0
+            if refused:
+                self._pause(refused)
+        return found
+
+    def _read(self, operation: str, body: bytes) -> dict[str, Any]:
+        """Call an operation that changes nothing, again if it failed for a moment."""
+        for tries in range(1, _READ_TRIES_MAX):
+            try:
+                return self._call(operation, body)
+            except Unavailable:
+                self._pause(tries)
+        return self._call(operation, body)
+
+    def _pause(self, tries: int) -> None:
+        if tries >= _READ_TRIES_MAX:
+            raise Unavailable("DynamoDB is busy; the same request may succeed in a moment")
+        self._sleep_s(random.random() * (_READ_PAUSE_S * 2**tries))  # noqa: S311 - jitter
+
+    def _conditionally(self, operation: str, body: bytes) -> bool:
+        try:
+            self._call(operation, body)
+        except Refusal:
+            return False
+        return True

@@ -1,0 +1,96 @@
+"""The rare operations of the buffer on DynamoDB: scanning rows, trimming the log, a new epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.buffer import keys, requests, upkeep_requests
+from lakesync.buffer.answers import cancelled, data, number, text
+from lakesync.buffer.caller import Refusal
+from lakesync.buffer.calls import TableCalls
+from lakesync.errors import Contention
+from lakesync.ports import RowSlice, StoredRow, epoch_at
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.core.clock import Stamp
+
+PAGE_BYTES_MAX: Final = 1024 * 1024
+"""Entries or rows that one read gives, inflated: beyond, it ends early."""
+_DELETES_MAX: Final = 25
+
+
+class Upkeep(TableCalls):
+    """What is done to a gateway as a whole."""
+
+    def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
+        """Give a table's rows from a place on; one read unit for each 4 KB, and for each part."""
+        found: list[tuple[str, StoredRow]] = []
+        size = 0
+        part, after = (int(place[0], 16), place[1:]) if place else (0, "")
+        for pk in keys.row_pks(gateway, table)[part:]:
+            while True:
+                limit = count_max - len(found)
+                if limit <= 0 or size >= PAGE_BYTES_MAX:
+                    return RowSlice(tuple(found), keys.row_place(found[-1][0]))
+                body = upkeep_requests.query_after(self._table, pk, after, limit)
+                answer = self._read("Query", body)
+                for item in answer["Items"]:
+                    row = StoredRow(data(item, "d"), number(item, "c"))
+                    found.append((text(item, "sk"), row))
+                    size += len(row.state)
+                if "LastEvaluatedKey" not in answer:
+                    break
+                after = text(answer["LastEvaluatedKey"], "sk")
+            after = ""
+        return RowSlice(tuple(found), "")
+
+    def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
+        """Void every cursor below ``to``; one write unit."""
+        body = upkeep_requests.raise_horizon(self._table, gateway, shard, to)
+        if self._conditionally("UpdateItem", body):
+            return
+        head = self._get(keys.head_pk(gateway, shard), keys.HEAD)
+        if head and number(head, "t") < to:
+            raise Contention("a commit is just moving the head; try again in a moment")
+
+    def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
+        """Delete entries at or below the shard's horizon; a write unit for each KB of them."""
+        trimmed = number(self._get(keys.head_pk(gateway, shard), keys.HEAD), "t")
+        pk = keys.log_pk(gateway, shard)
+        between = (keys.stamp_sk(0), keys.stamp_sk(trimmed))
+        left = entries_max
+        while True:
+            limit = min(left, _DELETES_MAX)
+            if not limit:
+                return False
+            answer = self._read(
+                "Query", upkeep_requests.query_keys(self._table, pk, between, limit)
+            )
+            self._delete([(pk, text(item, "sk")) for item in answer["Items"]])
+            left -= len(answer["Items"])
+            if "LastEvaluatedKey" not in answer:
+                return True
+
+    def _delete(self, doomed: list[tuple[str, str]]) -> None:
+        """Delete items, however often DynamoDB puts some of them off."""
+        tries = 0
+        while doomed:
+            body = upkeep_requests.delete_all(self._table, doomed)
+            answer: dict[str, Any] = self._read("BatchWriteItem", body)
+            left = answer.get("UnprocessedItems", {}).get(self._table, [])
+            found = [held["DeleteRequest"]["Key"] for held in left]
+            doomed = [(text(key, "pk"), text(key, "sk")) for key in found]
+            if doomed:
+                tries += 1
+                self._pause(tries)
+
+    def begin_epoch(self, gateway: str, shards: Sequence[str], to: Stamp) -> None:
+        """Put an epoch that begins at ``to`` into all heads; two write units each."""
+        body, heads = upkeep_requests.begin_epoch(self._table, gateway, shards, to, epoch_at(to))
+        self._call("PutItem", requests.register(self._table, gateway))
+        try:
+            self._call("TransactWriteItems", body)
+        except Refusal as refusal:
+            raise cancelled(refusal, heads) from refusal

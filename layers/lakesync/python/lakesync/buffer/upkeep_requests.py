@@ -1,0 +1,92 @@
+"""DynamoDB requests of `lakesync.buffer.upkeep`, as the JSON it speaks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.buffer import keys
+from lakesync.buffer.requests import NOT_ABOVE, encode, key, number, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakesync.core.clock import Stamp
+
+TRIMMED_BELOW: Final = "attribute_exists(pk) AND (attribute_not_exists(t) OR t < :to)"
+
+
+def query_after(table: str, pk: str, after: str, limit: int) -> bytes:
+    """Give a consistent read of a partition's items behind a sort key; all, if that is empty."""
+    condition, values = "pk = :pk", {":pk": text(pk)}
+    if after:
+        condition += " AND sk > :after"
+        values[":after"] = text(after)
+    return encode(
+        {
+            "TableName": table,
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeValues": values,
+            "ConsistentRead": True,
+            "Limit": limit,
+        }
+    )
+
+
+def query_keys(table: str, pk: str, between: tuple[str, str], limit: int) -> bytes:
+    """Give a consistent read of keys, sort keys within ``between`` inclusive."""
+    low, high = between
+    return encode(
+        {
+            "TableName": table,
+            "KeyConditionExpression": "pk = :pk AND sk BETWEEN :low AND :high",
+            "ExpressionAttributeValues": {":pk": text(pk), ":low": text(low), ":high": text(high)},
+            "ProjectionExpression": "pk, sk",
+            "ConsistentRead": True,
+            "Limit": limit,
+        }
+    )
+
+
+def delete_all(table: str, doomed: Iterable[tuple[str, str]]) -> bytes:
+    """Give the deletion of items by their keys, at most 25; some may be put off."""
+    deletes = [{"DeleteRequest": {"Key": key(pk, sk)}} for pk, sk in doomed]
+    return encode({"RequestItems": {table: deletes}})
+
+
+def raise_horizon(table: str, gateway: str, shard: str, to: Stamp) -> bytes:
+    """Give the horizon's move, if it stands below."""
+    return encode(
+        {
+            "TableName": table,
+            "Key": key(keys.head_pk(gateway, shard), keys.HEAD),
+            "UpdateExpression": "SET t = :to",
+            "ConditionExpression": TRIMMED_BELOW,
+            "ExpressionAttributeValues": {":to": number(to)},
+        }
+    )
+
+
+def begin_epoch(
+    table: str, gateway: str, shards: Sequence[str], to: Stamp, epoch: str
+) -> tuple[bytes, dict[int, str]]:
+    """Give the one transaction that puts an epoch into all heads, and the heads by place."""
+    heads = dict(enumerate(shards))
+    items = [_head_of_epoch(table, keys.head_pk(gateway, shard), to, epoch) for shard in shards]
+    return encode({"TransactItems": items}), heads
+
+
+def _head_of_epoch(table: str, pk: str, to: Stamp, epoch: str) -> dict[str, Any]:
+    return {
+        "Update": {
+            "TableName": table,
+            "Key": key(pk, keys.HEAD),
+            "UpdateExpression": "SET c = :to, e = :e, v = if_not_exists(v, :none)",
+            "ConditionExpression": NOT_ABOVE,
+            "ExpressionAttributeValues": {
+                ":to": number(to),
+                ":e": text(epoch),
+                ":none": number(0),
+            },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+    }

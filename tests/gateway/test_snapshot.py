@@ -1,0 +1,231 @@
+"""Snapshots and epochs: what a cursor that the log does not reach back to is offered instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.clock import stamp
+from lakesync.core.merge import EMPTY, RowState, fold
+from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.core.unmerge import deltas_of
+from lakesync.errors import Conflict, Contention, CursorExpired, Unavailable, ValidationFailed
+from lakesync.flush.trim import Trimmer
+from lakesync.gateway import restore
+from lakesync.gateway.restore import begin_epoch
+from lakesync.ports import FlushState, HeadMoved
+from lakesync.result import Err
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state
+from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
+from tests.support.gateways import GivenTime, administrator, puller, pusher
+from tests.support.strategies import row_deltas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.delta import Delta
+
+GATEWAY = "g"
+COLUMNS = [{"name": "n", "type": "integer"}]
+
+
+@pytest.mark.law("M8")
+@given(deltas=row_deltas)
+def test_the_deltas_of_a_row_state_merge_to_it(deltas: list[Delta]) -> None:
+    state = fold(deltas)
+    made = deltas_of("todos", "r1", state)
+
+    assert fold(made) == fold(reversed(made)) == state
+    assert [delta.hlc for delta in made] == sorted(delta.hlc for delta in made)
+    assert len(made) <= len(deltas) + 2
+
+
+class Trimmed:
+    """A gateway whose log no longer holds its first commits: rows, a tombstone, events."""
+
+    def __init__(self) -> None:
+        self.buffer = MemoryBuffer()
+        self.time = GivenTime(WALL_MS)
+        body = {"table": "events", "columns": COLUMNS, "append": True}
+        administrator(self.buffer, time_=self.time).register_schema(GATEWAY, body).unwrap()
+        self.pushes = pusher(self.buffer, time_=self.time)
+        self.reader = puller(self.buffer, time_=self.time)
+        self.push(
+            *[insert(f"r{number}", at=at_ms(number), n=number) for number in range(6)],
+            update("r1", at=at_ms(20), client="other", n=5),
+            delete("r2", at=at_ms(21)),
+            insert("n1", at=at_ms(22), table="notes", n=1),
+            insert("e1", at=at_ms(23), table="events", n=1),
+        )
+        self.time.now_ms += 600_000
+        top = max(head.commit for head in self.buffer.heads(GATEWAY, ["main"]).values())
+        last = dict.fromkeys(("todos", "notes", "events"), top)
+        self.buffer.save_flush_state(GATEWAY, FlushState(), FlushState(top, 0, last))
+        Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY).unwrap()
+
+    def push(self, *deltas: Delta) -> None:
+        """Push deltas, each as its own client."""
+        for client in sorted({delta.client_id for delta in deltas}):
+            mine = [delta for delta in deltas if delta.client_id == client]
+            self.pushes.push(GATEWAY, push(*mine, client=client)).unwrap()
+
+    def rows(self) -> dict[tuple[str, str], RowState]:
+        """Give all rows as the buffer holds them."""
+        held = self.buffer._gateways[GATEWAY].rows
+        return {key: decode_row_state(row.state) for key, row in held.items()}
+
+
+def read_on(
+    gateway: Trimmed, pull: Pull, between: Callable[[], None] = lambda: None
+) -> dict[tuple[str, str], RowState]:
+    """Pull to the end, and merge what comes."""
+    found: dict[tuple[str, str], RowState] = {}
+    while True:
+        page = gateway.reader.pull(GATEWAY, pull).unwrap()
+        for run in page.records:
+            for delta in decode_records(run):
+                key = (delta.table, delta.row_id)
+                found[key] = fold([delta], found.get(key, EMPTY))
+        pull = Pull("r", page.cursor, pull.deltas_max, page.epoch, page.snapshot)
+        between()
+        if not page.has_more:
+            return found
+
+
+@pytest.mark.law("B11")
+@pytest.mark.parametrize("deltas_max", [1, 2, 100])
+def test_a_snapshot_and_the_log_behind_it_give_every_row(deltas_max: int) -> None:
+    gateway = Trimmed()
+    gateway.push(update("r3", at=at_ms(50), n=50), insert("r9", at=at_ms(51), n=9))
+
+    found = read_on(gateway, Pull("r", 0, deltas_max, snapshot=SNAPSHOT))
+
+    assert found == gateway.rows()
+
+
+@pytest.mark.law("B11")
+def test_rows_that_change_while_a_snapshot_is_read_come_in_the_log_behind_it() -> None:
+    gateway = Trimmed()
+    number = iter(range(100, 200))
+
+    def edit() -> None:
+        at = next(number)
+        if at < 108:
+            gateway.push(
+                *[update(f"r{at % 6}", at=at_ms(at), n=at), insert(f"x{at}", at=at_ms(at, 1))]
+            )
+
+    found = read_on(gateway, Pull("r", 0, 1, snapshot=SNAPSHOT), edit)
+
+    assert found == gateway.rows()
+
+
+@pytest.mark.law("B11")
+def test_a_snapshot_of_a_whole_log_is_the_log() -> None:
+    buffer, time = MemoryBuffer(), GivenTime(WALL_MS)
+    pusher(buffer, time_=time).push(GATEWAY, push(insert("r1", at=at_ms(1), n=1))).unwrap()
+
+    page = puller(buffer, time_=time).pull(GATEWAY, Pull("r", 7, snapshot=SNAPSHOT)).unwrap()
+
+    assert (page.count, page.snapshot, page.has_more) == (1, "", False)
+
+
+@pytest.mark.law("B11")
+def test_a_snapshot_that_the_log_or_the_epoch_left_behind_is_void() -> None:
+    for late in ("trim", "restore"):
+        gateway = Trimmed()
+        page = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT)).unwrap()
+        if late == "trim":
+            gateway.push(insert("r99", at=at_ms(99)))
+            head = gateway.buffer.heads(GATEWAY, ["main"])["main"]
+            gateway.buffer.raise_horizon(GATEWAY, "main", head.commit)
+        else:
+            begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+
+        result = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=page.snapshot))
+
+        assert isinstance(result, Err)
+        assert isinstance(result.error, CursorExpired)
+        assert read_on(gateway, Pull("r", 0, 1, snapshot=SNAPSHOT)) == gateway.rows()
+
+
+@pytest.mark.parametrize("odd", ["x", "1|", "1||", "g||t|", "1||t|z", "1||a b|", "||t|"])
+def test_a_snapshot_that_is_none_is_refused(odd: str) -> None:
+    result = Trimmed().reader.pull(GATEWAY, Pull("r", snapshot=odd))
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, ValidationFailed)
+    assert result.error.field == "snapshot"
+
+
+# --- epochs
+
+
+@pytest.mark.law("B12")
+def test_an_epoch_voids_every_cursor_and_begins_above_them() -> None:
+    gateway = Trimmed()
+    top = max(head.commit for head in gateway.buffer.heads(GATEWAY, ["main"]).values())
+
+    first = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+    second = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+
+    assert first < second
+    result = gateway.reader.pull(GATEWAY, Pull("r", top, 100, first))
+    assert isinstance(result, Err)
+    assert isinstance(result.error, CursorExpired)
+    page = gateway.reader.pull(GATEWAY, Pull("r", top)).unwrap()
+    assert page.epoch == second  # one that names none is told
+    before = gateway.buffer.heads(GATEWAY, ["main"])["main"].commit
+    gateway.push(insert("r99", at=at_ms(99)))
+    assert gateway.buffer.heads(GATEWAY, ["main"])["main"].commit > before > top
+
+
+@pytest.mark.law("B12")
+def test_a_clock_that_is_behind_begins_above_what_was_committed() -> None:
+    gateway = Trimmed()
+    gateway.push(insert("r99", at=at_ms(99)))
+    heads = gateway.buffer.heads(GATEWAY, ["main"])
+
+    begin_epoch(gateway.buffer, GATEWAY, wall_clock=lambda: 0).unwrap()
+
+    after = gateway.buffer.heads(GATEWAY, ["main"])["main"]
+    assert after.commit >= heads["main"].commit + stamp(restore.LEAD_MS)
+    assert after.trimmed == heads["main"].trimmed
+
+
+@pytest.mark.law("B12")
+def test_a_backup_that_cut_a_commit_in_two_is_refused() -> None:
+    gateway = Trimmed()
+    gateway.push(insert("r98", at=at_ms(98)))
+    gateway.push(insert("r99", at=at_ms(99)))
+    gateway.buffer._gateways[GATEWAY].logs["main"].pop()
+
+    result = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, Conflict)
+    assert gateway.buffer.heads(GATEWAY, ["main"])["main"].epoch == ""
+
+
+def test_a_gateway_that_is_written_to_begins_no_epoch() -> None:
+    class Busy(MemoryBuffer):
+        def begin_epoch(self, *_: object) -> None:
+            raise HeadMoved({})
+
+    result = begin_epoch(Busy(), GATEWAY, wall_clock=lambda: WALL_MS)
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, Contention)
+
+
+def test_a_store_that_is_away_is_an_err() -> None:
+    class Away(MemoryBuffer):
+        def config(self, *_: object) -> GatewayConfig:
+            raise Unavailable("away")
+
+    assert isinstance(begin_epoch(Away(), GATEWAY, wall_clock=lambda: WALL_MS), Err)
