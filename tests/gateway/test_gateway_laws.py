@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core.delta import Op, make_delta
+from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.core.layout import Placement
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import OutcomeKind, Pull
@@ -47,7 +47,7 @@ clients = st.sampled_from(CLIENTS)
 
 @st.composite
 def edits(draw: st.DrawFn) -> Delta:
-    op = draw(st.sampled_from(Op))
+    op = draw(st.sampled_from(CHANGES))
     columns = {} if op is Op.DELETE else draw(st.dictionaries(st.sampled_from("pq"), values))
     table = draw(st.sampled_from(["todos", "notes"]))
     return make_delta(op, table, draw(row_ids), columns, client_id=draw(clients), hlc=draw(stamps))

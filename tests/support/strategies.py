@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.delta import Op, make_delta
+from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.core.merge import fold
 from lakesync.core.messages import (
     DeltaOutcome,
@@ -61,7 +61,7 @@ ids = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 
 stamps = st.integers(1, STAMP_MAX)
 
-ops = st.sampled_from(Op)
+ops = st.sampled_from(CHANGES)
 
 
 @st.composite

@@ -47,6 +47,8 @@ class Op(IntEnum):
     """The row left its reader's sight: the gateway's word, never a client's, and no change."""
 
 
+CHANGES: Final = (Op.INSERT, Op.UPDATE, Op.DELETE)
+"""What a client may push."""
 GATEWAY_CLIENT: Final = "_"
 """Whose a delta is that the gateway makes itself."""
 

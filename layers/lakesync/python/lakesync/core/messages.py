@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +42,7 @@ class Push:
     atomic: bool = False
     """One commit or none: our clients ask so for each local transaction."""
     unreadable: tuple[RefusedDelta, ...] = ()
-    claims: Mapping[str, Any] = NO_CLAIMS
+    claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
     """Those of the client's token, by which sync rules judge its writes."""
 
 
@@ -86,15 +86,15 @@ class Pull:
     deltas_max: int = 100
     epoch: str = ""
     """The epoch of the page that gave the cursor; empty if the client does not know it."""
-    claims: Mapping[str, Any] = NO_CLAIMS
+    snapshot: str = ""
+    """`SNAPSHOT` to begin again from the rows as they are, or `PullPage.snapshot` to go on with
+    that, whatever ``since`` is."""
+    claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
     """Those of the client's token, by which sync rules decide what it sees."""
     removes: bool = False
     """The client knows removals; to others a row that leaves their sight is deleted."""
     scope: str = ""
     """The scope of the page that gave the cursor; empty if the client does not know it."""
-    snapshot: str = ""
-    """`SNAPSHOT` to begin again from the rows as they are, or `PullPage.snapshot` to go on with
-    that, whatever ``since`` is."""
 
 
 @dataclass(frozen=True, slots=True)

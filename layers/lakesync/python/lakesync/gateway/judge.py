@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
+from lakesync.core.merge import EMPTY, state_of
 from lakesync.core.visibility import rule_values
 from lakesync.wire.rule_rows import RuleRowsWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.rules import SyncRules
-    from lakesync.core.visibility import Viewer
+    from lakesync.core.visibility import RuleValues, Viewer
     from lakesync.gateway.limits import Limits
+    from lakesync.ports import RowKey
+
+_FRAME_BYTES: Final = 8
+"""More than a row or a column costs beside its name and value."""
 
 
 class Judge:
@@ -22,15 +31,16 @@ class Judge:
         self._viewer = viewer
         self._bytes_max = limits.entry_rules_bytes_max
         self._columns: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
-        self._writer = RuleRowsWriter()
+        self.begin()
 
     def begin(self) -> None:
         """Begin another shard's entry."""
-        self._writer = RuleRowsWriter()
+        self._before: dict[RowKey, RowState] = {}
+        self._size_bytes = 0
 
     def is_full(self) -> bool:
         """Tell whether the entry has no room for what the rules look at of one more delta."""
-        return self._writer.size_bytes > self._bytes_max
+        return self._size_bytes > self._bytes_max
 
     def may_write(self, table: str, before: RowState, after: RowState) -> bool:
         """Tell whether the client may change a row so."""
@@ -38,14 +48,30 @@ class Judge:
         rows = (rule_values(before, columns), rule_values(after, columns))
         return self._viewer.may_write(table, *rows)
 
-    def add(self, table: str, before: RowState, after: RowState) -> None:
-        """Note what the rules look at of the entry's next delta."""
-        columns, _ = self._of(table)
-        self._writer.add(table, rule_values(before, columns), rule_values(after, columns))
+    def note(self, key: RowKey, before: RowState, after: RowState) -> None:
+        """Note that the entry changes a row."""
+        columns, _ = self._of(key[0])
+        if key not in self._before:
+            self._before[key] = before
+            self._size_bytes += _size(rule_values(before, columns))
+        self._size_bytes += _size(rule_values(after, columns))
 
-    def encoded(self) -> bytes:
-        """Give what was noted of the entry."""
-        return self._writer.encoded()
+    def encoded(self, deltas: Sequence[Delta], rows: Mapping[RowKey, RowState]) -> bytes:
+        """Give what the rules look at of an entry's rows: before the commit, and after all of it.
+
+        Args:
+            deltas: the entry's, in order.
+            rows: the rows as they will be; an event's row is the event.
+        """
+        writer = RuleRowsWriter()
+        keys = [(delta.table, delta.row_id) for delta in deltas]
+        times = Counter(keys)
+        for key, delta in zip(keys, deltas, strict=True):
+            columns, _ = self._of(delta.table)
+            before, after = self._before.get(key, EMPTY), rows.get(key) or state_of(delta)
+            rule_rows = rule_values(before, columns), rule_values(after, columns)
+            writer.add(delta.table, *rule_rows, alone=times[key] == 1)
+        return writer.encoded()
 
     def _of(self, table: str) -> tuple[frozenset[str], frozenset[str]]:
         found = self._columns.get(table)
@@ -53,3 +79,7 @@ class Judge:
             rules = self._rules
             found = self._columns[table] = (rules.columns(table), rules.write_columns(table))
         return found
+
+
+def _size(row: RuleValues | None) -> int:
+    return _FRAME_BYTES + sum(_FRAME_BYTES + len(n) + len(v) for n, v in (row or {}).items())

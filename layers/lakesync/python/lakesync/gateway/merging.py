@@ -75,7 +75,7 @@ def merge_part(
         if effective:
             outcome.effective[name] = effective
             if judge:
-                outcome.rule_rows[name] = judge.encoded()
+                outcome.rule_rows[name] = judge.encoded(effective, outcome.rows)
     return outcome
 
 
@@ -112,7 +112,7 @@ def _merge_edits(
             outcome.rest[name] = edits[place:]
             break
         if judge:
-            judge.add(delta.table, before, after)
+            judge.note(key, before, after)
         rows[key] = after
         puts[key] = RowPut(encoded, seen)
         outcome.puts_bytes = size
@@ -155,11 +155,7 @@ def _admit_events(
             client: advanced(shard.marks[client].mark, deltas, since)
             for client, deltas in by_client.items()
         }
-    admitted = [delta for deltas in by_client.values() for delta in deltas]
-    if judge:
-        for delta in admitted:
-            judge.add(delta.table, EMPTY, state_of(delta))
-    return admitted
+    return [delta for deltas in by_client.values() for delta in deltas]
 
 
 def shard_commit(

@@ -74,9 +74,11 @@ class Sight:
 
     def row(self, table: str, row_id: str, state: RowState) -> list[Delta]:
         """Give a row as the client sees it: as deltas that merge to it, none if it is hidden."""
-        if not self.is_whole and not self._sees(table, state):
+        if self.is_whole:
+            return deltas_of(table, row_id, state)
+        if not self._viewer.sees(table, rule_values(state, self._config.rules.columns(table))):
             return []
-        return deltas_of(table, row_id, state)
+        return deltas_of(table, row_id, state) if self._removes else _as_one(table, row_id, state)
 
     # --- one entry --------------------------------------------------------------------------------
 
@@ -96,11 +98,13 @@ class Sight:
             return
         held = decode_rule_rows(entry.rule_rows)
         decided: dict[tuple[int, int], Transition] = {}
-        for pair in zip(held.before, held.after, strict=True):
+        for place, pair in enumerate(zip(held.before, held.after, strict=True)):
             found = decided.get(pair)
             if found is None:
-                before, after = (held.rows[place - 1] if place else None for place in pair)
+                before, after = (held.rows[at - 1] if at else None for at in pair)
                 found = decided[pair] = self._transition(before, after)
+            if found is Transition.ENTER and place in held.whole:
+                found = Transition.CHANGE
             yield found
 
     def _transition(self, before: RuleRow | None, after: RuleRow | None) -> Transition:
@@ -108,8 +112,6 @@ class Sight:
         if row is None:
             return Transition.NOTHING  # deleted before it was there: nobody saw it
         found = self._viewer.transition(row[0], before and before[1], after and after[1])
-        if found is Transition.ENTER and before is None:
-            return Transition.CHANGE  # a new row: the delta is all of it
         if found is Transition.LEAVE and after is None:
             return Transition.CHANGE  # deleted: whoever saw it is told so, and knows for good
         return found
@@ -165,5 +167,10 @@ class Sight:
             return removal(table, row_id, at)
         return checked_delta(Op.DELETE, table, row_id, GATEWAY_CLIENT, at, ())
 
-    def _sees(self, table: str, state: RowState) -> bool:
-        return self._viewer.sees(table, rule_values(state, self._config.rules.columns(table)))
+
+def _as_one(table: str, row_id: str, state: RowState) -> list[Delta]:
+    """Give a row as one insert, for clients that keep no stamps and go by the order of deltas."""
+    writes = [(hlc, client_id) for hlc, client_id, _ in state.columns.values()]
+    hlc, client_id = max([*writes, (state.alive, GATEWAY_CLIENT)])
+    columns = tuple((name, held[2]) for name, held in state.columns.items())
+    return [checked_delta(Op.INSERT, table, row_id, client_id, hlc, columns)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.delta import Delta, Op, checked_delta
+from lakesync.core.delta import CHANGES, Delta, Op, checked_delta
 from lakesync.errors import InvalidInput, ValidationFailed
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PUSH_DELTAS_MAX: Final = 10_000
 """Deltas in one push."""
 
-OP_NAMES: Final = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
+OP_NAMES: Final = {op.name: op for op in CHANGES}
 
 
 def incoming_delta(

@@ -205,7 +205,7 @@ class RowState(_message.Message):
     def __init__(self, alive: _Optional[int] = ..., deleted: _Optional[int] = ..., writers: _Optional[_Iterable[_Union[RowState.Writer, _Mapping]]] = ..., columns: _Optional[_Iterable[_Union[RowState.Column, _Mapping]]] = ...) -> None: ...
 
 class RuleRows(_message.Message):
-    __slots__ = ("rows", "before", "after")
+    __slots__ = ("rows", "before", "after", "whole")
     class Row(_message.Message):
         __slots__ = ("table", "columns")
         TABLE_FIELD_NUMBER: _ClassVar[int]
@@ -223,7 +223,9 @@ class RuleRows(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
     rows: _containers.RepeatedCompositeFieldContainer[RuleRows.Row]
     before: _containers.RepeatedScalarFieldContainer[int]
     after: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, rows: _Optional[_Iterable[_Union[RuleRows.Row, _Mapping]]] = ..., before: _Optional[_Iterable[int]] = ..., after: _Optional[_Iterable[int]] = ...) -> None: ...
+    whole: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, rows: _Optional[_Iterable[_Union[RuleRows.Row, _Mapping]]] = ..., before: _Optional[_Iterable[int]] = ..., after: _Optional[_Iterable[int]] = ..., whole: _Optional[_Iterable[int]] = ...) -> None: ...

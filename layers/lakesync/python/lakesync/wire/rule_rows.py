@@ -25,6 +25,8 @@ class RuleRows(NamedTuple):
     rows: tuple[RuleRow, ...]
     before: tuple[int, ...]
     after: tuple[int, ...]
+    whole: frozenset[int]
+    """Places of deltas that are all there is of a new row."""
 
 
 class RuleRowsWriter:
@@ -34,19 +36,21 @@ class RuleRowsWriter:
         self._places: dict[tuple[str, tuple[tuple[str, CanonicalJson], ...]], int] = {}
         self._before: list[int] = []
         self._after: list[int] = []
-        self.size_bytes = 0
-        """About as many as `encoded` gives."""
+        self._whole: list[int] = []
 
     def add(
         self,
         table: str,
         before: Mapping[str, CanonicalJson] | None,
         after: Mapping[str, CanonicalJson] | None,
+        *,
+        alone: bool,
     ) -> None:
-        """Add what the next delta of the entry did."""
+        """Add the row of the entry's next delta; alone, if no other delta of the entry has it."""
+        if alone and before is None:
+            self._whole.append(len(self._before))
         self._before.append(self._place(table, before))
         self._after.append(self._place(table, after))
-        self.size_bytes += _PLACES_BYTES
 
     def _place(self, table: str, row: Mapping[str, CanonicalJson] | None) -> int:
         if row is None:
@@ -55,22 +59,16 @@ class RuleRowsWriter:
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = len(self._places) + 1
-            self.size_bytes += _FRAME_BYTES + len(table)
-            self.size_bytes += sum(_FRAME_BYTES + len(n) + len(v) for n, v in key[1])
         return place
 
     def encoded(self) -> bytes:
         """Give the bytes."""
-        message = pb.RuleRows(before=self._before, after=self._after)
+        message = pb.RuleRows(before=self._before, after=self._after, whole=self._whole)
         for table, columns in self._places:
             row = message.rows.add(table=table)
             for name, value in columns:
                 row.columns.add(name=name, value=value)
         return message.SerializeToString()
-
-
-_FRAME_BYTES = 6
-_PLACES_BYTES = 4
 
 
 def decode_rule_rows(encoded: bytes) -> RuleRows:
@@ -79,7 +77,7 @@ def decode_rule_rows(encoded: bytes) -> RuleRows:
     rows = tuple(
         (row.table, {column.name: column.value for column in row.columns}) for row in message.rows
     )
-    return RuleRows(rows, tuple(message.before), tuple(message.after))
+    return RuleRows(rows, tuple(message.before), tuple(message.after), frozenset(message.whole))
 
 
 def delta_slices(run: bytes) -> Sequence[bytes]:
