@@ -90,7 +90,7 @@ class TestBuckets:
         ("bob", "ann", Transition.ENTER),
         (None, "ann", Transition.ENTER),
         ("ann", "bob", Transition.LEAVE),
-        ("ann", None, Transition.LEAVE),
+        ("ann", None, Transition.END),
         ("bob", "bob", Transition.NOTHING),
         ("bob", None, Transition.NOTHING),
         (None, "bob", Transition.NOTHING),

@@ -126,9 +126,15 @@ class RulesRefused(InvalidInput):
     code = "SYNC_RULES_ERROR"
 
     def __init__(
-        self, message: str, *, field: str | None = None, faults: Sequence[Fault] = ()
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        retry_after_s: int | None = None,
+        faults: Sequence[Fault] = (),
     ) -> None:
-        super().__init__(message, field=faults[0].path if faults else field)
+        first = faults[0].path if faults else field
+        super().__init__(message, field=first, retry_after_s=retry_after_s)
         self.faults = tuple(faults)
 
 

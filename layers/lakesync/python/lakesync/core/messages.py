@@ -109,8 +109,8 @@ class PullPage:
     """Pull from here next. A commit stamp, never comparable with a delta's stamp."""
     has_more: bool
     epoch: str = ""
-    scope: str = ""
-    """A digest of the rules and claims that decided the page; see `lakesync.core.visibility`."""
     snapshot: str = ""
     """Not empty in a page of rows as they are, after which the log goes on: ask with it for the
     next page. The cursor of such a page only tells the gateway's time."""
+    scope: str = ""
+    """A digest of the rules and claims that decided the page; see `lakesync.core.visibility`."""

@@ -42,6 +42,8 @@ class Transition(Enum):
     """It gets the whole row."""
     LEAVE = "leave"
     """It gets a removal."""
+    END = "end"
+    """Visible before, and deleted: it gets the delete, and knows for good."""
 
 
 class Viewer:
@@ -74,6 +76,8 @@ class Viewer:
         saw = self.sees(table, before)
         # Most changes touch no column that a rule looks at.
         sees = saw if after == before else self.sees(table, after)
+        if saw and after is None:
+            return Transition.END
         if saw:
             return Transition.CHANGE if sees else Transition.LEAVE
         return Transition.ENTER if sees else Transition.NOTHING

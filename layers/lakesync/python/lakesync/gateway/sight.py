@@ -111,10 +111,7 @@ class Sight:
         row = before or after
         if row is None:
             return Transition.NOTHING  # deleted before it was there: nobody saw it
-        found = self._viewer.transition(row[0], before and before[1], after and after[1])
-        if found is Transition.LEAVE and after is None:
-            return Transition.CHANGE  # deleted: whoever saw it is told so, and knows for good
-        return found
+        return self._viewer.transition(row[0], before and before[1], after and after[1])
 
     def _cut(self, entry: LogEntry, verdicts: list[Transition | None]) -> Seen:
         runs: list[bytes] = []
@@ -139,6 +136,8 @@ class Sight:
         """Give what is sent in a delta's place, or ask for its row."""
         if verdict is Transition.LEAVE:
             return encode_records([self._removal(delta.table, delta.row_id, at)])
+        if verdict is Transition.END:
+            return encode_records([delta]) if delta.op is Op.DELETE else b""
         if self._config.appends(delta.table):
             # An event that was logged before there were rules; it is its own row.
             columns = self._config.rules.columns(delta.table)
