@@ -19,9 +19,9 @@ from pyspark.sql import functions as sf
 from lakesync_spark.chain import Link, next_chain
 from lakesync_spark.changes import change_rows
 from lakesync_spark.columns import wanted_columns
-from lakesync_spark.fold import fold
+from lakesync_spark.fold import fold, held, written
 from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH
-from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
+from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, ID, STATE_TABLE
 from lakesync_spark.staging import read_deltas
 from lakesync_spark.state import Bounds, merge_statement, state_rows
 from lakesync_spark.tables import create_table, evolve_table, find_table
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from lakesync_spark.storage import LakeStore
     from lakesync_spark.tables import TableName
 
+REWRITE_DELTAS_PER_ROW: Final = 1.0
+"""How many deltas for each row of the state table let a batch write all of its rows anew."""
 _FOLDED: Final = "lakesync_folded"
 
 
@@ -144,18 +146,20 @@ def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
     """Merge the chain's deltas into the rows, whatever their order."""
     if target.mark.commit >= chain.last:
         return
-    deltas = bench.deltas(chain.links, target)
-    folded = fold(deltas, [column.name for column in target.columns])
+    names = [column.name for column in target.columns]
+    rows = bench.spark.table(target.table.name)
+    writes = written(bench.deltas(chain.links, target), names, rows)
     properties = bench.properties(chain.last, chain.links[-1].batch.name)
     bench.lease.check()
-    if target.table.snapshot_id is None:
-        # The first load: nothing to join with. Two of them conflict, as two merges would.
-        rows = state_rows(folded, target.columns, bench.synced_at)
-        overwrite(rows, target.table, sf.lit(True), properties)
+    if _is_rewritten(target.table, chain):
+        folded = fold(writes.unionByName(held(rows, names)), names)
+        # All of the table: any commit since `target` was found makes this one fail.
+        found = state_rows(folded, target.columns, bench.synced_at)
+        overwrite(found, target.table, sf.lit(True), properties)
         return
-    folded.createOrReplaceTempView(_FOLDED)
+    fold(writes, names).createOrReplaceTempView(_FOLDED)
     statement = merge_statement(
-        target.table.name, _FOLDED, target.columns, _bounds(deltas), bench.synced_at
+        target.table.name, _FOLDED, target.columns, _bounds(writes), bench.synced_at
     )
     with commits_carrying(bench.spark, properties):
         bench.spark.sql(statement)
@@ -192,6 +196,15 @@ def _is_events(rows: Target | None, batches: Sequence[Batch]) -> bool:
     return min(batches, key=lambda batch: batch.last).append
 
 
-def _bounds(deltas: DataFrame) -> Bounds:
-    ends = deltas.agg(sf.min("_row_id"), sf.max("_row_id")).first()
+def _is_rewritten(table: LakeTable, chain: Chain) -> bool:
+    """Tell whether writing all rows anew is cheaper than a merge: the batch is no smaller.
+
+    A merge joins, and writes each row that changes and a delete file that readers pay for later.
+    """
+    deltas = sum(link.batch.deltas for link in chain.links)
+    return table.snapshot_id is None or deltas >= REWRITE_DELTAS_PER_ROW * table.records()
+
+
+def _bounds(writes: DataFrame) -> Bounds:
+    ends = writes.agg(sf.min(ID), sf.max(ID)).first()
     return Bounds(*(ends or ("", "")))

@@ -10,7 +10,7 @@ from lakesync_spark.json_text import typed, unfit_map
 from lakesync_spark.shape import CARRIED, ID, SYNCED_AT, UNFIT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -29,22 +29,36 @@ def change_rows(
         columns: the table's columns.
         synced_at: an SQL literal.
     """
-    staged = deltas.withColumnRenamed("_row_id", ID)
-    texts = {column.name: f"`{column.name}`" for column in columns}
-    values = {column.name: typed(texts[column.name], column.type) for column in columns}
+    names = [column.name for column in columns]
+    texts = {name: f"`{_text(name)}`" for name in names}
     tail = {
-        CARRIED: _carried(columns),
+        CARRIED: _carried(texts),
         SYNCED_AT: synced_at,
-        UNFIT: unfit_map(values, texts),
+        UNFIT: unfit_map({name: f"`{name}`" for name in names}, texts),
     }
-    return staged.select(
-        *kind.head,
-        *(sf.expr(value).alias(name) for name, value in values.items()),
-        *(sf.expr(tail[name]).alias(name) for name in kind.tail),
+    return _valued(deltas, kind, columns).select(
+        *kind.head, *names, *(sf.expr(tail[name]).alias(name) for name in kind.tail)
     )
 
 
-def _carried(columns: Sequence[LakeColumn]) -> str:
+def _valued(deltas: DataFrame, kind: Kind, columns: Sequence[LakeColumn]) -> DataFrame:
+    """Put typed values beside their texts.
+
+    A step of its own: what reads a value afterwards does not compute it again.
+    """
+    return deltas.withColumnRenamed("_row_id", ID).select(
+        *kind.head,
+        *(sf.expr(typed(f"`{c.name}`", c.type)).alias(c.name) for c in columns),
+        *(sf.col(column.name).alias(_text(column.name)) for column in columns),
+    )
+
+
+def _text(name: str) -> str:
+    """Name the text of a column; no column of a table begins with ``_``."""
+    return f"_text_{name}"
+
+
+def _carried(texts: Mapping[str, str]) -> str:
     """Give the SQL of the names of the columns that a delta carries."""
-    names = (f"if(`{column.name}` IS NULL, '', '{column.name}')" for column in columns)
+    names = (f"if({text} IS NULL, '', '{name}')" for name, text in texts.items())
     return f"array_remove(CAST(array({', '.join(names)}) AS ARRAY<STRING>), '')"

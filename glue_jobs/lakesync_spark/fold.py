@@ -1,7 +1,8 @@
-"""Fold: all deltas of a batch to one row state for each row id, as `lakesync.core.merge.fold`.
+"""Fold: any writes to one row state for each row id, as `lakesync.core.merge.fold`.
 
 A register is a struct ``(hlc, client_id, json)``. Spark orders structs field by field and text by
-its UTF-8 bytes, which is the order of ``core.merge``: so the winner of a column is its ``max``.
+its UTF-8 bytes, which is the order of ``core.merge``: so the winner of a column is its ``max``. A
+row of the state table is folded like a delta: it holds registers too.
 """
 
 from __future__ import annotations
@@ -10,39 +11,76 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as sf
 
-from lakesync_spark.shape import ALIVE, DELETED, ID
+from lakesync_spark.shape import ALIVE, DELETED, ID, STAMPS, SYNCED_AT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
+HELD: Final = "_held"
+"""A hash of the state that the state table held; NULL for a row that is new."""
 _HASH: Final = "_hash"
 
 
-def fold(deltas: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Give one row for each row id: its stamps, and a register for each column, in normal form.
+def written(deltas: DataFrame, names: Sequence[str], rows: DataFrame) -> DataFrame:
+    """Give deltas as writes: what `fold` takes.
 
     Args:
         deltas: staged rows: ``_row_id``, ``_op``, ``_client_id``, ``_hlc`` and JSON text by column.
         names: the columns, by their lake names.
+        rows: the state table, for the type of its `STAMPS`.
+    """
+    return deltas.select(
+        sf.col("_row_id").alias(ID),
+        _hlc_of("INSERT").alias(ALIVE),
+        _hlc_of("DELETE").alias(DELETED),
+        _nothing("timestamp", SYNCED_AT),
+        _nothing("long", HELD),
+        "_client_id",
+        "_hlc",
+        *names,
+        *([_nothing(rows.schema[STAMPS].dataType, STAMPS)] if names else []),
+    )
+
+
+def held(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Give rows of the state table as writes: what `fold` takes."""
+    return rows.select(
+        ID,
+        ALIVE,
+        DELETED,
+        SYNCED_AT,
+        state_hash(names).alias(HELD),
+        _nothing("string", "_client_id"),
+        _nothing("long", "_hlc"),
+        *(_nothing("string", name) for name in names),
+        *([STAMPS] if names else []),
+    )
+
+
+def fold(writes: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Give one row for each row id: its stamps, and a register for each column, in normal form.
+
+    Args:
+        writes: as `written` and `held` give them, in any order.
+        names: the columns, by their lake names.
 
     Returns:
-        `ID`, `ALIVE`, `DELETED`, and under the name of each column its register, or NULL.
+        `ID`, `ALIVE`, `DELETED`, `SYNCED_AT` and `HELD` of a row that was held, and under the name
+        of each column its register, or NULL.
     """
-    deltas = deltas.select("_row_id", "_op", "_client_id", "_hlc", *names)
-    # Sorting by a hash first compares eight bytes where row ids would be compared whole. One
-    # shuffle before the aggregation keeps registers, which are wider than deltas, out of it.
-    keyed = deltas.withColumn(_HASH, sf.xxhash64("_row_id")).repartition("_row_id")
-    folded = keyed.groupBy(_HASH, "_row_id").agg(
-        sf.max(_hlc_of("INSERT")).alias(ALIVE),
-        sf.max(_hlc_of("DELETE")).alias(DELETED),
-        *(sf.max(_register(name)).alias(name) for name in names),
+    folded = (
+        _keyed(writes, names)
+        .groupBy(_HASH, ID)
+        .agg(*(sf.max(name).alias(name) for name in (ALIVE, DELETED, SYNCED_AT, HELD, *names)))
     )
     stamped = folded.select(
-        sf.col("_row_id").alias(ID),
-        sf.coalesce(ALIVE, sf.lit(0)).alias(ALIVE),
-        sf.coalesce(DELETED, sf.lit(0)).alias(DELETED),
+        ID,
+        *(sf.coalesce(name, sf.lit(0)).alias(name) for name in (ALIVE, DELETED)),
+        SYNCED_AT,
+        HELD,
         *names,
     )
     is_alive = sf.col(ALIVE) > sf.col(DELETED)
@@ -50,8 +88,37 @@ def fold(deltas: DataFrame, names: Sequence[str]) -> DataFrame:
         ID,
         sf.when(is_alive, sf.col(ALIVE)).otherwise(sf.lit(0)).alias(ALIVE),
         DELETED,
+        SYNCED_AT,
+        HELD,
         *(_above_deleted(name).alias(name) for name in names),
     )
+
+
+def state_hash(names: Sequence[str]) -> Column:
+    """Give a hash of all that makes the state of a row, whose registers are in `STAMPS`."""
+    return sf.xxhash64(ALIVE, DELETED, *(sf.col(STAMPS)[name] for name in names))
+
+
+def _keyed(writes: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Bring the writes of a row together, each with its registers.
+
+    One shuffle before the aggregation, and registers behind it: they are wider than deltas, and
+    made once here are copied whole from then on. Sorting by a hash first compares eight bytes where
+    row ids would be compared whole.
+    """
+    return writes.repartition(ID).select(
+        sf.xxhash64(ID).alias(_HASH),
+        ID,
+        ALIVE,
+        DELETED,
+        SYNCED_AT,
+        HELD,
+        *(_register(name).alias(name) for name in names),
+    )
+
+
+def _nothing(kind: DataType | str, name: str) -> Column:
+    return sf.lit(None).cast(kind).alias(name)
 
 
 def _hlc_of(op: str) -> Column:
@@ -59,12 +126,13 @@ def _hlc_of(op: str) -> Column:
 
 
 def _register(name: str) -> Column:
-    written = sf.struct(
+    """Give a delta's write of a column; of a held row, its register."""
+    write = sf.struct(
         sf.col("_hlc").alias("hlc"),
         sf.col("_client_id").alias("client_id"),
         sf.col(name).alias("json"),
     )
-    return sf.when(sf.col(name).isNotNull(), written)
+    return sf.when(sf.col(name).isNotNull(), write).otherwise(sf.col(STAMPS)[name])
 
 
 def _above_deleted(name: str) -> Column:

@@ -56,7 +56,8 @@ def typed(text: str, type_name: str) -> str:
     decimal = precision_scale(type_name)
     if decimal:
         return _decimal(text, *decimal)
-    bare = f"trim(BOTH '\"' FROM {text})"
+    # A quote inside a string stands behind a backslash, which no type's text has: all may go.
+    bare = f"replace({text}, '\"', '')"
     expressions: Mapping[str, str] = {
         "string": _string(text),
         "number": f"try_cast({text} AS DOUBLE)",
@@ -103,7 +104,7 @@ def _string(text: str) -> str:
 def _decimal(text: str, precision: int, scale: int) -> str:
     # A cast would round: digits beyond the scale must be zeros.
     form = f'"?-?[0-9]+([.][0-9]{{0,{scale}}}0*)?"?'
-    cast = f"try_cast(trim(BOTH '\"' FROM {text}) AS DECIMAL({precision},{scale}))"
+    cast = f"try_cast(replace({text}, '\"', '') AS DECIMAL({precision},{scale}))"
     return _if_like(text, form, cast)
 
 

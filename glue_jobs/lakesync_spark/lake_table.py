@@ -103,6 +103,11 @@ class LakeTable:
             )
         return Mark(max(commits), max(epochs))
 
+    def records(self) -> int:
+        """Count what a reader has to go through: rows, and those that delete files take away."""
+        snapshot = self._table.currentSnapshot()
+        return 0 if snapshot is None else int(snapshot.summary().get("total-records") or 0)
+
     def swap_columns(self, pairs: Sequence[tuple[str, str]], expected: int | None) -> None:
         """Drop columns and give their names to others, in one commit; all of it or nothing.
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
+
+_REASON_LINES: Final = 3
+"""How much of a message a reason gives; Java's go on for pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +59,23 @@ class Report:
 def say(event: str, **facts: Any) -> None:
     """Write one structured line of progress."""
     print(json.dumps({"event": event, **facts}), flush=True)  # noqa: T201 - Glue's log is stdout
+
+
+def reason_of(error: BaseException) -> str:
+    """Say in one line what went wrong; of a Java exception, with its class and its first cause.
+
+    Py4J's own error says only that there was one.
+    """
+    java: Any = getattr(error, "java_exception", None)
+    if java is None:
+        return _told(type(error).__name__, str(error))
+    first = java
+    while first.getCause() is not None:
+        first = first.getCause()
+    told = [_told(each.getClass().getName(), each.getMessage() or "") for each in (java, first)]
+    return "; caused by ".join(dict.fromkeys(told))
+
+
+def _told(kind: str, message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return ": ".join([kind, *([" ".join(lines[:_REASON_LINES])] if lines else [])])

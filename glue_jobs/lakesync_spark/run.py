@@ -14,7 +14,7 @@ from lakesync_spark.apply import Workbench, apply_chain, forget, is_readable, su
 from lakesync_spark.batches import parse_claim
 from lakesync_spark.chain import FOLD_DELTAS_MAX
 from lakesync_spark.lease import Lease
-from lakesync_spark.report import Failure, Report, say
+from lakesync_spark.report import Failure, Report, reason_of, say
 from lakesync_spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class _Shift:
 
     def _bear(self, table: str, chain: Chain | None, error: Exception) -> None:
         """Try a failed chain again batch by batch; give up on the batch that fails by itself."""
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        reason = reason_of(error)
         say("failed", table=table, reason=reason)
         if chain is not None and table not in self._singly:
             self._singly.add(table)

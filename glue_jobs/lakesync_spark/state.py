@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as sf
 
+from lakesync_spark.fold import HELD, state_hash
 from lakesync_spark.json_text import typed, unfit_map
 from lakesync_spark.shape import ALIVE, DELETED, ID, IS_DELETED, STAMPS, SYNCED_AT, UNFIT
 
@@ -30,16 +31,44 @@ class Bounds(NamedTuple):
 
 
 def state_rows(folded: DataFrame, columns: Sequence[LakeColumn], synced_at: str) -> DataFrame:
-    """Give rows of the state table out of folded ones.
+    """Give rows of the state table out of folded ones; a state that stays keeps its `SYNCED_AT`.
 
     Args:
         folded: as `lakesync_spark.fold.fold` gives it.
         columns: the table's columns.
         synced_at: an SQL literal.
     """
-    registers = {column.name: f"`{column.name}`" for column in columns}
-    row = _row(columns, registers, (ALIVE, DELETED), synced_at)
-    return folded.select(ID, *(sf.expr(value).alias(name) for name, value in row.items()))
+    names = [column.name for column in columns]
+    texts = {name: f"{STAMPS}.`{name}`.json" for name in names}
+    lives = [f"{ALIVE} > 0", *(f"{STAMPS}.`{name}` IS NOT NULL" for name in names)]
+    return _valued(folded, columns).select(
+        ID,
+        *names,
+        *([STAMPS] if names else []),
+        ALIVE,
+        DELETED,
+        sf.expr(f"NOT ({' OR '.join(lives)})").alias(IS_DELETED),
+        sf.when(sf.col(HELD) == state_hash(names), sf.col(SYNCED_AT))
+        .otherwise(sf.expr(synced_at))
+        .alias(SYNCED_AT),
+        sf.expr(unfit_map({name: f"`{name}`" for name in names}, texts)).alias(UNFIT),
+    )
+
+
+def _valued(folded: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
+    """Put the registers into `STAMPS`, and typed values in their place.
+
+    A step of its own: what reads a value afterwards does not compute it again.
+    """
+    return folded.select(
+        ID,
+        ALIVE,
+        DELETED,
+        SYNCED_AT,
+        HELD,
+        *(sf.expr(typed(f"`{c.name}`.json", c.type)).alias(c.name) for c in columns),
+        *([sf.struct(*(column.name for column in columns)).alias(STAMPS)] if columns else []),
+    )
 
 
 def merge_statement(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -129,12 +130,13 @@ def beside(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> Any:
 
 @pytest.mark.law("L7", "L8")
 @pytest.mark.parametrize("step", ["append_changes", "merge_state"])
-@pytest.mark.parametrize("loads", ["first load", "merge"])
+@pytest.mark.parametrize("loads", ["first load", "rewrite", "merge"])
 def test_of_two_runs_at_once_each_commit_counts_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str, loads: str
 ) -> None:
     expected = {"r1": {"n": "2"}}
-    if loads == "merge":
+    monkeypatch.setattr(apply, "REWRITE_DELTAS_PER_ROW", 0 if loads == "rewrite" else math.inf)
+    if loads != "first load":
         lake.put([insert("r0", at=4, n=0)])
         lake.run()
         expected["r0"] = {"n": "0"}
@@ -153,9 +155,11 @@ def test_of_two_runs_at_once_each_commit_counts_once(
 
 
 @pytest.mark.law("L7")
+@pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
 def test_a_merge_that_another_run_overtakes_midway_fails(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
 ) -> None:
+    monkeypatch.setattr(apply, "REWRITE_DELTAS_PER_ROW", per_row)
     lake.put([insert("r1", at=5, n=1)])
     lake.run()
     lake.put([update("r1", at=6, n=2)])
@@ -164,7 +168,7 @@ def test_a_merge_that_another_run_overtakes_midway_fails(
 
     def slow(deltas: DataFrame, names: Sequence[str]) -> DataFrame:
         merging.set()
-        pause = "java_method('java.lang.Thread', 'sleep', 3000L) IS NULL OR true"
+        pause = "coalesce(java_method('java.lang.Thread', 'sleep', 6000L), '') <> 'never'"
         return real(deltas, names).where(pause)
 
     def run_slowly() -> None:

@@ -7,6 +7,7 @@ rows, dealt so that ties, deletes, late edits and exact repeats are common.
 from __future__ import annotations
 
 import itertools
+import math
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from lakesync.core.delta import Op, checked_delta, make_delta
 from lakesync.core.merge import EMPTY, fold, view
+from lakesync_spark import apply
 from tests.glue.support.lake import Lake
 from tests.support.oracle import expected_row
 from tests.support.strategies import json_values, row_delta
@@ -53,6 +55,13 @@ def fresh(lake: Lake) -> Lake:
     return Lake(lake.spark, lake.store, f"{lake.gateway}-{next(_numbers)}")
 
 
+def run_with(lake: Lake, per_row: float) -> None:
+    """Run with merges only, or with rewrites only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apply, "REWRITE_DELTAS_PER_ROW", per_row)
+        lake.run()
+
+
 def by_row(deltas: list[Delta]) -> dict[str, list[Delta]]:
     """Give the deltas of each row."""
     rows: dict[str, list[Delta]] = {}
@@ -82,10 +91,11 @@ def agree(lake: Lake, deltas: list[Delta]) -> None:
 
 
 @pytest.mark.law("L1")
+@pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
 @given(deltas=tables(), seed=st.integers(0, 1000), cuts=st.integers(1, 3))
 @SLOW
 def test_any_batches_in_any_order_give_the_rows_of_the_core(
-    lake: Lake, deltas: list[Delta], seed: int, cuts: int
+    lake: Lake, per_row: float, deltas: list[Delta], seed: int, cuts: int
 ) -> None:
     """Some batches in one fold, others merged in later runs, and some deltas twice."""
     dealer = Random(seed)
@@ -96,8 +106,8 @@ def test_any_batches_in_any_order_give_the_rows_of_the_core(
         dealer.shuffle(part)
         table.put(part)
         if place % 2 == 0:
-            table.run()
-    table.run()
+            run_with(table, per_row)
+    run_with(table, per_row)
 
     agree(table, deltas)
     assert len(table.changes()) == len(deltas) + len(again)

@@ -16,6 +16,7 @@ from lakesync_spark.arguments import Arguments, parse_arguments
 from lakesync_spark.batches import Batch, parse_claim
 from lakesync_spark.chain import has_gap, next_chain
 from lakesync_spark.lease import LEASE, LEASE_S, Lease
+from lakesync_spark.report import reason_of
 from tests.glue.support.files import FileStore
 
 if TYPE_CHECKING:
@@ -204,3 +205,34 @@ def test_two_that_take_an_expired_lease_at_once_get_one_lease(
     monkeypatch.setattr(store, "read", read)
 
     assert Lease.acquire(store, "a") is None
+
+
+class JavaError:
+    """A Java exception as Py4J shows it."""
+
+    def __init__(self, name: str, message: str | None, cause: JavaError | None = None) -> None:
+        self.getName = lambda: name
+        self.getMessage = lambda: message
+        self.getCause = lambda: cause
+
+    def getClass(self) -> JavaError:  # noqa: N802 - Java's name
+        return self
+
+
+class GatewayError(Exception):
+    """As Py4J raises it: its own text tells nothing."""
+
+    def __init__(self, java: JavaError) -> None:
+        super().__init__("An error occurred while calling o1.overwrite.")
+        self.java_exception = java
+
+
+def test_a_reason_names_the_java_exception_and_its_first_cause() -> None:
+    cause = JavaError("o.Validation", "found a conflict\n\n  in f.parquet\nof t\nat line 1")
+    error = GatewayError(JavaError("o.Spark", "aborted", JavaError("o.Between", None, cause)))
+
+    assert reason_of(error) == (
+        "o.Spark: aborted; caused by o.Validation: found a conflict in f.parquet of t"
+    )
+    assert reason_of(GatewayError(JavaError("o.Alone", None))) == "o.Alone"
+    assert reason_of(ValueError("a\nb")) == "ValueError: a b"
