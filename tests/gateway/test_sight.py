@@ -194,6 +194,19 @@ class TestEnteringAndLeaving:
 
         assert ann.sent == []
 
+    def test_what_was_logged_before_the_rules_is_decided_by_the_row_as_it_is(
+        self, world: World
+    ) -> None:
+        ann = Reader("ann")
+        world.push(insert("r1", owner="bob", at=1), insert("r2", owner="ann", at=2))
+        ann.sync(world)
+        world.push(update("r1", title="secret", at=3), update("r2", title="mine", at=4))
+        world.rules(bucket(MINE))
+        ann.scope = ""  # as a client that knows none
+        ann.sync(world)
+
+        assert ann.seen() == {("todos", "r2"): {"owner": "ann", "title": "mine"}}
+
     def test_events_are_rows_of_their_own(self, world: World) -> None:
         world.push(insert("e0", table="events", owner="ann", at=1))
         world.push(insert("e1", table="events", owner="bob", at=2))
