@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.comparing import instant, number_of
+from lakesync.core.comparing import number_of
 from lakesync.core.delta import is_identifier
 from lakesync.core.rules import (
     BUCKETS_MAX,
@@ -24,6 +24,7 @@ from lakesync.core.rules import (
     Filter,
     SyncRules,
 )
+from lakesync.core.rules_types import faults_of
 from lakesync.errors import Fault, RulesRefused
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 _BUCKET_NAME_CHARACTERS_MAX: Final = 64
 _FAULTS_TOLD_MAX: Final = 3
 """Faults in the sentence; all of them are in the answer."""
-_NUMBERS: Final = ("number", "integer", "decimal")
-_INSTANTS: Final = ("timestamp", "date")
-_UNORDERED: Final = ("boolean", "bytes", "null")
-"""Column types that have no order a filter could use."""
 
 
 def rules_from_json(body: object, schemas: Mapping[str, TableSchema]) -> SyncRules:
@@ -164,7 +161,7 @@ class _Reader:
             self.fault(f"{path}.value", f"{op} compares with one value, not with a list")
             return None
         found = Filter(str(column), str(op), value)
-        self._check_types(found, path, tables)
+        self.faults += faults_of(found, path, tables, self._schemas)
         return found
 
     def _operand(self, value: object, path: str) -> Operand | None:
@@ -194,25 +191,6 @@ class _Reader:
                    "false")  # fmt: skip
         return None
 
-    # --- against the schemas ----------------------------------------------------------------------
-
-    def _check_types(self, item: Filter, path: str, tables: list[str]) -> None:
-        """Hold a filter against each table that it may be evaluated on."""
-        everywhere = not tables
-        known = {
-            table: {column.name: column.type for column in self._schemas[table].columns}
-            for table in (self._schemas if everywhere else tables)
-        }
-        having = [table for table in known if item.column in known[table]]
-        for table in known:
-            if not everywhere and table not in having:
-                self.fault(f"{path}.column", f"table {table} has no column {item.column}")
-        if everywhere and known and not having:
-            self.fault(f"{path}.column", f"no table has a column {item.column}")
-        for kind in sorted({known[table][item.column].partition("(")[0] for table in having}):
-            if told := _incomparable(item, kind):
-                self.fault(path, told)
-
     def _object(
         self, value: object, path: str, allowed: set[str], required: set[str]
     ) -> dict[str, Any]:
@@ -233,23 +211,3 @@ class _Reader:
         if len(value) > length_max:
             self.fault(path, f"holds {len(value)}; at most {length_max} are taken")
         return value[:length_max]
-
-
-def _incomparable(item: Filter, kind: str) -> str:
-    """Tell why a column of a type cannot be compared so; nothing if it can."""
-    if kind == "json":
-        return f"column {item.column} is json, which no filter can compare"
-    if item.op in ORDERED and kind in _UNORDERED:
-        return f"column {item.column} is {kind}, which has no order for {item.op}"
-    if isinstance(item.value, Claim):
-        return ""  # what a claim is, only a token tells; what does not compare matches nothing
-    values = item.value if isinstance(item.value, tuple) else (item.value,)
-    for value in values:
-        text = value if isinstance(value, str) else repr(value).lower()
-        if kind in _NUMBERS and (isinstance(value, bool) or number_of(text) is None):
-            return f"column {item.column} is {kind}, and {text[:40]!r} is no number"
-        if kind in _INSTANTS and instant(text) is None:
-            return f"column {item.column} is {kind}, and {text[:40]!r} is no ISO 8601 {kind}"
-        if kind == "boolean" and text not in {"true", "false"}:
-            return f"column {item.column} is boolean, and {text[:40]!r} is not"
-    return ""

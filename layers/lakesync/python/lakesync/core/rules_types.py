@@ -1,0 +1,68 @@
+"""Filters against the schemas: does the column exist, and can it be compared so?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.comparing import instant, number_of
+from lakesync.core.rules import ORDERED, Claim
+from lakesync.errors import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakesync.core.rules import Filter
+    from lakesync.core.schema import TableSchema
+
+_NUMBERS: Final = ("number", "integer", "decimal")
+_INSTANTS: Final = ("timestamp", "date")
+_UNORDERED: Final = ("boolean", "bytes", "null")
+"""Column types that have no order a filter could use."""
+
+
+def faults_of(
+    item: Filter, path: str, tables: list[str], schemas: Mapping[str, TableSchema]
+) -> Iterator[Fault]:
+    """Hold a filter against each table that it may be evaluated on.
+
+    A filter of all tables may name a column that only some of them have.
+
+    Args:
+        item: the filter.
+        path: where it stands.
+        tables: the tables of its bucket; none means all.
+        schemas: every registered table.
+    """
+    known = {
+        table: {column.name: column.type for column in schemas[table].columns}
+        for table in (tables or schemas)
+    }
+    having = [table for table in known if item.column in known[table]]
+    if tables:
+        for table in known.keys() - set(having):
+            yield Fault(f"{path}.column", f"table {table} has no column {item.column}")
+    elif known and not having:
+        yield Fault(f"{path}.column", f"no table has a column {item.column}")
+    for kind in sorted({known[table][item.column].partition("(")[0] for table in having}):
+        if told := _incomparable(item, kind):
+            yield Fault(path, told)
+
+
+def _incomparable(item: Filter, kind: str) -> str:
+    """Tell why a column of a type cannot be compared so; nothing if it can."""
+    if kind == "json":
+        return f"column {item.column} is json, which no filter can compare"
+    if item.op in ORDERED and kind in _UNORDERED:
+        return f"column {item.column} is {kind}, which has no order for {item.op}"
+    if isinstance(item.value, Claim):
+        return ""  # what a claim is, only a token tells; what does not compare matches nothing
+    values = item.value if isinstance(item.value, tuple) else (item.value,)
+    for value in values:
+        text = value if isinstance(value, str) else repr(value).lower()
+        if kind in _NUMBERS and (isinstance(value, bool) or number_of(text) is None):
+            return f"column {item.column} is {kind}, and {text[:40]!r} is no number"
+        if kind in _INSTANTS and instant(text) is None:
+            return f"column {item.column} is {kind}, and {text[:40]!r} is no ISO 8601 {kind}"
+        if kind == "boolean" and text not in {"true", "false"}:
+            return f"column {item.column} is boolean, and {text[:40]!r} is not"
+    return ""
