@@ -178,6 +178,24 @@ def test_a_client_may_not_administer(functions: Functions) -> None:
     assert functions.buffer.config("demo").version == 0
 
 
+def test_an_administrator_saves_and_reads_sync_rules(functions: Functions) -> None:
+    functions.http("admin", "admin_schema")
+    saved = functions.http("admin", "admin_sync_rules")
+    sent = event("admin_sync_rules")
+    sent["requestContext"]["http"]["method"] = "GET"
+    held = functions.http("admin", sent | {"body": ""})
+
+    assert (saved.status, saved.json) == (200, {"saved": True})
+    assert held.json == json.loads(event("admin_sync_rules")["body"])
+
+
+def test_every_fault_of_sync_rules_is_answered(functions: Functions) -> None:
+    answer = functions.http("admin", "admin_sync_rules")  # no schema was registered
+
+    assert (answer.status, answer.json["code"]) == (400, "SYNC_RULES_ERROR")
+    assert [fault["path"] for fault in answer.json["faults"]] == ["buckets[0].tables[0]"]
+
+
 def test_an_unsound_schema_names_its_fault(functions: Functions) -> None:
     sent = event("admin_schema")
     sent["body"] = '{"table": "todos", "columns": [{"name": "a", "type": "text"}]}'
@@ -263,6 +281,7 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/sync/{gateway}/pull",
         "/sync/{gateway}/metrics",
         "/admin/schema/{gateway}",
+        "/admin/sync-rules/{gateway}",
         "/admin/flush/{gateway}",
         "/admin/metrics/{gateway}",
     }

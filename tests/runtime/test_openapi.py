@@ -153,7 +153,8 @@ def test_every_operation_says_who_may_and_what_may_go_wrong() -> None:
 
 def test_samples_are_what_the_document_asks_for() -> None:
     document = openapi_document()
-    for name, component in (("push_json", "Push"), ("admin_schema", "TableSchema")):
+    samples = {"push_json": "Push", "admin_schema": "TableSchema", "admin_sync_rules": "SyncRules"}
+    for name, component in samples.items():
         schema = {"$ref": f"#/components/schemas/{component}", "components": document["components"]}
         jsonschema_rs.validate(schema, json.loads(event(name)["body"]))
 

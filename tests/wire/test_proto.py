@@ -88,6 +88,7 @@ def test_the_package_and_the_numbers_of_the_ops_stay() -> None:
         1: "DELTA_OP_INSERT",
         2: "DELTA_OP_UPDATE",
         3: "DELTA_OP_DELETE",
+        4: "DELTA_OP_REMOVE",
     }
 
 

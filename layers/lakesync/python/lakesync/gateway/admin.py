@@ -72,6 +72,13 @@ class AdminService:
         except LakeSyncError as error:
             return Err(error)
 
+    def rules(self, gateway: str) -> Result[SyncRules, LakeSyncError]:
+        """Give the sync rules in force."""
+        try:
+            return Ok(self._buffer.config(gateway).rules)
+        except LakeSyncError as error:
+            return Err(error)
+
     def place_table(
         self, gateway: str, table: str, placement: Placement
     ) -> Result[GatewayConfig, LakeSyncError]:

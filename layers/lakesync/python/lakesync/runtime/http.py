@@ -23,6 +23,7 @@ from lakesync.errors import (
     LakeSyncError,
     NotFound,
     NotOffered,
+    RulesRefused,
     ValidationFailed,
 )
 from lakesync.runtime import bodies, observe
@@ -124,9 +125,15 @@ def request_id(scope: Scope) -> str:
 
 def error_answer(scope: Scope, error: LakeSyncError) -> Response:
     """Give the response that an error of the tree stands for."""
-    body = {"error": error.message, "code": error.code, "requestId": request_id(scope)}
+    body: dict[str, Any] = {
+        "error": error.message,
+        "code": error.code,
+        "requestId": request_id(scope),
+    }
     if error.field:
         body["field"] = error.field
+    if isinstance(error, RulesRefused):
+        body["faults"] = [{"path": fault.path, "error": fault.told} for fault in error.faults]
     headers = {"x-request-id": body["requestId"]}
     if error.retry_after_s:
         headers["retry-after"] = str(error.retry_after_s)

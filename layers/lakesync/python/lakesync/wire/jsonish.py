@@ -12,7 +12,14 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.delta import Delta, check_client_id
+from lakesync.core.delta import (
+    Delta,
+    Op,
+    check_client_id,
+    check_identifier,
+    check_row_id,
+    removal,
+)
 from lakesync.core.messages import PullPage, Push, PushReceipt, RefusedDelta
 from lakesync.core.values import canonical, parse
 from lakesync.errors import InvalidInput, ValidationFailed
@@ -170,13 +177,13 @@ def _error_fields(error: Any) -> dict[str, str]:
 
 
 def encode_page(page: PullPage) -> bytes:
-    """Write ``{deltas[], serverHlc, hasMore, epoch?, snapshot?}``."""
+    """Write ``{deltas[], serverHlc, hasMore, epoch?, snapshot?, scope?}``."""
     members = ",".join(_delta_text(delta) for run in page.records for delta in decode_records(run))
-    epoch = f',"epoch":{encode_basestring(page.epoch)}' if page.epoch else ""
-    snapshot = f',"snapshot":{encode_basestring(page.snapshot)}' if page.snapshot else ""
-    more = "true" if page.has_more else "false"
+    own = {"epoch": page.epoch, "snapshot": page.snapshot, "scope": page.scope}
+    more = "".join(f',"{name}":{encode_basestring(value)}' for name, value in own.items() if value)
+    has_more = "true" if page.has_more else "false"
     return (
-        f'{{"deltas":[{members}],"serverHlc":"{page.cursor}","hasMore":{more}{epoch}{snapshot}}}'
+        f'{{"deltas":[{members}],"serverHlc":"{page.cursor}","hasMore":{has_more}{more}}}'
     ).encode()
 
 
@@ -202,14 +209,22 @@ def decode_page(body: bytes) -> PullPage:
         more,
         _string(fields, "epoch", ""),
         _string(fields, "snapshot", ""),
+        _string(fields, "scope", ""),
     )
 
 
 def _page_delta(item: object, index: int) -> Delta:
     try:
+        if isinstance(item, dict) and item.get("op") == Op.REMOVE.name:
+            return _removal(item)
         return decode_delta(item)
     except InvalidInput as error:
         raise under(error, f"deltas[{index}]") from None
+
+
+def _removal(item: dict[str, Any]) -> Delta:
+    table = check_identifier(_string(item, "table"), "table")
+    return removal(table, check_row_id(_string(item, "rowId")), _stamp(item.get("hlc"), "hlc"))
 
 
 def _delta_text(delta: Delta) -> str:

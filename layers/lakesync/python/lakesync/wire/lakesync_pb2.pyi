@@ -13,10 +13,12 @@ class DeltaOp(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DELTA_OP_INSERT: _ClassVar[DeltaOp]
     DELTA_OP_UPDATE: _ClassVar[DeltaOp]
     DELTA_OP_DELETE: _ClassVar[DeltaOp]
+    DELTA_OP_REMOVE: _ClassVar[DeltaOp]
 DELTA_OP_UNSPECIFIED: DeltaOp
 DELTA_OP_INSERT: DeltaOp
 DELTA_OP_UPDATE: DeltaOp
 DELTA_OP_DELETE: DeltaOp
+DELTA_OP_REMOVE: DeltaOp
 
 class ColumnDelta(_message.Message):
     __slots__ = ("column", "value")
@@ -57,32 +59,38 @@ class SyncPush(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., last_seen_hlc: _Optional[int] = ..., atomic: _Optional[bool] = ...) -> None: ...
 
 class SyncPull(_message.Message):
-    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot")
+    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot", "scope", "removes")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_HLC_FIELD_NUMBER: _ClassVar[int]
     MAX_DELTAS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    REMOVES_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     since_hlc: int
     max_deltas: int
     epoch: str
     snapshot: str
-    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ...) -> None: ...
+    scope: str
+    removes: bool
+    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., removes: _Optional[bool] = ...) -> None: ...
 
 class SyncResponse(_message.Message):
-    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot")
+    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot", "scope")
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     SERVER_HLC_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
     deltas: _containers.RepeatedCompositeFieldContainer[RowDelta]
     server_hlc: int
     has_more: bool
     epoch: str
     snapshot: str
-    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ...) -> None: ...
+    scope: str
+    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("action_id", "client_id", "hlc", "connector", "action_type", "params", "idempotency_key")

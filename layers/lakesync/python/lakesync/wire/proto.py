@@ -157,6 +157,8 @@ def decode_pull(body: bytes) -> Pull:
         message.max_deltas or 100,
         message.epoch,
         message.snapshot,
+        removes=message.removes,
+        scope=message.scope,
     )
 
 
@@ -168,6 +170,8 @@ def encode_pull(pull: Pull) -> bytes:
         max_deltas=pull.deltas_max,
         epoch=pull.epoch,
         snapshot=pull.snapshot,
+        scope=pull.scope,
+        removes=pull.removes,
     )
     return message.SerializeToString()
 
@@ -179,6 +183,7 @@ def encode_page(page: PullPage) -> bytes:
         has_more=page.has_more,
         epoch=page.epoch,
         snapshot=page.snapshot,
+        scope=page.scope,
     )
     return b"".join((*page.records, tail.SerializeToString()))
 
@@ -200,4 +205,5 @@ def decode_page(body: bytes) -> PullPage:
         message.has_more,
         message.epoch,
         message.snapshot,
+        message.scope,
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from lakesync.core.rules_json import rules_to_json
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
 from lakesync.runtime.api import schemas
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 SCHEMA_BODY_BYTES_MAX: Final = 256 * 1024
 """A schema of 500 columns fits many times over."""
+RULES_BODY_BYTES_MAX: Final = 256 * 1024
+"""Sync rules: all that a gateway may have fit."""
 _ADMIN: Final = [Depends(admin_of_gateway)]
 _CLIENT: Final = [Depends(client_of_gateway)]
 
@@ -57,6 +60,37 @@ def admin_routes(service: AdminService, flush_now: FlushNow) -> APIRouter:
         body = parse(await body_of(request, SCHEMA_BODY_BYTES_MAX))
         schema = service.register_schema(gateway, body).unwrap()
         return answer_json(request, {"saved": True, "version": schema.version})
+
+    @router.post(
+        "/admin/sync-rules/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Put sync rules in force",
+        operation_id="saveSyncRules",
+        response_class=Response,
+        responses=schemas.answers("Saved", "In force.", 413),
+        openapi_extra=schemas.takes("SyncRules"),
+    )
+    async def save_rules(gateway: Gateway, request: Request) -> Response:
+        """Say which rows each client sees and writes, from now on; every fault is named at once."""
+        if request_encoding(request.headers.get("content-type")) is not Encoding.JSON:
+            raise ValidationFailed("sync rules are JSON", field="Content-Type")
+        body = parse(await body_of(request, RULES_BODY_BYTES_MAX))
+        service.save_rules(gateway, body).unwrap()
+        return answer_json(request, {"saved": True})
+
+    @router.get(
+        "/admin/sync-rules/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="The sync rules in force",
+        operation_id="syncRules",
+        response_class=Response,
+        responses=schemas.answers("SyncRules", "As they were saved."),
+    )
+    async def rules(gateway: Gateway, request: Request) -> Response:
+        """Give the rules as they can be saved again."""
+        return answer_json(request, rules_to_json(service.rules(gateway).unwrap()))
 
     @router.post(
         "/admin/flush/{gateway}",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DELTAS_DEFAULT: Final = 100
 _EPOCH_LENGTH_MAX: Final = 64
+_SCOPE_LENGTH_MAX: Final = 64
 _SNAPSHOT_LENGTH_MAX: Final = 1_024
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
 
@@ -50,6 +51,16 @@ Snapshot = Annotated[
         "before, for as long as there is one.",
     ),
 ]
+Scope = Annotated[
+    str, Query(max_length=_SCOPE_LENGTH_MAX, description="`scope` of the page before.")
+]
+Removes = Annotated[
+    bool,
+    Query(
+        description="The client knows `REMOVE`: a row that it may no longer see is removed, not "
+        "deleted."
+    ),
+]
 Source = Annotated[
     str | None, Query(description="The named adapter to pull from, in place of the gateway.")
 ]
@@ -77,6 +88,8 @@ def pull_routes(service: PullService) -> APIRouter:
         limit: Limit = DELTAS_DEFAULT,
         epoch: Epoch = "",
         snapshot: Snapshot = "",
+        scope: Scope = "",
+        removes: Removes = False,  # noqa: FBT002 - FastAPI passes it by name
         source: Source = None,
     ) -> Response:
         """Give the next page after a cursor. Safe to repeat.
@@ -89,7 +102,16 @@ def pull_routes(service: PullService) -> APIRouter:
             raise NotFound("no such source", field="source")
         cursor = jsonish.stamp_parameter(since, "since")
         reads = answer_encoding(request.headers.get("accept"), otherwise=Encoding.JSON)
-        asked = Pull(client.token.client_id, cursor, limit, epoch, snapshot)
+        asked = Pull(
+            client.token.client_id,
+            cursor,
+            limit,
+            epoch,
+            snapshot,
+            claims=client.token.all,
+            removes=removes,
+            scope=scope,
+        )
         return _fitting(service, gateway, asked, request, reads)
 
     return router

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Request, Response
@@ -40,7 +41,8 @@ def push_routes(service: PushService, *, body_bytes_max: int) -> APIRouter:
         sent = request_encoding(request.headers.get("content-type"))
         wanted = _DECODE[sent](await body_of(request, body_bytes_max))
         client.must_be(wanted.client_id)
-        receipt = service.push(gateway, wanted).unwrap()
+        judged = replace(wanted, claims=client.token.all)
+        receipt = service.push(gateway, judged).unwrap()
         observe.count("DeltasAccepted", receipt.accepted)
         reads = answer_encoding(request.headers.get("accept"), otherwise=sent)
         return answer(request, _ENCODE[reads](receipt), reads)

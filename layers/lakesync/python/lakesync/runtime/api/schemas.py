@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lakesync.core.column_types import TYPES
 from lakesync.core.delta import CLIENT_ID_BYTES_MAX, COLUMNS_MAX, ROW_ID_BYTES_MAX
+from lakesync.core.rules import BUCKETS_MAX, FILTERS_MAX, OPERATORS, VALUES_MAX
 from lakesync.runtime.bodies import Encoding
 from lakesync.wire.incoming import PUSH_DELTAS_MAX
 
@@ -25,6 +26,7 @@ _STAMP: Final[Schema] = {
 _CLIENT_ID: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": CLIENT_ID_BYTES_MAX}
 _TEXT: Final[Schema] = {"type": "string"}
 _FLAG: Final[Schema] = {"type": "boolean"}
+_LITERAL: Final[Schema] = {"type": ["string", "number", "boolean"], "minLength": 1}
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 
 
@@ -92,11 +94,45 @@ COMPONENTS: Final[dict[str, Schema]] = {
     ),
     "PullPage": _object(
         {
-            "deltas": _list(reference("Delta")),
+            "deltas": _list({"anyOf": [reference("Delta"), reference("Removal")]}),
             "serverHlc": _STAMP | {"description": "The next cursor: pull with since=serverHlc."},
             "hasMore": _FLAG,
         },
-        {"epoch": _TEXT},
+        {
+            "epoch": _TEXT,
+            "snapshot": _TEXT | {"description": "Rows as they are; ask with it for the next page."},
+            "scope": _TEXT | {"description": "A digest of what decided the page; send it back."},
+        },
+    ),
+    "Removal": _object(
+        {
+            "op": {"const": "REMOVE"},
+            "table": _NAME,
+            "rowId": {"type": "string", "minLength": 1, "maxLength": ROW_ID_BYTES_MAX},
+            "hlc": _STAMP,
+        }
+    ),
+    "Filter": _object(
+        {
+            "column": _NAME,
+            "op": {"type": "string", "enum": list(OPERATORS)},
+            "value": {
+                "description": "A literal, a list of them, or `jwt:` and a claim's dotted path.",
+                "anyOf": [_LITERAL, _list(_LITERAL, minItems=1, maxItems=VALUES_MAX)],
+            },
+        }
+    ),
+    "Bucket": _object(
+        {
+            "name": {"type": "string", "minLength": 1, "maxLength": 64},
+            "tables": _list(_NAME) | {"description": "None: all tables."},
+            "filters": _list(reference("Filter"), maxItems=FILTERS_MAX),
+        },
+        {"write": _list(reference("Filter"), maxItems=FILTERS_MAX)},
+    ),
+    "SyncRules": _object(
+        {"buckets": _list(reference("Bucket"), maxItems=BUCKETS_MAX)},
+        {"version": {"type": "integer", "minimum": 1}},
     ),
     "SchemaColumn": _object(
         {
@@ -125,7 +161,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "partition": _list(_NAME),
         },
     ),
-    "Saved": _object({"saved": {"const": True}, "version": _COUNT}),
+    "Saved": _object({"saved": {"const": True}}, {"version": _COUNT}),
     "Flushed": _object(
         {"flushed": {"const": True}},
         {"batches": _COUNT, "deltas": _COUNT, "watermark": _STAMP},
@@ -150,7 +186,10 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "code": _TEXT,
             "requestId": _TEXT,
         },
-        {"field": _TEXT | {"description": "The part of the request at fault."}},
+        {
+            "field": _TEXT | {"description": "The part of the request at fault."},
+            "faults": _list(_object({"path": _TEXT, "error": _TEXT})),
+        },
     ),
 }
 
