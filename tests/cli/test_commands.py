@@ -210,6 +210,25 @@ def test_a_bad_token_is_one_sentence_and_is_never_printed(words: tuple[str, ...]
 # --- administration -------------------------------------------------------------------------------
 
 
+def test_rules_are_put_in_force_shown_and_every_fault_is_told(tmp_path: Path) -> None:
+    run("schema", "put", "--table", "ruled", "--column", "owner:string")
+    rules = {"version": 1, "buckets": [
+        {"name": "mine", "tables": ["ruled"],
+         "filters": [{"column": "owner", "op": "eq", "value": "jwt:sub"}]}]}  # fmt: skip
+    file = tmp_path / "rules.json"
+    file.write_text(json.dumps(rules))
+
+    assert run("rules", "put", str(file)).stdout == "in force, buckets: 1\n"
+    assert json.loads(run("rules", "show").stdout) == rules
+    file.write_text('{"buckets": [{"name": "", "tables": ["nobody"], "filters": []}]}')
+    refused = run("rules", "put", str(file))
+    assert refused.exit_code == 1
+    assert "buckets[0].name" in refused.stderr
+    assert "buckets[0].tables[0]" in refused.stderr
+    file.write_text('{"buckets": []}')
+    assert run("rules", "put", str(file)).exit_code == 0
+
+
 def test_a_schema_is_put_in_force_and_grows() -> None:
     base = ("schema", "put", "--table", "grown", "--column", "title:string")
     assert run(*base).stdout == "grown: schema version 1 is in force\n"
@@ -256,7 +275,7 @@ def test_failures_are_json_for_programs() -> None:
 @pytest.mark.parametrize(
     "words",
     [(), ("token",), ("push",), ("pull",), ("flush",), ("query",), ("status",), ("replay",),
-     ("schema", "put")],
+     ("schema", "put"), ("rules", "put"), ("rules", "show")],
 )  # fmt: skip
 def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
     done = run(*words, "--help")

@@ -12,6 +12,8 @@ from lakesync.cli.commands.push import push
 from lakesync.cli.commands.query import query
 from lakesync.cli.commands.replay import replay
 from lakesync.cli.commands.restored import restored
+from lakesync.cli.commands.rules import put as put_rules
+from lakesync.cli.commands.rules import show as show_rules
 from lakesync.cli.commands.schema import put
 from lakesync.cli.commands.status import status
 from lakesync.cli.commands.token import token
@@ -42,6 +44,10 @@ for _command in (token, push, pull, flush, query, status, replay, restored):
     app.command()(_command)
 schema.command()(put)
 app.add_typer(schema, name="schema")
+rules = typer.Typer(no_args_is_help=True, help="Say which rows each client sees and writes.")
+rules.command()(put_rules)
+rules.command()(show_rules)
+app.add_typer(rules, name="rules")
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakesync.cli.faults import UsageFault
+from lakesync.cli.files import read_json
 from lakesync.cli.session import Session, command
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def put(
       lakesync schema put todos.json
       lakesync schema put --table todos --column title:string --column done:boolean
     """
-    body = _inline(table, column or ()) if file is None else _read(file)
+    body = _inline(table, column or ()) if file is None else read_json(file)
     saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", body)
     name = body.get("table") if isinstance(body, dict) else ""
     session.out.answer(saved, f"{name}: schema version {saved.get('version', '?')} is in force")
@@ -47,15 +46,3 @@ def _inline(table: str | None, columns: Iterable[str]) -> dict[str, object]:
     if not table or not declared or not all(kind for _, _, kind in declared):
         raise UsageFault("give a file, or --table NAME with --column name:type for each column")
     return {"table": table, "columns": [{"name": name, "type": kind} for name, _, kind in declared]}
-
-
-def _read(file: str) -> object:
-    if file == "-":
-        text = sys.stdin.read()
-    else:
-        with open(file, encoding="utf-8") as source:  # noqa: PTH123 - as the shell names it
-            text = source.read()
-    try:
-        return json.loads(text)
-    except ValueError as exc:
-        raise UsageFault(f"{file} is not JSON: {exc}") from exc
