@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.entries import Entry, at_most, cpu_us
 from benchmarks.flights import BATCH, DISTINCT, WALL_MS, Chance, batches
-from lakesync.buffer import keys, requests
+from lakesync.buffer import keys, pack, requests
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.buffer.memory import MemoryBuffer
@@ -34,15 +34,13 @@ PUSH_TARGET_WITHOUT_CLIENT: Final = 25
 PULL_TARGET: Final = 5
 PULL_JSON_TARGET: Final = 15
 _TABLE: Final = "lakesync-buffer"
-_GATEWAY: Final = "bench"
+GATEWAY: Final = "bench"
 _ROUNDS: Final = 5
 _PAGES: Final = 20
 
 
 def run() -> list[Entry]:
     """Measure, and give one entry for each figure."""
-    os.environ.setdefault("AWS_ACCESS_KEY_ID", "none")
-    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "none")
     return [*_push_entries(), *_pull_entries()]
 
 
@@ -88,7 +86,7 @@ def _push_us(buffer: Buffer, wire: Any, turns: list[list[Push]]) -> float:
 
     def push_all(turn: int) -> int:
         for body in bodies[turn + 1]:
-            receipt = service.push(_GATEWAY, wire.decode_push(body)).unwrap()
+            receipt = service.push(GATEWAY, wire.decode_push(body)).unwrap()
             wire.encode_receipt(receipt)
         return PUSHES * BATCH
 
@@ -97,6 +95,8 @@ def _push_us(buffer: Buffer, wire: Any, turns: list[list[Push]]) -> float:
 
 
 def _dynamo(send: Send) -> DynamoBuffer:
+    os.environ.setdefault("AWS_ACCESS_KEY_ID", "none")
+    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "none")
     return DynamoBuffer(_TABLE, DynamoCaller("eu-west-1", send=send))
 
 
@@ -109,13 +109,16 @@ def _take_anything(headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
 
 
 def _pull_entries() -> list[Entry]:
-    send = _StoredLog()
+    send = StoredLog(with_a_page(KeptCommits()))
+    pull = Pull("reader", deltas_max=PAGE_DELTAS)
     detail = f"pages of {PAGE_DELTAS:,}, commits of {BATCH}, 5 columns; DynamoDB's answer to bytes"
     return [
-        at_most("gateway_pull_cpu_us_per_delta", _pull_us(send, proto), "us", PULL_TARGET, detail),
+        at_most(
+            "gateway_pull_cpu_us_per_delta", pull_us(send, proto, pull), "us", PULL_TARGET, detail
+        ),
         at_most(
             "gateway_pull_json_cpu_us_per_delta",
-            _pull_us(send, jsonish),
+            pull_us(send, jsonish, pull),
             "us",
             PULL_JSON_TARGET,
             f"{detail}, as JSON",
@@ -123,31 +126,34 @@ def _pull_entries() -> list[Entry]:
     ]
 
 
-class _StoredLog:
+class StoredLog:
     """Answers as DynamoDB does for a log of one full page."""
 
-    def __init__(self) -> None:
-        commits = _commits(PAGE_DELTAS // BATCH)
+    def __init__(self, buffer: KeptCommits) -> None:
+        commits = buffer.commits
         last = commits[-1]
+        config = buffer.config(GATEWAY)
         head = {
-            **requests.key(keys.head_pk(_GATEWAY, "main"), keys.HEAD),
+            **requests.key(keys.head_pk(GATEWAY, "main"), keys.HEAD),
             "c": requests.number(last.stamp),
             "l": requests.number(last.stamp),
-            "v": requests.number(0),
+            "v": requests.number(config.version),
         }
+        held = {"Item": {"d": requests.binary(pack.pack_config(config))}}
         items = [json.loads(transact(_TABLE, commit)[0])["TransactItems"][1] for commit in commits]
         self._answers = {
-            "GetItem": b"{}",
+            "GetItem": json.dumps(held).encode(),
             "BatchGetItem": json.dumps({"Responses": {_TABLE: [head]}}).encode(),
             "Query": json.dumps({"Items": [item["Put"]["Item"] for item in items]}).encode(),
         }
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        """Answer an operation."""
         del body
         return 200, self._answers[headers["X-Amz-Target"].partition(".")[2]]
 
 
-class _Kept(MemoryBuffer):
+class KeptCommits(MemoryBuffer):
     """Keeps commits as they were made."""
 
     def __init__(self) -> None:
@@ -160,23 +166,24 @@ class _Kept(MemoryBuffer):
         self.commits.append(commit)
 
 
-def _commits(count: int) -> list[Commit]:
-    buffer = _Kept()
+def with_a_page(buffer: KeptCommits) -> KeptCommits:
+    """Push a page of deltas into a buffer."""
     service = PushService(
         buffer, wall_clock=lambda: WALL_MS + 1_000_000, sleep_ms=lambda _: None, chance=Chance()
     )
-    for push in batches(count, ROWS):
-        service.push(_GATEWAY, push).unwrap()
-    return buffer.commits
+    for push in batches(PAGE_DELTAS // BATCH, ROWS):
+        service.push(GATEWAY, push).unwrap()
+    return buffer
 
 
-def _pull_us(send: Send, wire: Any) -> float:
+def pull_us(send: Send, wire: Any, pull: Pull) -> float:
+    """Give the CPU of a pulled delta: DynamoDB's answer to the bytes of the page."""
     service = PullService(_dynamo(send), wall_clock=lambda: WALL_MS)
 
     def pull_all(_: int) -> int:
         count = 0
         for _ in range(_PAGES):
-            page = service.pull(_GATEWAY, Pull("reader", deltas_max=PAGE_DELTAS)).unwrap()
+            page = service.pull(GATEWAY, pull).unwrap()
             wire.encode_page(page)
             count += page.count
         assert count == _PAGES * PAGE_DELTAS

@@ -63,7 +63,7 @@ class Judge:
             deltas: the entry's, in order.
             rows: the rows as they will be; an event's row is the event.
         """
-        writer = RuleRowsWriter()
+        writer = RuleRowsWriter(lambda table: sorted(self._of(table)[0]))
         keys = [(delta.table, delta.row_id) for delta in deltas]
         times = Counter(keys)
         for key, delta in zip(keys, deltas, strict=True):

@@ -213,27 +213,24 @@ class RowState(_message.Message):
     def __init__(self, alive: _Optional[int] = ..., deleted: _Optional[int] = ..., writers: _Optional[_Iterable[_Union[RowState.Writer, _Mapping]]] = ..., columns: _Optional[_Iterable[_Union[RowState.Column, _Mapping]]] = ...) -> None: ...
 
 class RuleRows(_message.Message):
-    __slots__ = ("rows", "before", "after", "whole")
-    class Row(_message.Message):
-        __slots__ = ("table", "columns")
-        TABLE_FIELD_NUMBER: _ClassVar[int]
-        COLUMNS_FIELD_NUMBER: _ClassVar[int]
-        table: str
-        columns: _containers.RepeatedCompositeFieldContainer[RuleRows.Column]
-        def __init__(self, table: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[RuleRows.Column, _Mapping]]] = ...) -> None: ...
-    class Column(_message.Message):
-        __slots__ = ("name", "value")
+    __slots__ = ("tables", "rows", "of", "before", "after", "whole")
+    class Table(_message.Message):
+        __slots__ = ("name", "columns")
         NAME_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
+        COLUMNS_FIELD_NUMBER: _ClassVar[int]
         name: str
-        value: bytes
-        def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+        columns: _containers.RepeatedScalarFieldContainer[str]
+        def __init__(self, name: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    OF_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
-    rows: _containers.RepeatedCompositeFieldContainer[RuleRows.Row]
+    tables: _containers.RepeatedCompositeFieldContainer[RuleRows.Table]
+    rows: _containers.RepeatedScalarFieldContainer[bytes]
+    of: _containers.RepeatedScalarFieldContainer[int]
     before: _containers.RepeatedScalarFieldContainer[int]
     after: _containers.RepeatedScalarFieldContainer[int]
     whole: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, rows: _Optional[_Iterable[_Union[RuleRows.Row, _Mapping]]] = ..., before: _Optional[_Iterable[int]] = ..., after: _Optional[_Iterable[int]] = ..., whole: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, tables: _Optional[_Iterable[_Union[RuleRows.Table, _Mapping]]] = ..., rows: _Optional[_Iterable[bytes]] = ..., of: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[int]] = ..., after: _Optional[_Iterable[int]] = ..., whole: _Optional[_Iterable[int]] = ...) -> None: ...

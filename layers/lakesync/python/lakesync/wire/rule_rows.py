@@ -6,15 +6,16 @@ decides what a client sees decodes few rows, and decides each pair of them once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from lakesync.wire import lakesync_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.core.values import CanonicalJson
 
+_NUL: Final = b"\0"
 RuleRow: TypeAlias = "tuple[str, Mapping[str, CanonicalJson]]"
 """A row's table, and those of its columns that rules look at."""
 
@@ -30,10 +31,16 @@ class RuleRows(NamedTuple):
 
 
 class RuleRowsWriter:
-    """Collects the rows of an entry, delta by delta."""
+    """Collects the rows of an entry, delta by delta.
 
-    def __init__(self) -> None:
-        self._places: dict[tuple[str, tuple[tuple[str, CanonicalJson], ...]], int] = {}
+    Args:
+        columns: gives the columns of a table that rules look at, in a fixed order.
+    """
+
+    def __init__(self, columns: Callable[[str], Sequence[str]]) -> None:
+        self._columns = columns
+        self._tables: dict[str, tuple[int, Sequence[str]]] = {}
+        self._rows: dict[tuple[int, bytes], int] = {}
         self._before: list[int] = []
         self._after: list[int] = []
         self._whole: list[int] = []
@@ -55,29 +62,39 @@ class RuleRowsWriter:
     def _place(self, table: str, row: Mapping[str, CanonicalJson] | None) -> int:
         if row is None:
             return 0
-        key = (table, tuple(sorted(row.items())))
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = len(self._places) + 1
-        return place
+        held = self._tables.get(table)
+        if held is None:
+            held = self._tables[table] = (len(self._tables), self._columns(table))
+        number, columns = held
+        key = (number, _NUL.join([row.get(name, b"") for name in columns]))
+        return self._rows.setdefault(key, len(self._rows) + 1)
 
     def encoded(self) -> bytes:
         """Give the bytes."""
-        message = pb.RuleRows(before=self._before, after=self._after, whole=self._whole)
-        for table, columns in self._places:
-            row = message.rows.add(table=table)
-            for name, value in columns:
-                row.columns.add(name=name, value=value)
+        message = pb.RuleRows(
+            rows=[row for _, row in self._rows],
+            of=[number for number, _ in self._rows],
+            before=self._before,
+            after=self._after,
+            whole=self._whole,
+        )
+        for name, (_, columns) in self._tables.items():
+            message.tables.add(name=name, columns=columns)
         return message.SerializeToString()
 
 
 def decode_rule_rows(encoded: bytes) -> RuleRows:
     """Give the rows that a writer encoded."""
     message = pb.RuleRows.FromString(encoded)
-    rows = tuple(
-        (row.table, {column.name: column.value for column in row.columns}) for row in message.rows
+    tables = [(table.name, tuple(table.columns)) for table in message.tables]
+    rows: list[RuleRow] = []
+    for number, row in zip(message.of, message.rows, strict=True):
+        name, columns = tables[number]
+        values = row.split(_NUL) if columns else ()
+        rows.append((name, {c: v for c, v in zip(columns, values, strict=True) if v}))
+    return RuleRows(
+        tuple(rows), tuple(message.before), tuple(message.after), frozenset(message.whole)
     )
-    return RuleRows(rows, tuple(message.before), tuple(message.after), frozenset(message.whole))
 
 
 def delta_slices(run: bytes) -> Sequence[bytes]:
