@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from lakesync.core.messages import PullPage
+from lakesync.core.messages import SNAPSHOT, PullPage
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
 from lakesync.fence import Fence, read
 from lakesync.gateway.limits import DEFAULT_LIMITS, Limits
@@ -57,7 +57,8 @@ class PullService:
         log = self._fence.raise_heads(gateway)
         if pull.snapshot:
             at = self._snapshots.position(log, pull.snapshot)
-            if at.table:
+            # A snapshot of nothing has a page too: it tells where the log goes on.
+            if at.table or (pull.snapshot == SNAPSHOT and log.trimmed):
                 return self._snapshots.page(log, pull, at)
             pull = replace(pull, since=at.since, epoch=at.epoch)
         top, epoch = log.top, log.epoch
