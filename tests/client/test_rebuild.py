@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.client import Client, Fault
+from lakesync.core.clock import stamp
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.messages import Push
 from lakesync.errors import Retry
 from lakesync.flush.trim import Trimmer
+from lakesync.gateway.restore import begin_epoch
 from lakesync.ports import FlushState
 from lakesync.result import Err
 from tests.client.support.crashes import Crash, CrashingConnection
+from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import World, check_sound, reopened, rows_of
 
 if TYPE_CHECKING:
@@ -252,29 +257,60 @@ def test_a_lost_event_is_the_same_delta_again(world: World) -> None:
 
 
 @pytest.mark.law("K13")
-def test_an_own_event_that_is_late_for_the_restored_buffer_was_not_lost(world: World) -> None:
-    """Its log entry was trimmed, so no page brings it."""
-    world.gateway.events.add("events")
+def test_own_events_that_were_trimmed_are_not_taken_for_lost(tmp_path: Path) -> None:
+    """More of them than a mark remembers: the oldest are late, and stay what they were."""
+    world = World(tmp_path, "real")
+    world.gateway.append_only("events")
     client = world.client()
-    for number in range(3):
-        client.insert("events", f"e{number}", {"a": number}).unwrap()
-        client.sync().unwrap()
-    world.gateway.epoch = "restored"
-    hidden = world.gateway.commits[:2]
-    client.pull().unwrap()
-    world.gateway.commits[:2] = [(stamp, []) for stamp, _ in hidden]
-    world.gateway.epoch = "restored again"
-
+    for number in range(70):
+        client.insert("events", f"e{number}", {"title": f"{number}"}).unwrap()
     client.sync().unwrap()
+    trimmed(world)
+    world.clock.ms += 600_000
+    begin_epoch(world.gateway.buffer, GATEWAY, wall_clock=world.clock).unwrap()
+    before, head = rows_of(client), world.gateway.buffer.heads(GATEWAY, ["main"])["main"]
+
+    assert client.sync().unwrap().pulled.rebuilt
     client.sync().unwrap()
 
     assert client.pending().unwrap() == []
-    assert len(world.deltas()) == 1
-    assert client.get("events", "e0").unwrap() == {"a": 0}
+    assert rows_of(client) == before
+    after = world.gateway.buffer.heads(GATEWAY, ["main"])["main"]
+    assert after.logged_bytes == head.logged_bytes
+    check_sound(client)
+    world.close()
+
+
+@pytest.mark.law("K13")
+def test_a_lost_event_that_comes_too_late_is_stamped_again(world: World) -> None:
+    """Another file of the same client has pushed to the restored buffer before."""
+    world.gateway.events.add("events")
+    client = world.client()
+    client.insert("events", "e0", {"a": 0}).unwrap()
+    client.sync().unwrap()
+    restore(world, kept=0)
+    world.clock.ms += 1_000
+    twin = make_delta(Op.INSERT, "events", "twin", {}, client_id="a", hlc=stamp(world.clock.ms))
+    world.gateway.push(GATEWAY, Push("a", ((0, twin),))).unwrap()
+
+    client.sync().unwrap()
+    client.sync().unwrap()
+
+    assert [delta.row_id for delta in world.deltas()] == ["twin", "e0"]
+    assert client.pending().unwrap() == []
     check_sound(client)
 
 
 # --- a log that no longer begins where it did
+
+
+def trimmed(world: World) -> None:
+    """Have everything flushed, grown old, and trimmed."""
+    buffer = world.gateway.buffer
+    top = buffer.heads(GATEWAY, ["main"])["main"].commit
+    buffer.save_flush_state(GATEWAY, FlushState(), FlushState(top, 0, {"todos": top}))
+    world.clock.ms += 600_000
+    Trimmer(buffer, wall_clock=world.clock, keep_ms=0).trim(GATEWAY).unwrap()
 
 
 def trimmed_under(world: World) -> None:
@@ -284,11 +320,7 @@ def trimmed_under(world: World) -> None:
         other.insert("todos", f"t{number}", {"title": f"new {number}"}).unwrap()
     other.delete("todos", "mine").unwrap()
     other.sync().unwrap()
-    buffer = world.gateway.buffer
-    top = buffer.heads("g1", ["main"])["main"].commit
-    buffer.save_flush_state("g1", FlushState(), FlushState(top, 0, {"todos": top}))
-    world.clock.ms += 600_000
-    Trimmer(buffer, wall_clock=world.clock, keep_ms=0).trim("g1").unwrap()
+    trimmed(world)
     other.insert("todos", "t9", {"title": "behind the horizon"}).unwrap()
     other.sync().unwrap()
 

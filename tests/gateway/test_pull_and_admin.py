@@ -181,13 +181,15 @@ def test_a_configuration_changes_though_pushes_move_heads_all_the_time(time: Giv
     class Busy(MemoryBuffer):
         """Somebody commits between any two calls of the administrator."""
 
-        def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
+        def save_config(
+            self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = ""
+        ) -> None:
             if config.version == 2:
                 time.now_ms += 20
                 number = int(time.now_ms)
                 mine = insert(f"busy{number}", at=at_ms(number - WALL_MS), n=1)
                 pusher(self, time_=time).push(gateway, push(mine)).unwrap()
-            super().save_config(gateway, config, to)
+            super().save_config(gateway, config, to, epoch)
 
     buffer = Busy()
     service = administrator(buffer, time_=time)
@@ -199,8 +201,10 @@ def test_a_configuration_changes_though_pushes_move_heads_all_the_time(time: Giv
 
 def test_a_configuration_that_never_wins_is_answered_later(time: GivenTime) -> None:
     class Stubborn(MemoryBuffer):
-        def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
-            del gateway, config, to
+        def save_config(
+            self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = ""
+        ) -> None:
+            del gateway, config, to, epoch
             raise HeadMoved({})
 
     result = administrator(Stubborn(), time_=time).place_table(GATEWAY, "todos", Placement("hot"))
@@ -229,13 +233,15 @@ def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: Given
             super().__init__()
             self.quicker = True
 
-        def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
+        def save_config(
+            self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = ""
+        ) -> None:
             if self.quicker:
                 self.quicker = False
                 administrator(self, time_=time).place_table(
                     gateway, "notes", Placement("side")
                 ).unwrap()
-            super().save_config(gateway, config, to)
+            super().save_config(gateway, config, to, epoch)
 
     held = Interleaved()
     config = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.clock import stamp
+from lakesync.core.layout import Placement
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.unmerge import deltas_of
@@ -183,6 +185,32 @@ def test_an_epoch_voids_every_cursor_and_begins_above_them() -> None:
     before = gateway.buffer.heads(GATEWAY, ["main"])["main"].commit
     gateway.push(insert("r99", at=at_ms(99)))
     assert gateway.buffer.heads(GATEWAY, ["main"])["main"].commit > before > top
+
+
+@pytest.mark.law("B12")
+def test_a_client_that_has_read_another_epoch_reads_before_it_pushes() -> None:
+    gateway = Trimmed()
+    epoch = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+    wanted = push(insert("r99", at=at_ms(99)))
+
+    result = gateway.pushes.push(GATEWAY, replace(wanted, epoch=""))
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, CursorExpired)
+    for right in (epoch, None):
+        assert gateway.pushes.push(GATEWAY, replace(wanted, epoch=right)).unwrap().accepted == 1
+
+
+@pytest.mark.law("B12")
+def test_a_table_that_is_placed_anew_stays_in_its_epoch() -> None:
+    gateway = Trimmed()
+    epoch = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+    admin = administrator(gateway.buffer, time_=gateway.time)
+    admin.place_table(GATEWAY, "todos", Placement("fresh", 2)).unwrap()
+
+    heads = gateway.buffer.heads(GATEWAY, ["main", "fresh.0", "fresh.1"])
+
+    assert [head.epoch for head in heads.values()] == [epoch] * 3
 
 
 @pytest.mark.law("B12")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync_spark import apply
 from lakesync_spark import run as run_module
 from lakesync_spark.lake_table import Mark
 from lakesync_spark.lease import Lease
@@ -54,52 +52,6 @@ def test_a_batch_that_is_delivered_again_changes_nothing(lake: Lake) -> None:
 
     assert (lake.states(), lake.changes()) == before
     assert lake.pending() == []
-
-
-@pytest.mark.law("L1")
-@pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
-def test_only_rows_that_change_are_synced_anew(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
-) -> None:
-    monkeypatch.setattr(apply, "REWRITE_DELTAS_PER_ROW", per_row)
-    lake.put([insert(f"r{n}", at=9, n=1) for n in range(3)])
-    lake.run()
-    first = lake.rows()
-    lake.store.pause(60)
-    lake.put([update("r0", at=10, n=2), update("r1", at=8, n=2), insert("r3", at=9, n=1)])
-    lake.run()
-    rows = lake.rows()
-
-    assert [rows[name] == first[name] for name in ("r0", "r1", "r2")] == [False, True, True]
-    assert rows["r0"]["_synced_at"] == rows["r3"]["_synced_at"] > first["r0"]["_synced_at"]
-
-
-@pytest.mark.parametrize(("held", "operation"), [(1, "overwrite"), (9, "delete")])
-def test_a_batch_no_smaller_than_the_table_writes_it_anew(
-    lake: Lake, held: int, operation: str
-) -> None:
-    """Otherwise its rows go to files of their own, and delete files take the old ones away."""
-    lake.put([insert(f"r{n}", at=9, n=1) for n in range(held)])
-    lake.run()
-    lake.put([update("r0", at=10, n=2)])
-    lake.run()
-    last = lake.read(f"{lake.name.rows}.snapshots").orderBy("committed_at").collect()[-1]
-
-    assert ("added-delete-files" in last["summary"]) == (operation == "delete")
-    assert lake.visible()["r0"] == {"n": "2"}
-
-
-@pytest.mark.law("L1")
-def test_a_table_without_columns_has_rows(lake: Lake) -> None:
-    lake.put([insert("r1", at=5)])
-    lake.run()
-    lake.put([delete("r1", at=6), insert("r2", at=7)])
-    lake.run()
-    lake.put([update("r2", at=8, n=1)])
-    lake.run()
-
-    assert lake.visible() == {"r2": {"n": "1"}}
-    assert lake.rows()["r1"]["_is_deleted"]
 
 
 @pytest.mark.law("L5")

@@ -14,7 +14,7 @@ from lakesync.client.loop import SyncLoop
 from lakesync.client.migrations import migrate
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok, Result
-from tests.simulation.network import Link, SimulatedTransport
+from tests.simulation.network import GATEWAY, Link, SimulatedTransport
 from tests.simulation.scheduler import START_MS, Crashed, Event, Process
 from tests.simulation.session import Session
 
@@ -139,6 +139,11 @@ class Device:
             connection_class=kind,
         )
 
+    @property
+    def is_original(self) -> bool:
+        """Tell whether the file is still the first one."""
+        return not self._installs
+
     def statement(self) -> None:
         """Die here, perhaps."""
         if not self.process.alive:
@@ -193,5 +198,7 @@ class Device:
             assert isinstance(error, LakeSyncError)
             self._world.count(f"sync: {error.code}")
             self._world.note(self.client_id, "sync: %s %s", error.code, error)
-        if self.client is not None and self.process.alive and self._random.random() < CHECKED:
-            self.session.check(self.client)
+        if self.client is None or not self.process.alive or self._random.random() > CHECKED:
+            return
+        if not self._world.upkeep.is_down:
+            self.session.check(self.client, self._world.store.void(GATEWAY)[1])

@@ -29,6 +29,8 @@ VISIBILITY_MS = 45_000
 """How long a message stays away after it was handed out."""
 RECEIVES_MAX = 30
 """Then it is dead; schedules and sweeps do what it asked for."""
+WITHOUT_BUFFER = {"materialise", "restore"}
+"""What goes on while the buffer is being restored."""
 
 
 class Functions:
@@ -38,20 +40,32 @@ class Functions:
         self._world = world
         self._made = 0
         self._random = world.stream("queues")
+        self._running: dict[Process, None] = {}
 
     def start(self, name: str, body: Callable[[Process], None], ended: Callable[[], None]) -> None:
         """Run a function once; ``ended`` hears that it returned, not that it died."""
+        if self._world.upkeep.is_down and name not in WITHOUT_BUFFER:
+            return
         self._made += 1
         process = Process(f"{name}#{self._made}")
+        if name not in WITHOUT_BUFFER:
+            self._running[process] = None
 
         def run() -> None:
             body(process)
             process.alive = False
+            self._running.pop(process, None)
             ended()
 
         self._world.scheduler.spawn(process, process.name, run)
         time_out_ms = 600_000
         self._world.later("time-out", lambda: self._world.crash(process, "time-out"), time_out_ms)
+
+    def stop(self) -> None:
+        """End everything that works on the buffer."""
+        running, self._running = self._running, {}
+        for process in running:
+            self._world.scheduler.kill(process)
 
     # --- queues -----------------------------------------------------------------------------------
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from lakesync.core.messages import SNAPSHOT
+from lakesync.gateway.snapshot import position_of
 from lakesync.wire.records import decode_records
-from tests.simulation.model import Key, Row, row_of
+from tests.simulation.model import Key, Row, at_least, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +30,15 @@ class Violation(Exception):
     def __init__(self, promise: str, told: str) -> None:
         super().__init__(f"{promise}: {told}")
         self.promise = promise
+
+
+class Began(NamedTuple):
+    """What was true when a request for a page began."""
+
+    settled: int
+    """The last commit that was visible as a whole."""
+    trimmed: int
+    epoch: str
 
 
 class Logged(NamedTuple):
@@ -59,6 +71,12 @@ class History:
         """The greatest cursor that a page carried."""
         self.settled = 0
         """The last commit that was visible as a whole."""
+        self.lost: list[tuple[int, Delta]] = []
+        """What a restored buffer no longer holds, each with its commit."""
+        self.in_lake_only: dict[str, int] = defaultdict(int)
+        """For each client, the stamp up to which it may never have seen an event."""
+        self.seen_ahead: dict[str, int] = defaultdict(int)
+        """For each client, up to where a snapshot may have shown it rows, whatever its cursor."""
         self._last: dict[str, int] = {}
         self._rows: dict[Key, Row] = {}
 
@@ -93,6 +111,23 @@ class History:
     def settle(self, stamp: int) -> None:
         """Note that a commit is visible as a whole."""
         self.settled = max(self.settled, stamp)
+
+    def restored(self, log: list[Logged]) -> None:
+        """Note that the buffer holds what it held at an earlier moment, and nothing else."""
+        held, gone = set(log), set(self.log)
+        self.lost += [(item.stamp, delta) for item in sorted(gone - held)
+                      for delta in self.decoded(item)]  # fmt: skip
+        self.log = list(log)
+        for known in (self.deltas, self.commit_of, self.of_row, self._rows):
+            known.clear()
+        for item in log:
+            for delta in self.decoded(item):
+                self.deltas[delta.delta_id] = delta
+                self.commit_of[delta.delta_id] = item.stamp
+                self.of_row[delta.table, delta.row_id].append(delta)
+        # What an earlier restore had lost may be back.
+        back = {(self.commit_of[delta_id], delta_id) for delta_id in self.deltas}
+        self.lost = [item for item in self.lost if (item[0], item[1].delta_id) not in back]
 
     def _logged(self, delta: Delta, stamp: int) -> None:
         if delta.delta_id in self.deltas:
@@ -148,15 +183,24 @@ class History:
 
     # --- pages ------------------------------------------------------------------------------------
 
-    def paged(self, pull: Pull, page: PullPage, settled: int) -> None:
+    def paged(self, pull: Pull, page: PullPage, began: Began) -> None:
         """Hold a page against the log: it holds whole commits, and all of its range.
 
         Args:
             pull: the request.
             page: the answer.
-            settled: the last commit that was answered before the request began.
+            began: what was true when the request began.
         """
         self.handed_out = max(self.handed_out, page.cursor)
+        settled = began.settled
+        if page.snapshot:
+            self._pictured(pull, page)
+            return
+        if pull.snapshot:
+            since = 0 if pull.snapshot == SNAPSHOT else position_of(pull.snapshot).since
+            pull = replace(pull, since=since)
+        elif pull.since < began.trimmed or (pull.since and pull.epoch not in {"", page.epoch}):
+            raise Violation("void cursors are refused", f"{pull} was answered, {began}")
         due = self.between(pull.since, page.cursor)
         if [item.records for item in due] != list(page.records) and sorted(
             item.records for item in due
@@ -172,6 +216,25 @@ class History:
             raise Violation("pages lead on", f"{pull.since} to {page.cursor}")
         if not page.has_more and page.cursor < settled:
             raise Violation("pages reach the present", f"{page.cursor} is behind {settled}")
+
+    def _pictured(self, pull: Pull, page: PullPage) -> None:
+        """Hold a page of rows against the log: no more rows than asked for, and none made up."""
+        client = pull.client_id
+        since = position_of(page.snapshot).since
+        self.in_lake_only[client] = max(self.in_lake_only[client], since)
+        self.seen_ahead[client] = max(self.seen_ahead[client], page.cursor)
+        rows: dict[Key, list[Delta]] = defaultdict(list)
+        for run in page.records:
+            for delta in decode_records(run):
+                rows[delta.table, delta.row_id].append(delta)
+        if len(rows) > pull.deltas_max:
+            raise Violation("pages are bounded", f"{len(rows)} rows for {pull.deltas_max}")
+        for key, deltas in rows.items():
+            known = [*self.deltas_until(since, key)]
+            if not at_least(row_of(deltas), row_of(known)):
+                raise Violation("snapshots are whole", f"{key}: {deltas}, not {known}")
+            if not at_least(self.row(key), row_of(deltas)):
+                raise Violation("snapshots are whole", f"{key}: {deltas}, at most {self.row(key)}")
 
     def between(self, after: int, until: int) -> list[Logged]:
         """Give what was committed in ``(after, until]``."""

@@ -21,6 +21,7 @@ from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.result import Err, Ok
 from lakesync.wire import proto
+from tests.simulation.history import Began
 from tests.simulation.ports import SimulatedBuffer, SimulatedChance, SimulatedQueue, sleeper
 from tests.simulation.scheduler import Event, Process
 
@@ -170,11 +171,13 @@ class Container:
                 raise error
 
     def _pulled(self, body: bytes) -> bytes:
-        pull = proto.decode_pull(body)
-        began = self._world.history.settled
+        world, pull = self._world, proto.decode_pull(body)
+        began = Began(world.history.settled, *world.store.void(GATEWAY))
         match self._pull.pull(GATEWAY, pull):
             case Ok(page):
-                self._world.history.paged(pull, page, began)
+                if page.snapshot:
+                    world.count("snapshot page")
+                world.history.paged(pull, page, began)
                 return proto.encode_page(page)
             case Err(error):
                 self._world.count(f"pull answered {error.code}")
@@ -200,6 +203,10 @@ class Front:
 
     def _begin(self, route: str, body: bytes, answered: Callable[[Answer], None]) -> None:
         world = self._world
+        if world.upkeep.is_down:
+            self.serving -= 1
+            answered(_refusal(Unavailable("the gateway is being restored")))
+            return
         container = self._free(route)
         if container is None:
             world.count("too many requests")
@@ -232,6 +239,13 @@ class Front:
                 world.crash(process, "took too long")
 
         world.later("time-out", time_out, FUNCTION_MS_MAX)
+
+    def stop(self) -> None:
+        """End all containers; requests that come later get new ones."""
+        for pool in self._pools.values():
+            for container in pool:
+                self._world.scheduler.kill(container.process)
+            pool.clear()
 
     def _free(self, route: str) -> Container | None:
         pool = self._pools[route]

@@ -101,7 +101,15 @@ class SimulatedBuffer:
             self._world.scheduler.sleep(window_ms + 1)
 
 
-WRITES = {"raise_head", "save_config", "save_flush_state", "note_flushed"}
+WRITES = {
+    "raise_head",
+    "save_config",
+    "save_flush_state",
+    "note_flushed",
+    "raise_horizon",
+    "drop_entries",
+    "begin_epoch",
+}
 
 
 class SimulatedObjects:

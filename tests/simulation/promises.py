@@ -7,7 +7,7 @@ from typing import Final
 PROMISES: Final[dict[str, tuple[str, ...]]] = {
     # commits and receipts, as they happen: tests.simulation.history
     "commit stamps rise": ("B2",),
-    "no commit below a cursor": ("B6", "B7"),
+    "no commit below a cursor": ("B6", "B7", "B12"),
     "exactly once": ("A1", "A3", "A4", "B4"),
     "duplicates are not logged": ("M3",),
     "atomic pushes are whole": ("B9",),
@@ -19,6 +19,10 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "pages are bounded": ("B9",),
     "pages lead on": ("B8",),
     "pages reach the present": ("B1", "B8"),
+    "void cursors are refused": ("B10", "B12"),
+    "snapshots are whole": ("B11", "M8"),
+    # what goes out of the log: tests.simulation.store
+    "nothing is trimmed too early": ("B10",),
     # each client's own rows, while it works: tests.simulation.session
     "read your writes": ("K1",),
     "monotonic writes": ("K4", "K10"),
@@ -32,12 +36,13 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "announced before the watermark": ("D1", "D2", "D3"),
     "liveness": ("B5", "D4"),
     # at the end: tests.simulation.checkers
-    "clients converge": ("K6", "M4", "M5"),
+    "clients converge": ("K6", "K12", "K14", "M4", "M5"),
     "the app sees the row": ("K1", "M6"),
     "the gateway converges": ("B3", "M4", "M7"),
     "the lake converges": ("D1", "M4"),
     "exactly once in the changes": ("D1", "D2"),
     "changes in commit order": ("D1",),
+    "restores lose no own edit": ("K13",),
     "no edit is lost": ("K2", "K3", "K7", "K8"),
     "an event happens once": ("A1", "K11"),
 }

@@ -97,6 +97,12 @@ class Scenario:
     """Clients edit at the same moments, so that their pushes meet."""
     coarse_ms: int = 1
     """Clients' clocks tell no more than this, so that their stamps are often equal."""
+    trim_every_s: int = 0
+    """How often the log is trimmed; 0 is never."""
+    keep_ms: int = 60_000
+    """How old what is trimmed is at the least."""
+    restores: int = 0
+    """How often the buffer is restored to an earlier moment."""
     offline: bool = False
     """Clients may begin with a long time without a network."""
 
@@ -195,7 +201,17 @@ def scenario_of(seed: int) -> Scenario:
         together=random.random() < 0.5,
         coarse_ms=random.choice([1, 1, 1, 30_000]),
     )
-    return changed(drawn, theme)
+    return changed(replace(drawn, **_upkeep(seed, span_ms)), theme)
+
+
+def _upkeep(seed: int, span_ms: int) -> dict[str, Any]:
+    random = Random(f"{seed}/scenario of upkeep")
+    trimmed = random.random() < 0.5
+    return {
+        "trim_every_s": max(random.choice([20, 60, 120]), span_ms // 50_000) if trimmed else 0,
+        "keep_ms": random.choice([60_000, 60_000, 120_000, 600_000]),
+        "restores": random.choice([0, 0, 0, 1]),
+    }
 
 
 def _tables(random: Random) -> tuple[Table, ...]:

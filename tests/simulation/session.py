@@ -47,6 +47,8 @@ class Session:
         self.gone: Counter[Edit] = Counter()
         """Edits that nobody owes anything: on a lost file, or taken back by the app."""
         self._discarded: set[str] = set()
+        self.taken_back: set[Key] = set()
+        """Rows of edits that the app took back."""
 
     # --- edits ------------------------------------------------------------------------------------
 
@@ -90,6 +92,7 @@ class Session:
 
     def discards(self, delta: Delta) -> None:
         """Note an edit that the app is about to take back: it may die before it knows."""
+        self.taken_back.add((delta.table, delta.row_id))
         if delta.delta_id not in self._discarded:
             self._discarded.add(delta.delta_id)
             self.gone[edit_of(delta)] += 1
@@ -98,19 +101,24 @@ class Session:
 
     def caught_up(self, client: Client, settled: int) -> None:
         """Hold a sync that went well against the log as it was when it began."""
-        (cursor,) = client._parts.database._reader.execute(
-            "SELECT cursor FROM _lakesync_sync"
+        cursor, snapshot = client._parts.database._reader.execute(
+            "SELECT cursor, snapshot FROM _lakesync_sync"
         ).fetchone()
-        if cursor < settled:
+        if cursor < settled or snapshot:
             raise Violation("a sync reaches the present", f"{cursor} is behind {settled}")
 
-    def check(self, client: Client) -> None:
-        """Hold all rows of the file against what it must know, and what it can know."""
+    def check(self, client: Client, epoch: str) -> None:
+        """Hold all rows of the file against what it must know, and what it can know.
+
+        Args:
+            client: whose.
+            epoch: that of the buffer; a client that has not noticed it knows of another buffer.
+        """
         connection = client._parts.database._reader
-        cursor, rebuilding = connection.execute(
-            "SELECT cursor, rebuilding FROM _lakesync_sync"
+        cursor, rebuilding, held_epoch, snapshot = connection.execute(
+            "SELECT cursor, rebuilding, epoch, snapshot FROM _lakesync_sync"
         ).fetchone()
-        if rebuilding:
+        if rebuilding or snapshot or held_epoch != epoch:
             return
         if cursor < self._cursor:
             raise Violation("monotonic reads", f"the cursor fell from {self._cursor} to {cursor}")
@@ -124,11 +132,16 @@ class Session:
             self._check_row(key, held.get(key, NOTHING), outbox.get(key, []))
 
     def _check_row(self, key: Key, held: Row, waiting: list[Delta]) -> None:
-        known = [*self._history.deltas_until(self._cursor, key), *waiting]
+        history, until = self._history, self._cursor
+        known = [*history.deltas_until(until, key), *waiting]
+        if history.appends(key[0]):
+            behind = history.in_lake_only[self._client_id]
+            known = [d for d in known if not 0 < history.commit_of.get(d.delta_id, 0) <= behind]
         if not at_least(held, row_of(known)):
             raise Violation("no row lacks a page", f"{key}: {held}, not {row_of(known)}")
-        own = self._history.accepted_of.get((self._client_id, *key), ())
-        most = row_of([*known, *own])
+        own = history.accepted_of.get((self._client_id, *key), ())
+        ahead = history.deltas_until(max(until, history.seen_ahead[self._client_id]), key)
+        most = row_of([*known, *own, *ahead])
         if not at_least(most, held):
             raise Violation("no row is made up", f"{key}: {held}, at most {most}")
 

@@ -15,6 +15,8 @@ PLAIN = Scenario(0)
 """What every field is when nothing is asked of it."""
 NUMBERS = ("clients", "bursts", "burst_edits_max", "rows", "functions")
 LEFT_OUT = (
+    "restores",
+    "trim_every_s",
     "reinstalls",
     "relanings",
     "rogue",

@@ -8,10 +8,12 @@ answered. So reads here leave out what is still hidden, or show what was there b
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakesync.buffer.memory import MemoryBuffer
+from tests.simulation.history import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
         Commit,
         FlushState,
         Head,
+        LogEntry,
         LogSlice,
         MarkKey,
         RowKey,
+        RowSlice,
         StoredMark,
         StoredRow,
     )
@@ -46,6 +50,27 @@ class Store(MemoryBuffer):
         """Items that are not visible yet, by whom and with what was there before, or None."""
         self._visible_ms: dict[str, int] = {}
         """When each torn commit, by its token, is visible as a whole."""
+        self._is_lost = False
+        """Another one was restored in its place; what still reaches this one concerns nobody."""
+
+    # --- backups ----------------------------------------------------------------------------------
+
+    def backup(self) -> Any:
+        """Give everything as it is at this moment."""
+        return _copied(self._of("g1"))
+
+    def replaced_by(self, backup: Any) -> Store:
+        """Give the buffer that is restored from a backup in place of this one."""
+        self._is_lost = True
+        restored = Store(self._world)
+        restored._gateways["g1"] = _copied(backup)
+        return restored
+
+    def void(self, gateway: str) -> tuple[int, str]:
+        """Give the horizon and the epoch by which cursors are void."""
+        heads = self._of(gateway).heads.values()
+        trimmed = max((head.trimmed for head in heads), default=0)
+        return trimmed, max((head.epoch for head in heads), default="")
 
     # --- writes -----------------------------------------------------------------------------------
 
@@ -65,6 +90,8 @@ class Store(MemoryBuffer):
         super().commit(commit)
         self._written(before)
         world = self._world
+        if self._is_lost:
+            return 0
         if known:
             return max(0, self._visible_ms.get(commit.token, 0) - world.scheduler.now_ms)
         world.count("commit")
@@ -110,9 +137,9 @@ class Store(MemoryBuffer):
             self._written([("head", shard)])
         return raised
 
-    def save_config(self, gateway: str, config: GatewayConfig, to: int) -> None:
+    def save_config(self, gateway: str, config: GatewayConfig, to: int, epoch: str = "") -> None:
         """Put a configuration in force."""
-        super().save_config(gateway, config, to)
+        super().save_config(gateway, config, to, epoch)
         self._written(("head", shard) for shard in config.layout.shards())
 
     def note_flushed(self, gateway: str, shard: str, until: int, logged_bytes: int) -> None:
@@ -124,9 +151,38 @@ class Store(MemoryBuffer):
         """Move the flush state on, and hold it against the lake if it moved."""
         before = self.flush_state(gateway)
         moved = super().save_flush_state(gateway, seen, state)
-        if moved and state.watermark > before.watermark:
+        if moved and state.watermark > before.watermark and not self._is_lost:
             self._world.watch.flushed(before.watermark, state)
         return moved
+
+    def raise_horizon(self, gateway: str, shard: str, to: int) -> None:
+        """Void every cursor below a stamp."""
+        super().raise_horizon(gateway, shard, to)
+        self._written([("head", shard)])
+
+    def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
+        """Delete entries below the horizon, and hold that against what may go."""
+        held = self._of(gateway)
+        before = list(held.logs[shard])
+        finished = super().drop_entries(gateway, shard, entries_max)
+        left = len(held.logs[shard])
+        self.check_gone(gateway, before[: len(before) - left])
+        return finished
+
+    def check_gone(self, gateway: str, gone: list[LogEntry]) -> None:
+        """Hold entries that are no longer there against the horizon and the watermark."""
+        watermark = self._of(gateway).flush.watermark
+        trimmed, _ = self.void(gateway)
+        for entry in gone:
+            self._world.count("trimmed entry")
+            if entry.stamp > min(trimmed, watermark):
+                told = f"{entry.stamp}: the horizon is {trimmed}, the watermark {watermark}"
+                raise Violation("nothing is trimmed too early", told)
+
+    def begin_epoch(self, gateway: str, shards: Sequence[str], to: int) -> None:
+        """Put an epoch into all heads."""
+        super().begin_epoch(gateway, shards, to)
+        self._written(("head", shard) for shard in shards)
 
     # --- reads ------------------------------------------------------------------------------------
 
@@ -141,6 +197,15 @@ class Store(MemoryBuffer):
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist and are visible."""
         return self._seen("mark", super().marks(gateway, wanted))
+
+    def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
+        """Give a part of a table's rows, as far as they are visible."""
+        found = super().scan_rows(gateway, table, place, count_max)
+        if not self._hidden:
+            return found
+        rows = {(table, row_id): row for row_id, row in found.rows}
+        seen = tuple((row_id, row) for (_, row_id), row in self._seen("row", rows).items())
+        return replace(found, rows=seen)
 
     def _seen(self, kind: str, found: dict[Any, Any]) -> dict[Any, Any]:
         if not self._hidden:
@@ -164,3 +229,12 @@ class Store(MemoryBuffer):
     def all_of(self, gateway: str) -> Any:
         """Give everything that is held of a gateway, to look at."""
         return self._of(gateway)
+
+
+def _copied(held: Any) -> Any:
+    """Give a gateway's items once more: what is in them never changes."""
+    logs = defaultdict(list, {shard: list(log) for shard, log in held.logs.items()})
+    return replace(
+        held, heads=dict(held.heads), logs=logs, rows=dict(held.rows), marks=dict(held.marks),
+        tokens=set(held.tokens),
+    )  # fmt: skip

@@ -13,6 +13,7 @@ from lakesync.core.layout import Placement
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.limits import Limits
+from lakesync.gateway.restore import begin_epoch
 from tests.simulation import checkers
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import Device
@@ -24,6 +25,7 @@ from tests.simulation.ports import Messages
 from tests.simulation.scenario import Faults, Scenario
 from tests.simulation.scheduler import START_MS, Clock, Crashed, Process, Scheduler
 from tests.simulation.store import Store
+from tests.simulation.upkeep import Upkeep
 from tests.simulation.workload import Workload, settle_quarantine
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class World:
         self.announcements = Messages("announcements")
         self.functions = Functions(self)
         self.front = Front(self)
+        self.upkeep = Upkeep(self)
         self.devices: list[Device] = []
 
     # --- what everybody uses ----------------------------------------------------------------------
@@ -172,16 +175,24 @@ class World:
                     GATEWAY, table.name, Placement(table.shard, table.lanes)
                 ).unwrap()
 
+        if self.scenario.restores and self.scenario.seed % 2:
+            # It was restored before, so that clients have an epoch to name.
+            long_ago = START_MS - 86_400_000
+            begin_epoch(self.store, GATEWAY, wall_clock=lambda: long_ago).unwrap()
+
     def _begin(self, folder: Path) -> None:
         for number in range(self.scenario.clients):
             device = Device(self, number, folder, Workload(self, number))
             self.devices.append(device)
             device.boot()
         Chaos(self).plan()
-        self._every(self.scenario.flush_every_s * 1000, self.functions.schedule)
-        self._every(2 * self.scenario.flush_every_s * 1000, self.functions.sweep)
+        self.upkeep.plan()
+        self.every(self.scenario.flush_every_s * 1000, self.functions.schedule)
+        self.every(2 * self.scenario.flush_every_s * 1000, self.functions.sweep)
 
-    def _every(self, ms: int, act: Callable[[], None]) -> None:
+    def every(self, ms: int, act: Callable[[], None]) -> None:
+        """Do something again and again."""
+
         def tick() -> None:
             act()
             self.later("schedule", tick, ms)
@@ -202,8 +213,8 @@ class World:
         self.scheduler.steps = 0
         self.scheduler.steps_max = CALM_STEPS_MAX
         self.note("·", "all is calm")
-        self._every(10_000, self.functions.schedule)
-        self._every(15_000, self.functions.sweep)
+        self.every(10_000, self.functions.schedule)
+        self.every(15_000, self.functions.sweep)
 
     def _finish(self) -> None:
         until_ms = self.scheduler.now_ms + CALM_MS_MAX

@@ -107,7 +107,11 @@ def pushes(draw: st.DrawFn, *, deltas_max: int = 4) -> Push:
     """Any push whose deltas can all be read."""
     items = draw(st.lists(deltas(), max_size=deltas_max))
     return Push(
-        draw(ids), tuple(enumerate(items)), draw(st.integers(0, STAMP_MAX)), draw(st.booleans())
+        draw(ids),
+        tuple(enumerate(items)),
+        draw(st.integers(0, STAMP_MAX)),
+        draw(st.booleans()),
+        epoch=draw(st.none() | texts),
     )
 
 

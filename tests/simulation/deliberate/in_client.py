@@ -20,9 +20,9 @@ from tests.simulation.deliberate.registry import Replaced, deliberate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakesync.client.apply import Position
     from lakesync.client.batches import Batch
     from lakesync.client.outbox import Entry
+    from lakesync.client.position import Position
     from lakesync.client.settle import Settled
     from lakesync.core.messages import PullPage, PushReceipt
     from lakesync.errors import LakeSyncError

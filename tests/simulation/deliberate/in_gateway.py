@@ -190,9 +190,9 @@ def relaned_without_marks() -> list[Replaced]:
 def relaned_without_states() -> list[Replaced]:
     real = MemoryBuffer.save_config
 
-    def save(self: MemoryBuffer, gateway: str, config: Any, to: int) -> None:
+    def save(self: MemoryBuffer, gateway: str, config: Any, to: int, epoch: str = "") -> None:
         before = self.config(gateway).layout
-        real(self, gateway, config, to)
+        real(self, gateway, config, to, epoch)
         rows = self._of(gateway).rows
         for key in list(rows):
             if before.shard_of(*key) != config.layout.shard_of(*key):
@@ -205,10 +205,10 @@ def relaned_without_states() -> list[Replaced]:
 def new_shards_begin_at_zero() -> list[Replaced]:
     real = MemoryBuffer.save_config
 
-    def save(self: MemoryBuffer, gateway: str, config: Any, to: int) -> None:
+    def save(self: MemoryBuffer, gateway: str, config: Any, to: int, epoch: str = "") -> None:
         heads = self._of(gateway).heads
         new = [shard for shard in config.layout.shards() if shard not in heads]
-        real(self, gateway, config, to)
+        real(self, gateway, config, to, epoch)
         for shard in new:
             heads[shard] = replace(heads[shard], commit=0)
 

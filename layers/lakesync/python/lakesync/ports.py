@@ -262,11 +262,12 @@ class Buffer(Protocol):
         """Give the configuration in force; version 0 if nothing was ever declared."""
         ...
 
-    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
+    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = "") -> None:
         """Put a configuration in force, and its version into every head, in one transaction.
 
         Every shard of the configuration's layout gets its head raised to ``to``, so that a shard
-        which is new cannot commit below a cursor that was already handed out.
+        which is new cannot commit below a cursor that was already handed out; and the gateway's
+        epoch, if it has begun one.
 
         Raises:
             HeadMoved: a head stands above ``to``.

@@ -120,9 +120,9 @@ class DynamoBuffer(Upkeep):
         item = self._get(keys.config_pk(gateway), keys.CONFIG)
         return pack.unpack_config(data(item, "d")) if item else GatewayConfig()
 
-    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
+    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = "") -> None:
         """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""
-        body, heads = requests.save_config(self._table, gateway, config, to)
+        body, heads = requests.save_config(self._table, gateway, config, to, epoch)
         self._call("PutItem", requests.register(self._table, gateway))
         try:
             self._call("TransactWriteItems", body)

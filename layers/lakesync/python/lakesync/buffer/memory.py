@@ -127,7 +127,7 @@ class MemoryBuffer:
         with self._lock:
             return self._of(gateway).config
 
-    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp) -> None:
+    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = "") -> None:
         """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""
         pack.pack_config(config)
         with self._lock:
@@ -136,7 +136,9 @@ class MemoryBuffer:
                 raise Conflict("the configuration changed meanwhile; read it and try again")
             heads = _at_most(held, config.layout.shards(), to)
             for shard, head in heads.items():
-                held.heads[shard] = replace(head, commit=to, config_version=config.version)
+                held.heads[shard] = replace(
+                    head, commit=to, config_version=config.version, epoch=epoch or head.epoch
+                )
             held.config = config
 
     def gateways(self) -> list[str]:

@@ -135,7 +135,7 @@ def get(table: str, pk: str, sk: str) -> bytes:
 
 
 def save_config(
-    table: str, gateway: str, config: GatewayConfig, to: Stamp
+    table: str, gateway: str, config: GatewayConfig, to: Stamp, epoch: str
 ) -> tuple[bytes, dict[int, str]]:
     """Give the one transaction that puts a configuration in force, and its heads by place."""
     document: dict[str, Any] = {
@@ -154,18 +154,23 @@ def save_config(
     heads: dict[int, str] = {}
     for shard in config.layout.shards():
         heads[len(items)] = shard
-        items.append(_configure_head(table, keys.head_pk(gateway, shard), config, to))
+        items.append(_configure_head(table, keys.head_pk(gateway, shard), config, to, epoch))
     return encode({"TransactItems": items}), heads
 
 
-def _configure_head(table: str, pk: str, config: GatewayConfig, to: Stamp) -> dict[str, Any]:
+def _configure_head(
+    table: str, pk: str, config: GatewayConfig, to: Stamp, epoch: str
+) -> dict[str, Any]:
+    change, values = "SET c = :to, v = :v", {":to": number(to), ":v": number(config.version)}
+    if epoch:
+        change, values = f"{change}, e = :e", {**values, ":e": text(epoch)}
     return {
         "Update": {
             "TableName": table,
             "Key": key(pk, keys.HEAD),
-            "UpdateExpression": "SET c = :to, v = :v",
+            "UpdateExpression": change,
             "ConditionExpression": NOT_ABOVE,
-            "ExpressionAttributeValues": {":to": number(to), ":v": number(config.version)},
+            "ExpressionAttributeValues": values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
     }

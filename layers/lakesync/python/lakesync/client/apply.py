@@ -8,8 +8,9 @@ nothing is executed for a single delta.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from lakesync.client.position import Position
 from lakesync.client.rows import NOT_HELD
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.merge import fold
@@ -26,28 +27,12 @@ if TYPE_CHECKING:
     from lakesync.client.outbox import Outbox
     from lakesync.client.rebuild import Rebuild
     from lakesync.client.rows import Held, Kept, Rows
-    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage
 
 Grouped: TypeAlias = "dict[str, dict[str, list[Delta]]]"
 """A page's deltas by table and row id."""
-
-
-class Position(NamedTuple):
-    """Where a client reads on."""
-
-    cursor: Stamp
-    epoch: str
-    """What the cursor belongs to; empty unless the buffer was ever restored."""
-    snapshot: str
-    """Where a snapshot of the rows goes on, before the log does; empty if none is under way."""
-
-    @property
-    def is_new(self) -> bool:
-        """Tell whether nothing was read yet."""
-        return not any(self)
 
 
 class Pages:
@@ -96,6 +81,8 @@ class Pages:
             self._rows.save(_merged(table, by_row, stored, echoed))
         if deltas:
             self._clock.follow(max(delta.hlc for delta in deltas), page.cursor)
+        if not page.snapshot and (snapshot := self.position().snapshot):
+            self._rebuild.pictured(snapshot)
         self._connection.execute(
             # What was read up to the cursor stays true while a snapshot brings what is newer.
             "UPDATE _lakesync_sync SET epoch = ?, snapshot = ?, "

@@ -41,6 +41,8 @@ class Batch:
     """Some of the edits belong to one local transaction: one commit or none."""
     transactions: int
     """Local transactions and single edits in the batch."""
+    epoch: str | None = None
+    """The epoch that the client has read; None if it has read nothing yet."""
 
     @property
     def is_hopeless(self) -> bool:

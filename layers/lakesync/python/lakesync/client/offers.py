@@ -6,8 +6,10 @@ so before a rebuild lets go of a row, the writes in it that are this client's ow
 outbox, with the stamps that they had. When everything was read, what turned out not to be lost
 leaves it again; the rest is pushed, and means what it meant.
 
-    held back ──rebuild ends, is there──► gone
-        └──────rebuild ends, is not──► offered ──receipt──► acknowledged: gone
+    held back ──everything is read, it is there──► gone
+        ├───────it may have been trimmed─────► offered ──receipt, or too late──► gone
+        └───────everything is read, it is not──► lost ──receipt──► gone
+                                                   └──too late──► pending, to be stamped again
 
 Inserts and deletes of which a row tells only the stamp are offered by everyone who holds the row.
 Law K13: ``docs/spec/client.md``. Why so: ``docs/adr/0004-restored-buffer.md``.
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.client.outbox import Status
 from lakesync.client.rows import Held, base_state
+from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.merge import fold
 from lakesync.core.unmerge import deltas_of
 from lakesync.wire.records import decode_records, encode_records
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from lakesync.client.catalogue import Catalogue
     from lakesync.client.outbox import Outbox
     from lakesync.client.rows import LocalKey, Rows
+    from lakesync.core.clock import Stamp
 
 _PUT = (
     "INSERT OR IGNORE INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
@@ -83,6 +87,14 @@ class Offers:
                     run = encode_records((delta,))
                     yield delta.hlc, Status.HELD_BACK, table_id, row_id, run
 
+    def pictured(self, since: Stamp) -> None:
+        """Offer what a snapshot may not have shown, now that the log behind it begins.
+
+        Args:
+            since: where. No commit up to here holds a delta from beyond the drift bound.
+        """
+        self._outbox.offer(since + stamp(DRIFT_MS_MAX))
+
     def settle(self) -> None:
         """Let go of what everything that was read shows not to be lost; offer the rest."""
         entries: dict[int, list[tuple[int, str, bytes]]] = defaultdict(list)
@@ -99,4 +111,4 @@ class Offers:
                     touched[table_id, row_id] = None
         self._outbox.remove(there)
         self._rows.refold(touched, {})
-        self._outbox.offer()
+        self._outbox.bring_back()

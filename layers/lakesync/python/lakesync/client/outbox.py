@@ -44,8 +44,11 @@ class Status(IntEnum):
     HELD_BACK = 3
     """Accepted once, by a buffer that was restored since; whether it was lost is being read."""
     OFFERED = -1
-    """As that, and not among what was read. Its stamp stays as it is: if it comes too late, the
-    gateway has it."""
+    """As that, and not among what was read; but what was trimmed could not be read. Its stamp stays
+    as it is: if it comes too late, the gateway had it."""
+    LOST = -2
+    """As that, and so young that it would have been read. If it comes too late, it is stamped
+    again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +189,27 @@ class Outbox:
         return found
 
     def held_back(self) -> list[tuple[Stamp, int, str, bytes]]:
-        """Give the stamp, table, row and run of each entry that is held back."""
+        """Give the stamp, table, row and run of each entry that may not be lost after all."""
         return self._connection.execute(
-            "SELECT hlc, table_id, row_id, run FROM _lakesync_outbox WHERE status = 3"
+            "SELECT hlc, table_id, row_id, run FROM _lakesync_outbox WHERE status IN (3, -1)"
         ).fetchall()
 
-    def offer(self) -> None:
-        """Let what is held back be pushed."""
-        self._connection.execute("UPDATE _lakesync_outbox SET status = -1 WHERE status = 3")
+    def offer(self, until: Stamp) -> None:
+        """Let what is held back be pushed that may have been trimmed: its stamp is no later."""
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = -1 WHERE status = 3 AND hlc <= ?", (until,)
+        )
+
+    def bring_back(self) -> None:
+        """Let the rest of it be pushed: it is lost."""
+        self._connection.execute("UPDATE _lakesync_outbox SET status = -2 WHERE status = 3")
+
+    def make_new(self, entries: Iterable[Entry]) -> None:
+        """Let lost entries be stamped again like any other, since they come too late."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = 0 WHERE hlc = ? AND status = -2",
+            [(entry.hlc,) for entry in entries],
+        )
 
     def take_from(self, start: Stamp) -> list[tuple[Entry, tuple[object, ...]]]:
         """Take out every entry at or behind a stamp, for `put_back` under other stamps.

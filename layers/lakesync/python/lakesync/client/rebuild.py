@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.core.merge import EMPTY
+from lakesync.core.messages import log_behind
 
 if TYPE_CHECKING:
     import sqlite3
@@ -62,6 +63,11 @@ class Rebuild:
             del stored[row_id]
         stored.update(self._rows.load(table_id, list(met)))
         return met
+
+    def pictured(self, snapshot: str) -> None:
+        """Note that a snapshot was read; the log behind it begins."""
+        if self._running:
+            self._offers.pictured(log_behind(snapshot))
 
     def finish(self) -> None:
         """Let go of all rows that no page brought; ends the rebuild, if there is one."""

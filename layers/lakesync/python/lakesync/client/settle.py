@@ -92,6 +92,9 @@ class Settler:
             error = refused.get(place)
             if error is None or _held_before(entry, error):
                 accepted.append(entry)
+            elif entry.status == Status.LOST and isinstance(error, OutOfOrder):
+                self._outbox.make_new([entry])
+                settled.stamped_wrong = settled.stamped_wrong or error
             elif not isinstance(error, ClockDrift) and not _certainly_late(entry, error):
                 _sort_out(entry, error, settled)
             elif doubtful:
@@ -166,7 +169,8 @@ def _certainly_late(entry: Entry, error: LakeSyncError) -> bool:
 
 def _held_before(entry: Entry, error: LakeSyncError) -> bool:
     # It was accepted once, and a client's events are accepted in the order of their stamps. So one
-    # that is too late for a restored buffer was accepted before the moment that was restored.
+    # that is too late for a restored buffer was accepted before the moment that was restored. (But
+    # for a push whose lanes the restore parted: then it is `Status.LOST`, unless it is very old.)
     return isinstance(error, OutOfOrder) and entry.status == Status.OFFERED
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.apply import Position, grouped_deltas
+from lakesync.client.apply import grouped_deltas
 from lakesync.client.batches import BATCH_DELTAS_MAX, Batch, next_batch
+from lakesync.client.position import NOTHING_READ, advancing
 from lakesync.client.settle import Settled
 from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
 from lakesync.core.messages import SNAPSHOT, Pull, PullPage, Push
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from lakesync.client.database import Database
     from lakesync.client.device_clock import DeviceClock
     from lakesync.client.outbox import Outbox
+    from lakesync.client.position import Position
     from lakesync.client.rebuild import Rebuild
     from lakesync.client.settle import Settler
     from lakesync.ports import Transport
@@ -42,7 +44,6 @@ RESTAMPS_MAX: Final = 3
 """How often one push stamps again before it reports the refusal instead."""
 ROUNDS_MAX: Final = 10
 """How often one sync goes round, while other threads keep editing."""
-NOTHING_READ: Final = Position(0, "", "")
 
 
 @dataclass(slots=True)
@@ -103,8 +104,9 @@ class Syncer:
                 except LakeSyncError as error:
                     failure = error
                 pulled += self.pull()
-                # The pull has told which late deltas had arrived after all: those go on.
-                if failure is not None and not isinstance(failure, OutOfOrder):
+                # The pull has told which late deltas had arrived after all: those go on. So does
+                # what waited for another buffer to be read.
+                if failure is not None and not isinstance(failure, OutOfOrder | CursorExpired):
                     break
                 if failure is None and self._is_quiet():
                     break
@@ -167,9 +169,11 @@ class Syncer:
                 return None
             with self._database.transaction():
                 batch = next_batch(self._outbox, pace.deltas_max, alone=pace.alone)
-                if batch is not None:
-                    self._outbox.mark_sent(batch.entries)
-                return batch
+                if batch is None:
+                    return None
+                self._outbox.mark_sent(batch.entries)
+                at = self._pages.position()
+                return batch if at.is_new else replace(batch, epoch=at.epoch)
 
     def _exchange(self, batch: Batch) -> Settled:
         """Push a batch and settle its receipt."""
@@ -178,7 +182,9 @@ class Syncer:
         deltas = tuple((place, entry.delta) for place, entry in enumerate(batch.entries))
         sent_ms = self._clock.device_ms()
         try:
-            receipt = self._transport.push(Push(self._client_id, deltas, atomic=batch.atomic))
+            receipt = self._transport.push(
+                Push(self._client_id, deltas, atomic=batch.atomic, epoch=batch.epoch)
+            )
         except (AtomicPushTooLarge, BodyTooLarge) as error:
             return Settled(too_large=error)
         received_ms = self._clock.device_ms()
@@ -214,24 +220,13 @@ class Syncer:
         ask, deltas_max = self._transport.pull, self._page_deltas
         with contextlib.suppress(CursorExpired, InvalidCursor):
             page = ask(Pull(self._client_id, at.cursor, deltas_max, at.epoch, at.snapshot))
-            # An epoch is empty until the buffer is restored for the first time.
+            # An epoch is empty until the buffer is restored for the first time. Who has read
+            # nothing may still have pushed what a restore lost.
             if page.epoch == at.epoch or at.is_new:
-                return _advancing(page, at), False
+                return advancing(page, at), page.epoch != at.epoch
         page = ask(Pull(self._client_id, 0, deltas_max, snapshot=SNAPSHOT))
-        held_on = page.epoch == at.epoch and page.snapshot
-        return _advancing(page, NOTHING_READ), not (held_on or at.is_new)
-
-
-def _advancing(page: PullPage, at: Position) -> PullPage:
-    """Refuse a page that would lead backwards or nowhere."""
-    stays = page.snapshot == at.snapshot if page.snapshot else page.cursor == at.cursor
-    backwards = page.cursor < at.cursor and not page.snapshot
-    if backwards or (page.has_more and stays):
-        raise InternalError(
-            f"the gateway answered the cursor {at.cursor} with the cursor {page.cursor}; nothing "
-            "was applied: report it with the time of the request"
-        )
-    return page
+        goes_on = page.snapshot or at.is_new
+        return advancing(page, NOTHING_READ), not (goes_on and page.epoch == at.epoch)
 
 
 def _check_progress(settled: Settled, pace: _Pace) -> None:

@@ -20,6 +20,11 @@ SNAPSHOT: Final = "begin"
 """What asks for all rows as they are, for a cursor that the log no longer reaches back to."""
 
 
+def log_behind(snapshot: str) -> Stamp:
+    """Give the stamp behind which the log goes on after a snapshot, by `PullPage.snapshot`."""
+    return int(snapshot.partition("|")[0], 16)
+
+
 @dataclass(frozen=True, slots=True)
 class RefusedDelta:
     """A delta that could not be read from the wire; its neighbours could."""
@@ -42,6 +47,9 @@ class Push:
     atomic: bool = False
     """One commit or none: our clients ask so for each local transaction."""
     unreadable: tuple[RefusedDelta, ...] = ()
+    epoch: str | None = None
+    """The epoch that the client has read; the push is refused if it is another's. None if it does
+    not know, or has read nothing."""
     claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
     """Those of the client's token, by which sync rules judge its writes."""
 

@@ -140,12 +140,13 @@ class AdminService:
             wanted = replace(wanted, version=held.version + 1)
             heads = self._buffer.heads(gateway, wanted.layout.shards())
             top = max((head.commit for head in heads.values()), default=0)
+            epoch = max((head.epoch for head in heads.values()), default="")
             # Pushes move heads all the time: a lead keeps them from moving past this change.
             to = max(top, stamp(self._wall_clock())) + stamp(_LEAD_MS)
             if rules:
                 wanted = replace(wanted, rules_since=to)
             try:
-                self._buffer.save_config(gateway, wanted, to)
+                self._buffer.save_config(gateway, wanted, to, epoch)
             except (HeadMoved, Conflict, Unavailable):
                 # Heads moved even further, or another administrator is at work.
                 self._sleep_ms(self._chance.jitter() * _BACK_OFF_MS)

@@ -26,6 +26,7 @@ from lakesync.errors import (
     LakeSyncError,
     Unavailable,
 )
+from lakesync.gateway.epoch import check_epoch
 from lakesync.gateway.merging import Outcome, merge_part, shard_commit
 from lakesync.gateway.pressure import check_backpressure, unflushed_bytes
 from lakesync.ports import (
@@ -116,6 +117,7 @@ class Committer:
             ConfigChanged: check the push again by the new configuration.
             Backpressure: too much waits to be flushed; nothing was written.
             AtomicPushTooLarge: an atomic part touches more than one commit can hold.
+            CursorExpired: the client has read another epoch of the buffer.
             Unavailable: the races or the store's refusals lasted to the deadline.
         """
         attempt = 0
@@ -151,6 +153,7 @@ class Committer:
     ) -> tuple[Outcome, dict[str, WarmShard]]:
         shards = self._warm.shards(gateway, part.shards)
         self._check_heads(gateway, shards)
+        check_epoch(self._buffer, gateway, shards, part.epoch)
         config = self._warm.gateway(gateway).config
         self._load(gateway, part, config.appends)
         outcome = merge_part(part, shards, config, self._limits, viewer)

@@ -36,6 +36,8 @@ class Part(NamedTuple):
     """The append marks that its events touch."""
     since: Stamp = 0
     """The oldest stamp of all events of the push; 0 if it has none."""
+    epoch: str | None = None
+    """The epoch that its client has read; None if it does not say."""
 
 
 def cut(

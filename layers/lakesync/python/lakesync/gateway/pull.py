@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.messages import PullPage
+from lakesync.core.messages import SNAPSHOT, PullPage
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
 from lakesync.fence import Fence, read
 from lakesync.gateway.limits import DEFAULT_LIMITS, Limits
@@ -64,13 +64,14 @@ class PullService:
             )
         log = self._fence.raise_heads(gateway)
         sight = Sight(self._buffer, gateway, log.config, pull)
+        if pull.snapshot != SNAPSHOT and pull.scope not in {"", sight.scope}:
+            raise CursorExpired(_ANOTHER_SCOPE, field="scope")
         if pull.snapshot:
             at = self._snapshots.position(log, pull.snapshot)
-            if at.table:
+            # A snapshot of nothing has a page too: it tells where the log goes on.
+            if at.table or (pull.snapshot == SNAPSHOT and log.trimmed):
                 return self._snapshots.page(log, pull, at, sight)
             pull = replace(pull, since=at.since, epoch=at.epoch)
-        elif pull.scope not in {"", sight.scope}:
-            raise CursorExpired(_ANOTHER_SCOPE, field="scope")
         check_cursor(pull, log)
         page = self._page(log, pull, sight)
         return replace(page, epoch=log.epoch, scope=sight.scope)

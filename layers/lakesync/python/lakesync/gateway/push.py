@@ -76,8 +76,9 @@ class PushService:
 
         Returns:
             The receipt, with an outcome for each delta that was not plainly accepted; or
-            ``ATOMIC_PUSH_TOO_LARGE``, ``BACKPRESSURE_ERROR``, ``CONTENTION``, ``UNAVAILABLE``, when
-            nothing of the push is to be counted on. Safe to repeat in any case.
+            ``ATOMIC_PUSH_TOO_LARGE``, ``BACKPRESSURE_ERROR``, ``CURSOR_EXPIRED``, ``CONTENTION``,
+            ``UNAVAILABLE``, when nothing of the push is to be counted on. Safe to repeat in any
+            case.
         """
         deadline_ms = self._wall_clock() + self._limits.commit_deadline_ms
         attempt = 0
@@ -98,7 +99,8 @@ class PushService:
         receipt = _Receipt(push, refused)
         if push.atomic and refused:
             return receipt.refuse_all(admitted, self._wall_clock())
-        parts = deque(cut(admitted, config, self._limits, atomic=push.atomic))
+        cuts = cut(admitted, config, self._limits, atomic=push.atomic)
+        parts = deque(part._replace(epoch=push.epoch) for part in cuts)
         if push.atomic and len(parts) > 1:
             raise AtomicPushTooLarge(
                 f"an atomic push must fit one commit: {self._limits.commit_items_max} items and "

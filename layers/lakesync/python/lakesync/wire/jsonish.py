@@ -34,7 +34,7 @@ _STAMP_DIGITS_MAX = 19
 
 
 def decode_push(body: bytes) -> Push:
-    """Read ``{clientId, deltas[], lastSeenHlc, atomic?}``.
+    """Read ``{clientId, deltas[], lastSeenHlc, atomic?, epoch?}``.
 
     Raises:
         ValidationFailed: the body is no such object; the message names the field.
@@ -57,7 +57,8 @@ def decode_push(body: bytes) -> Push:
         except InvalidInput as error:
             fault = under(error, f"deltas[{index}]")
             unreadable.append(RefusedDelta(index, fault, _claimed_id(item)))
-    return Push(client_id, tuple(read), last_seen, atomic, tuple(unreadable))
+    epoch = _string(fields, "epoch") if "epoch" in fields else None
+    return Push(client_id, tuple(read), last_seen, atomic, tuple(unreadable), epoch)
 
 
 def decode_delta(item: object) -> Delta:
@@ -141,9 +142,10 @@ def stamp_parameter(text: str, field: str) -> int:
 def encode_push(push: Push) -> bytes:
     """Write a push as an existing client would."""
     members = ",".join(_delta_text(delta) for _, delta in push.deltas)
+    epoch = "" if push.epoch is None else f',"epoch":{encode_basestring(push.epoch)}'
     return (
         f'{{"clientId":{encode_basestring(push.client_id)},"deltas":[{members}],'
-        f'"lastSeenHlc":"{push.last_seen_hlc}","atomic":{json.dumps(push.atomic)}}}'
+        f'"lastSeenHlc":"{push.last_seen_hlc}","atomic":{json.dumps(push.atomic)}{epoch}}}'
     ).encode()
 
 

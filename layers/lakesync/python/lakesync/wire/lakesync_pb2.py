@@ -24,49 +24,49 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1clakesync/wire/lakesync.proto\x12\x0blakesync.v1\",\n\x0b\x43olumnDelta\x12\x0e\n\x06\x63olumn\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\xa8\x01\n\x08RowDelta\x12 \n\x02op\x18\x01 \x01(\x0e\x32\x14.lakesync.v1.DeltaOp\x12\r\n\x05table\x18\x02 \x01(\t\x12\x0e\n\x06row_id\x18\x03 \x01(\t\x12)\n\x07\x63olumns\x18\x04 \x03(\x0b\x32\x18.lakesync.v1.ColumnDelta\x12\x0b\n\x03hlc\x18\x05 \x01(\x06\x12\x11\n\tclient_id\x18\x06 \x01(\t\x12\x10\n\x08\x64\x65lta_id\x18\x07 \x01(\t\"k\n\x08SyncPush\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12%\n\x06\x64\x65ltas\x18\x02 \x03(\x0b\x32\x15.lakesync.v1.RowDelta\x12\x15\n\rlast_seen_hlc\x18\x03 \x01(\x06\x12\x0e\n\x06\x61tomic\x18\x10 \x01(\x08\"\x85\x01\n\x08SyncPull\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x11\n\tsince_hlc\x18\x02 \x01(\x06\x12\x12\n\nmax_deltas\x18\x03 \x01(\r\x12\r\n\x05\x65poch\x18\x10 \x01(\t\x12\x10\n\x08snapshot\x18\x11 \x01(\t\x12\r\n\x05scope\x18\x12 \x01(\t\x12\x0f\n\x07removes\x18\x13 \x01(\x08\"\x8b\x01\n\x0cSyncResponse\x12%\n\x06\x64\x65ltas\x18\x01 \x03(\x0b\x32\x15.lakesync.v1.RowDelta\x12\x12\n\nserver_hlc\x18\x02 \x01(\x06\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x12\r\n\x05\x65poch\x18\x10 \x01(\t\x12\x10\n\x08snapshot\x18\x11 \x01(\t\x12\r\n\x05scope\x18\x12 \x01(\t\"\x8c\x01\n\x06\x41\x63tion\x12\x11\n\taction_id\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x0b\n\x03hlc\x18\x03 \x01(\x06\x12\x11\n\tconnector\x18\x04 \x01(\t\x12\x13\n\x0b\x61\x63tion_type\x18\x05 \x01(\t\x12\x0e\n\x06params\x18\x06 \x01(\x0c\x12\x17\n\x0fidempotency_key\x18\x07 \x01(\t\"E\n\nActionPush\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12$\n\x07\x61\x63tions\x18\x02 \x03(\x0b\x32\x13.lakesync.v1.Action\"D\n\rActionSuccess\x12\x11\n\taction_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x12\n\nserver_hlc\x18\x03 \x01(\x06\"R\n\x0b\x41\x63tionError\x12\x11\n\taction_id\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tretryable\x18\x04 \x01(\x08\"r\n\x0c\x41\x63tionResult\x12-\n\x07success\x18\x01 \x01(\x0b\x32\x1a.lakesync.v1.ActionSuccessH\x00\x12)\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x18.lakesync.v1.ActionErrorH\x00\x42\x08\n\x06result\"P\n\x0e\x41\x63tionResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.lakesync.v1.ActionResult\x12\x12\n\nserver_hlc\x18\x02 \x01(\x06\"n\n\x0c\x44\x65ltaOutcome\x12\r\n\x05index\x18\x01 \x01(\r\x12\x10\n\x08\x64\x65lta_id\x18\x02 \x01(\t\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\r\n\x05\x66ield\x18\x06 \x01(\t\"w\n\x0bPushReceipt\x12\x12\n\nserver_hlc\x18\x02 \x01(\x06\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\r\x12*\n\x07results\x18\x04 \x03(\x0b\x32\x19.lakesync.v1.DeltaOutcome\x12\x16\n\x0eserver_time_ms\x18\x05 \x01(\x04\"\xe9\x01\n\x08RowState\x12\r\n\x05\x61live\x18\x01 \x01(\x06\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x06\x12-\n\x07writers\x18\x03 \x03(\x0b\x32\x1c.lakesync.v1.RowState.Writer\x12-\n\x07\x63olumns\x18\x04 \x03(\x0b\x32\x1c.lakesync.v1.RowState.Column\x1a(\n\x06Writer\x12\x0b\n\x03hlc\x18\x01 \x01(\x06\x12\x11\n\tclient_id\x18\x02 \x01(\t\x1a\x35\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\x0e\n\x06writer\x18\x03 \x01(\r\"\xa7\x01\n\x08RuleRows\x12+\n\x06tables\x18\x01 \x03(\x0b\x32\x1b.lakesync.v1.RuleRows.Table\x12\x0c\n\x04rows\x18\x02 \x03(\x0c\x12\n\n\x02of\x18\x03 \x03(\r\x12\x0e\n\x06\x62\x65\x66ore\x18\x04 \x03(\r\x12\r\n\x05\x61\x66ter\x18\x05 \x03(\r\x12\r\n\x05whole\x18\x06 \x03(\r\x1a&\n\x05Table\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t*w\n\x07\x44\x65ltaOp\x12\x18\n\x14\x44\x45LTA_OP_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44\x45LTA_OP_INSERT\x10\x01\x12\x13\n\x0f\x44\x45LTA_OP_UPDATE\x10\x02\x12\x13\n\x0f\x44\x45LTA_OP_DELETE\x10\x03\x12\x13\n\x0f\x44\x45LTA_OP_REMOVE\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1clakesync/wire/lakesync.proto\x12\x0blakesync.v1\",\n\x0b\x43olumnDelta\x12\x0e\n\x06\x63olumn\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\xa8\x01\n\x08RowDelta\x12 \n\x02op\x18\x01 \x01(\x0e\x32\x14.lakesync.v1.DeltaOp\x12\r\n\x05table\x18\x02 \x01(\t\x12\x0e\n\x06row_id\x18\x03 \x01(\t\x12)\n\x07\x63olumns\x18\x04 \x03(\x0b\x32\x18.lakesync.v1.ColumnDelta\x12\x0b\n\x03hlc\x18\x05 \x01(\x06\x12\x11\n\tclient_id\x18\x06 \x01(\t\x12\x10\n\x08\x64\x65lta_id\x18\x07 \x01(\t\"\x89\x01\n\x08SyncPush\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12%\n\x06\x64\x65ltas\x18\x02 \x03(\x0b\x32\x15.lakesync.v1.RowDelta\x12\x15\n\rlast_seen_hlc\x18\x03 \x01(\x06\x12\x0e\n\x06\x61tomic\x18\x10 \x01(\x08\x12\x12\n\x05\x65poch\x18\x11 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_epoch\"\x85\x01\n\x08SyncPull\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x11\n\tsince_hlc\x18\x02 \x01(\x06\x12\x12\n\nmax_deltas\x18\x03 \x01(\r\x12\r\n\x05\x65poch\x18\x10 \x01(\t\x12\x10\n\x08snapshot\x18\x11 \x01(\t\x12\r\n\x05scope\x18\x12 \x01(\t\x12\x0f\n\x07removes\x18\x13 \x01(\x08\"\x8b\x01\n\x0cSyncResponse\x12%\n\x06\x64\x65ltas\x18\x01 \x03(\x0b\x32\x15.lakesync.v1.RowDelta\x12\x12\n\nserver_hlc\x18\x02 \x01(\x06\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x12\r\n\x05\x65poch\x18\x10 \x01(\t\x12\x10\n\x08snapshot\x18\x11 \x01(\t\x12\r\n\x05scope\x18\x12 \x01(\t\"\x8c\x01\n\x06\x41\x63tion\x12\x11\n\taction_id\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x0b\n\x03hlc\x18\x03 \x01(\x06\x12\x11\n\tconnector\x18\x04 \x01(\t\x12\x13\n\x0b\x61\x63tion_type\x18\x05 \x01(\t\x12\x0e\n\x06params\x18\x06 \x01(\x0c\x12\x17\n\x0fidempotency_key\x18\x07 \x01(\t\"E\n\nActionPush\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12$\n\x07\x61\x63tions\x18\x02 \x03(\x0b\x32\x13.lakesync.v1.Action\"D\n\rActionSuccess\x12\x11\n\taction_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x12\n\nserver_hlc\x18\x03 \x01(\x06\"R\n\x0b\x41\x63tionError\x12\x11\n\taction_id\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tretryable\x18\x04 \x01(\x08\"r\n\x0c\x41\x63tionResult\x12-\n\x07success\x18\x01 \x01(\x0b\x32\x1a.lakesync.v1.ActionSuccessH\x00\x12)\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x18.lakesync.v1.ActionErrorH\x00\x42\x08\n\x06result\"P\n\x0e\x41\x63tionResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.lakesync.v1.ActionResult\x12\x12\n\nserver_hlc\x18\x02 \x01(\x06\"n\n\x0c\x44\x65ltaOutcome\x12\r\n\x05index\x18\x01 \x01(\r\x12\x10\n\x08\x64\x65lta_id\x18\x02 \x01(\t\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\r\n\x05\x66ield\x18\x06 \x01(\t\"w\n\x0bPushReceipt\x12\x12\n\nserver_hlc\x18\x02 \x01(\x06\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\r\x12*\n\x07results\x18\x04 \x03(\x0b\x32\x19.lakesync.v1.DeltaOutcome\x12\x16\n\x0eserver_time_ms\x18\x05 \x01(\x04\"\xe9\x01\n\x08RowState\x12\r\n\x05\x61live\x18\x01 \x01(\x06\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x06\x12-\n\x07writers\x18\x03 \x03(\x0b\x32\x1c.lakesync.v1.RowState.Writer\x12-\n\x07\x63olumns\x18\x04 \x03(\x0b\x32\x1c.lakesync.v1.RowState.Column\x1a(\n\x06Writer\x12\x0b\n\x03hlc\x18\x01 \x01(\x06\x12\x11\n\tclient_id\x18\x02 \x01(\t\x1a\x35\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\x0e\n\x06writer\x18\x03 \x01(\r\"\xa7\x01\n\x08RuleRows\x12+\n\x06tables\x18\x01 \x03(\x0b\x32\x1b.lakesync.v1.RuleRows.Table\x12\x0c\n\x04rows\x18\x02 \x03(\x0c\x12\n\n\x02of\x18\x03 \x03(\r\x12\x0e\n\x06\x62\x65\x66ore\x18\x04 \x03(\r\x12\r\n\x05\x61\x66ter\x18\x05 \x03(\r\x12\r\n\x05whole\x18\x06 \x03(\r\x1a&\n\x05Table\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t*w\n\x07\x44\x65ltaOp\x12\x18\n\x14\x44\x45LTA_OP_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44\x45LTA_OP_INSERT\x10\x01\x12\x13\n\x0f\x44\x45LTA_OP_UPDATE\x10\x02\x12\x13\n\x0f\x44\x45LTA_OP_DELETE\x10\x03\x12\x13\n\x0f\x44\x45LTA_OP_REMOVE\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lakesync.wire.lakesync_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DELTAOP']._serialized_start=1854
-  _globals['_DELTAOP']._serialized_end=1973
+  _globals['_DELTAOP']._serialized_start=1885
+  _globals['_DELTAOP']._serialized_end=2004
   _globals['_COLUMNDELTA']._serialized_start=45
   _globals['_COLUMNDELTA']._serialized_end=89
   _globals['_ROWDELTA']._serialized_start=92
   _globals['_ROWDELTA']._serialized_end=260
-  _globals['_SYNCPUSH']._serialized_start=262
-  _globals['_SYNCPUSH']._serialized_end=369
-  _globals['_SYNCPULL']._serialized_start=372
-  _globals['_SYNCPULL']._serialized_end=505
-  _globals['_SYNCRESPONSE']._serialized_start=508
-  _globals['_SYNCRESPONSE']._serialized_end=647
-  _globals['_ACTION']._serialized_start=650
-  _globals['_ACTION']._serialized_end=790
-  _globals['_ACTIONPUSH']._serialized_start=792
-  _globals['_ACTIONPUSH']._serialized_end=861
-  _globals['_ACTIONSUCCESS']._serialized_start=863
-  _globals['_ACTIONSUCCESS']._serialized_end=931
-  _globals['_ACTIONERROR']._serialized_start=933
-  _globals['_ACTIONERROR']._serialized_end=1015
-  _globals['_ACTIONRESULT']._serialized_start=1017
-  _globals['_ACTIONRESULT']._serialized_end=1131
-  _globals['_ACTIONRESPONSE']._serialized_start=1133
-  _globals['_ACTIONRESPONSE']._serialized_end=1213
-  _globals['_DELTAOUTCOME']._serialized_start=1215
-  _globals['_DELTAOUTCOME']._serialized_end=1325
-  _globals['_PUSHRECEIPT']._serialized_start=1327
-  _globals['_PUSHRECEIPT']._serialized_end=1446
-  _globals['_ROWSTATE']._serialized_start=1449
-  _globals['_ROWSTATE']._serialized_end=1682
-  _globals['_ROWSTATE_WRITER']._serialized_start=1587
-  _globals['_ROWSTATE_WRITER']._serialized_end=1627
-  _globals['_ROWSTATE_COLUMN']._serialized_start=1629
-  _globals['_ROWSTATE_COLUMN']._serialized_end=1682
-  _globals['_RULEROWS']._serialized_start=1685
-  _globals['_RULEROWS']._serialized_end=1852
-  _globals['_RULEROWS_TABLE']._serialized_start=1814
-  _globals['_RULEROWS_TABLE']._serialized_end=1852
+  _globals['_SYNCPUSH']._serialized_start=263
+  _globals['_SYNCPUSH']._serialized_end=400
+  _globals['_SYNCPULL']._serialized_start=403
+  _globals['_SYNCPULL']._serialized_end=536
+  _globals['_SYNCRESPONSE']._serialized_start=539
+  _globals['_SYNCRESPONSE']._serialized_end=678
+  _globals['_ACTION']._serialized_start=681
+  _globals['_ACTION']._serialized_end=821
+  _globals['_ACTIONPUSH']._serialized_start=823
+  _globals['_ACTIONPUSH']._serialized_end=892
+  _globals['_ACTIONSUCCESS']._serialized_start=894
+  _globals['_ACTIONSUCCESS']._serialized_end=962
+  _globals['_ACTIONERROR']._serialized_start=964
+  _globals['_ACTIONERROR']._serialized_end=1046
+  _globals['_ACTIONRESULT']._serialized_start=1048
+  _globals['_ACTIONRESULT']._serialized_end=1162
+  _globals['_ACTIONRESPONSE']._serialized_start=1164
+  _globals['_ACTIONRESPONSE']._serialized_end=1244
+  _globals['_DELTAOUTCOME']._serialized_start=1246
+  _globals['_DELTAOUTCOME']._serialized_end=1356
+  _globals['_PUSHRECEIPT']._serialized_start=1358
+  _globals['_PUSHRECEIPT']._serialized_end=1477
+  _globals['_ROWSTATE']._serialized_start=1480
+  _globals['_ROWSTATE']._serialized_end=1713
+  _globals['_ROWSTATE_WRITER']._serialized_start=1618
+  _globals['_ROWSTATE_WRITER']._serialized_end=1658
+  _globals['_ROWSTATE_COLUMN']._serialized_start=1660
+  _globals['_ROWSTATE_COLUMN']._serialized_end=1713
+  _globals['_RULEROWS']._serialized_start=1716
+  _globals['_RULEROWS']._serialized_end=1883
+  _globals['_RULEROWS_TABLE']._serialized_start=1845
+  _globals['_RULEROWS_TABLE']._serialized_end=1883
 # @@protoc_insertion_point(module_scope)

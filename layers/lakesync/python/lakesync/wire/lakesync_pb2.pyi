@@ -47,16 +47,18 @@ class RowDelta(_message.Message):
     def __init__(self, op: _Optional[_Union[DeltaOp, str]] = ..., table: _Optional[str] = ..., row_id: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[ColumnDelta, _Mapping]]] = ..., hlc: _Optional[int] = ..., client_id: _Optional[str] = ..., delta_id: _Optional[str] = ...) -> None: ...
 
 class SyncPush(_message.Message):
-    __slots__ = ("client_id", "deltas", "last_seen_hlc", "atomic")
+    __slots__ = ("client_id", "deltas", "last_seen_hlc", "atomic", "epoch")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_HLC_FIELD_NUMBER: _ClassVar[int]
     ATOMIC_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     deltas: _containers.RepeatedCompositeFieldContainer[RowDelta]
     last_seen_hlc: int
     atomic: bool
-    def __init__(self, client_id: _Optional[str] = ..., deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., last_seen_hlc: _Optional[int] = ..., atomic: _Optional[bool] = ...) -> None: ...
+    epoch: str
+    def __init__(self, client_id: _Optional[str] = ..., deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., last_seen_hlc: _Optional[int] = ..., atomic: _Optional[bool] = ..., epoch: _Optional[str] = ...) -> None: ...
 
 class SyncPull(_message.Message):
     __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot", "scope", "removes")

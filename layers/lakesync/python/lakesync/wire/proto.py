@@ -54,6 +54,7 @@ def decode_push(body: bytes) -> Push:
         _stamp(message.last_seen_hlc, "lastSeenHlc"),
         message.atomic,
         tuple(unreadable),
+        message.epoch if message.HasField("epoch") else None,
     )
 
 
@@ -89,7 +90,10 @@ def _incoming(record: pb.RowDelta) -> Delta:
 def encode_push(push: Push) -> bytes:
     """Write a ``SyncPush``."""
     message = pb.SyncPush(
-        client_id=push.client_id, last_seen_hlc=push.last_seen_hlc, atomic=push.atomic
+        client_id=push.client_id,
+        last_seen_hlc=push.last_seen_hlc,
+        atomic=push.atomic,
+        epoch=push.epoch,
     )
     add_records(message.deltas, (delta for _, delta in push.deltas))
     return message.SerializeToString()

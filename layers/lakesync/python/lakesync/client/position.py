@@ -1,0 +1,41 @@
+"""Where a client reads on, and what page may follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.errors import InternalError
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+    from lakesync.core.messages import PullPage
+
+
+class Position(NamedTuple):
+    """Where a client reads on."""
+
+    cursor: Stamp
+    epoch: str
+    """What the cursor belongs to; empty unless the buffer was ever restored."""
+    snapshot: str
+    """Where a snapshot of the rows goes on, before the log does; empty if none is under way."""
+
+    @property
+    def is_new(self) -> bool:
+        """Tell whether nothing was read yet."""
+        return not any(self)
+
+
+NOTHING_READ: Final = Position(0, "", "")
+
+
+def advancing(page: PullPage, at: Position) -> PullPage:
+    """Refuse a page that would lead backwards or nowhere."""
+    stays = page.snapshot == at.snapshot if page.snapshot else page.cursor == at.cursor
+    backwards = page.cursor < at.cursor and not page.snapshot
+    if backwards or (page.has_more and stays):
+        raise InternalError(
+            f"the gateway answered the cursor {at.cursor} with the cursor {page.cursor}; nothing "
+            "was applied: report it with the time of the request"
+        )
+    return page

@@ -1,0 +1,137 @@
+"""Faults in trimming the log, in snapshots of the rows, and in restoring a buffer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakesync.client.offers import Offers
+from lakesync.client.sync import Syncer
+from lakesync.core.clock import stamp
+from lakesync.errors import CursorExpired
+from lakesync.flush import trim
+from lakesync.flush.trim import Trimmer
+from lakesync.gateway import commit as commit_module
+from lakesync.gateway import pull as pull_module
+from lakesync.gateway import restore
+from lakesync.gateway.snapshot import Position, Snapshots
+from lakesync.result import Ok, Result
+from tests.simulation.deliberate.registry import Replaced, deliberate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.client.position import Position as ClientPosition
+    from lakesync.core.messages import Pull, PullPage
+    from lakesync.errors import LakeSyncError
+    from lakesync.fence import FencedLog
+    from lakesync.ports import Buffer, Head
+
+
+@deliberate("the log is trimmed before it is flushed")
+def trim_before_flush() -> list[Replaced]:
+    def horizon(watermark: int, now_ms: int, keep_ms: int, covered: int | None) -> int:
+        del watermark, covered
+        return stamp(max(now_ms - keep_ms, 0))
+
+    return [(trim, "horizon", horizon)]
+
+
+@deliberate("the horizon moves after the entries are gone")
+def horizon_after_deletion() -> list[Replaced]:
+    def raised(self: Trimmer, gateway: str, heads: Mapping[str, Head], until: int) -> None:
+        buffer: Any = self._buffer
+        for shard in heads:
+            buffer._gate.call("delete", lambda: _forget(buffer._world.store, gateway, shard, until))  # noqa: B023
+            buffer.raise_horizon(gateway, shard, until)
+
+    return [(Trimmer, "_raise", raised)]
+
+
+def _forget(store: Any, gateway: str, shard: str, until: int) -> None:
+    log = store.all_of(gateway).logs[shard]
+    gone = [entry for entry in log if entry.stamp <= until]
+    del log[: len(gone)]
+    store.check_gone(gateway, gone)
+
+
+@deliberate("the pull does not look at the epoch")
+def epoch_not_checked() -> list[Replaced]:
+    def check(pull: Pull, log: FencedLog) -> None:
+        if pull.since < log.trimmed or pull.since > log.top:
+            raise CursorExpired("expired")
+
+    return [(pull_module, "check_cursor", check)]
+
+
+@deliberate("the pull does not look at the horizon")
+def horizon_not_checked() -> list[Replaced]:
+    def check(pull: Pull, log: FencedLog) -> None:
+        if pull.since > log.top or pull.epoch not in {"", log.epoch}:
+            raise CursorExpired("expired")
+
+    return [(pull_module, "check_cursor", check), (pull_module, "read", _read_over_gaps)]
+
+
+def _read_over_gaps(
+    buffer: Buffer, log: FencedLog, shard: str, span: tuple[int, int], count_max: int
+) -> Any:
+    return buffer.entries(log.gateway, shard, *span, count_max)
+
+
+@deliberate("a push is taken whatever epoch its client has read")
+def push_of_any_epoch() -> list[Replaced]:
+    return [(commit_module, "check_epoch", lambda *_: None)]
+
+
+@deliberate("a restored buffer begins no epoch")
+def restore_without_epoch() -> list[Replaced]:
+    def begin(buffer: Buffer, gateway: str, *, wall_clock: Any) -> Result[str, LakeSyncError]:
+        del buffer, gateway, wall_clock
+        return Ok("")
+
+    return [(restore, "begin_epoch", begin)]
+
+
+@deliberate("an epoch begins right behind what was restored")
+def epoch_begins_too_low() -> list[Replaced]:
+    real = restore.begin_epoch
+
+    def begin(buffer: Buffer, gateway: str, *, wall_clock: Any) -> Result[str, LakeSyncError]:
+        del wall_clock
+        return real(buffer, gateway, wall_clock=lambda: 0)
+
+    return [(restore, "begin_epoch", begin), (restore, "LEAD_MS", 0)]
+
+
+@deliberate("the client drops its outbox when its cursor is void")
+def outbox_dropped_on_void_cursor() -> list[Replaced]:
+    def emptied(self: Syncer) -> None:
+        self._outbox._connection.execute("DELETE FROM _lakesync_outbox")
+
+    return [(Syncer, "_fetch", _fetching(emptied))]
+
+
+def _fetching(spoil: Callable[[Syncer], None]) -> Any:
+    real = Syncer._fetch
+
+    def fetch(self: Syncer, at: ClientPosition) -> tuple[PullPage, bool]:
+        page, rebuilt = real(self, at)
+        if rebuilt or (page.snapshot and not at.snapshot):
+            with self._database.transaction():
+                spoil(self)
+        return page, rebuilt
+
+    return fetch
+
+
+@deliberate("the client does not offer what a restore lost")
+def nothing_is_offered() -> list[Replaced]:
+    return [(Offers, "make", lambda _: None)]
+
+
+@deliberate("the log goes on from the end of the log when a snapshot began")
+def snapshot_goes_on_too_late() -> list[Replaced]:
+    def begin(self: Snapshots, log: FencedLog) -> Position:
+        return self._next(log, Position(log.top, log.epoch))
+
+    return [(Snapshots, "_begin", begin)]

@@ -1,0 +1,103 @@
+"""What operators do to the buffer as a whole: its log is trimmed, and it is restored from backups.
+
+A restore is what ``docs/operations.md`` says: functions are stopped, the table is put back under
+another name, a new epoch begins, and functions start anew. What was under way to the old table
+reaches that one still, and nobody.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakesync.flush.trim import Trimmer
+from lakesync.gateway import restore
+from lakesync.result import Ok
+from tests.simulation.ports import SimulatedBuffer
+
+if TYPE_CHECKING:
+    from tests.simulation.history import Logged
+    from tests.simulation.scheduler import Process
+    from tests.simulation.world import World
+
+GATEWAY = "g1"
+DOWN_MS = 60_000
+"""How long a restore takes at the least: no two of them begin their epochs at once."""
+TRY_AGAIN_MS = 15_000
+
+
+class Upkeep:
+    """Trims and restores one gateway."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.stream("upkeep")
+        self.is_down = False
+
+    def plan(self) -> None:
+        """Put everything on the calendar."""
+        world, scenario = self._world, self._world.scenario
+        if scenario.trim_every_s:
+            clock = world.new_clock(scenario.function_skew_ms)
+            world.every(scenario.trim_every_s * 1000, lambda: self._trim(clock))
+        for _ in range(scenario.restores):
+            first, second = sorted(self._random.random() * scenario.span_ms for _ in range(2))
+            world.later("backup", partial(self._back_up, second - first), int(first))
+
+    # --- trimming ---------------------------------------------------------------------------------
+
+    def _trim(self, clock: Any) -> None:
+        world = self._world
+
+        def run(process: Process) -> None:
+            buffer = SimulatedBuffer(world, process)
+            trimmer = Trimmer(buffer, wall_clock=clock, keep_ms=world.scenario.keep_ms)
+            result = trimmer.trim(GATEWAY)
+            world.count("trim" if isinstance(result, Ok) else "trim failed")
+            world.note(process.name, "%s", result)
+
+        world.functions.start("trim", run, lambda: None)
+
+    # --- restoring --------------------------------------------------------------------------------
+
+    def _back_up(self, after_ms: float) -> None:
+        world = self._world
+        backup, log = world.store.backup(), list(world.history.log)
+        epoch = world.store.void(GATEWAY)[1]
+
+        def restore() -> None:
+            # Nobody goes back behind a restore: the lake has gone on in the new epoch.
+            if world.store.void(GATEWAY)[1] == epoch:
+                self._restore(backup, log)
+
+        world.later("restore", restore, int(after_ms))
+
+    def _restore(self, backup: Any, log: list[Logged]) -> None:
+        world = self._world
+        if self.is_down or world.is_calm:
+            return
+        world.count("restored")
+        self.is_down = True
+        world.functions.stop()
+        world.front.stop()
+        world.store = world.store.replaced_by(backup)
+        world.history.restored(log)
+        clock = world.new_clock(world.scenario.function_skew_ms)
+        after_ms = DOWN_MS + int(self._random.random() * DOWN_MS)
+        world.later("epoch", lambda: self._begin(clock), after_ms)
+
+    def _begin(self, clock: Any) -> None:
+        """Have the operator begin the epoch, and again until that is done."""
+        world = self._world
+        if not self.is_down:
+            return
+
+        def run(process: Process) -> None:
+            buffer = SimulatedBuffer(world, process)
+            result = restore.begin_epoch(buffer, GATEWAY, wall_clock=clock)
+            world.note(process.name, "%s", result)
+            if isinstance(result, Ok):
+                self.is_down = False
+
+        world.functions.start("restore", run, lambda: None)
+        world.later("epoch", lambda: self._begin(clock), TRY_AGAIN_MS)
