@@ -199,14 +199,7 @@ class Committer:
         self._clock.last = max(self._clock.last, outcome.stamp)
         outcome.stamp = stamp = self._clock.now(self._wall_clock())
         parts = {
-            name: shard_commit(
-                stamp,
-                shards[name],
-                deltas,
-                outcome.marks.get(name, {}),
-                outcome.rule_rows.get(name, b""),
-            )
-            for name, deltas in outcome.effective.items()
+            name: shard_commit(stamp, shards[name], name, outcome) for name in outcome.effective
         }
         version = self._warm.gateway(gateway).config.version
         commit = Commit(gateway, stamp, version, parts, outcome.puts, self._chance.token())

@@ -158,18 +158,14 @@ def _admit_events(
     return [delta for deltas in by_client.values() for delta in deltas]
 
 
-def shard_commit(
-    stamp: Stamp,
-    shard: WarmShard,
-    deltas: list[Delta],
-    marks: Mapping[str, AppendMark],
-    rule_rows: bytes,
-) -> ShardCommit:
+def shard_commit(stamp: Stamp, shard: WarmShard, name: str, outcome: Outcome) -> ShardCommit:
     """Give one shard's part of a commit: its log entry, behind the head that was seen."""
     before = shard.head or NO_HEAD
+    deltas, marks = outcome.effective[name], outcome.marks.get(name, {})
     records = encode_records(deltas)
     logged_bytes = before.logged_bytes + len(records)
     tables = frozenset([delta.table for delta in deltas])
+    rule_rows = outcome.rule_rows.get(name, b"")
     entry = LogEntry(
         stamp, records, len(deltas), tables, logged_bytes, before.last_logged, rule_rows
     )

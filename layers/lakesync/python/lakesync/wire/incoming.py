@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.delta import CHANGES, Delta, Op, checked_delta
+from lakesync.core.delta import (
+    CHANGES,
+    Delta,
+    Op,
+    check_identifier,
+    check_row_id,
+    checked_delta,
+    removal,
+)
 from lakesync.errors import InvalidInput, ValidationFailed
 
 if TYPE_CHECKING:
@@ -51,3 +59,12 @@ def check_count(count: int) -> None:
             f"a push may carry {PUSH_DELTAS_MAX} deltas; this one carries {count}: push in parts",
             field="deltas",
         )
+
+
+def incoming_removal(table: str, row_id: str, hlc: int) -> Delta:
+    """Give a removal out of a page, if it is sound.
+
+    Raises:
+        ValidationFailed: a name is malformed.
+    """
+    return removal(check_identifier(table, "table"), check_row_id(row_id), hlc)

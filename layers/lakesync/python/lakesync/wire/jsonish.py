@@ -12,18 +12,11 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.delta import (
-    Delta,
-    Op,
-    check_client_id,
-    check_identifier,
-    check_row_id,
-    removal,
-)
+from lakesync.core.delta import Delta, Op, check_client_id
 from lakesync.core.messages import PullPage, Push, PushReceipt, RefusedDelta
 from lakesync.core.values import canonical, parse
 from lakesync.errors import InvalidInput, ValidationFailed
-from lakesync.wire.incoming import OP_NAMES, check_count, incoming_delta, under
+from lakesync.wire.incoming import OP_NAMES, check_count, incoming_delta, incoming_removal, under
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
@@ -218,15 +211,11 @@ def decode_page(body: bytes) -> PullPage:
 def _page_delta(item: object, index: int) -> Delta:
     try:
         if isinstance(item, dict) and item.get("op") == Op.REMOVE.name:
-            return _removal(item)
+            row = _string(item, "table"), _string(item, "rowId")
+            return incoming_removal(*row, _stamp(item.get("hlc"), "hlc"))
         return decode_delta(item)
     except InvalidInput as error:
         raise under(error, f"deltas[{index}]") from None
-
-
-def _removal(item: dict[str, Any]) -> Delta:
-    table = check_identifier(_string(item, "table"), "table")
-    return removal(table, check_row_id(_string(item, "rowId")), _stamp(item.get("hlc"), "hlc"))
 
 
 def _delta_text(delta: Delta) -> str:
