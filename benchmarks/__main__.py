@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from benchmarks.entries import Entry
 
-MODULES: Final = ("gateway", "buffer", "imports", "client", "stack", "spark_merge")
+MODULES: Final = ("gateway", "buffer", "imports", "client", "simulation", "stack", "spark_merge")
 RESULTS: Final = Path(__file__).with_name("results.json")
 _PACKAGES: Final = ("lakesync", "protobuf", "pyarrow", "fastapi", "pyspark", "pyiceberg", "duckdb")
 
