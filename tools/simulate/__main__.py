@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 
 from tests.simulation.replay import run_scenario, story
@@ -44,9 +45,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one seed, with its trace")
     parser.add_argument("--shrink", action="store_true", help="make that seed smaller")
     parser.add_argument("--bite", action="store_true", help="seeds to find each deliberate fault")
+    parser.add_argument("--coverage", action="store_true", help="what they reach of the code")
     parser.add_argument("--set", type=json.loads, default={}, help="changes to it, as JSON")
     arguments = parser.parse_args()
     try:
+        if arguments.coverage:
+            command = [sys.executable, "-m", "tools.simulate.measured", str(arguments.seeds)]
+            return subprocess.call(command)
         if arguments.bite:
             return run_bite(arguments.seeds, arguments.processes)
         if arguments.seed is not None:
