@@ -114,12 +114,12 @@ def read_rows_are_caught_up() -> list[Replaced]:
 
 @deliberate("a commit does not ask whether its heads still stand")
 def heads_are_not_conditional() -> list[Replaced]:
-    return [(memory, "_check_heads", lambda *_: None)]
+    return [(memory, "check_heads", lambda *_: None)]
 
 
 @deliberate("a commit does not ask whether its rows and marks are as they were read")
 def rows_are_not_conditional() -> list[Replaced]:
-    return [(memory, "_check_states", lambda *_: None)]
+    return [(memory, "check_states", lambda *_: None)]
 
 
 @deliberate("a commit's stamp is the wall clock, whatever the heads say")
