@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from lakesync.client.position import Position
 from lakesync.client.rows import NOT_HELD
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
+from lakesync.core.delta import Op
 from lakesync.core.merge import fold
 from lakesync.errors import InternalError
 from lakesync.wire.records import decode_records
@@ -59,7 +60,7 @@ class Pages:
 
     def position(self) -> Position:
         """Give where to read on."""
-        row = self._connection.execute("SELECT cursor, epoch, snapshot FROM _lakesync_sync")
+        row = self._connection.execute("SELECT cursor, epoch, snapshot, scope FROM _lakesync_sync")
         return Position(*row.fetchone())
 
     def apply(self, page: PullPage, grouped: Grouped) -> None:
@@ -71,6 +72,9 @@ class Pages:
         """
         deltas = [delta for rows in grouped.values() for held in rows.values() for delta in held]
         echoed = self._acknowledge_echoes(deltas)
+        removals: dict[str, set[str]] = defaultdict(set)
+        for delta in [delta for delta in deltas if delta.op is Op.REMOVE]:
+            removals[delta.table].add(delta.row_id)
         for name, by_row in grouped.items():
             columns = {column for held in by_row.values() for delta in held
                        for column, _ in delta.columns}  # fmt: skip
@@ -78,6 +82,11 @@ class Pages:
             stored = self._rows.load(table.id, list(by_row))
             for row_id in self._rebuild.meet(table.id, stored):
                 echoed.pop((name, row_id), None)  # merged again without its echoes already
+            if removed := removals.get(name):
+                self._rebuild.remove(table.id, list(removed), stored)
+                for row_id in removed:
+                    echoed.pop((name, row_id), None)
+                    by_row[row_id] = _after_removal(by_row[row_id])
             self._rows.save(_merged(table, by_row, stored, echoed))
         if deltas:
             self._clock.follow(max(delta.hlc for delta in deltas), page.cursor)
@@ -85,9 +94,9 @@ class Pages:
             self._rebuild.pictured(snapshot)
         self._connection.execute(
             # What was read up to the cursor stays true while a snapshot brings what is newer.
-            "UPDATE _lakesync_sync SET epoch = ?, snapshot = ?, "
+            "UPDATE _lakesync_sync SET epoch = ?, snapshot = ?, scope = ?, "
             "cursor = CASE WHEN ? THEN cursor ELSE ? END",
-            (page.epoch, page.snapshot, page.snapshot != "", page.cursor),
+            (page.epoch, page.snapshot, page.scope, page.snapshot != "", page.cursor),
         )
         if not page.has_more:
             self._rebuild.finish()
@@ -131,6 +140,12 @@ def grouped_deltas(page: PullPage) -> Grouped:
     if count != page.count:
         raise InternalError(f"the page counts {page.count} deltas and holds {count}; pull again")
     return grouped
+
+
+def _after_removal(deltas: list[Delta]) -> list[Delta]:
+    """Give what came of a row after it left this client's sight for the last time."""
+    last = max(place for place, delta in enumerate(deltas) if delta.op is Op.REMOVE)
+    return deltas[last + 1 :]
 
 
 def _merged(

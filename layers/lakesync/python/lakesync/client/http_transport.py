@@ -112,6 +112,10 @@ class HttpTransport:
             query["epoch"] = pull.epoch
         if pull.snapshot:
             query["snapshot"] = pull.snapshot
+        if pull.scope:
+            query["scope"] = pull.scope
+        if pull.removes:
+            query["removes"] = "true"
         return _read(proto.decode_page, self._ask("GET", "pull", {}, params=query))
 
     def close(self) -> None:

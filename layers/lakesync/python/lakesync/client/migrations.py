@@ -77,6 +77,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # Where a snapshot of the rows goes on, between two of its pages.
         "ALTER TABLE _lakesync_sync ADD COLUMN snapshot TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # By which rules and claims the gateway decided what this file holds.
+        "ALTER TABLE _lakesync_sync ADD COLUMN scope TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.core.visibility import EVERYTHING
 from lakesync.errors import InternalError
 
 if TYPE_CHECKING:
@@ -19,11 +20,17 @@ class Position(NamedTuple):
     """What the cursor belongs to; empty unless the buffer was ever restored."""
     snapshot: str
     """Where a snapshot of the rows goes on, before the log does; empty if none is under way."""
+    scope: str = ""
+    """What decided which rows were sent; empty if that is not known."""
 
     @property
     def is_new(self) -> bool:
         """Tell whether nothing was read yet."""
-        return not any(self)
+        return self == NOTHING_READ
+
+    def shows_as(self, page: PullPage) -> bool:
+        """Tell whether a page was decided by what decided all that is held."""
+        return page.scope == self.scope or (not self.scope and page.scope == EVERYTHING)
 
 
 NOTHING_READ: Final = Position(0, "", "")

@@ -1,4 +1,4 @@
-"""Starting over from cursor 0, when the gateway's buffer is another one than before.
+"""Starting over, when the gateway's buffer is another one than before, or other rules decide.
 
 The rows stay readable while it lasts. Every row becomes *stale*; the first page that brings a row
 replaces what was held of it, instead of merging with it; when the last page is applied, what is
@@ -16,6 +16,7 @@ from lakesync.core.messages import log_behind
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Sequence
 
     from lakesync.client.offers import Offers
     from lakesync.client.rows import Held, Rows
@@ -35,9 +36,14 @@ class Rebuild:
         row = self._connection.execute("SELECT rebuilding FROM _lakesync_sync").fetchone()
         self._running = bool(row[0])
 
-    def start(self) -> None:
-        """Make every row stale and put the cursor at 0; own edits are held back, to be offered."""
-        self._offers.make()
+    def start(self, *, offers: bool) -> None:
+        """Make every row stale and put the cursor at 0; own edits are held back, to be offered.
+
+        Args:
+            offers: own edits may be lost, so offer them once more.
+        """
+        if offers:
+            self._offers.make()
         self._connection.execute(
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
             "SELECT table_id, row_id FROM _lakesync_rows"
@@ -68,6 +74,19 @@ class Rebuild:
         """Note that a snapshot was read; the log behind it begins."""
         if self._running:
             self._offers.pictured(log_behind(snapshot))
+
+    def remove(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> None:
+        """Let go of rows that left this client's sight, apart from edits that wait.
+
+        Args:
+            table_id: the table.
+            row_ids: the rows.
+            stored: rows of the table by id; brought up to date.
+        """
+        self._let_go([(table_id, row_id) for row_id in row_ids])
+        for row_id in row_ids:
+            stored.pop(row_id, None)
+        stored.update(self._rows.load(table_id, row_ids))
 
     def finish(self) -> None:
         """Let go of all rows that no page brought; ends the rebuild, if there is one."""

@@ -152,7 +152,9 @@ class Syncer:
                     if self._pages.position() != at:
                         continue
                     if rebuilt:
-                        self._rebuild.start()
+                        # Other rules lose no edit; another buffer may have.
+                        offers = page.epoch != at.epoch or at.shows_as(page)
+                        self._rebuild.start(offers=offers)
                     self._pages.apply(page, grouped)
                 done += PullSummary(1, page.count, rebuilt)
                 if not page.has_more:
@@ -215,17 +217,23 @@ class Syncer:
 
         Returns:
             The page, and whether everything that is held has to be read anew: it comes from another
-            buffer than before, and not from one that only no longer holds its oldest log.
+            buffer than before, and not from one that only no longer holds its oldest log; or by
+            other rules or claims.
         """
         ask, deltas_max = self._transport.pull, self._page_deltas
         with contextlib.suppress(CursorExpired, InvalidCursor):
-            page = ask(Pull(self._client_id, at.cursor, deltas_max, at.epoch, at.snapshot))
+            page = ask(
+                Pull(
+                    self._client_id, at.cursor, deltas_max, at.epoch, at.snapshot,
+                    removes=True, scope=at.scope,
+                )
+            )  # fmt: skip
             # An epoch is empty until the buffer is restored for the first time. Who has read
             # nothing may still have pushed what a restore lost.
-            if page.epoch == at.epoch or at.is_new:
+            if at.is_new or (page.epoch == at.epoch and at.shows_as(page)):
                 return advancing(page, at), page.epoch != at.epoch
-        page = ask(Pull(self._client_id, 0, deltas_max, snapshot=SNAPSHOT))
-        goes_on = page.snapshot or at.is_new
+        page = ask(Pull(self._client_id, 0, deltas_max, snapshot=SNAPSHOT, removes=True))
+        goes_on = at.is_new or (page.snapshot and at.shows_as(page))
         return advancing(page, NOTHING_READ), not (goes_on and page.epoch == at.epoch)
 
 

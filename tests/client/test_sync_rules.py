@@ -1,0 +1,166 @@
+"""A client under sync rules: rows come and go, rules and claims change, and no edit is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.client import Client
+from lakesync.core.values import parse
+from lakesync.wire.row_state import decode_row_state
+from tests.client.support.gateways import GATEWAY, RealGateway
+from tests.support.builders import WALL_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+
+MINE = {"column": "owner", "op": "eq", "value": "jwt:owner"}
+
+
+class Claimed:
+    """The transport of a client whose token has these claims."""
+
+    def __init__(self, gateway: RealGateway, **claims: Any) -> None:
+        self._gateway = gateway
+        self.claims = claims
+
+    def push(self, push: Push) -> PushReceipt:
+        return self._gateway.push(GATEWAY, replace(push, claims=self.claims)).unwrap()
+
+    def pull(self, pull: Pull) -> PullPage:
+        return self._gateway.pull(GATEWAY, replace(pull, claims=self.claims)).unwrap()
+
+
+class World:
+    """One gateway with rules, and clients with claims."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._time_ms = WALL_MS
+        self.gateway = RealGateway(self.clock)
+        columns = [{"name": name, "type": "string"} for name in ("owner", "title")]
+        body = {"table": "todos", "columns": columns}
+        self.gateway._admin.register_schema(GATEWAY, body).unwrap()
+        self.clients: dict[str, tuple[Client, Claimed]] = {}
+
+    def clock(self) -> int:
+        self._time_ms += 10
+        return self._time_ms
+
+    def rules(self, *buckets: dict[str, Any]) -> None:
+        named = [{"name": str(n), "tables": ["todos"]} | b for n, b in enumerate(buckets)]
+        self.gateway._admin.save_rules(GATEWAY, {"buckets": named}).unwrap()
+
+    def client(self, name: str, owner: str | None = None) -> Client:
+        transport = Claimed(self.gateway, sub=name, owner=owner or name)
+        client = Client(
+            self._folder / f"{name}.db", client_id=name, transport=transport,
+            wall_clock=self.clock,
+        )  # fmt: skip
+        self.clients[name] = (client, transport)
+        return client
+
+    def titles(self, name: str) -> dict[str, Any]:
+        client, _ = self.clients[name]
+        rows = client.query('SELECT _row_id, title FROM "todos" ORDER BY _row_id').unwrap()
+        return {row["_row_id"]: row["title"] for row in rows}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    held = World(tmp_path)
+    yield held
+    for client, _ in held.clients.values():
+        client.close()
+
+
+def sync(*clients: Client) -> None:
+    for client in clients:
+        client.push().unwrap()
+        client.pull().unwrap()
+
+
+@pytest.mark.law("K15")
+class TestSight:
+    def test_a_row_that_leaves_is_gone_and_comes_back_whole(self, world: World) -> None:
+        world.rules({"filters": [MINE]})
+        ann, bob = world.client("ann"), world.client("bob")
+        ann.insert("todos", "t1", {"owner": "ann", "title": "of ann"}).unwrap()
+        sync(ann, bob)
+        assert world.titles("ann") == {"t1": "of ann"}
+        assert not bob.get("todos", "t1").unwrap()
+
+        ann.update("todos", "t1", {"owner": "bob"}).unwrap()
+        sync(ann, bob)
+        ann.pull().unwrap()
+        assert bob.get("todos", "t1").unwrap() == {"owner": "bob", "title": "of ann"}
+        assert ann.get("todos", "t1").unwrap() is None
+
+        bob.update("todos", "t1", {"owner": "ann"}).unwrap()
+        sync(bob, ann)
+        assert ann.get("todos", "t1").unwrap() == {"owner": "ann", "title": "of ann"}
+        assert bob.get("todos", "t1").unwrap() is None
+
+    def test_edits_that_wait_survive_a_row_that_leaves(self, world: World) -> None:
+        world.rules({"filters": [MINE]})
+        ann, bob = world.client("ann"), world.client("bob", owner="ann")
+        ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
+        sync(ann, bob)
+        bob.update("todos", "t1", {"owner": "eve"}).unwrap()
+        bob.push().unwrap()
+        ann.update("todos", "t1", {"title": "still mine"}).unwrap()
+        ann.pull().unwrap()
+
+        assert ann.get("todos", "t1").unwrap() == {"title": "still mine"}
+        ann.push().unwrap()
+        held = world.gateway.buffer.rows(GATEWAY, [("todos", "t1")])
+        columns = decode_row_state(held["todos", "t1"].state).columns
+        assert parse(columns["title"][2]) == "still mine"
+
+    def test_a_change_of_rules_takes_away_and_brings_and_keeps_the_outbox(
+        self, world: World
+    ) -> None:
+        ann, bob = world.client("ann"), world.client("bob")
+        ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
+        bob.insert("todos", "t2", {"owner": "bob", "title": "b"}).unwrap()
+        sync(ann, bob, ann)
+        assert world.titles("ann") == world.titles("bob") == {"t1": "a", "t2": "b"}
+
+        ann.update("todos", "t1", {"title": "offline"}).unwrap()
+        world.rules({"filters": [MINE]})
+        ann.pull().unwrap()
+        bob.pull().unwrap()
+        assert (world.titles("ann"), world.titles("bob")) == ({"t1": "offline"}, {"t2": "b"})
+
+        world.rules()
+        sync(ann, bob)
+        assert world.titles("bob") == {"t1": "offline", "t2": "b"}
+
+    def test_a_claim_that_changes_changes_the_rows(self, world: World) -> None:
+        world.rules({"filters": [MINE]})
+        ann, bob = world.client("ann"), world.client("bob")
+        ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
+        bob.insert("todos", "t2", {"owner": "bob", "title": "b"}).unwrap()
+        sync(ann, bob, ann)
+        assert world.titles("ann") == {"t1": "a"}
+
+        world.clients["ann"][1].claims["owner"] = "bob"
+        assert ann.pull().unwrap().rebuilt
+        assert world.titles("ann") == {"t2": "b"}
+        assert not ann.pull().unwrap().rebuilt
+
+    def test_a_write_that_rules_refuse_is_set_aside_with_its_reason(self, world: World) -> None:
+        world.rules({"filters": [], "write": [MINE]})
+        ann = world.client("ann")
+        ann.insert("todos", "t1", {"owner": "ann", "title": "mine"}).unwrap()
+        ann.insert("todos", "t2", {"owner": "bob", "title": "not mine"}).unwrap()
+        summary = ann.push().unwrap()
+
+        assert (summary.accepted, summary.quarantined) == (1, 1)
+        (held,) = ann.quarantined().unwrap()
+        assert held.code == "FORBIDDEN"
