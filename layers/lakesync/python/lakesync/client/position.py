@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.core.messages import Pull
 from lakesync.core.visibility import EVERYTHING
 from lakesync.errors import InternalError
 
@@ -27,6 +28,11 @@ class Position(NamedTuple):
     def is_new(self) -> bool:
         """Tell whether nothing was read yet."""
         return self == NOTHING_READ
+
+    def pull(self, client_id: str, deltas_max: int) -> Pull:
+        """Give the request for the page that follows."""
+        cursor, epoch, snapshot, scope = self
+        return Pull(client_id, cursor, deltas_max, epoch, snapshot, removes=True, scope=scope)
 
     def shows_as(self, page: PullPage) -> bool:
         """Tell whether a page was decided by what decided all that is held."""

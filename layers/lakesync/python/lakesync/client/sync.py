@@ -222,12 +222,7 @@ class Syncer:
         """
         ask, deltas_max = self._transport.pull, self._page_deltas
         with contextlib.suppress(CursorExpired, InvalidCursor):
-            page = ask(
-                Pull(
-                    self._client_id, at.cursor, deltas_max, at.epoch, at.snapshot,
-                    removes=True, scope=at.scope,
-                )
-            )  # fmt: skip
+            page = ask(at.pull(self._client_id, deltas_max))
             # An epoch is empty until the buffer is restored for the first time. Who has read
             # nothing may still have pushed what a restore lost.
             if at.is_new or (page.epoch == at.epoch and at.shows_as(page)):
