@@ -161,6 +161,13 @@ MOVES: dict[str, Any] = {
 """Tables are placed anew under functions whose clocks differ."""
 RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
 """Runs of the materialiser overtake each other."""
+FLUSHES: dict[str, Any] = {
+    "faults.flush_broken": 0.5,
+    "faults.lose_port_answer": 0.1,
+    "flush_every_s": 20,
+    "bursts": 8,
+}
+"""Flushes fail midway and are repeated, while much is edited."""
 THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
 """What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""
 
@@ -201,6 +208,8 @@ def scenario_of(seed: int) -> Scenario:
         together=random.random() < 0.5,
         coarse_ms=random.choice([1, 1, 1, 30_000]),
     )
+    if theme is PLAIN and Random(f"{seed}/theme of flushes").random() < 0.1:
+        theme = FLUSHES
     return changed(replace(drawn, **_upkeep(seed, span_ms)), theme)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.deliberate import FAULTS, Deliberate, broken
-from tests.simulation.replay import run_seed
+from tests.simulation.replay import run_scenario
+from tests.simulation.scenario import changed, scenario_of
 
 SEEDS_MAX = 500
 
@@ -14,7 +15,7 @@ def seeds_to_find(fault: Deliberate, first: int = 0) -> int:
     """Give how many seeds it takes until a promise is broken; 0 if none is."""
     with broken(fault):
         for seed in range(first, first + SEEDS_MAX):
-            if run_seed(seed).failed:
+            if run_scenario(changed(scenario_of(seed), fault.theme)).failed:
                 return seed - first + 1
     return 0
 

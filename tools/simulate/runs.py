@@ -9,7 +9,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.deliberate import FAULTS, broken
-from tests.simulation.replay import run_seed
+from tests.simulation.replay import run_scenario, run_seed
+from tests.simulation.scenario import changed, scenario_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +86,7 @@ def seeds_to_find(name: str, seeds_max: int) -> tuple[str, int, str]:
     (fault,) = [fault for fault in FAULTS if fault.name == name]
     with broken(fault):
         for seed in range(seeds_max):
-            outcome = run_seed(seed)
+            outcome = run_scenario(changed(scenario_of(seed), fault.theme))
             if outcome.failed:
                 return name, seed + 1, outcome.promise
     return name, 0, ""

@@ -12,6 +12,7 @@ from lakesync.flush.run import Flusher, FlushReport
 from lakesync.ports import FlushState
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.lake import Lake, Materialiser
+from tests.simulation.scenario import FLUSHES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ def announcement_before_object() -> list[Replaced]:
     return [(Flusher, "_carry_out", carried_out("asw"))]
 
 
-@deliberate("the end of a range is not recorded: whoever repeats it makes another one")
+@deliberate("the end of a range is not recorded: whoever repeats it makes another one", FLUSHES)
 def ranges_are_not_recorded() -> list[Replaced]:
     def save(self: MemoryBuffer, gateway: str, seen: FlushState, state: FlushState) -> bool:
         held = self._of(gateway)

@@ -21,6 +21,7 @@ from lakesync.gateway.push import PushService
 from lakesync.ports import NO_HEAD, Head
 from lakesync.wire.records import decode_records
 from tests.simulation.deliberate.registry import Replaced, deliberate
+from tests.simulation.scenario import WARM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,7 +86,7 @@ def gaps_are_accepted() -> list[Replaced]:
     return [(fence_module, "is_chain", lambda *_: True)]
 
 
-@deliberate("a warm function catches up over an entry that is not visible yet")
+@deliberate("a warm function catches up over an entry that is not visible yet", WARM)
 def warm_rows_over_gaps() -> list[Replaced]:
     return [(warm_module, "is_chain", lambda *_: True)]
 
@@ -98,7 +99,7 @@ def former_shards_are_forgotten() -> list[Replaced]:
     return [(Layout, "moved", moved)]
 
 
-@deliberate("a row that was only read is caught up as if it had been whole")
+@deliberate("a row that was only read is caught up as if it had been whole", WARM)
 def read_rows_are_caught_up() -> list[Replaced]:
     real = warm_module._meet
 

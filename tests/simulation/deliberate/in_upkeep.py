@@ -10,7 +10,6 @@ from lakesync.core.clock import stamp
 from lakesync.errors import CursorExpired
 from lakesync.flush import trim
 from lakesync.flush.trim import Trimmer
-from lakesync.gateway import commit as commit_module
 from lakesync.gateway import pull as pull_module
 from lakesync.gateway import restore
 from lakesync.gateway.snapshot import Position, Snapshots
@@ -76,11 +75,6 @@ def _read_over_gaps(
     buffer: Buffer, log: FencedLog, shard: str, span: tuple[int, int], count_max: int
 ) -> Any:
     return buffer.entries(log.gateway, shard, *span, count_max)
-
-
-@deliberate("a push is taken whatever epoch its client has read")
-def push_of_any_epoch() -> list[Replaced]:
-    return [(commit_module, "check_epoch", lambda *_: None)]
 
 
 @deliberate("a restored buffer begins no epoch")

@@ -6,6 +6,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from unittest.mock import patch
 
+from tests.simulation.scenario import PLAIN
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -19,16 +21,21 @@ class Deliberate(NamedTuple):
     name: str
     told: str
     patches: Callable[[], list[Replaced]]
+    theme: dict[str, Any]
+    """One of the themes of ``scenario``, on which all seeds insist that look for the fault: what it
+    takes is rare in all others."""
 
 
 FAULTS: list[Deliberate] = []
 
 
-def deliberate(told: str) -> Callable[[Callable[[], list[Replaced]]], Callable[[], list[Replaced]]]:
+def deliberate(
+    told: str, theme: dict[str, Any] = PLAIN
+) -> Callable[[Callable[[], list[Replaced]]], Callable[[], list[Replaced]]]:
     """Put a fault on the list; the function gives what it replaces."""
 
     def add(patches: Callable[[], list[Replaced]]) -> Callable[[], list[Replaced]]:
-        FAULTS.append(Deliberate(patches.__name__, told, patches))
+        FAULTS.append(Deliberate(patches.__name__, told, patches, theme))
         return patches
 
     return add
