@@ -162,6 +162,7 @@ MOVES: dict[str, Any] = {
 RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
 """Runs of the materialiser overtake each other."""
 FLUSHES: dict[str, Any] = {
+    "span_ms": 3_600_000,
     "faults.flush_broken": 0.5,
     "faults.lose_port_answer": 0.1,
     "flush_every_s": 20,
