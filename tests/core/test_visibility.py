@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -74,6 +75,12 @@ class TestBuckets:
         eyes = viewer(bucket(Filter("held", "eq", Claim(tuple(path.split("."))))))
 
         assert eyes.sees("todos", row(held=value)) == seen
+
+    def test_claims_may_be_any_mapping(self) -> None:
+        held = MappingProxyType({"org": MappingProxyType({"id": 7})})
+        eyes = Viewer(SyncRules(1, (bucket(Filter("held", "eq", Claim(("org", "id")))),)), held)
+
+        assert eyes.sees("todos", row(held=7))
 
     @pytest.mark.parametrize("op", OPERATORS)
     def test_a_missing_claim_matches_nothing(self, op: str) -> None:

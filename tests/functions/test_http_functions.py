@@ -189,6 +189,29 @@ def test_an_administrator_saves_and_reads_sync_rules(functions: Functions) -> No
     assert held.json == json.loads(event("admin_sync_rules")["body"])
 
 
+def test_the_claims_of_the_token_decide_what_is_pulled(functions: Functions) -> None:
+    functions.http("admin", "admin_schema")
+    functions.http("push", "push_json")
+    everything = functions.http("pull", "pull_first_page").json["deltas"]
+    functions.http("admin", "admin_sync_rules")  # title eq jwt:sub
+
+    def pulled(sub: str) -> list[str]:
+        sent = event("pull_first_page")
+        claims = json.dumps({"sub": sub, "gw": "demo", "exp": 4_102_444_800})
+        sent["requestContext"]["authorizer"]["lambda"]["claims"] = claims
+        sent["rawQueryString"] = "since=0"
+        return [delta["rowId"] for delta in functions.http("pull", sent).json["deltas"]]
+
+    titled = {
+        str(column["value"]): delta["rowId"]
+        for delta in everything for column in delta["columns"] if column["column"] == "title"
+    }  # fmt: skip
+    assert titled
+    for title, row_id in titled.items():
+        assert pulled(title) == [row_id]
+    assert pulled("nobody") == []
+
+
 def test_every_fault_of_sync_rules_is_answered(functions: Functions) -> None:
     answer = functions.http("admin", "admin_sync_rules")  # no schema was registered
 

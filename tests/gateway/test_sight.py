@@ -207,6 +207,14 @@ class TestEnteringAndLeaving:
 
         assert ann.seen() == {("todos", "r2"): {"owner": "ann", "title": "mine"}}
 
+    def test_who_begins_is_sent_no_removals_of_what_it_never_had(self, world: World) -> None:
+        world.push(insert("r1", owner="bob", at=1), insert("r2", owner="ann", at=2))
+        world.rules(bucket(MINE))
+        ann = Reader("ann", limit=1)
+        ann.sync(world)
+
+        assert [delta.row_id for delta in ann.sent] == ["r2"]
+
     def test_events_are_rows_of_their_own(self, world: World) -> None:
         world.push(insert("e0", table="events", owner="ann", at=1))
         world.push(insert("e1", table="events", owner="bob", at=2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -15,7 +16,7 @@ from lakesync.core.comparing import RULE_VALUE_BYTES_MAX, Condition, condition
 from lakesync.core.rules import Bucket, Claim, Filter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from lakesync.core.merge import RowState
     from lakesync.core.rules import Literal, Operand, SyncRules
@@ -168,7 +169,7 @@ def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
         return operand if isinstance(operand, tuple) else (operand,)
     found: Any = claims
     for name in operand.path:
-        found = found.get(name) if isinstance(found, dict) else None
+        found = found.get(name) if isinstance(found, Mapping) else None
     values = found if isinstance(found, list) else [found]
     return tuple(value for value in values if isinstance(value, str | int | float))
 

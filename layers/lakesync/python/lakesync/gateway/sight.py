@@ -51,6 +51,8 @@ class Sight:
         self._gateway = gateway
         self._config = config
         self._removes = pull.removes
+        # Who names a scope, or begins, holds only what these very rules and claims have shown.
+        self._holds_more = pull.since > 0 and not pull.scope
         self._viewer = Viewer(config.rules, pull.claims)
         self.scope = self._viewer.digest()
 
@@ -144,7 +146,7 @@ class Sight:
             sees = self._viewer.sees(delta.table, rule_columns(delta.columns, columns))
             return encode_records([delta]) if sees else b""
         key = (delta.table, delta.row_id)
-        asked[key] = asked.get(key, False) or verdict is None
+        asked[key] = asked.get(key, False) or (verdict is None and self._holds_more)
         return b""
 
     def _as_they_are(self, at: Stamp, asked: dict[RowKey, bool]) -> list[Delta]:
