@@ -124,8 +124,7 @@ class Sight:
                 continue
             kept = run
             if verdict is not Transition.CHANGE:
-                (delta,) = decode_records(run)
-                kept = self._instead(delta, verdict, entry.stamp, asked)
+                kept = self._instead(run, verdict, entry.stamp, asked)
             if kept:
                 runs.append(kept)
                 count += 1
@@ -133,18 +132,19 @@ class Sight:
         return Seen((b"".join(runs), encode_records(made)), count + len(made))
 
     def _instead(
-        self, delta: Delta, verdict: Transition | None, at: Stamp, asked: dict[RowKey, bool]
+        self, run: bytes, verdict: Transition | None, at: Stamp, asked: dict[RowKey, bool]
     ) -> bytes:
         """Give what is sent in a delta's place, or ask for its row."""
+        (delta,) = decode_records(run)
         if verdict is Transition.LEAVE:
             return encode_records([self._removal(delta.table, delta.row_id, at)])
         if verdict is Transition.END:
-            return encode_records([delta]) if delta.op is Op.DELETE else b""
+            return run if delta.op is Op.DELETE else b""
         if self._config.appends(delta.table):
             # An event that was logged before there were rules; it is its own row.
             columns = self._config.rules.columns(delta.table)
             sees = self._viewer.sees(delta.table, rule_columns(delta.columns, columns))
-            return encode_records([delta]) if sees else b""
+            return run if sees else b""
         key = (delta.table, delta.row_id)
         asked[key] = asked.get(key, False) or (verdict is None and self._holds_more)
         return b""

@@ -55,9 +55,7 @@ def admin_routes(service: AdminService, flush_now: FlushNow) -> APIRouter:
     )
     async def register_schema(gateway: Gateway, request: Request) -> Response:
         """Put a schema in force. It only ever grows: nullable columns, wider types."""
-        if request_encoding(request.headers.get("content-type")) is not Encoding.JSON:
-            raise ValidationFailed("a schema is JSON", field="Content-Type")
-        body = parse(await body_of(request, SCHEMA_BODY_BYTES_MAX))
+        body = await _json_of(request, "a schema is JSON", SCHEMA_BODY_BYTES_MAX)
         schema = service.register_schema(gateway, body).unwrap()
         return answer_json(request, {"saved": True, "version": schema.version})
 
@@ -73,9 +71,7 @@ def admin_routes(service: AdminService, flush_now: FlushNow) -> APIRouter:
     )
     async def save_rules(gateway: Gateway, request: Request) -> Response:
         """Say which rows each client sees and writes, from now on; every fault is named at once."""
-        if request_encoding(request.headers.get("content-type")) is not Encoding.JSON:
-            raise ValidationFailed("sync rules are JSON", field="Content-Type")
-        body = parse(await body_of(request, RULES_BODY_BYTES_MAX))
+        body = await _json_of(request, "sync rules are JSON", RULES_BODY_BYTES_MAX)
         service.save_rules(gateway, body).unwrap()
         return answer_json(request, {"saved": True})
 
@@ -137,3 +133,10 @@ def admin_routes(service: AdminService, flush_now: FlushNow) -> APIRouter:
         return metrics(gateway, request)
 
     return router
+
+
+async def _json_of(request: Request, told: str, bytes_max: int) -> object:
+    if request_encoding(request.headers.get("content-type")) is not Encoding.JSON:
+        raise ValidationFailed(told, field="Content-Type")
+    body: object = parse(await body_of(request, bytes_max))
+    return body
