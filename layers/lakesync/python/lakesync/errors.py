@@ -11,8 +11,10 @@
     │   ├── RowTooLarge            ROW_TOO_LARGE
     │   ├── DeltaTooLarge          DELTA_TOO_LARGE
     │   ├── BodyTooLarge           BODY_TOO_LARGE
+    │   ├── CheckpointTooLarge     CHECKPOINT_TOO_LARGE
     │   ├── AtomicPushTooLarge     ATOMIC_PUSH_TOO_LARGE
     │   ├── AtomicPushRefused      ATOMIC_PUSH_REFUSED
+    │   ├── RowForgotten           ROW_FORGOTTEN
     │   ├── OutOfOrder             OUT_OF_ORDER        stamp it again      Retry.AFTER_REFRESH
     │   └── NotFound               NOT_FOUND
     │       └── NotOffered         METHOD_NOT_ALLOWED
@@ -165,6 +167,13 @@ class BodyTooLarge(InvalidInput):
     status = 413
 
 
+class CheckpointTooLarge(InvalidInput):
+    """A checkpoint does not fit one answer; ask for its parts."""
+
+    code = "CHECKPOINT_TOO_LARGE"
+    status = 413
+
+
 class AtomicPushTooLarge(InvalidInput):
     """An atomic push does not fit one commit; make the transaction smaller or not atomic."""
 
@@ -176,6 +185,13 @@ class AtomicPushRefused(InvalidInput):
     """An atomic push was refused whole, because another of its deltas was refused."""
 
     code = "ATOMIC_PUSH_REFUSED"
+
+
+class RowForgotten(InvalidInput):
+    """A delta is older than deletions are remembered, and its row may be one; edit it anew."""
+
+    code = "ROW_FORGOTTEN"
+    status = 409
 
 
 class OutOfOrder(InvalidInput):

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.layout import Layout, Placement
+from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.rules import NO_RULES, SyncRules
 from lakesync.core.rules_json import rules_from_json, rules_to_json
 from lakesync.core.schema import TableSchema, schema_from_json, schema_to_json
@@ -34,9 +35,22 @@ class GatewayConfig:
     schemas: Mapping[str, TableSchema] = field(default_factory=lambda: MappingProxyType({}))
     layout: Layout = field(default_factory=Layout)
     rules: SyncRules = NO_RULES
-    rules_since: Stamp = 0
-    """Commits above this stamp were made under these rules; below, the log may lack what they look
-    at."""
+    logged: LoggedColumns = field(default_factory=LoggedColumns)
+    """What the log keeps of each row for rules to decide by."""
+    forgotten: Stamp = 0
+    """Deletions up to this stamp may be forgotten; see `lakesync.core.forgetting`."""
+    strict: bool = False
+    """Only tables with a schema are written."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Tell whether rules have to do with a push: they decide it, or look at what it logs."""
+        return bool(self.rules.buckets) or bool(self.logged)
+
+    @property
+    def schema_version(self) -> int:
+        """A number that grows with every schema that is registered or changed; 0 without any."""
+        return sum(schema.version for schema in self.schemas.values())
 
     def appends(self, table: str) -> bool:
         """Tell whether the table's rows are events, without row states."""
@@ -56,7 +70,9 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         "former": sorted(config.layout.former),
         "moves": config.layout.moves,
         "rules": rules_to_json(config.rules),
-        "rulesSince": config.rules_since,
+        "logged": logged_to_json(config.logged),
+        "forgotten": config.forgotten,
+        "strict": config.strict,
     }
 
 
@@ -70,4 +86,13 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
     )
     by_table = MappingProxyType({schema.table: schema for schema in schemas})
     rules = rules_from_json(body["rules"], by_table) if "rules" in body else NO_RULES
-    return GatewayConfig(body["version"], by_table, layout, rules, body.get("rulesSince", 0))
+    logged = logged_from_json(body["logged"]) if "logged" in body else LoggedColumns()
+    return GatewayConfig(
+        body["version"],
+        by_table,
+        layout,
+        rules,
+        logged,
+        forgotten=body.get("forgotten", 0),
+        strict=body.get("strict", False),
+    )

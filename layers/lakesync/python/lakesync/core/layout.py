@@ -59,9 +59,14 @@ class Layout:
     """Shards of earlier layouts, whose log may still be read."""
     moves: int = 0
     """How often a table was placed anew: what is kept by shard may be looked for in others."""
+    _shards: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if len(self.shards()) > SHARDS_MAX:
+        named = {shard for placement in self.tables.values() for shard in placement.shards()}
+        shards = tuple(sorted(named | {DEFAULT_SHARD} | self.former))
+        # Every pull and push asks for them.
+        object.__setattr__(self, "_shards", shards)
+        if len(shards) > SHARDS_MAX:
             raise ValidationFailed(f"a gateway may have {SHARDS_MAX} shards and lanes in all")
 
     def shard_of(self, table: str, row_id: str) -> str:
@@ -85,8 +90,7 @@ class Layout:
 
     def shards(self) -> tuple[str, ...]:
         """Give every shard whose log a reader must read, in a fixed order."""
-        named = {shard for placement in self.tables.values() for shard in placement.shards()}
-        return tuple(sorted(named | {DEFAULT_SHARD} | self.former))
+        return self._shards
 
     def moved(self, table: str, placement: Placement) -> Layout:
         """Give the layout with one table placed anew; shards that were in use stay readable."""

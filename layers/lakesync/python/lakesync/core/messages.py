@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
+    from lakesync.core.rules import SyncRules
+    from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
 
 
@@ -52,6 +54,13 @@ class Push:
     not know, or has read nothing."""
     claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
     """Those of the client's token, by which sync rules judge its writes."""
+    own_cursor: bool = True
+    """The client's cursor is moved by pages alone; see `lakesync.gateway.followers`."""
+
+    @property
+    def is_followers(self) -> bool:
+        """Tell whether it shows none of the marks that only our own clients give."""
+        return not (self.own_cursor or self.atomic or self.epoch is not None)
 
 
 class OutcomeKind(Enum):
@@ -77,12 +86,23 @@ class PushReceipt:
     """The answer to a push. What it counts as accepted is durable."""
 
     server_hlc: Stamp
-    """The gateway's latest commit; never a read cursor."""
+    """The gateway's latest commit; never a read cursor, but for followers."""
     accepted: int
     """Deltas whose effect is durable, duplicates too."""
     outcomes: tuple[DeltaOutcome, ...] = ()
     server_time_ms: int = 0
     """The gateway's wall clock, by which a client corrects its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """The schemas of tables, as many as whoever asked may know of."""
+
+    version: int
+    """Grows with every schema that is registered or changed; 0 without any."""
+    tables: tuple[TableSchema, ...]
+    strict: bool = False
+    """Only tables with a schema are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +123,36 @@ class Pull:
     """The client knows removals; to others a row that leaves their sight is deleted."""
     scope: str = ""
     """The scope of the page that gave the cursor; empty if the client does not know it."""
+    own_cursor: bool = True
+    """The client merges by stamps, and its cursor is moved by pages alone; see
+    `lakesync.gateway.followers`."""
+
+    rules: SyncRules | None = None
+    """What decides in the place of the rules in force: never a client's word."""
+
+    @property
+    def is_followers(self) -> bool:
+        """Tell whether it shows none of the marks that only our own clients give."""
+        return not (self.own_cursor or self.removes or self.epoch or self.scope or self.snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """Tables that are read again from here on, because other rules or claims decide.
+
+    What a client holds of them, and no page brings until there are no more, is gone.
+    """
+
+    tables: tuple[str, ...] = ()
+    named: tuple[str, ...] | None = None
+    """If not None, all other tables are read again too, apart from these."""
+    forgotten: Stamp = 0
+    """Of deletions up to here the gateway may know nothing any more: what a client holds from up to
+    here, and is not brought, may have been deleted."""
+
+    def concerns(self, table: str) -> bool:
+        """Tell whether a table is read again."""
+        return table in self.tables or (self.named is not None and table not in self.named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +171,9 @@ class PullPage:
     """Not empty in a page of rows as they are, after which the log goes on: ask with it for the
     next page. The cursor of such a page only tells the gateway's time."""
     scope: str = ""
-    """A digest of the rules and claims that decided the page; see `lakesync.core.visibility`."""
+    """What of the rules and claims decided that which the client holds with this page; see
+    `lakesync.core.scope`."""
+    resync: Resync | None = None
+    """Tables that are read again, this page first; None if none begins with it."""
+    schema_version: int = 0
+    """`Schemas.version` of the gateway; who met another one asks for the schemas again."""

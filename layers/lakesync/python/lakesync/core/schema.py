@@ -1,8 +1,8 @@
-"""Table schemas: which columns a table has, of which type, and how it may change.
+"""Table schemas: which columns a table has, of which type, and what else is declared of it.
 
 A table needs no schema to sync. With one, each delta is checked for column and type by itself, and
-the lake's columns are typed. A schema only ever grows: new nullable columns, wider types.
-Laws S1-S3: ``docs/spec/schema.md``.
+the lake's columns are typed. How a schema may change: `lakesync.core.evolution`.
+Laws S1, S2, S4: ``docs/spec/schema.md``.
 """
 
 from __future__ import annotations
@@ -10,15 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.column_types import fits, precision_scale, widens
+from lakesync.core.column_types import fits, precision_scale
 from lakesync.core.delta import COLUMNS_MAX, check_identifier
+from lakesync.core.messages import Schemas
 from lakesync.core.values import NULL
-from lakesync.errors import Conflict, SchemaMismatch, ValidationFailed
+from lakesync.errors import SchemaMismatch, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.core.delta import Delta
+
+SOURCE_TABLE_CHARACTERS_MAX: Final = 256
+"""The name of a table in another system, with whatever it is qualified by there."""
+
+
+ROW_ID: Final = "row_id"
+"""What a primary key may name beside declared columns: the row's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +55,17 @@ class TableSchema:
     columns: tuple[Column, ...]
     version: int = 1
     primary_key: tuple[str, ...] = ()
+    """For adapters: the columns that tell rows apart where there are no row ids."""
     soft_delete: bool = False
+    """For adapters: a deleted row is marked in the destination, not removed."""
     external_id_column: str | None = None
+    """For adapters: the column that names the row in the other system."""
     source_table: str | None = None
+    """For adapters: the table's name in the other system."""
     append: bool = False
     """Rows are events: written once, never merged, at a fraction of the cost."""
     partition: tuple[str, ...] = ()
+    """The Iceberg table is partitioned by these columns, timestamps by day."""
 
     def __post_init__(self) -> None:
         check_identifier(self.table, "table")
@@ -61,7 +74,7 @@ class TableSchema:
             raise SchemaMismatch(f"a schema needs 1 to {COLUMNS_MAX} columns", field="columns")
         if len(set(names)) != len(names):
             raise SchemaMismatch("a column is declared twice", field="columns")
-        external = (self.external_id_column,) if self.external_id_column else ()
+        external = () if self.external_id_column is None else (self.external_id_column,)
         for field, used in (
             ("primaryKey", self.primary_key),
             ("partition", self.partition),
@@ -69,9 +82,14 @@ class TableSchema:
         ):
             if len(set(used)) != len(used):
                 raise SchemaMismatch(f"{field} names a column twice", field=field)
-            unknown = sorted(set(used) - set(names))
+            unknown = sorted(set(used) - {*names, *([ROW_ID] if field == "primaryKey" else ())})
             if unknown:
                 raise SchemaMismatch(f"{field} names no declared column: {unknown}", field=field)
+        source = self.source_table
+        if source is not None and not 1 <= len(source) <= SOURCE_TABLE_CHARACTERS_MAX:
+            raise SchemaMismatch(
+                f"sourceTable is 1 to {SOURCE_TABLE_CHARACTERS_MAX} characters", field="sourceTable"
+            )
 
 
 def check_delta(schema: TableSchema, delta: Delta) -> None:
@@ -95,47 +113,6 @@ def check_delta(schema: TableSchema, delta: Delta) -> None:
             raise SchemaMismatch(
                 f"{schema.table}.{name} is {column.type}; the value is not", field=name
             )
-
-
-def evolve(held: TableSchema | None, wanted: TableSchema) -> TableSchema:
-    """Give the schema that is in force after ``wanted`` is registered; the same one, if unchanged.
-
-    Raises:
-        Conflict: the change would break rows or clients that exist; the message says how to get
-            there instead.
-    """
-    if held is None:
-        return replace(wanted, version=1)
-    if replace(wanted, version=held.version) == held:
-        return held
-    if wanted.append != held.append:
-        raise Conflict("append cannot change; make a new table and copy the rows", field="append")
-    if wanted.primary_key != held.primary_key:
-        raise Conflict("primaryKey cannot change; make a new table", field="primaryKey")
-    declared = {column.name: column for column in wanted.columns}
-    for column in held.columns:
-        _check_kept(column, declared.pop(column.name, None))
-    for column in declared.values():
-        if not column.nullable:
-            raise Conflict(
-                f"the new column {column.name} must be nullable: rows exist without it",
-                field=column.name,
-            )
-    return replace(wanted, version=held.version + 1)
-
-
-def _check_kept(held: Column, wanted: Column | None) -> None:
-    if wanted is None:
-        raise Conflict(
-            f"column {held.name} cannot be removed; stop writing it instead", field=held.name
-        )
-    if held.nullable and not wanted.nullable:
-        raise Conflict(f"column {held.name} cannot become non-null", field=held.name)
-    if not widens(held.type, wanted.type):
-        raise Conflict(
-            f"column {held.name} cannot change from {held.type} to {wanted.type}; add a new column",
-            field=held.name,
-        )
 
 
 def schema_from_json(body: object) -> TableSchema:
@@ -180,6 +157,35 @@ def schema_to_json(schema: TableSchema) -> dict[str, object]:
     return head | {name: value for name, value in optional.items() if value}
 
 
+def schemas_to_json(schemas: Schemas) -> dict[str, object]:
+    """Write schemas as ``GET /admin/schema`` answers them."""
+    tables = [schema_to_json(schema) for schema in schemas.tables]
+    strict = {"strict": True} if schemas.strict else {}
+    return {"schemaVersion": schemas.version, "tables": tables, **strict}
+
+
+def schemas_from_json(body: object) -> Schemas:
+    """Read what `schemas_to_json` wrote.
+
+    Raises:
+        ValidationFailed: it is something else.
+    """
+    fields = _object(body, "body", {"schemaVersion", "tables"}, frozenset({"strict"}))
+    tables = fields["tables"]
+    if not isinstance(tables, list):
+        raise ValidationFailed("tables must be a list", field="tables")
+    held = tuple(schema_from_json(item) for item in tables)
+    strict = _typed(fields, "strict", bool, default=False)
+    return Schemas(_typed(fields, "schemaVersion", int), held, strict)
+
+
+def shown_to_clients(schema: TableSchema) -> TableSchema:
+    """Give what a client is told of a schema: nothing of the lake or of other systems."""
+    return replace(
+        schema, soft_delete=False, external_id_column=None, source_table=None, partition=()
+    )
+
+
 _OPTIONAL_FIELDS: Final = frozenset(
     {"version", "primaryKey", "softDelete", "externalIdColumn", "sourceTable", "append",
      "partition"}
@@ -187,7 +193,8 @@ _OPTIONAL_FIELDS: Final = frozenset(
 
 
 def _column(item: object, path: str) -> Column:
-    fields = _object(item, path, {"name", "type"}, frozenset({"nullable"}))
+    # What existing clients say of relations between tables is taken, and not used.
+    fields = _object(item, path, {"name", "type"}, frozenset({"nullable", "references"}))
     return Column(
         _typed(fields, "name", str, ""),
         _typed(fields, "type", str, "").replace(" ", ""),

@@ -45,3 +45,11 @@ def deltas_of(
     if state.deleted:
         found.insert(0, checked_delta(Op.DELETE, table, row_id, nobody, state.deleted, ()))
     return found
+
+
+def as_one(table: str, row_id: str, state: RowState) -> list[Delta]:
+    """Give a row as one insert, for clients that keep no stamps and go by the order of deltas."""
+    writes = [(hlc, client_id) for hlc, client_id, _ in state.columns.values()]
+    hlc, client_id = max([*writes, (state.alive, GATEWAY_CLIENT)])
+    columns = tuple((name, held[2]) for name, held in state.columns.items())
+    return [checked_delta(Op.INSERT, table, row_id, client_id, hlc, columns)]

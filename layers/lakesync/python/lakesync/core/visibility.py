@@ -6,20 +6,22 @@ partial delta. Laws V1-V6: ``docs/spec/visibility.md``.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakesync.core.comparing import RULE_VALUE_BYTES_MAX, Condition, condition
-from lakesync.core.rules import Bucket, Claim, Filter
+from lakesync.core.rules import Claim
+from lakesync.core.scope import EVERYTHING, NOTHING, OTHERS, Scope, digest_of
+from lakesync.core.transition import Transition, transition_of
+from lakesync.core.values import canonical
+from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lakesync.core.merge import RowState
-    from lakesync.core.rules import Literal, Operand, SyncRules
+    from lakesync.core.rules import Bucket, Filter, Literal, Operand, SyncRules
     from lakesync.core.values import CanonicalJson
 
 Claims: TypeAlias = "Mapping[str, Any]"
@@ -27,33 +29,21 @@ Claims: TypeAlias = "Mapping[str, Any]"
 RuleValues: TypeAlias = "Mapping[str, CanonicalJson]"
 """The columns of one row that rules look at; a row that does not exist is None instead."""
 
-EVERYTHING: Final = "*"
-"""The scope of who sees every row."""
-_SCOPE_BYTES: Final = 9
-
-
-class Transition(Enum):
-    """What a change of a row is to one client."""
-
-    NOTHING = "nothing"
-    """Hidden before and after: the client hears nothing."""
-    CHANGE = "change"
-    """Visible before and after: it gets the delta."""
-    ENTER = "enter"
-    """It gets the whole row."""
-    LEAVE = "leave"
-    """It gets a removal."""
-    END = "end"
-    """Visible before, and deleted: it gets the delete, and knows for good."""
-
 
 class Viewer:
-    """One client's eyes: rules with its claims filled in. Immutable, and safe to keep."""
+    """One client's eyes: rules with its claims filled in. Immutable, and safe to keep.
 
-    def __init__(self, rules: SyncRules, claims: Claims) -> None:
+    Args:
+        rules: the rules in force.
+        claims: the client's.
+        generation: `lakesync.core.logged.LoggedColumns.generation`, a part of its scope.
+    """
+
+    def __init__(self, rules: SyncRules, claims: Claims, generation: int = 0) -> None:
         self._rules = rules
+        self._generation = generation
         self._claims = claims
-        self._tables: dict[str, Callable[[RuleValues], bool]] = {}
+        self._readers: dict[str, Callable[[RuleValues], bool]] = {}
         self._writers: dict[str, Callable[[RuleValues], bool]] = {}
 
     @property
@@ -65,10 +55,18 @@ class Viewer:
         """Tell whether the client may see a row."""
         if row is None:
             return False
-        decide = self._tables.get(table)
+        decide = self._readers.get(table)
         if decide is None:
-            decide = self._tables[table] = self._reader(table)
+            columns = sorted(self._rules.columns(table))
+            decide = self._readers[table] = _by_name(self.reader(table, columns), columns)
         return decide(row)
+
+    def may_see(self, table: str) -> bool:
+        """Tell whether a table could have rows that the client may see."""
+        return self.sees_everything or any(
+            all(resolved(item.value, self._claims) for item in bucket.filters)
+            for bucket in self._rules.covering(table)
+        )
 
     def transition(
         self, table: str, before: RuleValues | None, after: RuleValues | None
@@ -77,11 +75,20 @@ class Viewer:
         saw = self.sees(table, before)
         # Most changes touch no column that a rule looks at.
         sees = saw if after == before else self.sees(table, after)
-        if saw and after is None:
-            return Transition.END
-        if saw:
-            return Transition.CHANGE if sees else Transition.LEAVE
-        return Transition.ENTER if sees else Transition.NOTHING
+        return transition_of(saw, sees, ends=after is None)
+
+    def reader(
+        self, table: str, columns: Sequence[str]
+    ) -> Callable[[Sequence[CanonicalJson | None]], bool]:
+        """Give what `sees` decides, for rows that come as values in the order of some columns.
+
+        Args:
+            table: the table.
+            columns: all that the rules look at, and maybe more.
+        """
+        if self.sees_everything:
+            return _always
+        return self._any_of([bucket.filters for bucket in self._rules.covering(table)], columns)
 
     def may_write(self, table: str, before: RuleValues | None, after: RuleValues | None) -> bool:
         """Tell whether the client may change a row so: it must be its to write before and after."""
@@ -90,53 +97,59 @@ class Viewer:
             decide = self._writers[table] = self._writer(table)
         return all(decide(row) for row in (before, after) if row is not None)
 
-    def digest(self) -> str:
-        """Give a digest of all that decides what the client sees; `EVERYTHING` without rules."""
-        if self.sees_everything:
-            return EVERYTHING
-        tables = sorted({table for bucket in self._rules.buckets for table in bucket.tables})
-        return _digest(self.scope([*tables, ""]))
-
-    def scope(self, tables: Sequence[str]) -> dict[str, str]:
-        """Give for each table a digest of what decides its rows; equal ones show equal rows."""
-        return {table: _digest(self._bound(table)) for table in tables}
-
-    def _reader(self, table: str) -> Callable[[RuleValues], bool]:
-        if self.sees_everything:
-            return _always
-        return _any_of([self._all_of(bucket.filters) for bucket in self._rules.covering(table)])
+    def scope(self) -> Scope:
+        """Give what decides the rows that the client sees, table by table."""
+        named = {table for bucket in self._rules.buckets for table in bucket.tables}
+        others = self._digest(OTHERS)
+        digests = {table: self._digest(table) for table in named}
+        return Scope(
+            others, {table: digest for table, digest in digests.items() if digest != others}
+        )
 
     def _writer(self, table: str) -> Callable[[RuleValues], bool]:
         restricted = [
             bucket.write for bucket in self._rules.covering(table) if bucket.write is not None
         ]
-        return _any_of([self._all_of(filters) for filters in restricted]) if restricted else _always
+        if not restricted:
+            return _always
+        columns = sorted(self._rules.write_columns(table))
+        return _by_name(self._any_of(restricted, columns), columns)
 
-    def _all_of(self, filters: Sequence[Filter]) -> Callable[[RuleValues], bool]:
-        tests = [(item.column, self._test(item)) for item in filters]
-        if len(tests) == 1:
-            ((column, test),) = tests
-            return lambda row: test(row.get(column))
+    def _any_of(
+        self, buckets: Sequence[Sequence[Filter]], columns: Sequence[str]
+    ) -> Callable[[Sequence[CanonicalJson | None]], bool]:
+        """Decide by buckets: inside one all filters hold, across them any may."""
+        places = {name: place for place, name in enumerate(columns)}
+        tests_of = [
+            [(places[item.column], self._test(item)) for item in filters] for filters in buckets
+        ]
 
-        def all_hold(row: RuleValues) -> bool:
-            for column, test in tests:  # noqa: SIM110 - `all` and a generator take twice the time
-                if not test(row.get(column)):
-                    return False
-            return True
+        def decide(row: Sequence[CanonicalJson | None]) -> bool:
+            for tests in tests_of:
+                for place, test in tests:
+                    if not test(row[place]):
+                        break
+                else:
+                    return True
+            return False
 
-        return all_hold
+        return decide
 
     def _test(self, item: Filter) -> Condition:
         return condition(item.op, resolved(item.value, self._claims))
 
-    def _bound(self, table: str) -> list[object]:
-        """Give the buckets of a table, claims filled in, in a form that equal ones share."""
+    def _digest(self, table: str) -> str:
+        """Give the digest of a table's buckets, claims filled in."""
         if self.sees_everything:
-            return ["everything"]
-        found = [self._bound_bucket(bucket) for bucket in self._rules.covering(table)]
-        return sorted(found, key=json.dumps)
+            return EVERYTHING
+        found = [self._bound(bucket) for bucket in self._rules.covering(table)]
+        if any(not filters for filters in found):
+            return EVERYTHING
+        # A filter without a value, whose claim is missing, lets nothing pass.
+        some = [filters for filters in found if all(values for *_, values in filters)]
+        return digest_of([self._generation, sorted(some, key=json.dumps)]) if some else NOTHING
 
-    def _bound_bucket(self, bucket: Bucket) -> list[object]:
+    def _bound(self, bucket: Bucket) -> list[list[Any]]:
         return sorted(
             (
                 [item.column, item.op, sorted(map(repr, resolved(item.value, self._claims)))]
@@ -171,27 +184,30 @@ def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
     for name in operand.path:
         found = found.get(name) if isinstance(found, Mapping) else None
     values = found if isinstance(found, list) else [found]
-    return tuple(value for value in values if isinstance(value, str | int | float))
+    return tuple(value for value in values if _can_be_held(value))
 
 
-def _any_of(buckets: list[Callable[[RuleValues], bool]]) -> Callable[[RuleValues], bool]:
-    if len(buckets) == 1:
-        return buckets[0]
+def _can_be_held(value: object) -> bool:
+    """Tell whether a column could hold a scalar; half a surrogate pair, or 2^53 + 1, it could not.
 
-    def any_holds(row: RuleValues) -> bool:
-        for decide in buckets:  # noqa: SIM110 - as above
-            if decide(row):
-                return True
+    A claim is what the token's issuer wrote, and no client is to be refused for it.
+    """
+    if not isinstance(value, str | int | float):
         return False
-
-    return any_holds
-
-
-def _always(row: RuleValues) -> bool:
-    del row
+    try:
+        canonical(value)
+    except ValidationFailed:
+        return False
     return True
 
 
-def _digest(value: object) -> str:
-    text = json.dumps(value, separators=(",", ":")).encode()
-    return hashlib.sha256(text).hexdigest()[: 2 * _SCOPE_BYTES]
+def _by_name(
+    decide: Callable[[Sequence[CanonicalJson | None]], bool], columns: Sequence[str]
+) -> Callable[[RuleValues], bool]:
+    """Give a decision about rows that come by the names of their columns."""
+    return lambda row: decide(tuple(map(row.get, columns)))
+
+
+def _always(row: object) -> bool:
+    del row
+    return True

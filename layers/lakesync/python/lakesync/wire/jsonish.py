@@ -7,41 +7,35 @@ them instead of encoding them.
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
-from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Delta, Op, check_client_id
-from lakesync.core.messages import PullPage, Push, PushReceipt, RefusedDelta
-from lakesync.core.values import canonical, parse
+from lakesync.core.messages import PullPage, Push, PushReceipt, RefusedDelta, Resync
+from lakesync.core.values import parse
 from lakesync.errors import InvalidInput, ValidationFailed
-from lakesync.wire.incoming import OP_NAMES, check_count, incoming_delta, incoming_removal, under
+from lakesync.wire.incoming import check_count, incoming_removal, under
+from lakesync.wire.json_delta import decode_delta, delta_text, object_of, stamp_of, string_of
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_EXACT_INT_MAX = 1 << 53
-_STAMP_DIGITS_MAX = 19
-
 
 def decode_push(body: bytes) -> Push:
-    """Read ``{clientId, deltas[], lastSeenHlc, atomic?, epoch?}``.
+    """Read ``{clientId, deltas[], lastSeenHlc, atomic?, epoch?, ownCursor?}``.
 
     Raises:
         ValidationFailed: the body is no such object; the message names the field.
     """
-    fields = _object(parse(body), "the body")
+    fields = object_of(parse(body), "the body")
     deltas = fields.get("deltas")
     if not isinstance(deltas, list):
         raise ValidationFailed("deltas must be a list", field="deltas")
     check_count(len(deltas))
-    atomic = fields.get("atomic", False)
-    if not isinstance(atomic, bool):
-        raise ValidationFailed("atomic must be true or false", field="atomic")
-    client_id = check_client_id(_string(fields, "clientId"))
-    last_seen = _stamp(fields.get("lastSeenHlc", 0), "lastSeenHlc")
+    atomic, own_cursor = _flag(fields, "atomic"), _flag(fields, "ownCursor")
+    client_id = check_client_id(string_of(fields, "clientId"))
+    last_seen = stamp_of(fields.get("lastSeenHlc", 0), "lastSeenHlc")
     read: list[tuple[int, Delta]] = []
     unreadable: list[RefusedDelta] = []
     for index, item in enumerate(deltas):
@@ -50,44 +44,10 @@ def decode_push(body: bytes) -> Push:
         except InvalidInput as error:
             fault = under(error, f"deltas[{index}]")
             unreadable.append(RefusedDelta(index, fault, _claimed_id(item)))
-    epoch = _string(fields, "epoch") if "epoch" in fields else None
-    return Push(client_id, tuple(read), last_seen, atomic, tuple(unreadable), epoch)
-
-
-def decode_delta(item: object) -> Delta:
-    """Read one delta.
-
-    Raises:
-        InvalidInput: it is malformed; ``field`` names where.
-    """
-    fields = _object(item, "a delta")
-    op = OP_NAMES.get(_string(fields, "op"))
-    if op is None:
-        raise ValidationFailed("op must be INSERT, UPDATE or DELETE", field="op")
-    columns = fields.get("columns", [])
-    if not isinstance(columns, list):
-        raise ValidationFailed("columns must be a list", field="columns")
-    return incoming_delta(
-        op,
-        _string(fields, "table"),
-        _string(fields, "rowId"),
-        _string(fields, "clientId"),
-        _stamp(fields.get("hlc"), "hlc"),
-        tuple([_column(column) for column in columns]),
-        _string(fields, "deltaId", ""),
+    epoch = string_of(fields, "epoch") if "epoch" in fields else None
+    return Push(
+        client_id, tuple(read), last_seen, atomic, tuple(unreadable), epoch, own_cursor=own_cursor
     )
-
-
-def _column(item: object) -> tuple[str, bytes]:
-    fields = _object(item, "a column", "columns")
-    name = _string(fields, "column")
-    if "value" not in fields:
-        raise ValidationFailed("a column needs a value; null is one", field=f"columns.{name[:64]}")
-    try:
-        return name, canonical(fields["value"])
-    except ValidationFailed as error:
-        error.field = f"columns.{name[:64]}"
-        raise
 
 
 def _claimed_id(item: object) -> str:
@@ -98,29 +58,11 @@ def _claimed_id(item: object) -> str:
     return claimed[:64].encode("utf-8", "replace").decode()
 
 
-def _object(value: object, what: str, field: str | None = None) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ValidationFailed(f"{what} must be a JSON object", field=field)
+def _flag(fields: Mapping[str, Any], name: str) -> bool:
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
+        raise ValidationFailed(f"{name} must be true or false", field=name)
     return value
-
-
-def _string(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    value = fields.get(name, default)
-    if not isinstance(value, str):
-        raise ValidationFailed(f"{name} must be a string", field=name)
-    return value
-
-
-def _stamp(value: object, field: str) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        number = int(value) if len(value) <= _STAMP_DIGITS_MAX else STAMP_MAX + 1
-    elif type(value) is int and 0 <= value < _EXACT_INT_MAX:
-        number = value
-    else:
-        raise ValidationFailed(f"{field} must be a stamp: a decimal string", field=field)
-    if number > STAMP_MAX:
-        raise ValidationFailed(f"{field} must be at most 2^63-1", field=field)
-    return number
 
 
 def stamp_parameter(text: str, field: str) -> int:
@@ -129,16 +71,17 @@ def stamp_parameter(text: str, field: str) -> int:
     Raises:
         ValidationFailed: it is no decimal number up to 2^63-1.
     """
-    return _stamp(text, field)
+    return stamp_of(text, field)
 
 
 def encode_push(push: Push) -> bytes:
-    """Write a push as an existing client would."""
-    members = ",".join(_delta_text(delta) for _, delta in push.deltas)
+    """Write a push, with its marks of ours behind what existing clients send."""
+    members = ",".join(delta_text(delta) for _, delta in push.deltas)
     epoch = "" if push.epoch is None else f',"epoch":{encode_basestring(push.epoch)}'
+    own = ',"ownCursor":true' if push.own_cursor else ""
     return (
         f'{{"clientId":{encode_basestring(push.client_id)},"deltas":[{members}],'
-        f'"lastSeenHlc":"{push.last_seen_hlc}","atomic":{json.dumps(push.atomic)}{epoch}}}'
+        f'"lastSeenHlc":"{push.last_seen_hlc}","atomic":{json.dumps(push.atomic)}{epoch}{own}}}'
     ).encode()
 
 
@@ -172,10 +115,14 @@ def _error_fields(error: Any) -> dict[str, str]:
 
 
 def encode_page(page: PullPage) -> bytes:
-    """Write ``{deltas[], serverHlc, hasMore, epoch?, snapshot?, scope?}``."""
-    members = ",".join(_delta_text(delta) for run in page.records for delta in decode_records(run))
+    """Write ``{deltas[], serverHlc, hasMore}``, and of ours what is not empty."""
+    members = ",".join(delta_text(delta) for run in page.records for delta in decode_records(run))
     own = {"epoch": page.epoch, "snapshot": page.snapshot, "scope": page.scope}
     more = "".join(f',"{name}":{encode_basestring(value)}' for name, value in own.items() if value)
+    if page.resync is not None:
+        more += f',"resync":{json.dumps(_resync_fields(page.resync))}'
+    if page.schema_version:
+        more += f',"schemaVersion":{page.schema_version}'
     has_more = "true" if page.has_more else "false"
     return (
         f'{{"deltas":[{members}],"serverHlc":"{page.cursor}","hasMore":{has_more}{more}}}'
@@ -188,53 +135,55 @@ def decode_page(body: bytes) -> PullPage:
     Raises:
         ValidationFailed: the body is no page; the message names the field.
     """
-    fields = _object(parse(body), "the answer")
+    fields = object_of(parse(body), "the answer")
     items = fields.get("deltas")
     if not isinstance(items, list):
         raise ValidationFailed("deltas must be a list", field="deltas")
     more = fields.get("hasMore")
     if not isinstance(more, bool):
         raise ValidationFailed("hasMore must be true or false", field="hasMore")
-    cursor = _stamp(fields.get("serverHlc"), "serverHlc")
+    cursor = stamp_of(fields.get("serverHlc"), "serverHlc")
     deltas = [_page_delta(item, index) for index, item in enumerate(items)]
     return PullPage(
         (encode_records(deltas),),
         len(deltas),
         cursor,
         more,
-        _string(fields, "epoch", ""),
-        _string(fields, "snapshot", ""),
-        _string(fields, "scope", ""),
+        string_of(fields, "epoch", ""),
+        string_of(fields, "snapshot", ""),
+        string_of(fields, "scope", ""),
+        _resync_of(fields["resync"]) if "resync" in fields else None,
+        _schema_version(fields.get("schemaVersion", 0)),
     )
+
+
+def _schema_version(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValidationFailed("schemaVersion must be a number from 0 on", field="schemaVersion")
+    return value
+
+
+def _resync_fields(resync: Resync) -> dict[str, Any]:
+    named = {} if resync.named is None else {"named": resync.named}
+    forgotten = {"forgotten": str(resync.forgotten)} if resync.forgotten else {}
+    return {"tables": resync.tables, **named, **forgotten}
+
+
+def _resync_of(item: object) -> Resync:
+    fields = object_of(item, "resync")
+    named = fields.get("named")
+    for names in (fields.get("tables"), named or []):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValidationFailed("resync must hold lists of tables", field="resync")
+    forgotten = stamp_of(fields.get("forgotten", "0"), "resync.forgotten")
+    return Resync(tuple(fields["tables"]), None if named is None else tuple(named), forgotten)
 
 
 def _page_delta(item: object, index: int) -> Delta:
     try:
         if isinstance(item, dict) and item.get("op") == Op.REMOVE.name:
-            row = _string(item, "table"), _string(item, "rowId")
-            return incoming_removal(*row, _stamp(item.get("hlc"), "hlc"))
+            row = string_of(item, "table"), string_of(item, "rowId")
+            return incoming_removal(*row, stamp_of(item.get("hlc"), "hlc"))
         return decode_delta(item)
     except InvalidInput as error:
         raise under(error, f"deltas[{index}]") from None
-
-
-def _delta_text(delta: Delta) -> str:
-    columns = ",".join(
-        [f"{_column_prefix(name)}{value.decode()}}}" for name, value in delta.columns]
-    )
-    return (
-        f'{{"op":"{delta.op.name}","table":"{delta.table}",'
-        f'"rowId":{encode_basestring(delta.row_id)},'
-        f'"clientId":{_quoted(delta.client_id)},"columns":[{columns}],'
-        f'"hlc":"{delta.hlc}","deltaId":"{delta.delta_id}"}}'
-    )
-
-
-@lru_cache(maxsize=1024)
-def _quoted(text: str) -> str:
-    return encode_basestring(text)
-
-
-@lru_cache(maxsize=4096)
-def _column_prefix(name: str) -> str:
-    return f'{{"column":{encode_basestring(name)},"value":'

@@ -47,21 +47,23 @@ class RowDelta(_message.Message):
     def __init__(self, op: _Optional[_Union[DeltaOp, str]] = ..., table: _Optional[str] = ..., row_id: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[ColumnDelta, _Mapping]]] = ..., hlc: _Optional[int] = ..., client_id: _Optional[str] = ..., delta_id: _Optional[str] = ...) -> None: ...
 
 class SyncPush(_message.Message):
-    __slots__ = ("client_id", "deltas", "last_seen_hlc", "atomic", "epoch")
+    __slots__ = ("client_id", "deltas", "last_seen_hlc", "atomic", "epoch", "own_cursor")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_HLC_FIELD_NUMBER: _ClassVar[int]
     ATOMIC_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OWN_CURSOR_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     deltas: _containers.RepeatedCompositeFieldContainer[RowDelta]
     last_seen_hlc: int
     atomic: bool
     epoch: str
-    def __init__(self, client_id: _Optional[str] = ..., deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., last_seen_hlc: _Optional[int] = ..., atomic: _Optional[bool] = ..., epoch: _Optional[str] = ...) -> None: ...
+    own_cursor: bool
+    def __init__(self, client_id: _Optional[str] = ..., deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., last_seen_hlc: _Optional[int] = ..., atomic: _Optional[bool] = ..., epoch: _Optional[str] = ..., own_cursor: _Optional[bool] = ...) -> None: ...
 
 class SyncPull(_message.Message):
-    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot", "scope", "removes")
+    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot", "scope", "removes", "own_cursor")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_HLC_FIELD_NUMBER: _ClassVar[int]
     MAX_DELTAS_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +71,7 @@ class SyncPull(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     REMOVES_FIELD_NUMBER: _ClassVar[int]
+    OWN_CURSOR_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     since_hlc: int
     max_deltas: int
@@ -76,23 +79,40 @@ class SyncPull(_message.Message):
     snapshot: str
     scope: str
     removes: bool
-    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., removes: _Optional[bool] = ...) -> None: ...
+    own_cursor: bool
+    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., removes: _Optional[bool] = ..., own_cursor: _Optional[bool] = ...) -> None: ...
 
 class SyncResponse(_message.Message):
-    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot", "scope")
+    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot", "scope", "resync", "schema_version")
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     SERVER_HLC_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
+    RESYNC_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     deltas: _containers.RepeatedCompositeFieldContainer[RowDelta]
     server_hlc: int
     has_more: bool
     epoch: str
     snapshot: str
     scope: str
-    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
+    resync: Resync
+    schema_version: int
+    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., resync: _Optional[_Union[Resync, _Mapping]] = ..., schema_version: _Optional[int] = ...) -> None: ...
+
+class Resync(_message.Message):
+    __slots__ = ("tables", "others", "named", "forgotten")
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    NAMED_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    others: bool
+    named: _containers.RepeatedScalarFieldContainer[str]
+    forgotten: int
+    def __init__(self, tables: _Optional[_Iterable[str]] = ..., others: _Optional[bool] = ..., named: _Optional[_Iterable[str]] = ..., forgotten: _Optional[int] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("action_id", "client_id", "hlc", "connector", "action_type", "params", "idempotency_key")

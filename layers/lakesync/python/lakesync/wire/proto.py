@@ -16,6 +16,7 @@ from lakesync.core.messages import (
     Push,
     PushReceipt,
     RefusedDelta,
+    Resync,
 )
 from lakesync.core.values import recanonical
 from lakesync.errors import BY_CODE, InternalError, InvalidInput, LakeSyncError, ValidationFailed
@@ -55,6 +56,7 @@ def decode_push(body: bytes) -> Push:
         message.atomic,
         tuple(unreadable),
         message.epoch if message.HasField("epoch") else None,
+        own_cursor=message.own_cursor,
     )
 
 
@@ -94,6 +96,7 @@ def encode_push(push: Push) -> bytes:
         last_seen_hlc=push.last_seen_hlc,
         atomic=push.atomic,
         epoch=push.epoch,
+        own_cursor=push.own_cursor,
     )
     add_records(message.deltas, (delta for _, delta in push.deltas))
     return message.SerializeToString()
@@ -163,6 +166,7 @@ def decode_pull(body: bytes) -> Pull:
         message.snapshot,
         removes=message.removes,
         scope=message.scope,
+        own_cursor=message.own_cursor,
     )
 
 
@@ -176,6 +180,7 @@ def encode_pull(pull: Pull) -> bytes:
         snapshot=pull.snapshot,
         scope=pull.scope,
         removes=pull.removes,
+        own_cursor=pull.own_cursor,
     )
     return message.SerializeToString()
 
@@ -188,7 +193,13 @@ def encode_page(page: PullPage) -> bytes:
         epoch=page.epoch,
         snapshot=page.snapshot,
         scope=page.scope,
+        schema_version=page.schema_version,
     )
+    if page.resync is not None:
+        tail.resync.tables.extend(page.resync.tables)
+        tail.resync.others = page.resync.named is not None
+        tail.resync.named.extend(page.resync.named or ())
+        tail.resync.forgotten = page.resync.forgotten
     return b"".join((*page.records, tail.SerializeToString()))
 
 
@@ -210,4 +221,11 @@ def decode_page(body: bytes) -> PullPage:
         message.epoch,
         message.snapshot,
         message.scope,
+        _resync_of(message.resync) if message.HasField("resync") else None,
+        message.schema_version,
     )
+
+
+def _resync_of(message: pb.Resync) -> Resync:
+    named = tuple(message.named) if message.others else None
+    return Resync(tuple(message.tables), named, message.forgotten)

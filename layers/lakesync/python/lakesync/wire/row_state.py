@@ -27,6 +27,7 @@ _VALUE: Final = b"\x12"
 _PLACE: Final = b"\x18"
 """Field numbers and wire types, as the schema has them."""
 _NAMES_REMEMBERED: Final = 4_096
+_SHAPES_REMEMBERED: Final = 512
 _ONE_BYTE: Final = tuple(bytes((size,)) for size in range(0x80))
 _TWO_BYTES: Final = 128
 """The first number that does not fit one byte."""
@@ -41,7 +42,7 @@ def encode_row_state(state: RowState) -> bytes:
     body: list[bytes] = []
     places: dict[tuple[int, str], bytes] = {}
     last, writer, place = -1, "", b""
-    for name in sorted(columns):
+    for name, prefix, fixed in _shape(tuple(columns)):
         hlc, client_id, value = columns[name]
         if hlc != last or client_id != writer:
             last, writer = hlc, client_id
@@ -51,10 +52,9 @@ def encode_row_state(state: RowState) -> bytes:
                 opening, client = _writer(client_id)
                 head += (opening, hlc.to_bytes(8, "little"), client)
             place = known
-        prefix = _name(name)
         size = len(value)
         length = _ONE_BYTE[size] if size < _TWO_BYTES else _varint(size)
-        size += len(prefix) + len(length) + len(place)
+        size += fixed + len(length) + len(place)
         body += (
             _COLUMN,
             _ONE_BYTE[size] if size < _TWO_BYTES else _varint(size),
@@ -76,9 +76,17 @@ def decode_row_state(encoded: bytes | None) -> RowState:
     return RowState(message.alive, message.deleted, columns)
 
 
-@lru_cache(_NAMES_REMEMBERED)
+@lru_cache(_SHAPES_REMEMBERED)
+def _shape(names: tuple[str, ...]) -> list[tuple[str, bytes, int]]:
+    """Give, in order, each column's name, what stands before its value, and how long that is.
+
+    Rows of a table mostly have the same columns, in the order in which they were written.
+    """
+    return [(name, prefix := _name(name), len(prefix)) for name in sorted(names)]
+
+
 def _name(name: str) -> bytes:
-    """Give the field that names a column, and the tag of its value; tables have few."""
+    """Give the field that names a column, and the tag of its value."""
     encoded = name.encode()
     return _NAME + _varint(len(encoded)) + encoded + _VALUE
 

@@ -6,7 +6,7 @@ decides what a client sees decodes few rows, and decides each pair of them once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.wire import lakesync_pb2 as pb
 
@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
 
 _NUL: Final = b"\0"
-RuleRow: TypeAlias = "tuple[str, Mapping[str, CanonicalJson]]"
-"""A row's table, and those of its columns that rules look at."""
 
 
 class RuleRows(NamedTuple):
     """The rows of one entry; of each delta its places among them, counted from 1, 0 for no row."""
 
-    rows: tuple[RuleRow, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    tables: Sequence[tuple[str, tuple[str, ...]]]
+    """Each table, and those of its columns that rules looked at when the entry was made."""
+    rows: Sequence[bytes]
+    """Each row's values in the order of its table's columns; see `values_of`."""
+    of: Sequence[int]
+    """Each row's table, by its place."""
+    before: Sequence[int]
+    after: Sequence[int]
     whole: frozenset[int]
     """Places of deltas that are all there is of a new row."""
 
@@ -53,7 +56,7 @@ class RuleRowsWriter:
         *,
         alone: bool,
     ) -> None:
-        """Add the row of the entry's next delta; alone, if no other delta of the entry has it."""
+        """Add the row of the entry's next delta; alone, if that is all there is of it."""
         if alone and before is None:
             self._whole.append(len(self._before))
         self._before.append(self._place(table, before))
@@ -86,15 +89,19 @@ class RuleRowsWriter:
 def decode_rule_rows(encoded: bytes) -> RuleRows:
     """Give the rows that a writer encoded."""
     message = pb.RuleRows.FromString(encoded)
-    tables = [(table.name, tuple(table.columns)) for table in message.tables]
-    rows: list[RuleRow] = []
-    for number, row in zip(message.of, message.rows, strict=True):
-        name, columns = tables[number]
-        values = row.split(_NUL) if columns else ()
-        rows.append((name, {c: v for c, v in zip(columns, values, strict=True) if v}))
     return RuleRows(
-        tuple(rows), tuple(message.before), tuple(message.after), frozenset(message.whole)
+        [(table.name, tuple(table.columns)) for table in message.tables],
+        list(message.rows),
+        list(message.of),
+        list(message.before),
+        list(message.after),
+        frozenset(message.whole),
     )
+
+
+def values_of(row: bytes) -> list[CanonicalJson | None]:
+    """Give the values of a row; None for a column that it does not have."""
+    return [value or None for value in row.split(_NUL)]
 
 
 def delta_slices(run: bytes) -> Sequence[bytes]:

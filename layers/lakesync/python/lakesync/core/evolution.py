@@ -1,0 +1,100 @@
+"""How a schema may change: it only ever grows, so that no row, client or table is left behind.
+
+Law S3: ``docs/spec/schema.md``, with the table of what may change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.column_types import widens
+from lakesync.errors import Conflict, SchemaMismatch
+
+if TYPE_CHECKING:
+    from lakesync.core.schema import Column, TableSchema
+
+_NO_PARTITION: Final = frozenset({"json", "null", "bytes"})
+"""Column types whose values are no sensible folders, or whose type is still to come."""
+
+
+def evolve(held: TableSchema | None, wanted: TableSchema) -> TableSchema:
+    """Give the schema that is in force after ``wanted`` is registered; the same one, if unchanged.
+
+    Raises:
+        SchemaMismatch: a column cannot partition a table.
+        Conflict: the change would break rows or clients that exist; the message says how to get
+            there instead.
+    """
+    if held is not None and replace(wanted, version=held.version) == held:
+        return held
+    _check_partition_types(wanted)
+    if held is None:
+        return replace(wanted, version=1)
+    _check_table(held, wanted)
+    declared = {column.name: column for column in wanted.columns}
+    for column in held.columns:
+        _check_kept(column, declared.pop(column.name, None))
+    for column in declared.values():
+        if not column.nullable:
+            raise Conflict(
+                f"the new column {column.name} must be nullable: rows exist without it; register "
+                "it with nullable true",
+                field=column.name,
+            )
+    return replace(wanted, version=held.version + 1)
+
+
+def _check_partition_types(schema: TableSchema) -> None:
+    types = {column.name: column.type for column in schema.columns}
+    for name in schema.partition:
+        if types[name] in _NO_PARTITION:
+            raise SchemaMismatch(
+                f"column {name} is {types[name]}, by which no table is partitioned; use a date, a "
+                "timestamp, text, a boolean or a number",
+                field="partition",
+            )
+
+
+def _check_table(held: TableSchema, wanted: TableSchema) -> None:
+    """Refuse a change of what is declared of the table as a whole.
+
+    ``softDelete`` and ``sourceTable`` say what an adapter does from now on, and may change freely.
+    """
+    if wanted.append != held.append:
+        raise Conflict("append cannot change; make a new table and copy the rows", field="append")
+    if wanted.primary_key != held.primary_key:
+        raise Conflict(
+            "primaryKey cannot change: other systems hold rows under it; make a new table and copy "
+            "the rows",
+            field="primaryKey",
+        )
+    if held.external_id_column not in {None, wanted.external_id_column}:
+        raise Conflict(
+            f"externalIdColumn cannot change: other systems know the rows by "
+            f"{held.external_id_column}; make a new table and copy the rows",
+            field="externalIdColumn",
+        )
+    if wanted.partition[: len(held.partition)] != held.partition:
+        raise Conflict(
+            f"partition begins with {', '.join(held.partition)}, and stays so: the lake's files "
+            "are laid out by it; add columns behind, or make a new table and copy the rows",
+            field="partition",
+        )
+
+
+def _check_kept(held: Column, wanted: Column | None) -> None:
+    if wanted is None:
+        raise Conflict(
+            f"column {held.name} cannot be removed; stop writing it instead", field=held.name
+        )
+    if held.nullable and not wanted.nullable:
+        raise Conflict(
+            f"column {held.name} cannot become non-null: rows hold null already; add a new column",
+            field=held.name,
+        )
+    if not widens(held.type, wanted.type):
+        raise Conflict(
+            f"column {held.name} cannot change from {held.type} to {wanted.type}; add a new column",
+            field=held.name,
+        )

@@ -1,0 +1,51 @@
+"""Forgetting: rows that were deleted long ago go, and no old delta may bring them back.
+
+A tombstone is the only thing that tells an old delta that it lost. Once it is gone, a delta is
+judged by the horizon instead, a stamp that every writer knows before the first tombstone goes:
+
+    a delta at or below the horizon that is older than everything its row holds is not merged
+
+Why that is enough: a tombstone that goes lies at or below the horizon. Whatever a row under its id
+is made of afterwards lies above the horizon, or not below what the row holds by then; so all of it
+lies above the tombstone, and what the tombstone had covered stays covered.
+Laws R5-R6: ``docs/spec/retention.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.core.merge import RowState
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+
+
+def is_tombstone(state: RowState) -> bool:
+    """Tell whether nothing is left of a row but that it was deleted."""
+    return bool(state.deleted) and not state.alive and not state.columns
+
+
+def newer_than(state: RowState, forgotten: Stamp) -> RowState:
+    """Give what of a row lies above the horizon of tombstones; ``state`` itself, if all of it."""
+    alive, deleted, columns = state
+    kept = {name: held for name, held in columns.items() if held[0] > forgotten}
+    if len(kept) == len(columns) and not 0 < alive <= forgotten:
+        return state
+    return RowState(alive if alive > forgotten else 0, deleted, kept)
+
+
+def may_undo_a_deletion(delta: Delta, before: RowState, forgotten: Stamp) -> bool:
+    """Tell whether a delta is too old to be merged, as a tombstone may have gone that covered it.
+
+    Args:
+        delta: the delta, which would change the row.
+        before: its row; empty if there is none.
+        forgotten: the horizon of tombstones.
+    """
+    if delta.hlc > forgotten:
+        return False
+    held = [hlc for hlc, _, _ in before.columns.values()]
+    held += [at for at in (before.alive, before.deleted) if at]
+    return not held or delta.hlc < min(held)

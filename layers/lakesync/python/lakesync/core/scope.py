@@ -1,0 +1,88 @@
+"""Scope: what decides the rows that a client is shown, table by table, as text it hands back.
+
+A client that hands back another scope than the one in force holds rows that it may no longer see,
+or lacks some that it may: of the tables whose digests differ, and of no others. Law V6:
+``docs/spec/visibility.md``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.delta import is_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EVERYTHING: Final = "*"
+"""The digest of a table of which every row is seen; the scope's text where that is all tables."""
+NOTHING: Final = "-"
+"""The digest of a table of which no row is seen."""
+UNKNOWN: Final = "_"
+"""The digest of a table of which the client holds some of what it may see: equal to none."""
+OTHERS: Final = ""
+"""Stands for all tables that a scope does not name."""
+SCOPE_CHARS_MAX: Final = 4_096
+"""The text of a scope; what would be longer is one digest, and tells no tables apart."""
+_DIGEST_BYTES: Final = 9
+_WHOLE: Final = "="
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """For each table the digest of what decides its rows; equal ones show equal rows."""
+
+    others: str = EVERYTHING
+    tables: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Tables whose digest is another than ``others``."""
+
+    def of(self, table: str) -> str:
+        """Give a table's digest, or that of `OTHERS`."""
+        return self.tables.get(table, self.others)
+
+    @property
+    def is_told(self) -> bool:
+        """Tell whether it was short enough for its text to tell tables apart."""
+        return not self.others.startswith(_WHOLE)
+
+    def changed(self, held: Scope) -> list[str]:
+        """Give the tables that another scope shows otherwise, in order; `OTHERS` is the last."""
+        named = sorted({*self.tables, *held.tables})
+        found = [table for table in named if self.of(table) != held.of(table)]
+        return found if self.others == held.others else [*found, OTHERS]
+
+    def marked(self, table: str, digest: str) -> Scope:
+        """Give the scope with another digest of one table, or of `OTHERS`."""
+        if table == OTHERS:
+            return replace(self, others=digest)
+        return replace(self, tables=MappingProxyType({**self.tables, table: digest}))
+
+    def text(self) -> str:
+        """Give what a client stores and hands back: ``others~table.digest~…``."""
+        told = [f"{name}.{digest}" for name, digest in sorted(self.tables.items())]
+        text = "~".join([self.others, *told])
+        return text if len(text) <= SCOPE_CHARS_MAX else _WHOLE + digest_of(text)
+
+
+def scope_of(text: str) -> Scope:
+    """Read what `Scope.text` gave; anything else is a scope that equals none."""
+    others, *named = text.split("~")
+    tables: dict[str, str] = {}
+    for item in named:
+        name, _, digest = item.partition(".")
+        if not is_identifier(name) or not digest:
+            return Scope(_WHOLE)
+        tables[name] = digest
+    return Scope(others, MappingProxyType(tables))
+
+
+def digest_of(value: object) -> str:
+    """Give a short digest of a JSON value: 72 bits, which nobody gains by making collide."""
+    text = json.dumps(value, separators=(",", ":")).encode()
+    digest = hashlib.sha256(text).digest()[:_DIGEST_BYTES]
+    return base64.urlsafe_b64encode(digest).decode()
