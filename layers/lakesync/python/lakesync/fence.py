@@ -12,7 +12,7 @@ accept a gap. Laws B7-B8: ``docs/spec/commit.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lakesync.errors import Contention
 from lakesync.ports import NO_HEAD, LogSlice
@@ -101,8 +101,18 @@ class Fence:
         raise Contention("the gateway's heads keep moving; try again in a moment")
 
 
+class Entries(Protocol):
+    """Where entries are read: `lakesync.ports.Buffer`, or what remembers some of it."""
+
+    def entries(
+        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+    ) -> LogSlice:
+        """Give entries as `lakesync.ports.Buffer.entries` does."""
+        ...
+
+
 def read(
-    buffer: Buffer, log: FencedLog, shard: str, span: tuple[Stamp, Stamp], count_max: int
+    source: Entries, log: FencedLog, shard: str, span: tuple[Stamp, Stamp], count_max: int
 ) -> LogSlice:
     """Give a shard's entries in ``span``, which ends at ``log.top`` at the latest; without gaps.
 
@@ -116,11 +126,13 @@ def read(
     if head.last_logged <= after:
         return LogSlice((), until)  # nothing was logged since: no need to ask
     for _ in range(_GAP_TRIES_MAX):
-        # The last entry of the chain is the only one that proves that none is missing before it.
-        found = buffer.entries(log.gateway, shard, after, max(until, head.last_logged), count_max)
+        # The last entry of the chain is the only one that proves that none is missing before it,
+        # and there is none behind it: the head was raised to ``log.top`` from there.
+        found = source.entries(log.gateway, shard, after, head.last_logged, count_max)
         if is_chain(found, after, head.last_logged):
             entries = tuple(entry for entry in found.entries if entry.stamp <= until)
-            return LogSlice(entries, min(found.until, until))
+            is_all = found.until >= head.last_logged
+            return LogSlice(entries, until if is_all else min(found.until, until))
     raise Contention("a commit is just becoming visible; try again in a moment")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakesync.core.append import AppendMark
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt, Schemas
 
 RowKey: TypeAlias = tuple[str, str]
 """``(table, row_id)``."""
@@ -115,6 +115,10 @@ class RowSlice:
     """Where to go on; empty once there are no more."""
 
 
+ROW_PARTS: Final = 16
+"""Parts over which the rows of a table are spread, by a hash of their ids; for ever the same."""
+
+
 class StoredMark(NamedTuple):
     """An append mark as the buffer holds it."""
 
@@ -207,6 +211,42 @@ class FlushState:
     """For each table, the last commit of its latest announced batch: where the next begins."""
 
 
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """What is remembered of one follower; see `lakesync.gateway.followers`."""
+
+    read_from: Stamp = 0
+    """Where its next page begins, if it comes with the cursor ``since`` once more."""
+    since: Stamp = 0
+    """The cursor that it last came with."""
+    page_until: Stamp = 0
+    """Where the page ended that it was last given from ``read_from``."""
+    proved: Stamp = 0
+    """Up to here it has what it may see: the cursor that its receipts give it."""
+    given_until: Stamp = 0
+    """The furthest that any page took it."""
+    holds_rows: bool = False
+    """It has come with a cursor, so it may hold any row up to ``given_until``."""
+    followed: bool = False
+    """Its cursor was a receipt's: it holds its own edits behind it, and may hold more."""
+    more: bool = False
+    """Its last page was not the end of the log."""
+    expired: bool = False
+    """Its cursor is void: a receipt lets it begin again."""
+    scope: str = ""
+    """The scope of its last page."""
+    eyes: str = ""
+    """The rules that decided it and the token claims that they name, as JSON."""
+    replaced: tuple[str, ...] = ()
+    """Eyes of before, with which it may hold rows up to ``again_until``."""
+    again_until: Stamp = 0
+    """How far it is given everything again, since its scope changed."""
+    owed: tuple[RowKey, ...] = ()
+    """Rows that it wrote in vain, and is given as they are, whatever the log says."""
+    owed_pages: int = 0
+    """Pages that held them."""
+
+
 class Buffer(Protocol):
     """The durable buffer of all gateways: heads, commit log, row states, configuration.
 
@@ -279,6 +319,14 @@ class Buffer(Protocol):
         """Give every gateway that was ever written to."""
         ...
 
+    def follower(self, gateway: str, client_id: str) -> Follower | None:
+        """Give what is remembered of a follower; None if it was never seen."""
+        ...
+
+    def save_follower(self, gateway: str, client_id: str, follower: Follower) -> None:
+        """Remember a follower as it now is; whoever saves last is believed."""
+        ...
+
     def flush_state(self, gateway: str) -> FlushState:
         """Give how far the gateway was flushed."""
         ...
@@ -302,6 +350,29 @@ class Buffer(Protocol):
             table: the table.
             place: `RowSlice.place` of the slice before; empty for the first.
             count_max: rows at the most. It may give fewer: about 1 MB ends it too.
+        """
+        ...
+
+    def scan_part(
+        self, gateway: str, table: str, part: int, after: str, count_max: int
+    ) -> RowSlice:
+        """Give rows of one of a table's `ROW_PARTS` parts, in the order of their ids.
+
+        Args:
+            gateway: whose.
+            table: the table.
+            part: the part's number, from 0.
+            after: the row id behind which to begin; empty for the first. `RowSlice.place` of what
+                is given is the next.
+            count_max: rows at the most. It may give fewer: about 1 MB ends it too.
+        """
+        ...
+
+    def forget_row(self, gateway: str, table: str, row_id: str, seen: Stamp) -> bool:
+        """Remove a row's state, if the commit that wrote it is still the one that was seen.
+
+        Returns:
+            False if it is not, or the row is gone already; nothing was removed.
         """
         ...
 
@@ -347,6 +418,14 @@ class ObjectStore(Protocol):
 
         Raises:
             lakesync.errors.NotFound: there is none.
+        """
+        ...
+
+    def get_range(self, key: str, start: int, size: int) -> bytes:
+        """Give ``size`` bytes of an object from a place on, fewer if it ends before.
+
+        Raises:
+            lakesync.errors.NotFound: there is no such object, or it ends before the place.
         """
         ...
 
@@ -396,6 +475,15 @@ class BatchRow:
 
 
 # --- the client -----------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class TellsSchemas(Protocol):
+    """What a `Transport` may do besides: a client is told of schemas by those that can."""
+
+    def schemas(self) -> Schemas:
+        """Fetch the schemas of the tables that the client may see."""
+        ...
 
 
 class Transport(Protocol):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Commit, Head, LogEntry, MarkKey, RowKey
+    from lakesync.ports import Commit, Follower, Head, LogEntry, MarkKey, RowKey
 
 _FIRST_ENTRIES: Final = 8
 _ENTRIES_MAX: Final = 1000
@@ -145,6 +145,17 @@ class DynamoBuffer(Upkeep):
             if "LastEvaluatedKey" not in answer:
                 return found
             after = text(answer["LastEvaluatedKey"], "sk")
+
+    # --- followers
+
+    def follower(self, gateway: str, client_id: str) -> Follower | None:
+        """Give what is remembered of a follower; one read unit for each 4 KB of its claims."""
+        item = self._get(keys.follower_pk(gateway, client_id), keys.FOLLOWER)
+        return pack.unpack_follower(data(item, "d")) if item else None
+
+    def save_follower(self, gateway: str, client_id: str, follower: Follower) -> None:
+        """Remember a follower as it now is; one write unit for each KB of its claims."""
+        self._call("UpdateItem", requests.save_follower(self._table, gateway, client_id, follower))
 
     # --- flush state
 

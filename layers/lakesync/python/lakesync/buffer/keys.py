@@ -9,6 +9,7 @@ row state             ``gw|row|table|hash``  row id        d c
 append mark           ``gw|mark|shard``      client id     d c
 configuration         ``gw|config``          ``config``    d v
 flush state           ``gw|flush``           ``flush``     w u l
+follower              ``gw|follower|client`` ``follower``  d
 registry of gateways  ``gateways``           gateway id
 ====================  =====================  ============  ====================================
 
@@ -28,13 +29,13 @@ from typing import Final
 from zlib import crc32
 
 from lakesync.errors import ValidationFailed
+from lakesync.ports import ROW_PARTS
 
 HEAD: Final = "head"
 CONFIG: Final = "config"
 FLUSH: Final = "flush"
+FOLLOWER: Final = "follower"
 GATEWAYS: Final = "gateways"
-ROW_HASHES: Final = 16
-"""Row states of a table are spread over so many partition keys; never to be changed."""
 _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -70,17 +71,17 @@ def stamp_sk(stamp: int) -> str:
 
 def row_pk(gateway: str, table: str, row_id: str) -> str:
     """Give the partition key of a row state; its sort key is the row id."""
-    return f"{check_gateway(gateway)}|row|{table}|{crc32(row_id.encode()) % ROW_HASHES:x}"
+    return f"{check_gateway(gateway)}|row|{table}|{crc32(row_id.encode()) % ROW_PARTS:x}"
 
 
 def row_pks(gateway: str, table: str) -> list[str]:
     """Give all partition keys of a table's row states, in the order of their hashes."""
-    return [f"{check_gateway(gateway)}|row|{table}|{part:x}" for part in range(ROW_HASHES)]
+    return [f"{check_gateway(gateway)}|row|{table}|{part:x}" for part in range(ROW_PARTS)]
 
 
 def row_place(row_id: str) -> str:
     """Give a row's place among its table's: its hash, one digit, and its id."""
-    return f"{crc32(row_id.encode()) % ROW_HASHES:x}{row_id}"
+    return f"{crc32(row_id.encode()) % ROW_PARTS:x}{row_id}"
 
 
 def mark_pk(gateway: str, shard: str) -> str:
@@ -96,3 +97,8 @@ def config_pk(gateway: str) -> str:
 def flush_pk(gateway: str) -> str:
     """Give the partition key of a gateway's flush state."""
     return f"{check_gateway(gateway)}|flush"
+
+
+def follower_pk(gateway: str, client_id: str) -> str:
+    """Give the partition key of what is remembered of a follower: one each, as each polls."""
+    return f"{check_gateway(gateway)}|follower|{client_id}"

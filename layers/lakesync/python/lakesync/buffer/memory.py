@@ -8,17 +8,18 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import pack
 from lakesync.buffer.conditions import check_heads, check_size, check_states, moved
+from lakesync.buffer.held import HeldGateway
 from lakesync.buffer.keys import check_gateway, row_place
-from lakesync.core.config import GatewayConfig
 from lakesync.errors import Conflict
 from lakesync.ports import (
     NO_HEAD,
     FlushState,
+    Follower,
     Head,
     HeadMoved,
     LogEntry,
@@ -34,20 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
     from lakesync.ports import Commit, MarkKey, RowKey
 
 _PAGE_BYTES_MAX: Final = 1024 * 1024
-
-
-@dataclass(slots=True)
-class _Gateway:
-    heads: dict[str, Head] = field(default_factory=dict)
-    logs: dict[str, list[LogEntry]] = field(default_factory=lambda: defaultdict(list))
-    rows: dict[RowKey, StoredRow] = field(default_factory=dict)
-    marks: dict[MarkKey, StoredMark] = field(default_factory=dict)
-    config: GatewayConfig = field(default_factory=GatewayConfig)
-    flush: FlushState = field(default_factory=FlushState)
-    tokens: set[str] = field(default_factory=set)
 
 
 class MemoryBuffer:
@@ -55,7 +46,9 @@ class MemoryBuffer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._gateways: dict[str, _Gateway] = defaultdict(_Gateway)
+        self._gateways: dict[str, HeldGateway] = defaultdict(HeldGateway)
+        self._places: dict[tuple[str, str], list[str]] = {}
+        """Of tables that were scanned, the places of their rows in order, until those change."""
 
     def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
         """Give the heads that exist, by shard."""
@@ -90,6 +83,8 @@ class MemoryBuffer:
                 for client, put in part.marks.items():
                     held.marks[shard, client] = StoredMark(put.mark, commit.stamp)
             for key, row in commit.rows.items():
+                if key not in held.rows:
+                    self._places.pop((commit.gateway, key[0]), None)
                 held.rows[key] = StoredRow(row.state, commit.stamp)
             held.tokens.add(commit.token)
 
@@ -146,6 +141,16 @@ class MemoryBuffer:
         with self._lock:
             return sorted(name for name, held in self._gateways.items() if held.heads)
 
+    def follower(self, gateway: str, client_id: str) -> Follower | None:
+        """Give what is remembered of a follower; None if it was never seen."""
+        with self._lock:
+            return self._of(gateway).followers.get(client_id)
+
+    def save_follower(self, gateway: str, client_id: str, follower: Follower) -> None:
+        """Remember a follower as it now is."""
+        with self._lock:
+            self._of(gateway).followers[client_id] = follower
+
     def flush_state(self, gateway: str) -> FlushState:
         """Give how far the gateway was flushed."""
         with self._lock:
@@ -173,16 +178,37 @@ class MemoryBuffer:
         """Give a table's rows from a place on; see `lakesync.ports.Buffer.scan_rows`."""
         with self._lock:
             held = self._of(gateway).rows
-            places = sorted(row_place(row_id) for name, row_id in held if name == table)
+            places = self._places.get((gateway, table))
+            if places is None:
+                places = sorted(row_place(row_id) for name, row_id in held if name == table)
+                self._places[gateway, table] = places
             after = bisect_right(places, place)
             found: list[tuple[str, StoredRow]] = []
             size = 0
-            for at in places[after:]:
+            for at in (places[number] for number in range(after, len(places))):
                 if len(found) >= count_max or size >= _PAGE_BYTES_MAX:
                     return RowSlice(tuple(found), row_place(found[-1][0]))
                 found.append((at[1:], held[table, at[1:]]))
                 size += len(found[-1][1].state)
             return RowSlice(tuple(found), "")
+
+    def scan_part(
+        self, gateway: str, table: str, part: int, after: str, count_max: int
+    ) -> RowSlice:
+        """Give rows of one part behind a row id; see `lakesync.ports.Buffer.scan_part`."""
+        found = self.scan_rows(gateway, table, f"{part:x}{after}", count_max)
+        rows = tuple(held for held in found.rows if row_place(held[0])[0] == f"{part:x}")
+        return RowSlice(rows, found.place[1:] if found.place[:1] == f"{part:x}" else "")
+
+    def forget_row(self, gateway: str, table: str, row_id: str, seen: Stamp) -> bool:
+        """Remove a row's state, if it is as it was seen."""
+        with self._lock:
+            rows = self._of(gateway).rows
+            found = (table, row_id) in rows and rows[table, row_id].commit == seen
+            if found:
+                del rows[table, row_id]
+                self._places.pop((gateway, table), None)
+            return found
 
     def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
         """Void every cursor below ``to``; never lowers a horizon."""
@@ -208,11 +234,11 @@ class MemoryBuffer:
             for shard, head in _at_most(held, shards, to).items():
                 held.heads[shard] = replace(head, commit=to, epoch=epoch_at(to))
 
-    def _of(self, gateway: str) -> _Gateway:
+    def _of(self, gateway: str) -> HeldGateway:
         return self._gateways[check_gateway(gateway)]
 
 
-def _at_most(held: _Gateway, shards: Sequence[str], to: Stamp) -> dict[str, Head]:
+def _at_most(held: HeldGateway, shards: Sequence[str], to: Stamp) -> dict[str, Head]:
     """Give the heads of shards, all of which must stand at ``to`` at the most."""
     heads = {shard: held.heads.get(shard, NO_HEAD) for shard in shards}
     above = {shard: head for shard, head in heads.items() if head.commit > to}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from dataclasses import asdict
 from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.append import AppendMark
 from lakesync.core.config import CONFIG_BYTES_MAX, GatewayConfig, config_from_json, config_to_json
 from lakesync.errors import Conflict
+from lakesync.ports import Follower
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,3 +82,15 @@ def pack_last(last: Mapping[str, int]) -> str:
 def unpack_last(data: str) -> Mapping[str, int]:
     """Give what `pack_last` was given."""
     return MappingProxyType(json.loads(data))
+
+
+def pack_follower(follower: Follower) -> bytes:
+    """Give the stored form of a follower."""
+    return deflate(json.dumps(asdict(follower)).encode())
+
+
+def unpack_follower(data: bytes) -> Follower:
+    """Give the follower that was packed."""
+    held = json.loads(inflate(data))
+    owed = tuple([(table, row_id) for table, row_id in held["owed"]])
+    return Follower(**held | {"replaced": tuple(held["replaced"]), "owed": owed})

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.ports import FlushState, Head
+    from lakesync.ports import FlushState, Follower, Head
 
 NEVER_WRITTEN: Final = "attribute_not_exists(pk)"
 STANDS_AS_SEEN: Final = "c = :seen"
@@ -174,6 +174,18 @@ def _configure_head(
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
     }
+
+
+def save_follower(table: str, gateway: str, client_id: str, follower: Follower) -> bytes:
+    """Give the write of a follower, whatever is there."""
+    return encode(
+        {
+            "TableName": table,
+            "Key": key(keys.follower_pk(gateway, client_id), keys.FOLLOWER),
+            "UpdateExpression": "SET d = :d",
+            "ExpressionAttributeValues": {":d": binary(pack.pack_follower(follower))},
+        }
+    )
 
 
 def save_flush_state(table: str, gateway: str, seen: FlushState, state: FlushState) -> bytes:

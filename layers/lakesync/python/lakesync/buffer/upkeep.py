@@ -9,7 +9,7 @@ from lakesync.buffer.answers import cancelled, data, number, text
 from lakesync.buffer.caller import Refusal
 from lakesync.buffer.calls import TableCalls
 from lakesync.errors import Contention
-from lakesync.ports import RowSlice, StoredRow, epoch_at
+from lakesync.ports import ROW_PARTS, RowSlice, StoredRow, epoch_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,23 +28,41 @@ class Upkeep(TableCalls):
         """Give a table's rows from a place on; one read unit for each 4 KB, and for each part."""
         found: list[tuple[str, StoredRow]] = []
         size = 0
-        part, after = (int(place[0], 16), place[1:]) if place else (0, "")
-        for pk in keys.row_pks(gateway, table)[part:]:
-            while True:
-                limit = count_max - len(found)
-                if limit <= 0 or size >= PAGE_BYTES_MAX:
-                    return RowSlice(tuple(found), keys.row_place(found[-1][0]))
-                body = upkeep_requests.query_after(self._table, pk, after, limit)
-                answer = self._read("Query", body)
-                for item in answer["Items"]:
-                    row = StoredRow(data(item, "d"), number(item, "c"))
-                    found.append((text(item, "sk"), row))
-                    size += len(row.state)
-                if "LastEvaluatedKey" not in answer:
-                    break
-                after = text(answer["LastEvaluatedKey"], "sk")
+        first, after = (int(place[0], 16), place[1:]) if place else (0, "")
+        for part in range(first, ROW_PARTS):
+            if len(found) >= count_max or size >= PAGE_BYTES_MAX:
+                return RowSlice(tuple(found), keys.row_place(found[-1][0]))
+            held = self.scan_part(gateway, table, part, after, count_max - len(found))
+            found += held.rows
+            if held.place:
+                return RowSlice(tuple(found), keys.row_place(held.place))
+            size += sum(len(row.state) for _, row in held.rows)
             after = ""
         return RowSlice(tuple(found), "")
+
+    def scan_part(
+        self, gateway: str, table: str, part: int, after: str, count_max: int
+    ) -> RowSlice:
+        """Give rows of one part behind a row id; one read unit for each 4 KB."""
+        pk = keys.row_pks(gateway, table)[part]
+        found: list[tuple[str, StoredRow]] = []
+        size = 0
+        while len(found) < count_max and size < PAGE_BYTES_MAX:
+            body = upkeep_requests.query_after(self._table, pk, after, count_max - len(found))
+            answer = self._read("Query", body)
+            for item in answer["Items"]:
+                row = StoredRow(data(item, "d"), number(item, "c"))
+                found.append((text(item, "sk"), row))
+                size += len(row.state)
+            if "LastEvaluatedKey" not in answer:
+                return RowSlice(tuple(found), "")
+            after = text(answer["LastEvaluatedKey"], "sk")
+        return RowSlice(tuple(found), after)
+
+    def forget_row(self, gateway: str, table: str, row_id: str, seen: Stamp) -> bool:
+        """Remove a row's state, if it is as it was seen; a write unit for each KB of it."""
+        body = upkeep_requests.delete_row(self._table, gateway, table, row_id, seen)
+        return self._conditionally("DeleteItem", body)
 
     def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
         """Void every cursor below ``to``; one write unit."""

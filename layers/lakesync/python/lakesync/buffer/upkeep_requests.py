@@ -53,6 +53,18 @@ def delete_all(table: str, doomed: Iterable[tuple[str, str]]) -> bytes:
     return encode({"RequestItems": {table: deletes}})
 
 
+def delete_row(table: str, gateway: str, name: str, row_id: str, seen: Stamp) -> bytes:
+    """Give the deletion of a row state, if a commit that was seen wrote it."""
+    return encode(
+        {
+            "TableName": table,
+            "Key": key(keys.row_pk(gateway, name, row_id), row_id),
+            "ConditionExpression": "c = :seen",
+            "ExpressionAttributeValues": {":seen": number(seen)},
+        }
+    )
+
+
 def raise_horizon(table: str, gateway: str, shard: str, to: Stamp) -> bytes:
     """Give the horizon's move, if it stands below."""
     return encode(

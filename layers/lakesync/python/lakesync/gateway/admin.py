@@ -6,28 +6,35 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lakesync.core.clock import stamp, stamp_ms
+from lakesync.core.clock import stamp_ms
 from lakesync.core.config import TABLES_MAX
-from lakesync.core.rules_json import rules_from_json
-from lakesync.core.schema import evolve, schema_from_json
-from lakesync.errors import Conflict, Contention, LakeSyncError, Unavailable
+from lakesync.core.evolution import evolve
+from lakesync.core.messages import Schemas
+from lakesync.core.rules_json import rules_from_json, rules_to_json
+from lakesync.core.schema import schema_from_json, shown_to_clients
+from lakesync.core.visibility import Viewer
+from lakesync.errors import (
+    Conflict,
+    LakeSyncError,
+    NotFound,
+    RulesRefused,
+)
+from lakesync.gateway.declare import Declare
 from lakesync.gateway.pressure import unflushed_bytes
-from lakesync.ports import HeadMoved
+from lakesync.gateway.trial import Trial
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lakesync.core.config import GatewayConfig
     from lakesync.core.layout import Placement
     from lakesync.core.rules import SyncRules
     from lakesync.core.schema import TableSchema
+    from lakesync.core.visibility import Claims
     from lakesync.gateway.commit import Chance
+    from lakesync.gateway.trial import TableTrial
     from lakesync.ports import Buffer, WallClock
-
-_TRIES_MAX = 60
-_BACK_OFF_MS = 40
-_LEAD_MS = 100
 
 
 class AdminService:
@@ -43,8 +50,7 @@ class AdminService:
     ) -> None:
         self._buffer = buffer
         self._wall_clock = wall_clock
-        self._sleep_ms = sleep_ms
-        self._chance = chance
+        self._declare = Declare(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=chance)
 
     def register_schema(self, gateway: str, body: object) -> Result[TableSchema, LakeSyncError]:
         """Register a table's schema, or evolve the one it has; safe to repeat.
@@ -55,8 +61,46 @@ class AdminService:
         """
         try:
             wanted = schema_from_json(body)
-            config = self._change(gateway, lambda held: _with_schema(held, wanted))
+            self._check_holds_no_rows(gateway, wanted)
+            config = self._declare(gateway, lambda held: _with_schema(held, wanted))
             return Ok(config.schemas[wanted.table])
+        except LakeSyncError as error:
+            return Err(error)
+
+    def schemas(self, gateway: str, table: str | None = None) -> Result[Schemas, LakeSyncError]:
+        """Give the schemas in force, in the order of their tables' names.
+
+        Returns:
+            All of them, or the one of ``table``; ``NOT_FOUND`` if that has none.
+        """
+        try:
+            config = self._buffer.config(gateway)
+        except LakeSyncError as error:
+            return Err(error)
+        if table is not None and table not in config.schemas:
+            return Err(NotFound(f"no schema is registered for table {table}", field="table"))
+        held = [config.schemas[name] for name in sorted(config.schemas) if table in {None, name}]
+        return Ok(Schemas(config.schema_version, tuple(held), config.strict))
+
+    def schemas_for(self, gateway: str, claims: Claims) -> Result[Schemas, LakeSyncError]:
+        """Give what a client may know of the schemas: of tables that the rules can show it."""
+        try:
+            config = self._buffer.config(gateway)
+        except LakeSyncError as error:
+            return Err(error)
+        viewer = Viewer(config.rules, claims)
+        names = sorted(name for name in config.schemas if viewer.may_see(name))
+        shown = tuple(shown_to_clients(config.schemas[name]) for name in names)
+        return Ok(Schemas(config.schema_version, shown, config.strict))
+
+    def set_strict(self, gateway: str, *, strict: bool) -> Result[bool, LakeSyncError]:
+        """Say whether tables without a schema are refused from now on; safe to repeat."""
+
+        def changed(held: GatewayConfig) -> GatewayConfig:
+            return held if held.strict is strict else replace(held, strict=strict)
+
+        try:
+            return Ok(self._declare(gateway, changed).strict)
         except LakeSyncError as error:
             return Err(error)
 
@@ -67,8 +111,29 @@ class AdminService:
             The rules; or ``SYNC_RULES_ERROR``, which names every fault.
         """
         try:
-            config = self._change(gateway, lambda held: _with_rules(held, body), rules=True)
+            config = self._declare(gateway, lambda held: _with_rules(held, body))
             return Ok(config.rules)
+        except LakeSyncError as error:
+            return Err(error)
+
+    def try_rules(
+        self, gateway: str, body: object, claims: Claims | None
+    ) -> Result[list[TableTrial], LakeSyncError]:
+        """Tell what sync rules would do, and save nothing; safe to repeat.
+
+        Args:
+            gateway: whose.
+            body: the rules, as `save_rules` takes them.
+            claims: those of a client whose rows are wanted; None to have only the rules checked.
+
+        Returns:
+            What they would do with each table; or ``SYNC_RULES_ERROR``, which names every fault.
+        """
+        try:
+            trial = Trial(self._buffer, gateway, self._buffer.config(gateway), body)
+            if claims is None:
+                return Ok(trial.tables())
+            return Ok(trial.tables_as({**claims, "gw": gateway}, self._wall_clock))
         except LakeSyncError as error:
             return Err(error)
 
@@ -94,7 +159,7 @@ class AdminService:
             return replace(held, layout=held.layout.moved(table, placement))
 
         try:
-            return Ok(self._change(gateway, placed))
+            return Ok(self._declare(gateway, placed))
         except LakeSyncError as error:
             return Err(error)
 
@@ -124,40 +189,26 @@ class AdminService:
             }
         )
 
-    def _change(
-        self,
-        gateway: str,
-        change: Callable[[GatewayConfig], GatewayConfig],
-        *,
-        rules: bool = False,
-    ) -> GatewayConfig:
-        """Put a changed configuration in force, however busy the gateway is."""
-        for _ in range(_TRIES_MAX):
-            held = self._buffer.config(gateway)
-            wanted = change(held)
-            if wanted is held:
-                return held
-            wanted = replace(wanted, version=held.version + 1)
-            heads = self._buffer.heads(gateway, wanted.layout.shards())
-            top = max((head.commit for head in heads.values()), default=0)
-            epoch = max((head.epoch for head in heads.values()), default="")
-            # Pushes move heads all the time: a lead keeps them from moving past this change.
-            to = max(top, stamp(self._wall_clock())) + stamp(_LEAD_MS)
-            if rules:
-                wanted = replace(wanted, rules_since=to)
-            try:
-                self._buffer.save_config(gateway, wanted, to, epoch)
-            except (HeadMoved, Conflict, Unavailable):
-                # Heads moved even further, or another administrator is at work.
-                self._sleep_ms(self._chance.jitter() * _BACK_OFF_MS)
-            else:
-                return wanted
-        raise Contention("the gateway is too busy to change its configuration; try again")
+    def _check_holds_no_rows(self, gateway: str, wanted: TableSchema) -> None:
+        """Refuse to make events of a table that has rows; one that is pushed right now slips by.
+
+        Raises:
+            Conflict: it has some.
+        """
+        if not wanted.append or wanted.table in self._buffer.config(gateway).schemas:
+            return
+        if self._buffer.scan_rows(gateway, wanted.table, "", 1).rows:
+            raise Conflict(
+                f"the table {wanted.table} has rows; give events a table of their own",
+                field="append",
+            )
 
 
 def _with_rules(held: GatewayConfig, body: object) -> GatewayConfig:
     rules = rules_from_json(body, held.schemas)
-    return held if rules == held.rules else replace(held, rules=rules)
+    if rules == held.rules:
+        return held
+    return replace(held, rules=rules, logged=held.logged.with_rules(rules))
 
 
 def _with_schema(held: GatewayConfig, wanted: TableSchema) -> GatewayConfig:
@@ -167,4 +218,19 @@ def _with_schema(held: GatewayConfig, wanted: TableSchema) -> GatewayConfig:
         return held
     if before is None and len(held.schemas) >= TABLES_MAX:
         raise Conflict(f"a gateway may have {TABLES_MAX} tables with a schema; use more gateways")
-    return replace(held, schemas=MappingProxyType({**held.schemas, wanted.table: schema}))
+    schemas = MappingProxyType({**held.schemas, wanted.table: schema})
+    _check_rules_fit(held.rules, schemas)
+    return replace(held, schemas=schemas)
+
+
+def _check_rules_fit(rules: SyncRules, schemas: Mapping[str, TableSchema]) -> None:
+    """Refuse schemas that the rules in force were not written for."""
+    try:
+        rules_from_json(rules_to_json(rules), schemas)
+    except RulesRefused as exc:
+        fault = exc.faults[0]
+        raise Conflict(
+            f"the sync rules in force would not fit: {fault.path}: {fault.told}; change the rules "
+            "first",
+            field=fault.path,
+        ) from exc

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakesync.core.delta import Delta
+    from lakesync.core.logged import LoggedColumns
     from lakesync.core.merge import RowState
     from lakesync.core.rules import SyncRules
     from lakesync.core.visibility import RuleValues, Viewer
@@ -26,8 +27,11 @@ _FRAME_BYTES: Final = 8
 class Judge:
     """Judges the deltas of one part of a push, shard by shard."""
 
-    def __init__(self, rules: SyncRules, viewer: Viewer, limits: Limits) -> None:
+    def __init__(
+        self, rules: SyncRules, logged: LoggedColumns, viewer: Viewer, limits: Limits
+    ) -> None:
         self._rules = rules
+        self._logged = logged
         self._viewer = viewer
         self._bytes_max = limits.entry_rules_bytes_max
         self._columns: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
@@ -70,14 +74,16 @@ class Judge:
             columns, _ = self._of(delta.table)
             before, after = self._before.get(key, EMPTY), rows.get(key) or state_of(delta)
             rule_rows = rule_values(before, columns), rule_values(after, columns)
-            writer.add(delta.table, *rule_rows, alone=times[key] == 1)
+            # Of a row that was deleted, its delete is a part: the delta is not all there is.
+            alone = times[key] == 1 and before == EMPTY
+            writer.add(delta.table, *rule_rows, alone=alone)
         return writer.encoded()
 
     def _of(self, table: str) -> tuple[frozenset[str], frozenset[str]]:
         found = self._columns.get(table)
         if found is None:
-            rules = self._rules
-            found = self._columns[table] = (rules.columns(table), rules.write_columns(table))
+            kept, decisive = self._logged.of(table), self._rules.write_columns(table)
+            found = self._columns[table] = (kept, decisive)
         return found
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakesync.core.append import Admission, Gate, advanced
+from lakesync.core.delta import Op
+from lakesync.core.forgetting import may_undo_a_deletion
 from lakesync.core.merge import EMPTY, apply, state_of
-from lakesync.errors import Forbidden, LakeSyncError, OutOfOrder, RowTooLarge
+from lakesync.errors import Forbidden, LakeSyncError, OutOfOrder, RowForgotten, RowTooLarge
 from lakesync.gateway.judge import Judge
 from lakesync.ports import NO_HEAD, LogEntry, MarkPut, RowPut, ShardCommit
 from lakesync.wire.records import encode_records
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from lakesync.ports import RowKey
 
 _NOT_YOURS = "your rules do not let you change this row, as it was or as it would be"
+_FORGOTTEN = (
+    "the edit is older than this gateway remembers deletions, and its row may have been deleted; "
+    "sync, and make the edit again if it is still wanted"
+)
 _LATE = "an append delta must be newer than its client's last accepted one; stamp it again and push"
 
 
@@ -63,13 +69,15 @@ def merge_part(
     """Merge a part's deltas into the remembered rows, which stay as they are."""
     outcome = Outcome()
     appends = config.appends
-    judge = Judge(config.rules, viewer, limits) if config.rules.buckets else None
+    judge = Judge(config.rules, config.logged, viewer, limits) if config.is_judged else None
     for name, admitted in part.shards.items():
         events = [item for item in admitted if appends(item[1].table)]
         edits = [item for item in admitted if not appends(item[1].table)] if events else admitted
         if judge:
             judge.begin()
-        effective = _merge_edits(edits, shards[name], name, outcome, limits, judge)
+        effective = _merge_edits(
+            edits, shards[name], name, outcome, limits, judge, config.forgotten
+        )
         if events:
             effective += _admit_events(events, part.since, shards[name], name, outcome, judge)
         if effective:
@@ -86,6 +94,7 @@ def _merge_edits(
     outcome: Outcome,
     limits: Limits,
     judge: Judge | None,
+    forgotten: Stamp,
 ) -> list[Delta]:
     effective: list[Delta] = []
     rows, puts, remembered = outcome.rows, outcome.puts, shard.rows
@@ -100,6 +109,12 @@ def _merge_edits(
             continue
         if judge and not judge.may_write(delta.table, before, after):
             outcome.refused.append((item, Forbidden(_NOT_YOURS)))
+            continue
+        if delta.hlc <= forgotten and may_undo_a_deletion(delta, before, forgotten):
+            if delta.op is Op.DELETE:
+                outcome.duplicates.append(item)  # it would hide nothing that is there
+            else:
+                outcome.refused.append((item, RowForgotten(_FORGOTTEN)))
             continue
         encoded = encode_row_state(after)
         if len(encoded) > limits.row_state_bytes_max:

@@ -14,18 +14,18 @@ from lakesync.core.messages import SNAPSHOT, PullPage
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
 from lakesync.fence import Fence, read
 from lakesync.gateway.limits import DEFAULT_LIMITS, Limits
+from lakesync.gateway.resync import Resyncs, is_resync
 from lakesync.gateway.sight import Sight
 from lakesync.gateway.snapshot import Snapshots
+from lakesync.gateway.tail import Tails
 from lakesync.result import Err, Ok, Result
 
-_ANOTHER_SCOPE = (
-    "your rules or your claims changed since this cursor; fetch a snapshot, and keep your unsent "
-    "changes"
-)
+_ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
 _SCANS_MAX: Final = 16
 """Reads of the log, of 1 MB a shard at the most, in which one request looks for what is seen."""
 
 if TYPE_CHECKING:
+    from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
     from lakesync.fence import FencedLog
@@ -36,18 +36,26 @@ class PullService:
     """Answers pulls for any gateway. One for each process; one request at a time."""
 
     def __init__(
-        self, buffer: Buffer, *, wall_clock: WallClock, limits: Limits = DEFAULT_LIMITS
+        self,
+        buffer: Buffer,
+        *,
+        wall_clock: WallClock,
+        limits: Limits = DEFAULT_LIMITS,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self._buffer = buffer
         self._limits = limits
         self._fence = Fence(buffer)
-        self._snapshots = Snapshots(buffer, wall_clock)
+        self._snapshots = Snapshots(buffer, wall_clock, checkpoints)
+        self._resyncs = Resyncs(buffer)
+        self._tails = Tails(buffer)
 
     def pull(self, gateway: str, pull: Pull) -> Result[PullPage, LakeSyncError]:
         """Give the next page after a cursor. Safe to repeat.
 
-        Cost: one read unit a shard for the heads, one for each 4 KB of log, one write unit for
-        each lagging head; one round trip, and one at the least for each shard with news.
+        Cost: one read unit a shard for the heads, one write unit for each lagging head, and one
+        round trip; for log that no request of this process has read, one read unit for each 4 KB
+        and one round trip for each MB of a shard.
 
         Returns:
             The page; or ``CURSOR_EXPIRED``, ``VALIDATION_ERROR``, ``UNAVAILABLE``.
@@ -63,18 +71,30 @@ class PullService:
                 f"limit must be 1 to {self._limits.page_deltas_max}", field="limit"
             )
         log = self._fence.raise_heads(gateway)
-        sight = Sight(self._buffer, gateway, log.config, pull)
-        if pull.snapshot != SNAPSHOT and pull.scope not in {"", sight.scope}:
-            raise CursorExpired(_ANOTHER_SCOPE, field="scope")
-        if pull.snapshot:
-            at = self._snapshots.position(log, pull.snapshot)
+        page = self._behind(log, pull)
+        return replace(page, schema_version=log.config.schema_version)
+
+    def _behind(self, log: FencedLog, pull: Pull) -> PullPage:
+        """Give the page behind a cursor, of the log or of rows as they are."""
+        sight = Sight(self._buffer, log.gateway, log.config, pull)
+        same = pull.scope in {"", sight.scope.text()}
+        if pull.snapshot and not is_resync(pull.snapshot):
+            if not same and pull.snapshot != SNAPSHOT:
+                raise CursorExpired(_ANOTHER_SCOPE, field="scope")
+            at = self._snapshots.position(log, pull.snapshot, sight)
             # A snapshot of nothing has a page too: it tells where the log goes on.
             if at.table or (pull.snapshot == SNAPSHOT and log.trimmed):
-                return self._snapshots.page(log, pull, at, sight)
+                page = self._snapshots.page(log, pull, at, sight)
+                if pull.snapshot != SNAPSHOT:
+                    return page
+                return replace(page, resync=self._snapshots.resync(log))
             pull = replace(pull, since=at.since, epoch=at.epoch)
+            same = True
         check_cursor(pull, log)
+        if not same:
+            return self._resyncs.page(log, pull, sight)
         page = self._page(log, pull, sight)
-        return replace(page, epoch=log.epoch, scope=sight.scope)
+        return replace(page, epoch=log.epoch, scope=sight.scope.text())
 
     def _page(self, log: FencedLog, pull: Pull, sight: Sight) -> PullPage:
         """Read on until there is something to see, the log ends, or as much is read as may be."""
@@ -99,9 +119,8 @@ class PullService:
             The entries, and the stamp up to which they are all there is: where the shard that was
             read least far ended.
         """
-        slices = [
-            read(self._buffer, log, shard, (since, log.top), deltas_max) for shard in log.heads
-        ]
+        source = self._tails.of(log.epoch)
+        slices = [read(source, log, shard, (since, log.top), deltas_max) for shard in log.heads]
         until = min(part.until for part in slices)
         found = [entry for part in slices for entry in part.entries if entry.stamp <= until]
         return sorted(found, key=lambda entry: entry.stamp), until

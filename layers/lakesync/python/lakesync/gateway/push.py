@@ -15,6 +15,7 @@ from lakesync.errors import (
     Contention,
     Forbidden,
     LakeSyncError,
+    SchemaMismatch,
     ValidationFailed,
 )
 from lakesync.gateway.commit import Committer, ConfigChanged
@@ -96,6 +97,9 @@ class PushService:
     def _push(self, gateway: str, push: Push, deadline_ms: int) -> PushReceipt:
         config = self._warm.gateway(gateway).config
         admitted, refused = self._admit(config, push)
+        if any(isinstance(item.error, SchemaMismatch) for item in refused):
+            # A refusal is not proved by a commit, and the schema may have grown meanwhile.
+            self._check_current(gateway)
         receipt = _Receipt(push, refused)
         if push.atomic and refused:
             return receipt.refuse_all(admitted, self._wall_clock())
@@ -122,6 +126,11 @@ class PushService:
                 return receipt.refuse_all(others, self._wall_clock())
         return receipt.done(self._wall_clock())
 
+    def _check_current(self, gateway: str) -> None:
+        if not self._warm.is_current(gateway):
+            self._warm.forget(gateway)
+            raise ConfigChanged
+
     def _admit(
         self, config: GatewayConfig, push: Push
     ) -> tuple[list[Admitted], list[DeltaOutcome]]:
@@ -143,6 +152,12 @@ class PushService:
             raise Forbidden("a delta's clientId must be that of its push", field="clientId")
         check_drift(delta.hlc, now_ms)
         schema = config.schemas.get(delta.table)
+        if schema is None and config.strict:
+            raise SchemaMismatch(
+                f"table {delta.table} has no schema, and this gateway takes none without; register "
+                "it first",
+                field="table",
+            )
         if schema is not None:
             check_delta(schema, delta)
             if schema.append and delta.op.name != "INSERT":

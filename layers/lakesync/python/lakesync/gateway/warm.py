@@ -94,6 +94,13 @@ class Warm:
         self._gateways.move_to_end(gateway)
         return held
 
+    def is_current(self, gateway: str) -> bool:
+        """Look whether the configuration that is remembered is still in force; one read unit."""
+        config = self.gateway(gateway).config
+        shard = next(iter(config.layout.shards()))
+        head = self._buffer.heads(gateway, [shard]).get(shard)
+        return head is None or head.config_version == config.version
+
     def forget(self, gateway: str) -> None:
         """Forget a gateway, because its configuration changed."""
         self._gateways.pop(gateway, None)

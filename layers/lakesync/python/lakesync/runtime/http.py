@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from mangum import Mangum
 from starlette.exceptions import HTTPException
 
+from lakesync.core.values import parse
 from lakesync.errors import (
     Backpressure,
     InternalError,
@@ -68,6 +69,26 @@ async def body_of(request: Request, bytes_max: int) -> bytes:
     """
     coding = request.headers.get("content-encoding")
     return bodies.read_body(await request.body(), coding, bytes_max)
+
+
+async def json_body(request: Request, told: str, bytes_max: int) -> object:
+    """Give the JSON value that a request carries.
+
+    Raises:
+        ValidationFailed: it is none (``told`` says what is wanted), or is declared to be another.
+        BodyTooLarge: it is over ``bytes_max``.
+    """
+    if bodies.request_encoding(request.headers.get("content-type")) is not bodies.Encoding.JSON:
+        raise ValidationFailed(told, field="Content-Type")
+    found: object = parse(await body_of(request, bytes_max))
+    try:
+        # JSON can spell halves of surrogate pairs, which no answer could carry.
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError as exc:
+        raise ValidationFailed(
+            "text holds half of a surrogate pair; send whole characters"
+        ) from exc
+    return found
 
 
 def answer(request: Request, body: bytes, encoding: bodies.Encoding) -> Response:

@@ -84,6 +84,9 @@ class PushSettings(BufferSettings, FlushQueueSettings):
 class PullSettings(BufferSettings):
     """What ``functions/pull`` needs."""
 
+    lake_bucket: str = _variable("LAKE_BUCKET", _text)
+    """Where checkpoints are."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdminSettings(BufferSettings):
@@ -104,6 +107,18 @@ class FlushSettings(BufferSettings):
 @dataclass(frozen=True, kw_only=True)
 class ScheduleFlushSettings(BufferSettings, FlushQueueSettings):
     """What ``functions/schedule_flush`` needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetainSettings(BufferSettings):
+    """What ``functions/retain`` needs."""
+
+    lake_bucket: str = _variable("LAKE_BUCKET", _text)
+    checkpoint_every_hours: int = _variable("CHECKPOINT_EVERY_HOURS", _positive)
+    checkpoint_chunk_bytes: int = _variable("CHECKPOINT_CHUNK_BYTES", _positive)
+    checkpoint_lake_rows: int = _variable("CHECKPOINT_LAKE_ROWS", _positive)
+    log_keep_days: int = _variable("LOG_KEEP_DAYS", _positive)
+    tombstone_keep_days: int = _variable("TOMBSTONE_KEEP_DAYS", _positive)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,27 +20,25 @@ if TYPE_CHECKING:
 
     from lakesync.flush.run import Flusher
     from lakesync.gateway.admin import AdminService
+    from lakesync.gateway.followers import FollowingPulls, FollowingPushes
     from lakesync.gateway.limits import Limits
-    from lakesync.gateway.pull import PullService
-    from lakesync.gateway.push import PushService
-    from lakesync.ports import Buffer, Queue
+    from lakesync.gateway.stream import CheckpointService
+    from lakesync.ports import Buffer, ObjectStore, Queue
     from lakesync.runtime.settings import (
         AdminSettings,
-        AuthoriseSettings,
         Aws,
         BufferSettings,
         FlushSettings,
         MaterialiseSettings,
+        PullSettings,
         PushSettings,
         ScheduleFlushSettings,
     )
-    from lakesync.runtime.tokens import Keys
 
 S = TypeVar("S")
-SECRET_AGE_S_MAX: Final = 300
-"""How long a rotated secret may go unnoticed by a warm authoriser."""
-JWKS_TIMEOUT_S: Final = 5
 CALL_TIMEOUT_S: Final = 5
+S3_ANSWER_S_MAX: Final = 30
+"""How long S3 may take to answer: for objects of some megabytes."""
 
 
 def load(kind: type[S]) -> S:
@@ -57,7 +55,8 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _sleep_ms(milliseconds: float) -> None:
+def sleep_ms(milliseconds: float) -> None:
+    """Wait."""
     time.sleep(milliseconds / 1000)
 
 
@@ -85,18 +84,21 @@ def buffer(settings: BufferSettings) -> Buffer:
 # --- the gateway ----------------------------------------------------------------------------------
 
 
-def push_service(settings: PushSettings) -> PushService:
+def push_service(settings: PushSettings) -> FollowingPushes:
     """Give what ``functions/push`` asks."""
+    from lakesync.gateway.followers import FollowingPushes  # noqa: PLC0415
     from lakesync.gateway.push import PushService  # noqa: PLC0415
 
-    return PushService(
-        buffer(settings),
+    held = buffer(settings)
+    pushes = PushService(
+        held,
         wall_clock=wall_clock,
-        sleep_ms=_sleep_ms,
+        sleep_ms=sleep_ms,
         chance=Randomness(),
         limits=limits(settings),
         on_threshold=_ask_for_flush(settings),
     )
+    return FollowingPushes(pushes, held)
 
 
 def limits(settings: PushSettings) -> Limits:
@@ -110,11 +112,16 @@ def limits(settings: PushSettings) -> Limits:
     )
 
 
-def pull_service(settings: BufferSettings) -> PullService:
+def pull_services(settings: PullSettings) -> tuple[FollowingPulls, CheckpointService]:
     """Give what ``functions/pull`` asks."""
+    from lakesync.checkpoint.store import Checkpoints  # noqa: PLC0415
+    from lakesync.gateway.followers import FollowingPulls  # noqa: PLC0415
     from lakesync.gateway.pull import PullService  # noqa: PLC0415
+    from lakesync.gateway.stream import CheckpointService  # noqa: PLC0415
 
-    return PullService(buffer(settings), wall_clock=wall_clock)
+    held, checkpoints = buffer(settings), Checkpoints(objects(settings, settings.lake_bucket))
+    pulls = PullService(held, wall_clock=wall_clock, checkpoints=checkpoints)
+    return FollowingPulls(pulls, held), CheckpointService(held, checkpoints)
 
 
 def admin_service(settings: BufferSettings) -> AdminService:
@@ -122,7 +129,7 @@ def admin_service(settings: BufferSettings) -> AdminService:
     from lakesync.gateway.admin import AdminService  # noqa: PLC0415
 
     return AdminService(
-        buffer(settings), wall_clock=wall_clock, sleep_ms=_sleep_ms, chance=Randomness()
+        buffer(settings), wall_clock=wall_clock, sleep_ms=sleep_ms, chance=Randomness()
     )
 
 
@@ -160,15 +167,28 @@ def queue(settings: Aws, url: str) -> Queue:
     return SqsQueue(url, client(settings, "sqs"))
 
 
+def objects(settings: Aws, bucket: str) -> ObjectStore:
+    """Give the objects of an S3 bucket."""
+    from lakesync.adapters.lake.late import LateObjects  # noqa: PLC0415
+
+    def make() -> ObjectStore:
+        from lakesync.adapters.lake.s3 import S3Objects  # noqa: PLC0415
+
+        return S3Objects(bucket, client(settings, "s3", answer_s_max=S3_ANSWER_S_MAX))
+
+    return LateObjects(make)
+
+
 def flusher(settings: FlushSettings) -> Flusher:
     """Give what ``functions/flush`` asks."""
     from lakesync.adapters.lake.parquet import ParquetEncoder  # noqa: PLC0415
-    from lakesync.adapters.lake.s3 import S3Objects  # noqa: PLC0415
     from lakesync.flush.run import Flusher  # noqa: PLC0415
 
-    objects = S3Objects(settings.lake_bucket, client(settings, "s3", answer_s_max=30))
     return Flusher(
-        buffer(settings), objects, queue(settings, settings.announce_queue_url), ParquetEncoder()
+        buffer(settings),
+        objects(settings, settings.lake_bucket),
+        queue(settings, settings.announce_queue_url),
+        ParquetEncoder(),
     )
 
 
@@ -208,29 +228,3 @@ def flush_now(settings: AdminSettings) -> Callable[[str], Mapping[str, object]]:
         return "FunctionError" not in answer, answer["Payload"].read()
 
     return flush_and_wait(invoke)
-
-
-# --- who is calling -------------------------------------------------------------------------------
-
-
-def keys(settings: AuthoriseSettings) -> Keys:
-    """Give where the authoriser finds its keys."""
-    from lakesync.runtime.tokens import PublicKeys, SharedSecrets  # noqa: PLC0415
-
-    if settings.shares_secret:
-        return SharedSecrets(_secret_reader(settings.secret_arn))
-    from jwt import PyJWKClient  # noqa: PLC0415
-
-    return PublicKeys(PyJWKClient(settings.jwks_url, timeout=JWKS_TIMEOUT_S))
-
-
-def _secret_reader(arn: str) -> Callable[..., Mapping[str, Any]]:
-    from aws_lambda_powertools.utilities import parameters  # noqa: PLC0415
-
-    def read(*, fresh: bool) -> Mapping[str, Any]:
-        held: Mapping[str, Any] = parameters.get_secret(
-            arn, max_age=SECRET_AGE_S_MAX, transform="json", force_fetch=fresh
-        )
-        return held
-
-    return read

@@ -41,6 +41,18 @@ class S3Objects:
             body: bytes = self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
             return body
 
+    def get_range(self, key: str, start: int, size: int) -> bytes:
+        """Give ``size`` bytes of an object from a place on, fewer if it ends before.
+
+        Raises:
+            NotFound: there is no such object, or it ends before the place.
+        """
+        span = f"bytes={start}-{start + size - 1}"
+        with _Translated(key):
+            found = self._client.get_object(Bucket=self._bucket, Key=key, Range=span)
+            body: bytes = found["Body"].read()
+            return body
+
     def list_objects(self, prefix: str) -> list[str]:
         """Give the keys under a prefix, in order."""
         with _Translated(prefix):
@@ -69,7 +81,7 @@ class _Translated:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ClientError):
             code = error.response.get("Error", {}).get("Code", "")
-            if code in {"NoSuchKey", "404"}:
+            if code in {"NoSuchKey", "404", "InvalidRange", "416"}:
                 raise NotFound(f"there is no object {self._key}") from error
             raise AdapterFailed(f"S3 refused {self._key}: {code}") from error
         if isinstance(error, BotoCoreError):

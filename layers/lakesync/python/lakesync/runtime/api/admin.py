@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from lakesync.core.rules_json import rules_to_json
-from lakesync.core.values import parse
-from lakesync.errors import ValidationFailed
 from lakesync.runtime.api import schemas
-from lakesync.runtime.bodies import Encoding, request_encoding
-from lakesync.runtime.http import (
-    Gateway,
-    admin_of_gateway,
-    answer_json,
-    body_of,
-    client_of_gateway,
-)
+from lakesync.runtime.api.registry import add_schema_routes
+from lakesync.runtime.api.rules import add_rules_routes
+from lakesync.runtime.http import Gateway, admin_of_gateway, answer_json, client_of_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,10 +18,6 @@ if TYPE_CHECKING:
 
     FlushNow = Callable[[str], Mapping[str, object]]
 
-SCHEMA_BODY_BYTES_MAX: Final = 256 * 1024
-"""A schema of 500 columns fits many times over."""
-RULES_BODY_BYTES_MAX: Final = 256 * 1024
-"""Sync rules: all that a gateway may have fit."""
 _ADMIN: Final = [Depends(admin_of_gateway)]
 _CLIENT: Final = [Depends(client_of_gateway)]
 
@@ -42,51 +30,8 @@ def admin_routes(service: AdminService, flush_now: FlushNow) -> APIRouter:
         flush_now: flushes one gateway and gives what was done, or raises `LakeSyncError`.
     """
     router = APIRouter()
-
-    @router.post(
-        "/admin/schema/{gateway}",
-        dependencies=_ADMIN,
-        tags=["admin"],
-        summary="Register or evolve a table's schema",
-        operation_id="registerSchema",
-        response_class=Response,
-        responses=schemas.answers("Saved", "In force.", 409, 413),
-        openapi_extra=schemas.takes("TableSchema"),
-    )
-    async def register_schema(gateway: Gateway, request: Request) -> Response:
-        """Put a schema in force. It only ever grows: nullable columns, wider types."""
-        body = await _json_of(request, "a schema is JSON", SCHEMA_BODY_BYTES_MAX)
-        schema = service.register_schema(gateway, body).unwrap()
-        return answer_json(request, {"saved": True, "version": schema.version})
-
-    @router.post(
-        "/admin/sync-rules/{gateway}",
-        dependencies=_ADMIN,
-        tags=["admin"],
-        summary="Put sync rules in force",
-        operation_id="saveSyncRules",
-        response_class=Response,
-        responses=schemas.answers("Saved", "In force.", 413),
-        openapi_extra=schemas.takes("SyncRules"),
-    )
-    async def save_rules(gateway: Gateway, request: Request) -> Response:
-        """Say which rows each client sees and writes, from now on; every fault is named at once."""
-        body = await _json_of(request, "sync rules are JSON", RULES_BODY_BYTES_MAX)
-        service.save_rules(gateway, body).unwrap()
-        return answer_json(request, {"saved": True})
-
-    @router.get(
-        "/admin/sync-rules/{gateway}",
-        dependencies=_ADMIN,
-        tags=["admin"],
-        summary="The sync rules in force",
-        operation_id="syncRules",
-        response_class=Response,
-        responses=schemas.answers("SyncRules", "As they were saved."),
-    )
-    async def rules(gateway: Gateway, request: Request) -> Response:
-        """Give the rules as they can be saved again."""
-        return answer_json(request, rules_to_json(service.rules(gateway).unwrap()))
+    add_schema_routes(router, service)
+    add_rules_routes(router, service)
 
     @router.post(
         "/admin/flush/{gateway}",
@@ -133,10 +78,3 @@ def admin_routes(service: AdminService, flush_now: FlushNow) -> APIRouter:
         return metrics(gateway, request)
 
     return router
-
-
-async def _json_of(request: Request, told: str, bytes_max: int) -> object:
-    if request_encoding(request.headers.get("content-type")) is not Encoding.JSON:
-        raise ValidationFailed(told, field="Content-Type")
-    body: object = parse(await body_of(request, bytes_max))
-    return body

@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.admin import admin_routes
+from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
@@ -61,6 +62,7 @@ def _routes() -> list[BaseRoute]:
         open_routes(),
         push_routes(nothing, body_bytes_max=0),
         pull_routes(nothing),
+        checkpoint_routes(nothing),
         admin_routes(nothing, nothing),
     )
     return [route for family in families for route in family.routes]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from lakesync.core.messages import Pull
+from lakesync.core.scope import SCOPE_CHARS_MAX
 from lakesync.errors import NotFound
 from lakesync.gateway.limits import DEFAULT_LIMITS
 from lakesync.runtime import observe
@@ -17,11 +18,11 @@ from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, Gateway, answer
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
+    from lakesync.gateway.followers import FollowingPulls
     from lakesync.gateway.pull import PullService
 
 DELTAS_DEFAULT: Final = 100
 _EPOCH_LENGTH_MAX: Final = 64
-_SCOPE_LENGTH_MAX: Final = 64
 _SNAPSHOT_LENGTH_MAX: Final = 1_024
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
 
@@ -51,9 +52,7 @@ Snapshot = Annotated[
         "before, for as long as there is one.",
     ),
 ]
-Scope = Annotated[
-    str, Query(max_length=_SCOPE_LENGTH_MAX, description="`scope` of the page before.")
-]
+Scope = Annotated[str, Query(max_length=SCOPE_CHARS_MAX, description="`scope` of the page before.")]
 Removes = Annotated[
     bool,
     Query(
@@ -61,12 +60,19 @@ Removes = Annotated[
         "deleted."
     ),
 ]
+OwnCursor = Annotated[
+    bool,
+    Query(
+        alias="ownCursor",
+        description="The client merges by stamps, and receipts do not move its cursor.",
+    ),
+]
 Source = Annotated[
     str | None, Query(description="The named adapter to pull from, in place of the gateway.")
 ]
 
 
-def pull_routes(service: PullService) -> APIRouter:
+def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
     """Give the route around the service."""
     router = APIRouter(tags=["sync"])
 
@@ -90,6 +96,7 @@ def pull_routes(service: PullService) -> APIRouter:
         snapshot: Snapshot = "",
         scope: Scope = "",
         removes: Removes = False,  # noqa: FBT002 - FastAPI passes it by name
+        own_cursor: OwnCursor = False,  # noqa: FBT002 - as above
         source: Source = None,
     ) -> Response:
         """Give the next page after a cursor. Safe to repeat.
@@ -111,6 +118,7 @@ def pull_routes(service: PullService) -> APIRouter:
             claims=client.token.all,
             removes=removes,
             scope=scope,
+            own_cursor=own_cursor,
         )
         return _fitting(service, gateway, asked, request, reads)
 
@@ -118,7 +126,11 @@ def pull_routes(service: PullService) -> APIRouter:
 
 
 def _fitting(
-    service: PullService, gateway: str, pull: Pull, request: Request, reads: Encoding
+    service: PullService | FollowingPulls,
+    gateway: str,
+    pull: Pull,
+    request: Request,
+    reads: Encoding,
 ) -> Response:
     """Answer a page that Lambda can carry: half as many deltas, until one does."""
     while True:

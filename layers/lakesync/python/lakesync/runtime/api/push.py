@@ -14,13 +14,14 @@ from lakesync.runtime.http import Client, Gateway, answer, body_of
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
+    from lakesync.gateway.followers import FollowingPushes
     from lakesync.gateway.push import PushService
 
 _DECODE: Final = {Encoding.JSON: jsonish.decode_push, Encoding.PROTOBUF: proto.decode_push}
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_receipt, Encoding.PROTOBUF: proto.encode_receipt}
 
 
-def push_routes(service: PushService, *, body_bytes_max: int) -> APIRouter:
+def push_routes(service: PushService | FollowingPushes, *, body_bytes_max: int) -> APIRouter:
     """Give the route around the service."""
     router = APIRouter(tags=["sync"])
 

@@ -8,55 +8,33 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lakesync.core.column_types import TYPES
-from lakesync.core.delta import CLIENT_ID_BYTES_MAX, COLUMNS_MAX, ROW_ID_BYTES_MAX
-from lakesync.core.rules import BUCKETS_MAX, FILTERS_MAX, OPERATORS, VALUES_MAX
+from lakesync.core.delta import COLUMNS_MAX, ROW_ID_BYTES_MAX
+from lakesync.runtime.api.admin_schemas import ADMIN_COMPONENTS
+from lakesync.runtime.api.shapes import (
+    CLIENT_ID,
+    COUNT,
+    FLAG,
+    NAME,
+    STAMP,
+    TEXT,
+    Schema,
+    list_of,
+    object_of,
+    reference,
+)
 from lakesync.runtime.bodies import Encoding
 from lakesync.wire.incoming import PUSH_DELTAS_MAX
 
-Schema = dict[str, Any]
-
-_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$"}
-_STAMP: Final[Schema] = {
-    "type": "string",
-    "pattern": "^[0-9]{1,18}$",
-    "examples": ["112589990684262400"],
-    "description": "A 64-bit stamp as decimal digits.",
-}
-_CLIENT_ID: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": CLIENT_ID_BYTES_MAX}
-_TEXT: Final[Schema] = {"type": "string"}
-_FLAG: Final[Schema] = {"type": "boolean"}
-_LITERAL: Final[Schema] = {"type": ["string", "number", "boolean"], "minLength": 1}
-_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-
-
-def _object(required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
-    return {
-        "type": "object",
-        "required": list(required),
-        "properties": required | (optional or {}),
-    }
-
-
-def _list(items: Schema, **bounds: int) -> Schema:
-    return {"type": "array", "items": items, **bounds}
-
-
-def reference(name: str) -> Schema:
-    """Point to one of `COMPONENTS`."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
 COMPONENTS: Final[dict[str, Schema]] = {
-    "Column": _object({"column": _NAME, "value": {"description": "Any JSON value."}}),
-    "Delta": _object(
+    "Column": object_of({"column": NAME, "value": {"description": "Any JSON value."}}),
+    "Delta": object_of(
         {
             "op": {"type": "string", "enum": ["INSERT", "UPDATE", "DELETE"]},
-            "table": _NAME,
+            "table": NAME,
             "rowId": {"type": "string", "minLength": 1, "maxLength": ROW_ID_BYTES_MAX},
-            "clientId": _CLIENT_ID,
-            "columns": _list(reference("Column"), maxItems=COLUMNS_MAX),
-            "hlc": _STAMP,
+            "clientId": CLIENT_ID,
+            "columns": list_of(reference("Column"), maxItems=COLUMNS_MAX),
+            "hlc": STAMP,
         },
         {
             "deltaId": {
@@ -66,129 +44,74 @@ COMPONENTS: Final[dict[str, Schema]] = {
             }
         },
     ),
-    "Push": _object(
-        {"clientId": _CLIENT_ID, "deltas": _list(reference("Delta"), maxItems=PUSH_DELTAS_MAX)},
+    "Push": object_of(
+        {"clientId": CLIENT_ID, "deltas": list_of(reference("Delta"), maxItems=PUSH_DELTAS_MAX)},
         {
-            "lastSeenHlc": _STAMP,
-            "atomic": _FLAG | {"description": "One commit, or none of the deltas."},
+            "lastSeenHlc": STAMP,
+            "atomic": FLAG | {"description": "One commit, or none of the deltas."},
+            "ownCursor": FLAG | {"description": "Receipts do not move the client's cursor."},
         },
     ),
-    "DeltaOutcome": _object(
+    "DeltaOutcome": object_of(
         {
-            "index": _COUNT | {"description": "The delta's place in the push."},
-            "deltaId": _TEXT,
+            "index": COUNT | {"description": "The delta's place in the push."},
+            "deltaId": TEXT,
             "outcome": {"type": "string", "enum": ["duplicate", "refused"]},
         },
-        {"code": _TEXT, "error": _TEXT, "field": _TEXT},
+        {"code": TEXT, "error": TEXT, "field": TEXT},
     ),
-    "PushReceipt": _object(
+    "PushReceipt": object_of(
         {
-            "serverHlc": _STAMP,
-            "accepted": _COUNT | {"description": "Deltas that are durable, duplicates too."},
-            "deltas": _list(reference("Delta"), maxItems=0),
+            "serverHlc": STAMP,
+            "accepted": COUNT | {"description": "Deltas that are durable, duplicates too."},
+            "deltas": list_of(reference("Delta"), maxItems=0),
         },
         {
-            "results": _list(reference("DeltaOutcome")),
-            "serverTimeMs": _COUNT,
-        },
-    ),
-    "PullPage": _object(
-        {
-            "deltas": _list({"anyOf": [reference("Delta"), reference("Removal")]}),
-            "serverHlc": _STAMP | {"description": "The next cursor: pull with since=serverHlc."},
-            "hasMore": _FLAG,
-        },
-        {
-            "epoch": _TEXT,
-            "snapshot": _TEXT | {"description": "Rows as they are; ask with it for the next page."},
-            "scope": _TEXT | {"description": "A digest of what decided the page; send it back."},
+            "results": list_of(reference("DeltaOutcome")),
+            "serverTimeMs": COUNT,
         },
     ),
-    "Removal": _object(
+    "PullPage": object_of(
+        {
+            "deltas": list_of({"anyOf": [reference("Delta"), reference("Removal")]}),
+            "serverHlc": STAMP | {"description": "The next cursor: pull with since=serverHlc."},
+            "hasMore": FLAG,
+        },
+        {
+            "epoch": TEXT,
+            "snapshot": TEXT | {"description": "Rows as they are; ask with it for the next page."},
+            "schemaVersion": COUNT | {"description": "That of `/schema`; absent without schemas."},
+            "scope": TEXT | {"description": "What decided which rows you hold; send it back."},
+            "resync": reference("Resync"),
+        },
+    ),
+    # What is held of these tables, and no page from this one on brings, is gone.
+    "Resync": object_of(
+        {"tables": list_of(NAME)},
+        {"named": list_of(NAME) | {"description": "And of all but these."}},
+    ),
+    "Removal": object_of(
         {
             "op": {"const": "REMOVE"},
-            "table": _NAME,
+            "table": NAME,
             "rowId": {"type": "string", "minLength": 1, "maxLength": ROW_ID_BYTES_MAX},
-            "hlc": _STAMP,
+            "hlc": STAMP,
         }
     ),
-    "Filter": _object(
-        {
-            "column": _NAME,
-            "op": {"type": "string", "enum": list(OPERATORS)},
-            "value": {
-                "description": "A literal, a list of them, or `jwt:` and a claim's dotted path.",
-                "anyOf": [_LITERAL, _list(_LITERAL, minItems=1, maxItems=VALUES_MAX)],
-            },
-        }
+    **ADMIN_COMPONENTS,
+    "Health": object_of({"status": {"const": "ok"}}),
+    "GatewayAnswer": object_of(
+        {"message": TEXT | {"description": "API Gateway's own words; no function was asked."}}
     ),
-    "Bucket": _object(
+    "Error": object_of(
         {
-            "name": {"type": "string", "minLength": 1, "maxLength": 64},
-            "tables": _list(_NAME) | {"description": "None: all tables."},
-            "filters": _list(reference("Filter"), maxItems=FILTERS_MAX),
-        },
-        {"write": _list(reference("Filter"), maxItems=FILTERS_MAX)},
-    ),
-    "SyncRules": _object(
-        {"buckets": _list(reference("Bucket"), maxItems=BUCKETS_MAX)},
-        {"version": {"type": "integer", "minimum": 1}},
-    ),
-    "SchemaColumn": _object(
-        {
-            "name": _NAME,
-            "type": {
-                "type": "string",
-                "anyOf": [
-                    {"enum": [name for name in TYPES if name != "decimal"]},
-                    {"pattern": r"^decimal\([0-9]{1,2},[0-9]{1,2}\)$"},
-                ],
-            },
-        },
-        {"nullable": _FLAG},
-    ),
-    "TableSchema": _object(
-        {
-            "table": _NAME,
-            "columns": _list(reference("SchemaColumn"), minItems=1, maxItems=COLUMNS_MAX),
+            "error": TEXT | {"description": "What is wrong, and what to do."},
+            "code": TEXT,
+            "requestId": TEXT,
         },
         {
-            "primaryKey": _list(_NAME),
-            "softDelete": _FLAG,
-            "externalIdColumn": _NAME,
-            "sourceTable": _NAME,
-            "append": _FLAG | {"description": "Rows are events: written once, never changed."},
-            "partition": _list(_NAME),
-        },
-    ),
-    "Saved": _object({"saved": {"const": True}}, {"version": _COUNT}),
-    "Flushed": _object(
-        {"flushed": {"const": True}},
-        {"batches": _COUNT, "deltas": _COUNT, "watermark": _STAMP},
-    ),
-    "Metrics": _object(
-        {
-            "gateway": _TEXT,
-            "headHlc": _STAMP,
-            "flushedHlc": _STAMP,
-            "unflushedBytes": _COUNT,
-            "unflushedAgeMs": _COUNT,
-        },
-        {"configVersion": _COUNT, "tables": _list(_NAME), "shards": {"type": "object"}},
-    ),
-    "Health": _object({"status": {"const": "ok"}}),
-    "GatewayAnswer": _object(
-        {"message": _TEXT | {"description": "API Gateway's own words; no function was asked."}}
-    ),
-    "Error": _object(
-        {
-            "error": _TEXT | {"description": "What is wrong, and what to do."},
-            "code": _TEXT,
-            "requestId": _TEXT,
-        },
-        {
-            "field": _TEXT | {"description": "The part of the request at fault."},
-            "faults": _list(_object({"path": _TEXT, "error": _TEXT})),
+            "field": TEXT | {"description": "The part of the request at fault."},
+            "faults": list_of(object_of({"path": TEXT, "error": TEXT})),
         },
     ),
 }
@@ -224,6 +147,13 @@ def answers(
         for status in sorted({*common, *errors, 500})
     }
     return {200: good, **bad}
+
+
+def binary_answers(kind: str, description: str, *errors: int) -> dict[int | str, dict[str, Any]]:
+    """Document the answers of a route whose good one is bytes of a kind of its own."""
+    documented = answers("Error", description, *errors)
+    documented[200]["content"] = {kind: {"schema": {"type": "string", "format": "binary"}}}
+    return documented
 
 
 def takes(name: str, *, protobuf: bool = False) -> Schema:

@@ -1,0 +1,158 @@
+"""The tail of the log, in the memory of a warm process: whoever asks for it is served from there.
+
+Entries never change, so what was read once stays right for as long as the buffer is the same. A
+tail is a chain without gaps: an entry joins it only if it names the tail's last one as the one
+before it. Anything else that comes is handed on and not kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.ports import LogSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import Buffer, LogEntry
+
+TAIL_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Entries that one process remembers, of all gateways and shards together."""
+SLICE_BYTES_MAX: Final = 1024 * 1024
+"""Entries that one read gives out of memory; beyond, it ends early, as one of the buffer does."""
+_ENTRY_BYTES: Final = 400
+
+
+class _Key(NamedTuple):
+    gateway: str
+    epoch: str
+    shard: str
+
+
+@dataclass(slots=True)
+class _Chain:
+    """A shard's entries above ``start``, without gaps."""
+
+    start: Stamp
+    entries: list[LogEntry] = field(default_factory=list)
+    stamps: list[Stamp] = field(default_factory=list)
+    size_bytes: int = 0
+
+    @property
+    def end(self) -> Stamp:
+        """Everything up to here is in memory."""
+        return self.stamps[-1] if self.stamps else self.start
+
+    def join(self, entries: Iterable[LogEntry]) -> None:
+        """Take entries that follow; stops at one that does not."""
+        for entry in entries:
+            if entry.stamp <= self.end or entry.previous > self.end:
+                return
+            if self.stamps and entry.previous != self.end:
+                return
+            self.entries.append(entry)
+            self.stamps.append(entry.stamp)
+            self.size_bytes += _size(entry)
+
+    def shorten(self) -> None:
+        """Let go of the older half."""
+        half = (len(self.entries) + 1) // 2
+        self.start = self.stamps[half - 1]
+        self.size_bytes -= sum(map(_size, self.entries[:half]))
+        del self.entries[:half], self.stamps[:half]
+
+
+class Tails:
+    """Remembers the tails of logs, those that were used last to stay. One request at a time."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self._chains: OrderedDict[_Key, _Chain] = OrderedDict()
+
+    def of(self, epoch: str) -> Tail:
+        """Give the logs of one epoch of the buffer."""
+        return Tail(self, epoch)
+
+    def entries(self, key: _Key, after: Stamp, until: Stamp, count_max: int) -> LogSlice:
+        """Give entries as `lakesync.ports.Buffer.entries` does."""
+        chain = self._chains.get(key)
+        if chain is None:
+            chain = self._chains[key] = _Chain(after)
+        self._chains.move_to_end(key)
+        if after < chain.start:
+            return self._before(key, chain, after, until, count_max)
+        if after >= chain.end:
+            return self._behind(key, chain, after, until, count_max)
+        found = _held(chain, after, until, count_max)
+        count = sum(entry.count for entry in found.entries)
+        if found.until < chain.end or chain.end >= until or count >= count_max:
+            return found
+        rest = self._behind(key, chain, chain.end, until, count_max - count)
+        return LogSlice(found.entries + rest.entries, rest.until)
+
+    def _before(
+        self, key: _Key, chain: _Chain, after: Stamp, until: Stamp, count_max: int
+    ) -> LogSlice:
+        found = self._buffer.entries(key.gateway, key.shard, after, until, count_max)
+        if found.until >= chain.start:
+            # It reaches what is remembered: from here the memory begins earlier.
+            longer = _Chain(after)
+            longer.join([*found.entries, *(e for e in chain.entries if e.stamp > found.until)])
+            if longer.end >= chain.end:
+                self._chains[key] = longer
+                self._make_room()
+        return found
+
+    def _behind(
+        self, key: _Key, chain: _Chain, after: Stamp, until: Stamp, count_max: int
+    ) -> LogSlice:
+        found = self._buffer.entries(key.gateway, key.shard, after, until, count_max)
+        if after > chain.end:
+            chain = self._chains[key] = _Chain(after)
+        chain.join(found.entries)
+        self._make_room()
+        return found
+
+    def _make_room(self) -> None:
+        while sum(chain.size_bytes for chain in self._chains.values()) > TAIL_BYTES_MAX:
+            if len(self._chains) > 1:
+                self._chains.popitem(last=False)
+            else:
+                next(iter(self._chains.values())).shorten()
+
+
+class Tail(NamedTuple):
+    """The logs of one epoch, out of memory where they are remembered."""
+
+    tails: Tails
+    epoch: str
+
+    def entries(
+        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+    ) -> LogSlice:
+        """Give entries as `lakesync.ports.Buffer.entries` does."""
+        return self.tails.entries(_Key(gateway, self.epoch, shard), after, until, count_max)
+
+
+def _held(chain: _Chain, after: Stamp, until: Stamp, count_max: int) -> LogSlice:
+    """Give remembered entries; what follows the last one is another read."""
+    found: list[LogEntry] = []
+    count = size = 0
+    for place in range(bisect_right(chain.stamps, after), len(chain.entries)):
+        entry = chain.entries[place]
+        if entry.stamp > until:
+            return LogSlice(tuple(found), until)
+        if found and (count >= count_max or size >= SLICE_BYTES_MAX):
+            return LogSlice(tuple(found), found[-1].stamp)
+        found.append(entry)
+        count += entry.count
+        size += len(entry.records)
+    return LogSlice(tuple(found), min(chain.end, until))
+
+
+def _size(entry: LogEntry) -> int:
+    return _ENTRY_BYTES + len(entry.records) + len(entry.rule_rows)

@@ -1,0 +1,199 @@
+"""What sync rules would do, before they are saved: which rows a client would see, gain and lose.
+
+Row states are read as they are and decided twice by the one visibility function: by the rules that
+are tried, and by those in force. Nothing is written, and one trial reads no more than its bounds
+allow; one that ends early says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.merge import view
+from lakesync.core.rules_json import rules_from_json
+from lakesync.core.values import parse
+from lakesync.core.visibility import Viewer, rule_values
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.merge import RowState
+    from lakesync.core.rules import SyncRules
+    from lakesync.core.visibility import Claims
+    from lakesync.ports import Buffer, WallClock
+
+TRIAL_MS_MAX: Final = 10_000
+"""How long a trial reads rows: well inside the 30 s that API Gateway waits."""
+TRIAL_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Row states that a trial reads, as they are stored; DynamoDB bills them as 16,000 read units."""
+TRIAL_ROWS_SHOWN_MAX: Final = 5
+"""Rows that are shown of those seen, of those that would enter, and of those that would leave."""
+TRIAL_ROW_SHOWN_BYTES_MAX: Final = 4_096
+"""Values that are shown of one row; columns that would go beyond are left out."""
+TRIAL_SHOWN_BYTES_MAX: Final = 1024 * 1024
+"""Values that are shown in one answer; beyond, rows are only counted."""
+_SLICE_ROWS: Final = 1_000
+
+
+@dataclass(slots=True)
+class Shown:
+    """Some rows: how many they are, and the first few of them."""
+
+    count: int = 0
+    rows: list[dict[str, object]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TableTrial:
+    """What the rules that are tried would do with one table."""
+
+    table: str
+    append: bool
+    """Its rows are events, of which there are no states to look at: they are not counted."""
+    buckets: tuple[str, ...]
+    """The buckets that speak of it."""
+    changes: bool
+    """Whether those in force say something else of it."""
+    seen: Shown | None = None
+    """The rows that the client would see; None where it was not asked for one."""
+    seen_in_force: int = 0
+    """How many it sees by the rules in force."""
+    enter: Shown = field(default_factory=Shown)
+    leave: Shown = field(default_factory=Shown)
+    complete: bool = True
+    """Whether all of its rows were looked at."""
+
+
+class Trial:
+    """One trial of rules that have no fault."""
+
+    def __init__(self, buffer: Buffer, gateway: str, config: GatewayConfig, body: object) -> None:
+        """Read the rules.
+
+        Raises:
+            RulesRefused: they are malformed, or do not fit the schemas; names every fault.
+        """
+        self._buffer = buffer
+        self._gateway = gateway
+        self._config = config
+        self._rules = rules_from_json(body, config.schemas)
+        self._bytes_left = TRIAL_BYTES_MAX
+        self._shown_bytes_left = TRIAL_SHOWN_BYTES_MAX
+
+    def tables(self) -> list[TableTrial]:
+        """Give every table that has a schema or was flushed, and what concerns it."""
+        flushed = self._buffer.flush_state(self._gateway).last
+        return [self._table(name) for name in sorted({*self._config.schemas, *flushed})]
+
+    def tables_as(self, claims: Claims, wall_clock: WallClock) -> list[TableTrial]:
+        """Give the same with the rows of a client that has these claims.
+
+        Cost: one read unit for each 4 KB of rows in tables of which either rules can show a row.
+        """
+        deadline_ms = wall_clock() + TRIAL_MS_MAX
+        tried, in_force = Viewer(self._rules, claims), Viewer(self._config.rules, claims)
+        found = self.tables()
+        for held in found:
+            if held.append:
+                continue
+            held.seen = Shown()
+            if not (tried.may_see(held.table) or in_force.may_see(held.table)):
+                continue
+            columns = self._rules.columns(held.table) | self._config.rules.columns(held.table)
+            for row_id, state in self._rows(held, wall_clock, deadline_ms):
+                values = rule_values(state, columns)
+                sees, saw = tried.sees(held.table, values), in_force.sees(held.table, values)
+                held.seen_in_force += saw
+                if sees:
+                    self._show(held.seen, row_id, state)
+                if sees and not saw:
+                    self._show(held.enter, row_id, state)
+                if saw and not sees:
+                    self._show(held.leave, row_id, state)
+        return found
+
+    def _table(self, name: str) -> TableTrial:
+        covering = self._rules.covering(name)
+        return TableTrial(
+            name,
+            self._config.appends(name),
+            tuple(bucket.name for bucket in covering),
+            _meaning(self._rules, name) != _meaning(self._config.rules, name),
+        )
+
+    def _rows(
+        self, held: TableTrial, wall_clock: WallClock, deadline_ms: int
+    ) -> Iterator[tuple[str, RowState]]:
+        """Give a table's rows until its end, or that of what may be read."""
+        place = ""
+        while True:
+            if self._bytes_left <= 0 or wall_clock() >= deadline_ms:
+                held.complete = False
+                return
+            found = self._buffer.scan_rows(self._gateway, held.table, place, _SLICE_ROWS)
+            for row_id, row in found.rows:
+                self._bytes_left -= len(row.state)
+                yield row_id, decode_row_state(row.state)
+            if not found.place:
+                return
+            place = found.place
+
+    def _show(self, shown: Shown, row_id: str, state: RowState) -> None:
+        shown.count += 1
+        if len(shown.rows) >= TRIAL_ROWS_SHOWN_MAX or self._shown_bytes_left <= 0:
+            return
+        columns: dict[str, object] = {}
+        left = TRIAL_ROW_SHOWN_BYTES_MAX
+        held = sorted((view(state) or {}).items())
+        for name, raw in held:
+            if len(raw) <= left:
+                left -= len(raw)
+                columns[name] = parse(raw)
+        self._shown_bytes_left -= TRIAL_ROW_SHOWN_BYTES_MAX - left + len(row_id)
+        row: dict[str, object] = {"rowId": row_id, "columns": columns}
+        shown.rows.append(row if len(columns) == len(held) else row | {"cut": True})
+
+
+def _meaning(rules: SyncRules, table: str) -> object:
+    """Give what rules say of a table, whatever the names and the order of their buckets."""
+    if not rules.buckets:
+        return None
+    return {
+        # By their text: to Python, 1 is True.
+        (repr(sorted(map(repr, bucket.filters))), repr(bucket.write))
+        for bucket in rules.covering(table)
+    }
+
+
+def trial_to_json(tables: list[TableTrial]) -> dict[str, object]:
+    """Write what a trial gave, as ``POST /admin/sync-rules?dryRun=true`` answers it."""
+    return {
+        "saved": False,
+        "complete": all(held.complete for held in tables),
+        "tables": [_table_to_json(held) for held in tables],
+    }
+
+
+def _table_to_json(held: TableTrial) -> dict[str, object]:
+    told: dict[str, object] = {
+        "table": held.table,
+        "buckets": list(held.buckets),
+        "changes": held.changes,
+        "append": held.append,
+    }
+    if held.seen is None:
+        return told
+    return told | {
+        "complete": held.complete,
+        "inForce": held.seen_in_force,
+        "seen": _shown_to_json(held.seen),
+        "enter": _shown_to_json(held.enter),
+        "leave": _shown_to_json(held.leave),
+    }
+
+
+def _shown_to_json(shown: Shown) -> dict[str, object]:
+    return {"count": shown.count, "rows": shown.rows}

@@ -1,0 +1,140 @@
+"""What administrators send and read, as JSON Schema; see `lakesync.runtime.api.schemas`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakesync.core.column_types import TYPES
+from lakesync.core.delta import COLUMNS_MAX
+from lakesync.core.rules import BUCKETS_MAX, FILTERS_MAX, OPERATORS, VALUES_MAX
+from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
+from lakesync.gateway.trial import TRIAL_ROWS_SHOWN_MAX
+from lakesync.runtime.api.shapes import (
+    COUNT,
+    FLAG,
+    NAME,
+    STAMP,
+    TEXT,
+    Schema,
+    list_of,
+    object_of,
+    reference,
+)
+
+LITERAL: Final[Schema] = {"type": ["string", "number", "boolean"], "minLength": 1}
+
+ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
+    "Filter": object_of(
+        {
+            "column": NAME,
+            "op": {"type": "string", "enum": list(OPERATORS)},
+            "value": {
+                "description": "A literal, a list of them, or `jwt:` and a claim's dotted path.",
+                "anyOf": [LITERAL, list_of(LITERAL, minItems=1, maxItems=VALUES_MAX)],
+            },
+        }
+    ),
+    "Bucket": object_of(
+        {
+            "name": {"type": "string", "minLength": 1, "maxLength": 64},
+            "tables": list_of(NAME) | {"description": "None: all tables."},
+            "filters": list_of(reference("Filter"), maxItems=FILTERS_MAX),
+        },
+        {"write": list_of(reference("Filter"), maxItems=FILTERS_MAX)},
+    ),
+    "SyncRules": object_of(
+        {"buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)},
+        {"version": {"type": "integer", "minimum": 1}},
+    ),
+    "SchemaColumn": object_of(
+        {
+            "name": NAME,
+            "type": {
+                "type": "string",
+                "anyOf": [
+                    {"enum": [name for name in TYPES if name != "decimal"]},
+                    {"pattern": r"^decimal\([0-9]{1,2},[0-9]{1,2}\)$"},
+                ],
+            },
+        },
+        {"nullable": FLAG},
+    ),
+    "TableSchema": object_of(
+        {
+            "table": NAME,
+            "columns": list_of(reference("SchemaColumn"), minItems=1, maxItems=COLUMNS_MAX),
+        },
+        {
+            "version": {"type": "integer", "description": "Given by the gateway, from 1."},
+            "primaryKey": list_of(NAME),
+            "softDelete": FLAG,
+            "externalIdColumn": NAME,
+            "sourceTable": TEXT | {"minLength": 1, "maxLength": SOURCE_TABLE_CHARACTERS_MAX},
+            "append": FLAG | {"description": "Rows are events: written once, never changed."},
+            "partition": list_of(NAME),
+        },
+    ),
+    "Schemas": object_of(
+        {
+            "schemaVersion": COUNT | {"description": "Grows with every change of a schema."},
+            "tables": list_of(reference("TableSchema")),
+        },
+        {"strict": FLAG | {"description": "Only tables with a schema are written."}},
+    ),
+    "SchemaOrStrict": {
+        "anyOf": [
+            reference("TableSchema"),
+            object_of({"strict": FLAG}) | {"additionalProperties": False},
+        ]
+    },
+    "Saved": object_of({"saved": {"const": True}}, {"version": COUNT}),
+    "SavedOrTried": {"anyOf": [reference("Saved"), reference("Tried")]},
+    "Tried": object_of(
+        {
+            "saved": {"const": False},
+            "complete": FLAG | {"description": "False: too many rows; some were not looked at."},
+            "tables": list_of(reference("TableTried")),
+        }
+    ),
+    "TableTried": object_of(
+        {
+            "table": NAME,
+            "append": FLAG | {"description": "Rows are events; they are not counted."},
+            "buckets": list_of(TEXT) | {"description": "Those that speak of the table."},
+            "changes": FLAG | {"description": "The rules in force say something else of it."},
+        },
+        {
+            "complete": FLAG | {"description": "False: not all of its rows were looked at."},
+            "seen": reference("Rows") | {"description": "What the client would see."},
+            "inForce": COUNT | {"description": "How many rows it sees by the rules in force."},
+            "enter": reference("Rows") | {"description": "Of what it would see, what is new."},
+            "leave": reference("Rows") | {"description": "What it would see no longer."},
+        },
+    ),
+    "Rows": object_of(
+        {
+            "count": COUNT,
+            "rows": list_of(
+                object_of(
+                    {"rowId": TEXT, "columns": {"type": "object"}},
+                    {"cut": FLAG | {"description": "Columns were left out for their size."}},
+                ),
+                maxItems=TRIAL_ROWS_SHOWN_MAX,
+            ),
+        }
+    ),
+    "Flushed": object_of(
+        {"flushed": {"const": True}},
+        {"batches": COUNT, "deltas": COUNT, "watermark": STAMP},
+    ),
+    "Metrics": object_of(
+        {
+            "gateway": TEXT,
+            "headHlc": STAMP,
+            "flushedHlc": STAMP,
+            "unflushedBytes": COUNT,
+            "unflushedAgeMs": COUNT,
+        },
+        {"configVersion": COUNT, "tables": list_of(NAME), "shards": {"type": "object"}},
+    ),
+}

@@ -1,0 +1,134 @@
+"""``GET /sync/{gateway}/checkpoint``: all rows at once, or part by part."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+
+from lakesync.core.messages import Pull
+from lakesync.gateway.limits import DEFAULT_LIMITS
+from lakesync.runtime import bodies, observe
+from lakesync.runtime.api import schemas
+from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, Gateway, request_id
+
+if TYPE_CHECKING:
+    from lakesync.gateway.stream import CheckpointFrames, CheckpointService
+
+STREAM: Final = "application/x-lakesync-checkpoint-stream"
+_GZIP_LEVEL: Final = 1
+_GZIP_WINDOW: Final = 31
+_PARTS_MAX: Final = 10**9
+
+Table = Annotated[
+    str | None,
+    Query(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$", description="Asks for one part of this table."),
+]
+Part = Annotated[
+    int | None, Query(ge=0, lt=_PARTS_MAX, description="Which part of the table, from 0.")
+]
+Which = Annotated[
+    str | None,
+    Query(
+        pattern="^[0-9a-f]{16}-[0-9a-f]{16}$",
+        description="`X-Checkpoint-Id` of the part before, so that all are of one checkpoint.",
+    ),
+]
+
+
+def checkpoint_routes(service: CheckpointService) -> APIRouter:
+    """Give the route around the service."""
+    router = APIRouter(tags=["sync"])
+
+    @router.get(
+        "/sync/{gateway}/checkpoint",
+        summary="Fetch all rows",
+        operation_id="checkpoint",
+        response_class=Response,
+        responses=schemas.binary_answers(
+            STREAM, "Frames: four bytes of length, then a SyncResponse.", 404, 410, 413, 502
+        ),
+    )
+    async def checkpoint(
+        gateway: Gateway,
+        client: Client,
+        request: Request,
+        table: Table = None,
+        part: Part = None,
+        checkpoint: Which = None,
+    ) -> Response:
+        """Give the latest checkpoint as a stream of frames, or one part of it as one frame.
+
+        `X-Checkpoint-Hlc` is where to pull from behind it. `X-Checkpoint-Next` is the query of the
+        next part, for as long as there is one. What does not fit one answer is refused with the
+        parts to ask for.
+        """
+        asked = Pull(
+            client.token.client_id,
+            deltas_max=DEFAULT_LIMITS.page_deltas_max,
+            claims=client.token.all,
+        )
+        if table is None and part is None and checkpoint is None:
+            # Our own clients ask for parts, or for a snapshot.
+            whole = service.whole(gateway, replace(asked, own_cursor=False)).unwrap()
+            return _answer(request, whole.checkpoint, whole.since, *_body(request, whole))
+        found = service.part(gateway, asked, table or "", part or 0, checkpoint or "").unwrap()
+        following = {}
+        if found.following:
+            name, number = found.following
+            query = f"checkpoint={found.checkpoint}&table={name}&part={number}"
+            following["x-checkpoint-next"] = query
+        body, coding = _packed(request, found.frame)
+        return _answer(request, found.checkpoint, found.since, body, coding | following)
+
+    return router
+
+
+def _packed(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]:
+    if len(body) >= bodies.GZIP_BYTES_MIN and _reads_gzip(request):
+        return bodies.compressed(body), {"content-encoding": "gzip"}
+    return body, {}
+
+
+def _body(request: Request, whole: CheckpointFrames) -> tuple[bytes, dict[str, str]]:
+    """Give all frames as one body, compressed frame by frame where the caller can read that.
+
+    Raises:
+        CheckpointTooLarge: it is more than Lambda can answer.
+    """
+    packs = _reads_gzip(request)
+    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    found: list[bytes] = []
+    size = 0
+    for held in whole.frames:
+        found.append(packer.compress(held) if packs else held)
+        size += len(found[-1])
+        if size > ANSWER_BYTES_MAX:
+            raise whole.too_large
+    if packs:
+        found.append(packer.flush())
+        if size + len(found[-1]) > ANSWER_BYTES_MAX:
+            raise whole.too_large
+    return b"".join(found), {"content-encoding": "gzip"} if packs else {}
+
+
+def _reads_gzip(request: Request) -> bool:
+    return bodies.accepts_gzip(request.headers.get("accept-encoding"))
+
+
+def _answer(
+    request: Request, checkpoint: str, since: int, body: bytes, headers: dict[str, str]
+) -> Response:
+    observe.count("CheckpointBytes", len(body))
+    return Response(
+        body,
+        media_type=STREAM,
+        headers={
+            "x-request-id": request_id(request.scope),
+            "x-checkpoint-hlc": str(since),
+            "x-checkpoint-id": checkpoint,
+            "vary": "accept-encoding",
+        } | headers,
+    )  # fmt: skip

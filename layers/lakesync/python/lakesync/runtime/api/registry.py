@@ -1,0 +1,78 @@
+"""Schemas: registered and listed by administrators, read by clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from lakesync.core.schema import schemas_to_json
+from lakesync.errors import ValidationFailed
+from lakesync.runtime.api import schemas
+from lakesync.runtime.http import Client, Gateway, admin_of_gateway, answer_json, json_body
+
+if TYPE_CHECKING:
+    from lakesync.gateway.admin import AdminService
+
+SCHEMA_BODY_BYTES_MAX: Final = 256 * 1024
+"""A schema of 500 columns fits many times over."""
+Table = Annotated[str | None, Query(max_length=64, description="The one table to tell of.")]
+_ADMIN: Final = [Depends(admin_of_gateway)]
+
+
+def add_schema_routes(router: APIRouter, service: AdminService) -> None:
+    """Add the routes around the service."""
+
+    @router.post(
+        "/admin/schema/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Register or evolve a table's schema; or demand one of every table",
+        operation_id="registerSchema",
+        response_class=Response,
+        responses=schemas.answers("Saved", "In force.", 409, 413),
+        openapi_extra=schemas.takes("SchemaOrStrict"),
+    )
+    async def register_schema(gateway: Gateway, request: Request) -> Response:
+        """Put a schema in force. It only ever grows: nullable columns, wider types.
+
+        Or say with `strict` whether deltas of tables without a schema are refused.
+        """
+        body = await json_body(request, "a schema is JSON", SCHEMA_BODY_BYTES_MAX)
+        if isinstance(body, dict) and body.keys() == {"strict"}:
+            service.set_strict(gateway, strict=_flag(body["strict"])).unwrap()
+            return answer_json(request, {"saved": True})
+        schema = service.register_schema(gateway, body).unwrap()
+        return answer_json(request, {"saved": True, "version": schema.version})
+
+    @router.get(
+        "/admin/schema/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="The schemas in force",
+        operation_id="schemas",
+        response_class=Response,
+        responses=schemas.answers("Schemas", "All tables', or one's.", 404),
+    )
+    async def list_schemas(gateway: Gateway, request: Request, table: Table = None) -> Response:
+        """Give schemas as they can be registered again, each with its version."""
+        return answer_json(request, schemas_to_json(service.schemas(gateway, table).unwrap()))
+
+    @router.get(
+        "/sync/{gateway}/schema",
+        tags=["sync"],
+        summary="The schemas of the tables that the caller may see",
+        operation_id="clientSchemas",
+        response_class=Response,
+        responses=schemas.answers("Schemas", "Those that the rules can show the caller."),
+    )
+    async def client_schemas(gateway: Gateway, client: Client, request: Request) -> Response:
+        """Give schemas, for who met another `schemaVersion` in a page than before."""
+        held = service.schemas_for(gateway, client.token.all).unwrap()
+        return answer_json(request, schemas_to_json(held))
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationFailed("strict must be true or false", field="strict")
+    return value

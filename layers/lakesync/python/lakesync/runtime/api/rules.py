@@ -1,0 +1,94 @@
+"""Sync rules: tried, put in force and read by administrators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from lakesync.core.rules_json import rules_to_json
+from lakesync.core.values import parse
+from lakesync.errors import ValidationFailed
+from lakesync.gateway.trial import trial_to_json
+from lakesync.runtime.api import schemas
+from lakesync.runtime.http import Gateway, admin_of_gateway, answer_json, json_body
+
+if TYPE_CHECKING:
+    from lakesync.gateway.admin import AdminService
+
+RULES_BODY_BYTES_MAX: Final = 256 * 1024
+"""Sync rules: all that a gateway may have fit."""
+CLAIMS_CHARACTERS_MAX: Final = 6 * 1024
+"""Claims whose rows a dry run is asked for: as many as a token may hold."""
+DryRun = Annotated[
+    bool, Query(alias="dryRun", description="Save nothing; tell what the rules would do.")
+]
+As = Annotated[
+    str | None,
+    Query(
+        alias="as",
+        max_length=CLAIMS_CHARACTERS_MAX,
+        description="Claims of a client as a JSON object, `gw` apart: whose rows are wanted.",
+    ),
+]
+_ADMIN: Final = [Depends(admin_of_gateway)]
+
+
+def add_rules_routes(router: APIRouter, service: AdminService) -> None:
+    """Add the routes around the service."""
+
+    @router.post(
+        "/admin/sync-rules/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Put sync rules in force, or try them",
+        operation_id="saveSyncRules",
+        response_class=Response,
+        responses=schemas.answers("SavedOrTried", "In force; or what they would do.", 413),
+        openapi_extra=schemas.takes("SyncRules"),
+    )
+    async def save_rules(
+        gateway: Gateway,
+        request: Request,
+        dry_run: DryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+        claims: As = None,
+    ) -> Response:
+        """Say which rows each client sees and writes, from now on; every fault is named at once.
+
+        With `dryRun` nothing is saved: the answer tells which tables the rules concern, and, with
+        `as`, the rows that such a client would see, gain and lose against the rules in force.
+        """
+        body = await json_body(request, "sync rules are JSON", RULES_BODY_BYTES_MAX)
+        viewer = None if claims is None else _claims(claims)
+        if dry_run:
+            tried = service.try_rules(gateway, body, viewer).unwrap()
+            return answer_json(request, trial_to_json(tried))
+        if viewer is not None:
+            raise ValidationFailed("as goes with dryRun=true: nothing was saved", field="as")
+        service.save_rules(gateway, body).unwrap()
+        return answer_json(request, {"saved": True})
+
+    @router.get(
+        "/admin/sync-rules/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="The sync rules in force",
+        operation_id="syncRules",
+        response_class=Response,
+        responses=schemas.answers("SyncRules", "As they were saved."),
+    )
+    async def rules(gateway: Gateway, request: Request) -> Response:
+        """Give the rules as they can be saved again."""
+        return answer_json(request, rules_to_json(service.rules(gateway).unwrap()))
+
+
+def _claims(text: str) -> dict[str, Any]:
+    try:
+        found = parse(text.encode())
+    except (ValidationFailed, UnicodeEncodeError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValidationFailed(
+            'as must be a JSON object of token claims, URL-encoded: {"sub": "c1"}', field="as"
+        )
+    return found

@@ -1,0 +1,159 @@
+"""Retention: the tasks of ``stepfunctions/retention.asl.json``; each may die and be repeated.
+
+In the order in which they are done for one gateway:
+
+    plan       whether the checkpoint comes out of the lake, by a job, or is built here
+    build      a checkpoint, if anything changed since the latest one
+    trim       the log, as far as it is flushed, old, and covered by every checkpoint that is kept
+    forget     tombstones that are old enough, and whose delete nobody has to read any more
+    clean      checkpoints that are no longer kept
+
+Each ends when its time is up, and says so; the state machine asks again until it is finished.
+Laws R1-R6: ``docs/spec/retention.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.checkpoint.flushed import flushed_to_json, out_of_lake
+from lakesync.errors import ValidationFailed
+from lakesync.runtime import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
+
+    from lakesync.checkpoint.build import Builder
+    from lakesync.checkpoint.keep import Keeper
+    from lakesync.checkpoint.store import Checkpoints
+    from lakesync.fence import Fence
+    from lakesync.flush.trim import Trimmer
+    from lakesync.gateway.forget import Forgetter
+    from lakesync.ports import Buffer, WallClock
+    from lakesync.runtime.tasks import Handler
+
+    HasTime: TypeAlias = Callable[[], bool]
+    Answer: TypeAlias = Mapping[str, object]
+
+GATEWAYS_MAX: Final = 250
+"""Gateways of one execution: its history takes 25,000 events, of which each gateway makes 55. Where
+there are more, they take turns."""
+_MARGIN_S: Final = 30
+"""Left of a function's time when it begins nothing more: one step takes some seconds."""
+
+
+class Retention:
+    """What is done for one gateway after the other."""
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        fence: Fence,
+        *,
+        builder: Builder,
+        trimmer: Trimmer,
+        forgetter: Forgetter,
+        keeper: Keeper,
+        checkpoints: Checkpoints,
+        wall_clock: WallClock,
+        every_ms: int,
+        lake_rows_min: int,
+    ) -> None:
+        self._buffer = buffer
+        self._fence = fence
+        self._builder = builder
+        self._trimmer = trimmer
+        self._forgetter = forgetter
+        self._keeper = keeper
+        self._checkpoints = checkpoints
+        self._wall_clock = wall_clock
+        self._every_ms = every_ms
+        self._lake_rows_min = lake_rows_min
+
+    def gateways(self) -> list[str]:
+        """Give the gateways whose turn it is."""
+        every = self._buffer.gateways()
+        turns = -(-len(every) // GATEWAYS_MAX) or 1
+        return every[self._wall_clock() // self._every_ms % turns :: turns]
+
+    def plan(self, gateway: str, place: str, has_time: HasTime) -> Answer:
+        """Give what the job is told that builds out of the lake; nothing if it is built here."""
+        del place, has_time
+        log = self._fence.raise_heads(gateway)
+        state = self._buffer.flush_state(gateway)
+        latest = self._checkpoints.latest(gateway, log.epoch, log.trimmed)
+        told = out_of_lake(log, state, latest, self._lake_rows_min)
+        return {"flushed": flushed_to_json(told) if told else ""}
+
+    def build(self, gateway: str, place: str, has_time: HasTime) -> Answer:
+        """Build a checkpoint."""
+        del place  # its progress is kept with the checkpoints
+        report = self._builder.build(gateway, has_time=has_time).unwrap()
+        observe.count("CheckpointRows", report.rows)
+        return {
+            "checkpoint": report.checkpoint,
+            "since": str(report.since),
+            "rows": report.rows,
+            "finished": report.finished,
+        }
+
+    def trim(self, gateway: str, place: str, has_time: HasTime) -> Answer:
+        """Trim the log."""
+        del place  # what is left of the log tells
+        covered = self._keeper.covered(gateway, self._fence.raise_heads(gateway).epoch)
+        report = self._trimmer.trim(gateway, covered=covered, has_time=has_time).unwrap()
+        return {"horizon": str(report.horizon), "finished": report.finished}
+
+    def forget(self, gateway: str, place: str, has_time: HasTime) -> Answer:
+        """Forget tombstones."""
+        report = self._forgetter.forget(gateway, place=place, has_time=has_time).unwrap()
+        observe.count("RowsForgotten", report.rows)
+        return {
+            "horizon": str(report.horizon),
+            "rows": report.rows,
+            "finished": report.finished,
+            "place": report.place,
+        }
+
+    def clean(self, gateway: str, place: str, has_time: HasTime) -> Answer:
+        """Remove checkpoints that are no longer kept."""
+        del place  # what is left of them tells
+        epoch = self._fence.raise_heads(gateway).epoch
+        report = self._keeper.clean(gateway, epoch, has_time=has_time).unwrap()
+        return {"objects": report.objects, "finished": report.finished}
+
+
+def retain_handler(retention: Retention, seconds: Callable[[], float]) -> Handler:
+    """Give the handler of ``functions/retain``.
+
+    It raises what went wrong, so that the state machine tries again.
+
+    Args:
+        retention: does it.
+        seconds: a clock that only goes forward.
+    """
+    tasks = {
+        "plan": retention.plan,
+        "build": retention.build,
+        "trim": retention.trim,
+        "forget": retention.forget,
+        "clean": retention.clean,
+    }
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, object]:
+        ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
+        task = event.get("task")
+        try:
+            if task == "list":
+                return {"gateways": retention.gateways()}
+            gateway, place = event.get("gateway"), event.get("place", "")
+            if task not in tasks or not isinstance(gateway, str) or not isinstance(place, str):
+                raise ValidationFailed(
+                    f"name a task, one of list, {', '.join(tasks)}, and its gateway", field="task"
+                )
+            return {"place": "", **tasks[task](gateway, place, lambda: seconds() < ends)}
+        finally:
+            observe.publish()
+
+    return handler
