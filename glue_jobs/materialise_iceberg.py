@@ -22,7 +22,7 @@ def main() -> None:
     """Do one run."""
     arguments = parse_arguments(sys.argv[1:])
     store = LakeStore(boto3.client("s3"), arguments.lake_bucket)
-    report = run(start_session(), store, arguments, run_id=uuid.uuid4().hex)
+    report = run(start_session("materialise_iceberg"), store, arguments, uuid.uuid4().hex)
     print(report.as_json(), flush=True)  # noqa: T201 - the run's result
     if problem := report.problem():
         sys.exit(problem)

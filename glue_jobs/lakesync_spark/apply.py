@@ -6,11 +6,12 @@
     4. the claims are deleted                                           `forget`
 
 Each table has its own mark, written atomically with its data, and takes only what is above it: so a
-step that was done is found done. Laws L1-L6: ``docs/spec/lake.md``.
+step that was done is found done, and 2 and 3 go on at once. Laws L1-L6: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,7 +26,7 @@ from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, ID, STATE_TABLE
 from lakesync_spark.staging import read_deltas
 from lakesync_spark.state import Bounds, merge_statement, state_rows
 from lakesync_spark.tables import create_table, evolve_table, find_table
-from lakesync_spark.writing import commits_carrying, overwrite
+from lakesync_spark.writing import execute, overwrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,8 +103,14 @@ def apply_chain(bench: Workbench, name: TableName, chain: Chain) -> None:
     else:
         changes = prepare(bench, name, CHANGES_TABLE, batches)
         rows = prepare(bench, name, STATE_TABLE, batches)
-        append_changes(bench, changes, chain)
-        merge_state(bench, rows, chain)
+        # They share nothing but what they read: while one is planned, the other computes.
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            steps = [
+                pool.submit(append_changes, bench, changes, chain),
+                pool.submit(merge_state, bench, rows, chain),
+            ]
+        for step in steps:
+            step.result()
     forget(bench, (*batches, *chain.covered))
 
 
@@ -152,17 +159,17 @@ def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
     properties = bench.properties(chain.last, chain.links[-1].batch.name)
     bench.lease.check()
     if _is_rewritten(target.table, chain):
-        folded = fold(writes.unionByName(held(rows, names)), names)
+        if target.table.snapshot_id is not None:
+            writes = writes.unionByName(held(rows, names))
         # All of the table: any commit since `target` was found makes this one fail.
-        found = state_rows(folded, target.columns, bench.synced_at)
+        found = state_rows(fold(writes, names), target.columns, bench.synced_at)
         overwrite(found, target.table, sf.lit(True), properties)
         return
     fold(writes, names).createOrReplaceTempView(_FOLDED)
     statement = merge_statement(
         target.table.name, _FOLDED, target.columns, _bounds(writes), bench.synced_at
     )
-    with commits_carrying(bench.spark, properties):
-        bench.spark.sql(statement)
+    execute(bench.spark, statement, properties)
 
 
 def forget(bench: Workbench, batches: Sequence[Batch]) -> None:

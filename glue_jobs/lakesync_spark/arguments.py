@@ -1,14 +1,19 @@
-"""The job's arguments, in the style of Glue: ``--name value``, among others that are not ours."""
+"""The jobs' arguments, in the style of Glue: ``--name value``, among others that are not ours."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from lakesync.checkpoint.flushed import flushed_from_json
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from lakesync.checkpoint.flushed import Flushed
+
+_LAKE: Final = ("lake_bucket", "database_prefix", "catalog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +30,59 @@ class Arguments:
     """One table, as ``gateway/table``; empty for everything that waits."""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointArguments:
+    """What a build of a checkpoint works on."""
+
+    lake_bucket: str
+    """The bucket of checkpoints."""
+    database_prefix: str
+    catalog: str
+    flushed: Flushed
+    """Which gateway, and how far it was flushed before the run began."""
+    chunk_bytes: int
+    """Of one object, at the most."""
+
+
 def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Read the arguments; those of Glue itself are passed over.
 
     Raises:
         ValidationFailed: one of ours is missing.
     """
-    found = dict(_pairs(argv))
-    required = ("lake_bucket", "database_prefix", "catalog")
-    missing = [f"--{name}" for name in required if not found.get(name)]
-    if missing:
-        raise ValidationFailed(f"the job needs {', '.join(missing)}", field=missing[0])
+    found = _required(argv, *_LAKE)
     return Arguments(
         lake_bucket=found["lake_bucket"],
         database_prefix=found["database_prefix"],
         catalog=found["catalog"],
         only=found.get("only", "").strip("/"),
     )
+
+
+def parse_checkpoint_arguments(argv: Sequence[str]) -> CheckpointArguments:
+    """Read the arguments; those of Glue itself are passed over.
+
+    Raises:
+        ValidationFailed: one of ours is missing, or is not what it must be.
+    """
+    found = _required(argv, *_LAKE, "flushed", "chunk_bytes")
+    if not found["chunk_bytes"].isdecimal():
+        raise ValidationFailed("--chunk_bytes is a number", field="--chunk_bytes")
+    return CheckpointArguments(
+        lake_bucket=found["lake_bucket"],
+        database_prefix=found["database_prefix"],
+        catalog=found["catalog"],
+        flushed=flushed_from_json(found["flushed"]),
+        chunk_bytes=int(found["chunk_bytes"]),
+    )
+
+
+def _required(argv: Sequence[str], *names: str) -> dict[str, str]:
+    found = dict(_pairs(argv))
+    missing = [f"--{name}" for name in names if not found.get(name)]
+    if missing:
+        raise ValidationFailed(f"the job needs {', '.join(missing)}", field=missing[0])
+    return found
 
 
 def _pairs(argv: Sequence[str]) -> list[tuple[str, str]]:

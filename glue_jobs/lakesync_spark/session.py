@@ -13,17 +13,17 @@ SETTINGS: Final[Mapping[str, str]] = {
     # The same values on every version of Spark, wherever it runs.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    # One method for a whole stage is too long to be compiled well once a table is wide: Java gives
-    # up on methods over 8,000 bytes, and works a second for each smaller one, again and again.
-    "spark.sql.codegen.wholeStage": "false",
+    # Java does not compile methods over 8,000 bytes, which a whole stage is once a table is wide:
+    # such a stage goes operator by operator, a narrow one in one method.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     # The flush function writes the objects once, and nothing else: no need to look for a schema.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1024",
 }
 
 
-def start_session() -> SparkSession:
-    """Give the session, with the settings in force."""
-    spark = SparkSession.builder.appName("materialise_iceberg").getOrCreate()
+def start_session(name: str) -> SparkSession:
+    """Give the session of a job, with the settings in force."""
+    spark = SparkSession.builder.appName(name).getOrCreate()
     apply_settings(spark)
     return spark
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.java_gateway import ensure_callback_server_started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakesync_spark.lake_table import LakeTable
-
-_SESSION_PREFIX: Final = "spark.sql.iceberg.snapshot-property."
 
 
 def overwrite(
@@ -32,14 +31,40 @@ def overwrite(
     writer.overwrite(filtered)
 
 
-@contextmanager
-def commits_carrying(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
-    """Let each commit in the block carry properties: SQL statements take no options."""
-    names = {f"{_SESSION_PREFIX}{name}": value for name, value in properties.items()}
-    for name, value in names.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in names:
-            spark.conf.unset(name)
+def execute(spark: SparkSession, statement: str, properties: Mapping[str, str]) -> None:
+    """Execute a statement whose commit carries properties: SQL takes no options.
+
+    Iceberg hands them from a thread of Java to the commits that it makes, so the statement is run
+    by a call back from there. Newer versions take settings of the session instead; Glue 5.1's does
+    not, and two tables may be written in one session.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to Iceberg's own classes
+    started: Any = ensure_callback_server_started
+    started(spark.sparkContext._gateway)  # noqa: SLF001
+    call = _Call(lambda: spark.sql(statement))
+    failure = jvm.java.lang.Class.forName("java.lang.RuntimeException")
+    jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(
+        dict(properties), call, failure
+    )
+    if call.error is not None:
+        raise call.error
+
+
+class _Call:
+    """A call that Java makes. An error stays Python's: Java would make another one of it."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self.error: BaseException | None = None
+
+    def call(self) -> None:
+        """Do the work; what goes wrong is kept in `error`."""
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - raised again by `execute`
+            self.error = error
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: ClassVar = ["java.util.concurrent.Callable"]

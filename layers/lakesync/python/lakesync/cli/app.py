@@ -6,15 +6,20 @@ from typing import Annotated
 
 import typer
 
+from lakesync.cli.commands.checkpoint import build
+from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
+from lakesync.cli.commands.checkpoint import show as show_checkpoint
 from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
 from lakesync.cli.commands.query import query
 from lakesync.cli.commands.replay import replay
 from lakesync.cli.commands.restored import restored
+from lakesync.cli.commands.rules import check
 from lakesync.cli.commands.rules import put as put_rules
 from lakesync.cli.commands.rules import show as show_rules
-from lakesync.cli.commands.schema import put
+from lakesync.cli.commands.rules_try import try_
+from lakesync.cli.commands.schema import list_, put, show, strict
 from lakesync.cli.commands.status import status
 from lakesync.cli.commands.token import token
 from lakesync.cli.session import unwrapped
@@ -39,15 +44,27 @@ app = typer.Typer(
     epilog=_EPILOG,
     help=_HELP,
 )
-schema = typer.Typer(no_args_is_help=True, help="Declare tables.")
+schema = typer.Typer(no_args_is_help=True, help="Declare tables, and see what is declared.")
 for _command in (token, push, pull, flush, query, status, replay, restored):
     app.command()(_command)
+schema.command("list")(list_)
+schema.command()(show)
 schema.command()(put)
+schema.command()(strict)
 app.add_typer(schema, name="schema")
 rules = typer.Typer(no_args_is_help=True, help="Say which rows each client sees and writes.")
+rules.command()(check)
+rules.command("try")(try_)
 rules.command()(put_rules)
 rules.command()(show_rules)
 app.add_typer(rules, name="rules")
+checkpoint = typer.Typer(
+    no_args_is_help=True, help="Look at the rows that new clients begin with, and build them."
+)
+checkpoint.command("list")(list_checkpoints)
+checkpoint.command("show")(show_checkpoint)
+checkpoint.command()(build)
+app.add_typer(checkpoint, name="checkpoint")
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so

@@ -18,9 +18,14 @@ class Aws:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def client(self, service: str) -> Any:
-        """Give a boto3 client."""
-        return self._session.client(service, endpoint_url=self._connection.endpoint)
+    def client(self, service: str, *, answer_s_max: int | None = None) -> Any:
+        """Give a boto3 client; one that waits long for an answer asks once."""
+        config = None
+        if answer_s_max is not None:
+            from botocore.config import Config
+
+            config = Config(read_timeout=answer_s_max, retries={"total_max_attempts": 1})
+        return self._session.client(service, endpoint_url=self._connection.endpoint, config=config)
 
     @cached_property
     def _session(self) -> Any:

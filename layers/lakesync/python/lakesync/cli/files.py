@@ -15,12 +15,35 @@ def read_json(file: str) -> object:
         UsageFault: it is not JSON.
         OSError: it cannot be read.
     """
-    if file == "-":
-        text = sys.stdin.read()
-    else:
-        with open(file, encoding="utf-8") as source:  # noqa: PTH123 - as the shell names it
-            text = source.read()
     try:
-        return json.loads(text)
+        return json.loads(_text(file))
     except ValueError as exc:
         raise UsageFault(f"{file} is not JSON: {exc}") from exc
+
+
+def read_objects(file: str) -> list[object]:
+    """Give the JSON values of a file that holds one, or one a line.
+
+    Raises:
+        UsageFault: a line is not JSON.
+        OSError: it cannot be read.
+    """
+    text = _text(file)
+    try:
+        return [json.loads(text)]
+    except ValueError:
+        lines = enumerate(text.splitlines(), start=1)
+    found = []
+    for number, line in lines:
+        try:
+            found += [json.loads(line)] if line.strip() else []
+        except ValueError as exc:
+            raise UsageFault(f"{file}, line {number}: not JSON: {exc}") from exc
+    return found
+
+
+def _text(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    with open(file, encoding="utf-8") as source:  # noqa: PTH123 - as the shell names it
+        return source.read()

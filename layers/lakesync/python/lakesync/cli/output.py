@@ -56,7 +56,7 @@ class Output:
         from rich.text import Text
 
         held = [tuple(row) for row in rows]
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False)
         for place, name in enumerate(columns):
             numbers = all(isinstance(row[place], int | float | None) for row in held)
             table.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
@@ -64,18 +64,16 @@ class Output:
             # As Text: a value may hold what rich would take for markup.
             table.add_row(*(Text(shown(value)) for value in row))
         console = self._console()
+        if title:
+            self.text(title)  # rich would wrap it to the table's width
         if sum(len(name) + 2 for name in columns) > console.width:
-            self._records(columns, held, title)  # not even the names would fit
+            self._records(columns, held)  # not even the names would fit
         else:
             console.print(table)
 
-    def _records(
-        self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None
-    ) -> None:
+    def _records(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print rows one below the other: their columns do not fit beside each other."""
         wide = max(map(len, columns))
-        for line in [title] if title else []:
-            self.text(line)
         for number, row in enumerate(rows, start=1):
             self.text(f"── {number} ──")
             for name, value in zip(columns, row, strict=True):

@@ -15,12 +15,14 @@ from lakesync.errors import (
     BodyTooLarge,
     Conflict,
     CursorExpired,
+    Fault,
     Forbidden,
     InternalError,
     LakeSyncError,
     NotFound,
     NotOffered,
     RateLimited,
+    RulesRefused,
     Unavailable,
     ValidationFailed,
 )
@@ -67,11 +69,14 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncEr
         sentence = shown or "no reason was given"
     request_id = fields.get("requestId") or headers.get("x-request-id")
     field = fields.get("field")
-    return kind(
+    error = kind(
         f"{sentence} [HTTP {status}{f', request {request_id}' if request_id else ''}]",
         field=field if isinstance(field, str) else None,
         retry_after_s=_seconds(headers.get("retry-after")),
     )
+    if isinstance(error, RulesRefused):
+        error.faults = _faults(fields.get("faults"))
+    return error
 
 
 def _object(body: bytes) -> dict[str, object]:
@@ -80,6 +85,15 @@ def _object(body: bytes) -> dict[str, object]:
     except ValueError:
         return {}
     return parsed if isinstance(parsed, dict) else {}
+
+
+def _faults(told: object) -> tuple[Fault, ...]:
+    items = told if isinstance(told, list) else []
+    return tuple(
+        Fault(str(item.get("path")), str(item.get("error")))
+        for item in items
+        if isinstance(item, dict)
+    )
 
 
 def _seconds(text: str | None) -> int | None:

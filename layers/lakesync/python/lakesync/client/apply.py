@@ -8,6 +8,7 @@ nothing is executed for a single delta.
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakesync.client.position import Position
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage
 
+_first = itemgetter(0)
 Grouped: TypeAlias = "dict[str, dict[str, list[Delta]]]"
 """A page's deltas by table and row id."""
 
@@ -70,15 +72,15 @@ class Pages:
             page: the page, which follows the position as it is.
             grouped: its deltas; see `grouped_deltas`.
         """
+        if page.resync is not None:
+            self._rebuild.read_again(page.resync)
         deltas = [delta for rows in grouped.values() for held in rows.values() for delta in held]
         echoed = self._acknowledge_echoes(deltas)
         removals: dict[str, set[str]] = defaultdict(set)
         for delta in [delta for delta in deltas if delta.op is Op.REMOVE]:
             removals[delta.table].add(delta.row_id)
         for name, by_row in grouped.items():
-            columns = {column for held in by_row.values() for delta in held
-                       for column, _ in delta.columns}  # fmt: skip
-            table = self._catalogue.table(name, sorted(columns))
+            table = self._catalogue.table(name, sorted(_columns(by_row)))
             stored = self._rows.load(table.id, list(by_row))
             for row_id in self._rebuild.meet(table.id, stored):
                 echoed.pop((name, row_id), None)  # merged again without its echoes already
@@ -140,6 +142,15 @@ def grouped_deltas(page: PullPage) -> Grouped:
     if count != page.count:
         raise InternalError(f"the page counts {page.count} deltas and holds {count}; pull again")
     return grouped
+
+
+def _columns(by_row: dict[str, list[Delta]]) -> set[str]:
+    """Give the columns that occur in some rows' deltas."""
+    found: set[str] = set()
+    for deltas in by_row.values():
+        for delta in deltas:
+            found.update(map(_first, delta.columns))
+    return found
 
 
 def _after_removal(deltas: list[Delta]) -> list[Delta]:

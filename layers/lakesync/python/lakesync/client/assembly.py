@@ -18,6 +18,7 @@ from lakesync.client.offers import Offers
 from lakesync.client.outbox import Outbox
 from lakesync.client.rebuild import Rebuild
 from lakesync.client.rows import Rows
+from lakesync.client.schemas import KnownSchemas
 from lakesync.client.settle import Settler
 from lakesync.client.sync import Syncer
 from lakesync.core.delta import check_client_id
@@ -51,6 +52,7 @@ class Parts:
     outbox: Outbox
     edits: Edits
     syncer: Syncer
+    schemas: KnownSchemas
 
     def declare(
         self, table: str, columns: Mapping[str, str], indexes: Sequence[Sequence[str]]
@@ -169,6 +171,7 @@ def _wired(
     )
     for part in (catalogue, clock, rebuild):
         database.on_reload(part.reload)
+    schemas = KnownSchemas(database, transport)
     syncer = Syncer(
         client_id=client_id,
         transport=transport,
@@ -177,11 +180,12 @@ def _wired(
         settler=Settler(outbox, rows, catalogue, clock),
         pages=pages,
         rebuild=rebuild,
+        schemas=schemas,
         clock=clock,
         page_deltas=page_deltas,
     )
     edits = Edits(database, catalogue, clock, client_id)
-    return Parts(database, catalogue, rows, outbox, edits, syncer)
+    return Parts(database, catalogue, rows, outbox, edits, syncer, schemas)
 
 
 def _opened(

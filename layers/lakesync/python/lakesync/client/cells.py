@@ -26,13 +26,13 @@ def cell(value: CanonicalJson) -> Cell:
     """Give what SQLite stores for a value."""
     first = value[0]
     if first == _QUOTE:
-        if b"\\" in value:
-            text: str = json.loads(value)
-            return text
-        return value[1:-1].decode()
-    if first in _BRACKETS:
-        return value.decode()
-    return _scalar(value)
+        return value[1:-1].decode() if b"\\" not in value else _unescaped(value)
+    return value.decode() if first in _BRACKETS else _scalar(value)
+
+
+def _unescaped(value: CanonicalJson) -> str:
+    text: str = json.loads(value)
+    return text
 
 
 # Columns are full of the same few numbers and words; these are short, so remembering is cheap.

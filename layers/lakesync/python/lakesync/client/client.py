@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from lakesync.client.outbox import OutboxEntry
     from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
     from lakesync.core.delta import Delta
+    from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
     from lakesync.ports import Transport, WallClock
 
-PAGE_DELTAS: Final = 1_000
+PAGE_DELTAS: Final = 5_000
 """Deltas of one page, by default."""
 _NOTHING: Final[Mapping[str, object]] = {}
 
@@ -181,6 +182,10 @@ class Client:
             ``VALIDATION_ERROR`` or ``SCHEMA_ERROR`` if a name or a type is none.
         """
         return attempt(lambda: self._parts.declare(table, columns, indexes))
+
+    def schema(self, table: str) -> Result[TableSchema | None, LakeSyncError]:
+        """Give a table's schema, as the gateway told of it with the last pull; None without one."""
+        return attempt(lambda: self._parts.schemas.table(table))
 
     def sql_name(self, table: str, column: str | None = None) -> str | None:
         """Give SQLite's name of a table or a column that was seen; None if it has none.

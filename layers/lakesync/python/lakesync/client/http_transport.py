@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from lakesync.client.answers import error_of
+from lakesync.client.read_ahead import ReadAhead
+from lakesync.core.schema import schemas_from_json
+from lakesync.core.values import parse
 from lakesync.errors import AuthFailed, InternalError, Unreachable, ValidationFailed
 from lakesync.wire import proto
 
@@ -24,11 +27,12 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt, Schemas
 
 A = TypeVar("A")
 
 PROTOBUF: Final = "application/x-protobuf"
+JSON: Final = "application/json"
 GZIP_BYTES_MIN: Final = 2_048
 """Bodies below this cost more to compress than to send."""
 _GZIP_LEVEL: Final = 5
@@ -90,9 +94,11 @@ class HttpTransport:
             ),
             headers={"Accept": PROTOBUF},
         )
+        self._ahead = ReadAhead(self._page)
 
     def push(self, push: Push) -> PushReceipt:
         """Hand deltas over; see `lakesync.ports.Transport.push`."""
+        self._ahead.wait()
         body = proto.encode_push(push)
         headers = {"Content-Type": PROTOBUF}
         if len(body) >= GZIP_BYTES_MIN:
@@ -102,7 +108,13 @@ class HttpTransport:
         return _read(proto.decode_receipt, self._ask("POST", "push", headers, content=body))
 
     def pull(self, pull: Pull) -> PullPage:
-        """Fetch the next page; see `lakesync.ports.Transport.pull`."""
+        """Fetch the next page, and begin to fetch the one after it.
+
+        See `lakesync.ports.Transport.pull`.
+        """
+        return self._ahead.pull(pull)
+
+    def _page(self, pull: Pull) -> PullPage:
         query = {
             "since": str(pull.since),
             "clientId": pull.client_id,
@@ -116,10 +128,19 @@ class HttpTransport:
             query["scope"] = pull.scope
         if pull.removes:
             query["removes"] = "true"
+        if pull.own_cursor:
+            query["ownCursor"] = "true"
         return _read(proto.decode_page, self._ask("GET", "pull", {}, params=query))
+
+    def schemas(self) -> Schemas:
+        """Fetch the schemas; see `lakesync.ports.TellsSchemas`."""
+        self._ahead.wait()
+        body = self._ask("GET", "schema", {"Accept": JSON})
+        return _read(lambda held: schemas_from_json(parse(held)), body)
 
     def close(self) -> None:
         """Close the connections; safe to repeat."""
+        self._ahead.wait()
         self._http.close()
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
@@ -148,9 +169,10 @@ class HttpTransport:
             raise Unreachable(f"the gateway cannot be reached: {reason}; try again") from exc
         if not response.is_success:
             raise error_of(response.status_code, response.headers, response.content)
-        if not response.headers.get("content-type", "").startswith(PROTOBUF):
+        wanted = headers.get("Accept", PROTOBUF)
+        if not response.headers.get("content-type", "").startswith(wanted):
             raise InternalError(
-                f"the answer is not {PROTOBUF}: check that the address is a LakeSync gateway's"
+                f"the answer is not {wanted}: check that the address is a LakeSync gateway's"
             )
         return response.content
 

@@ -81,6 +81,15 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # By which rules and claims the gateway decided what this file holds.
         "ALTER TABLE _lakesync_sync ADD COLUMN scope TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # The tables' schemas as the gateway told them, and what the page said that led to asking.
+        "ALTER TABLE _lakesync_sync ADD COLUMN schemas TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE _lakesync_sync ADD COLUMN schemas_of TEXT NOT NULL DEFAULT ''",
+    ),
+    (
+        # The horizon of tombstones, while a snapshot is read.
+        "ALTER TABLE _lakesync_sync ADD COLUMN forgotten INTEGER NOT NULL DEFAULT 0",
+    ),
 )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.core.messages import Pull
-from lakesync.core.visibility import EVERYTHING
+from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.core.scope import EVERYTHING
 from lakesync.errors import InternalError
 
 if TYPE_CHECKING:
@@ -32,7 +32,17 @@ class Position(NamedTuple):
     def pull(self, client_id: str, deltas_max: int) -> Pull:
         """Give the request for the page that follows."""
         cursor, epoch, snapshot, scope = self
+        if self.is_new:
+            snapshot = SNAPSHOT
         return Pull(client_id, cursor, deltas_max, epoch, snapshot, removes=True, scope=scope)
+
+    def is_followed_by(self, page: PullPage) -> bool:
+        """Tell whether what is held stays true with a page that answers `pull`.
+
+        A gateway that was told a scope says itself which tables have to be read again.
+        """
+        told = bool(self.scope) or self.shows_as(page)
+        return self.is_new or (told and page.epoch == self.epoch)
 
     def shows_as(self, page: PullPage) -> bool:
         """Tell whether a page was decided by what decided all that is held."""
@@ -44,7 +54,8 @@ NOTHING_READ: Final = Position(0, "", "")
 
 def advancing(page: PullPage, at: Position) -> PullPage:
     """Refuse a page that would lead backwards or nowhere."""
-    stays = page.snapshot == at.snapshot if page.snapshot else page.cursor == at.cursor
+    before = (at.snapshot, at.scope) if page.snapshot else (at.cursor, at.scope)
+    stays = before == (page.snapshot or page.cursor, page.scope)
     backwards = page.cursor < at.cursor and not page.snapshot
     if backwards or (page.has_more and stays):
         raise InternalError(

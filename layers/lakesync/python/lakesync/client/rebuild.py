@@ -1,14 +1,19 @@
-"""Starting over, when the gateway's buffer is another one than before, or other rules decide.
+"""Reading again: when the gateway's buffer is another one than before, or other rules decide.
 
-The rows stay readable while it lasts. Every row becomes *stale*; the first page that brings a row
-replaces what was held of it, instead of merging with it; when the last page is applied, what is
-still stale is gone from the gateway, and so from here. Edits in the outbox are merged on top
-throughout, and lose nothing; so are this client's own edits that the other buffer may have lost
-(`lakesync.client.offers`). A crash at any point goes on where it stopped.
+The rows stay readable while it lasts. The rows concerned become *stale*, until a page brings them;
+when the last page is applied, what is still stale is gone from the gateway, or from this client's
+sight, and so from here. Edits in the outbox are merged on top throughout, and lose nothing; so are
+this client's own edits that another buffer may have lost (`lakesync.client.offers`). A crash at any
+point goes on where it stopped.
+
+Where the buffer is another one, the first page that brings a row replaces what was held of it. In
+the same buffer what was held was true, and the page is merged with it: registers only grow. But
+where the gateway may have forgotten that a row was deleted, what was held from before that goes.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from lakesync.core.merge import EMPTY
@@ -20,6 +25,16 @@ if TYPE_CHECKING:
 
     from lakesync.client.offers import Offers
     from lakesync.client.rows import Held, Rows
+    from lakesync.core.clock import Stamp
+    from lakesync.core.messages import Resync
+
+
+class _Mode(IntEnum):
+    """What becomes of a stale row that a page brings; the numbers are stored."""
+
+    NONE = 0
+    REPLACE = 1
+    MERGE = 2
 
 
 class Rebuild:
@@ -29,12 +44,14 @@ class Rebuild:
         self._connection = connection
         self._rows = rows
         self._offers = offers
-        self._running = False
+        self._mode = _Mode.NONE
+        self._forgotten: Stamp = 0
 
     def reload(self) -> None:
         """Read out of the database whether a rebuild is going on."""
-        row = self._connection.execute("SELECT rebuilding FROM _lakesync_sync").fetchone()
-        self._running = bool(row[0])
+        row = self._connection.execute("SELECT rebuilding, forgotten FROM _lakesync_sync")
+        mode, self._forgotten = row.fetchone()
+        self._mode = _Mode(mode)
 
     def start(self, *, offers: bool) -> None:
         """Make every row stale and put the cursor at 0; own edits are held back, to be offered.
@@ -48,23 +65,45 @@ class Rebuild:
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
             "SELECT table_id, row_id FROM _lakesync_rows"
         )
-        self._connection.execute("UPDATE _lakesync_sync SET cursor = 0, rebuilding = 1")
-        self._running = True
+        self._connection.execute("UPDATE _lakesync_sync SET cursor = 0")
+        self._run(_Mode.REPLACE)
+
+    def read_again(self, resync: Resync) -> None:
+        """Make the rows of some tables stale; the cursor stays."""
+        local = self._connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
+            "SELECT table_id, row_id FROM _lakesync_rows WHERE table_id = ?",
+            [(table_id,) for table_id, name in local if resync.concerns(name)],
+        )
+        self._run(self._mode or _Mode.MERGE, max(self._forgotten, resync.forgotten))
+
+    def _run(self, mode: _Mode, forgotten: Stamp = 0) -> None:
+        self._connection.execute(
+            "UPDATE _lakesync_sync SET rebuilding = ?, forgotten = ?", (mode, forgotten)
+        )
+        self._mode, self._forgotten = mode, forgotten
 
     def meet(self, table_id: int, stored: dict[str, Held]) -> set[str]:
-        """Let go of what was held of the stale rows among these, apart from edits that wait.
+        """Note that a page brings rows; what was held of them may have to be let go.
 
         Args:
             table_id: the table.
             stored: the rows by id; brought up to date.
 
         Returns:
-            The ids of the rows concerned.
+            The ids of the rows that were merged again, out of what is left and edits that wait.
         """
-        if not self._running:
+        if not self._mode:
             return set()
         met = set(self._rows.stale(table_id, list(stored)))
-        self._let_go([(table_id, row_id) for row_id in met])
+        keys = [(table_id, row_id) for row_id in met]
+        if self._mode is _Mode.MERGE:
+            self._unmark(keys)
+            if not self._forgotten:
+                return set()
+            return self._rows.forget(table_id, met, stored, self._forgotten)
+        self._let_go(keys)
         for row_id in met:
             del stored[row_id]
         stored.update(self._rows.load(table_id, list(met)))
@@ -72,7 +111,7 @@ class Rebuild:
 
     def pictured(self, snapshot: str) -> None:
         """Note that a snapshot was read; the log behind it begins."""
-        if self._running:
+        if self._mode is _Mode.REPLACE:
             self._offers.pictured(log_behind(snapshot))
 
     def remove(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> None:
@@ -90,17 +129,19 @@ class Rebuild:
 
     def finish(self) -> None:
         """Let go of all rows that no page brought; ends the rebuild, if there is one."""
-        if not self._running:
+        if not self._mode:
             return
         stale = self._connection.execute("SELECT table_id, row_id FROM _lakesync_stale").fetchall()
         self._let_go(stale)
         self._offers.settle()
-        self._connection.execute("UPDATE _lakesync_sync SET rebuilding = 0")
-        self._running = False
+        self._run(_Mode.NONE)
 
     def _let_go(self, keys: list[tuple[int, str]]) -> None:
         if keys:
             self._rows.refold(keys, dict.fromkeys(keys, EMPTY))
+            self._unmark(keys)
+
+    def _unmark(self, keys: list[tuple[int, str]]) -> None:
         self._connection.executemany(
             "DELETE FROM _lakesync_stale WHERE table_id = ? AND row_id = ?", keys
         )

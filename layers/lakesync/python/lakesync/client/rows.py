@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from lakesync.core.forgetting import newer_than
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.catalogue import AppTable, Catalogue
     from lakesync.client.cells import Cell
+    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
 LocalKey: TypeAlias = tuple[int, str]
@@ -161,6 +163,39 @@ class Rows:
                 )
             )
         self.save(kept)
+
+    def forget(
+        self, table_id: int, row_ids: Iterable[str], stored: dict[str, Held], forgotten: Stamp
+    ) -> set[str]:
+        """Let go of what some rows hold from up to the horizon of tombstones.
+
+        Args:
+            table_id: the table.
+            row_ids: the rows.
+            stored: rows of the table by id; brought up to date.
+            forgotten: the horizon.
+
+        Returns:
+            The ids of those that have edits waiting: these were merged again.
+        """
+        table = self._catalogue.by_id(table_id)
+        left = {row_id: newer_than(base_state(stored[row_id]), forgotten) for row_id in row_ids}
+        waiting = {row_id for row_id in left if stored[row_id].base is not None}
+        self.refold(
+            [(table_id, row_id) for row_id in waiting],
+            {(table_id, row_id): left[row_id] for row_id in waiting},
+        )
+        shorter = [
+            row_id
+            for row_id, state in left.items()
+            if row_id not in waiting and encode_row_state(state) != stored[row_id].state
+        ]
+        self.save((table, row_id, left[row_id], None, 0) for row_id in shorter)
+        touched = [*waiting, *shorter]
+        for row_id in touched:
+            del stored[row_id]
+        stored.update(self.load(table_id, touched))
+        return waiting
 
     def _waiting(self, keys: set[LocalKey]) -> dict[LocalKey, list[Delta]]:
         """Give what the outbox holds of some rows.

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lakesync.client.outbox import Outbox
     from lakesync.client.position import Position
     from lakesync.client.rebuild import Rebuild
+    from lakesync.client.schemas import KnownSchemas
     from lakesync.client.settle import Settler
     from lakesync.ports import Transport
 
@@ -70,6 +71,7 @@ class Syncer:
         settler: Settler,
         pages: Pages,
         rebuild: Rebuild,
+        schemas: KnownSchemas,
         clock: DeviceClock,
         page_deltas: int,
     ) -> None:
@@ -80,6 +82,7 @@ class Syncer:
         self._settler = settler
         self._pages = pages
         self._rebuild = rebuild
+        self._schemas = schemas
         self._clock = clock
         self._page_deltas = page_deltas
         # One push or pull at a time: a receipt or a page is settled against what it answers.
@@ -148,16 +151,17 @@ class Syncer:
                 page, rebuilt = self._fetch(at)
                 grouped = grouped_deltas(page)
                 with self._database.transaction():
-                    # Another process that shares the file may have gone ahead; then read on there.
                     if self._pages.position() != at:
-                        continue
+                        continue  # another process that shares the file has gone ahead
                     if rebuilt:
                         # Other rules lose no edit; another buffer may have.
                         offers = page.epoch != at.epoch or at.shows_as(page)
                         self._rebuild.start(offers=offers)
                     self._pages.apply(page, grouped)
-                done += PullSummary(1, page.count, rebuilt)
+                again = rebuilt or at.scope not in {"", page.scope}
+                done += PullSummary(1, page.count, again)
                 if not page.has_more:
+                    self._schemas.follow(page)
                     return done
 
     def _is_quiet(self) -> bool:
@@ -197,9 +201,8 @@ class Syncer:
     def _shrink(self, batch: Batch, error: LakeSyncError, pace: _Pace) -> PushSummary:
         """Make the next batch smaller than one that was refused for its size.
 
-        A local transaction goes alone before it is given up as one: then its edits go one by one,
-        since being whole matters less than not being lost. A single edit that is too large by
-        itself is quarantined.
+        A local transaction goes alone before it is given up as one: then its edits go one by one.
+        A single edit that is too large by itself is quarantined.
         """
         if batch.transactions > 1:
             pace.alone = batch.atomic
@@ -225,7 +228,7 @@ class Syncer:
             page = ask(at.pull(self._client_id, deltas_max))
             # An epoch is empty until the buffer is restored for the first time. Who has read
             # nothing may still have pushed what a restore lost.
-            if at.is_new or (page.epoch == at.epoch and at.shows_as(page)):
+            if at.is_followed_by(page):
                 return advancing(page, at), page.epoch != at.epoch
         page = ask(Pull(self._client_id, 0, deltas_max, snapshot=SNAPSHOT, removes=True))
         goes_on = at.is_new or (page.snapshot and at.shows_as(page))

@@ -182,7 +182,7 @@ def _deltas(session: Session, items: Sequence[Any]) -> list[Delta]:
 
     from lakesync.core.clock import HybridLogicalClock
     from lakesync.errors import InvalidInput
-    from lakesync.wire.jsonish import decode_delta
+    from lakesync.wire.json_delta import decode_delta
 
     clock = HybridLogicalClock()
     deltas = []

@@ -1,25 +1,97 @@
-"""`lakesync rules put` and `lakesync rules show`: who sees and writes which rows."""
+"""`lakesync rules check`, `put` and `show`: who sees and writes which rows."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.files import read_json
+from lakesync.cli.faults import FAILED
+from lakesync.cli.files import read_json, read_objects
+from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.errors import RulesRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.errors import Fault
+
+
+_FILE: Final = "A JSON file with buckets; - for standard input."
+
+
+@command
+def check(
+    session: Session,
+    *,
+    file: Annotated[str, typer.Argument(help=_FILE)],
+    schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Hold them against the schemas of this file, offline: one schema, or lines of "
+            "`lakesync schema list --json`. Repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Check sync rules, and save nothing: every fault with its path, or which tables they concern.
+
+    They are held against the schemas of the gateway, or of files. Ends with 1 if there is a fault.
+
+    Example:
+      lakesync rules check rules.json
+      lakesync rules check rules.json --schema todos.json --schema lists.json
+    """
+    body = read_json(file)
+    try:
+        tables = _offline(body, schema) if schema else _by_gateway(session, body)
+    except RulesRefused as error:
+        _show_faults(session, error.faults)
+        raise typer.Exit(FAILED) from error
+    if session.out.json_lines:
+        session.out.json({"valid": True, "faults": [], "tables": tables})
+    else:
+        rows = [(item["table"], ", ".join(item["buckets"]) or None) for item in tables]
+        session.out.table(("table", "buckets"), rows, title="The rules have no fault.")
+
+
+def _by_gateway(session: Session, body: object) -> list[dict[str, Any]]:
+    path = f"/admin/sync-rules/{session.connection.gateway}?dryRun=true"
+    tables: list[dict[str, Any]] = session.ask("POST", path, body)["tables"]
+    return tables
+
+
+def _offline(body: object, files: Sequence[str]) -> list[dict[str, Any]]:
+    from lakesync.core.rules_json import rules_from_json
+    from lakesync.core.schema import schema_from_json
+
+    found = [schema_from_json(item) for file in files for item in read_objects(file)]
+    rules = rules_from_json(body, {schema.table: schema for schema in found})
+    return [
+        {"table": item.table, "buckets": [bucket.name for bucket in rules.covering(item.table)]}
+        for item in sorted(found, key=lambda schema: schema.table)
+    ]
+
+
+def _show_faults(session: Session, faults: Sequence[Fault]) -> None:
+    if session.out.json_lines:
+        told = [{"path": fault.path, "error": fault.told} for fault in faults]
+        session.out.json({"valid": False, "faults": told})
+        return
+    session.out.table(("at", "fault"), faults, title=plural(len(faults), "fault"))
 
 
 @command
 def put(
     session: Session,
     *,
-    file: Annotated[str, typer.Argument(help="A JSON file with buckets; - for standard input.")],
+    file: Annotated[str, typer.Argument(help=_FILE)],
 ) -> None:
     """Put sync rules in force, for every push and pull from now on.
 
-    Tables and columns that they name must be registered. All faults are named at once.
+    Tables and columns that they name must be registered. `lakesync rules check` names all faults,
+    `lakesync rules try` tells what they would do.
 
     Example:
       lakesync rules put rules.json

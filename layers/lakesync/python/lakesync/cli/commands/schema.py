@@ -1,8 +1,9 @@
-"""`lakesync schema put`: register a table's schema, or let it grow."""
+"""`lakesync schema`: register a table's schema, let it grow, see what is registered."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 
@@ -11,9 +12,53 @@ from lakesync.cli.files import read_json
 from lakesync.cli.session import Session, command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _ARGUMENT = "A JSON file with table and columns; - for standard input."
+
+
+@command
+def list_(session: Session) -> None:
+    """List the tables that have a schema, with its version and what else is declared of them.
+
+    Example:
+      lakesync schema list
+      lakesync schema list --json | jq .columns
+    """
+    held = session.ask("GET", f"/admin/schema/{session.connection.gateway}")
+    tables = held.get("tables", [])
+    if session.out.json_lines:
+        for schema in tables:
+            session.out.json(schema)
+    elif tables:
+        rows = [(item["table"], item["version"], len(item["columns"]), _more(item))
+                for item in tables]  # fmt: skip
+        session.out.table(("table", "version", "columns", "declared"), rows)
+    else:
+        session.out.text("no table has a schema: lakesync schema put --help")
+    if held.get("strict"):
+        session.out.note("strict: tables without a schema are refused")
+
+
+@command
+def show(
+    session: Session, *, table: Annotated[str, typer.Argument(help="The table's name.")]
+) -> None:
+    """Show a table's schema; with --json as it can be put again.
+
+    Example:
+      lakesync schema show todos
+      lakesync schema show todos --json > todos.json
+    """
+    path = f"/admin/schema/{session.connection.gateway}?{urlencode({'table': table})}"
+    [schema] = session.ask("GET", path)["tables"]
+    if session.out.json_lines:
+        session.out.json(schema)
+        return
+    rows = [(item["name"], item["type"], item["nullable"]) for item in schema["columns"]]
+    more = _more(schema)
+    title = f"{table}, version {schema['version']}{f': {more}' if more else ''}"
+    session.out.table(("column", "type", "nullable"), rows, title=title)
 
 
 @command
@@ -28,8 +73,8 @@ def put(
 ) -> None:
     """Put a table's schema in force: its columns are checked, and typed in the lake.
 
-    A schema only ever grows: new nullable columns, wider types. Types: string, number, integer,
-    boolean, json, timestamp, date, bytes, decimal(p,s).
+    A schema only ever grows: new nullable columns, wider types. What it refuses it says how to get
+    to instead. Types: string, number, integer, boolean, json, timestamp, date, bytes, decimal(p,s).
 
     Example:
       lakesync schema put todos.json
@@ -39,6 +84,33 @@ def put(
     saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", body)
     name = body.get("table") if isinstance(body, dict) else ""
     session.out.answer(saved, f"{name}: schema version {saved.get('version', '?')} is in force")
+
+
+@command
+def strict(
+    session: Session, *, wanted: Annotated[str, typer.Argument(metavar="on|off", help="on or off.")]
+) -> None:
+    """Say whether deltas of tables without a schema are refused, each by itself.
+
+    Example:
+      lakesync schema strict on
+    """
+    if wanted not in {"on", "off"}:
+        raise UsageFault(f"{wanted[:20]!r} is neither on nor off")
+    body = {"strict": wanted == "on"}
+    saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", body)
+    told = "are refused" if body["strict"] else "may be written"
+    session.out.answer(saved, f"tables without a schema {told}")
+
+
+def _more(schema: Mapping[str, Any]) -> str:
+    """Give what is declared of a table beside its columns."""
+    held = {name: value for name, value in schema.items()
+            if name not in {"table", "version", "columns"}}  # fmt: skip
+    return ", ".join(
+        name if value is True else f"{name} {' '.join(value) if isinstance(value, list) else value}"
+        for name, value in held.items()
+    )
 
 
 def _inline(table: str | None, columns: Iterable[str]) -> dict[str, object]:

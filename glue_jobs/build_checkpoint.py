@@ -1,0 +1,51 @@
+"""The Glue job: builds a gateway's checkpoint out of its state tables in the lake.
+
+Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog`` as those of the other job,
+``--chunk_bytes``, and ``--flushed``, how far the gateway was flushed
+(`lakesync.checkpoint.flushed`). The last line is a JSON summary. Law L13: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+
+import boto3
+
+from lakesync.adapters.lake.s3 import S3Objects
+from lakesync.errors import LakeSyncError
+from lakesync_spark.arguments import parse_checkpoint_arguments
+from lakesync_spark.checkpoint import build
+from lakesync_spark.session import start_session
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Opens the bucket, wherever it is sent."""
+
+    name: str
+
+    def __call__(self) -> S3Objects:
+        """Give its objects."""
+        return S3Objects(self.name, boto3.client("s3"))
+
+
+def main() -> None:
+    """Build."""
+    arguments = parse_checkpoint_arguments(sys.argv[1:])
+    spark = start_session("build_checkpoint")
+    if packages := os.environ.get("LAKESYNC_PACKAGES"):
+        spark.sparkContext.addPyFile(packages)
+    try:
+        built = build(spark, Bucket(arguments.lake_bucket), arguments, time.time_ns() // 1_000_000)
+    except LakeSyncError as error:
+        sys.exit(f"{error.code}: {error}")
+    summary = {**built._asdict(), "since": str(built.since)}
+    print(json.dumps(summary), flush=True)  # noqa: T201 - the run's result
+
+
+if __name__ == "__main__":
+    main()

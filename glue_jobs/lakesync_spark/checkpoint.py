@@ -1,0 +1,116 @@
+"""Checkpoint: all rows of a gateway out of the lake, for tables too large for the row states.
+
+    1. each state table is looked at                    its mark, and the snapshot that carries it
+    2. the stamp from which the log goes on is chosen   `lakesync.checkpoint.flushed`
+    3. the rows of each snapshot become chunks          `write_chunks`
+    4. the manifest is written                          from here the checkpoint exists
+
+Whatever dies before step 4 leaves objects that nothing names. Law L13: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakesync.checkpoint.manifest import Manifest, TableChunks, Tombstones, checkpoint_id
+from lakesync.checkpoint.store import Checkpoints, put_manifest
+from lakesync.errors import Conflict
+from lakesync_spark.report import say
+from lakesync_spark.row_chunks import Destination, write_chunks
+from lakesync_spark.shape import DELETED, IS_DELETED
+from lakesync_spark.tables import TableName, find_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakesync.checkpoint.flushed import Flushed
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import ObjectStore
+    from lakesync_spark.arguments import CheckpointArguments
+    from lakesync_spark.lake_table import LakeTable
+
+
+class Built(NamedTuple):
+    """The checkpoint that there is."""
+
+    checkpoint: str
+    since: Stamp
+    rows: int
+    """Rows that were written; none if an earlier checkpoint holds all that the lake does."""
+
+
+def build(
+    spark: SparkSession,
+    objects: Callable[[], ObjectStore],
+    arguments: CheckpointArguments,
+    now_ms: int,
+) -> Built:
+    """Build a checkpoint of what is in the lake. Safe to repeat, to kill, and to do twice at once.
+
+    Args:
+        spark: the session.
+        objects: opens the bucket of checkpoints, here and wherever rows are read.
+        arguments: what to build.
+        now_ms: the time.
+
+    Raises:
+        Conflict: the lake's rows are not those of the buffer, or too far behind them.
+    """
+    flushed = arguments.flushed
+    if flushed.epoch:
+        raise Conflict(
+            f"the buffer of {flushed.gateway} was restored, and the lake may hold what it lost;"
+            " build from the row states"
+        )
+    tables = _state_tables(spark, arguments)
+    since = flushed.since({name: table.mark().commit for name, table in tables.items()})
+    if since < max(flushed.horizon, 1):
+        raise Conflict(
+            f"the lake has {flushed.gateway} up to {since}, and its log begins at"
+            f" {flushed.horizon}; let what waits be materialised, and build again"
+        )
+    store = objects()
+    latest = Checkpoints(store).latest(flushed.gateway, flushed.epoch, since)
+    if latest is not None:
+        return Built(latest.id, latest.since, 0)
+    checkpoint = checkpoint_id(since, now_ms)
+    chunks = {}
+    for name, table in sorted(tables.items()):
+        to = Destination(objects, flushed.gateway, checkpoint, name, arguments.chunk_bytes)
+        chunks[name] = _write(_rows(spark, table, flushed.forgotten), table, to)
+    held = {name: table for name, table in chunks.items() if table.chunks}
+    put_manifest(store, Manifest(checkpoint, flushed.gateway, flushed.epoch, since, held))
+    return Built(checkpoint, since, sum(table.rows for table in held.values()))
+
+
+def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[str, LakeTable]:
+    """Give the state tables that there are, by name."""
+    flushed: Flushed = arguments.flushed
+    found = {}
+    for name in flushed.tables:
+        lake = TableName(arguments.catalog, arguments.database_prefix, flushed.gateway, name)
+        table = find_table(spark, lake.rows)
+        if table is not None and table.kind.has_stamps and table.snapshot_id is not None:
+            found[name] = table
+    return found
+
+
+def _rows(spark: SparkSession, table: LakeTable, forgotten: Stamp) -> DataFrame:
+    """Give the rows of a table's snapshot, without the tombstones that the buffer may forget."""
+    rows = spark.sql(f"SELECT * FROM {table.name} VERSION AS OF {table.snapshot_id}")  # noqa: S608 - ours
+    return rows.where(f"NOT ({IS_DELETED} AND {DELETED} <= {forgotten})")
+
+
+def _write(rows: DataFrame, table: LakeTable, to: Destination) -> TableChunks:
+    say("writing", table=f"{to.gateway}/{to.table}", snapshot=str(table.snapshot_id))
+    written = list(write_chunks(rows, table.columns(), to))
+    chunks = tuple(each.chunk for each in written)
+    return TableChunks(chunks, _all(each.tombstones for each in written))
+
+
+def _all(tombstones: Iterable[Tombstones]) -> Tombstones:
+    found = [each for each in tombstones if each.count]
+    oldest = min((each.oldest for each in found), default=0)
+    return Tombstones(sum(each.count for each in found), oldest)

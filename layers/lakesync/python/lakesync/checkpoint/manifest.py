@@ -1,0 +1,238 @@
+"""What a checkpoint is made of, and the names of its objects. Pure.
+
+A checkpoint is a set of *chunks*, each an object of one table's rows, made of *parts*. A part is a
+frame: four bytes of length, the greatest first, and a ``SyncResponse`` of whole rows as deltas that
+merge to them, tombstones too. So a part is a page of a pull as it lies there, and a chunk is the
+stream that ``GET /sync/{gateway}/checkpoint`` answers.
+
+====================================================  ==============================================
+object                                                written
+====================================================  ==============================================
+``checkpoints/<gateway>/chunks/<id>/<table>-…``       named by its place and its content, so whoever
+                                                      writes it writes the same
+``checkpoints/<gateway>/progress``                    after each chunk: where a build goes on
+``checkpoints/<gateway>/manifests/<id>.json``         last: from here the checkpoint exists
+====================================================  ==============================================
+
+Ids sort as their stamps do. Laws R1-R3: ``docs/spec/retention.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.core.clock import Stamp
+
+FRAME_HEAD_BYTES: Final = 4
+_ID = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
+_DIGEST_LENGTH: Final = 16
+
+
+class Part(NamedTuple):
+    """One frame of a chunk."""
+
+    size: int
+    """Its bytes, the length before it included."""
+    deltas: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One object."""
+
+    key: str
+    size: int
+    sha256: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstones:
+    """The rows of a table of which nothing is left but that they were deleted."""
+
+    count: int = 0
+    oldest: Stamp = 0
+    """The stamp of the oldest deletion; 0 if there is none."""
+
+    def and_one(self, deleted: Stamp) -> Tombstones:
+        """Count one more."""
+        return Tombstones(self.count + 1, min(self.oldest or deleted, deleted))
+
+
+class Place(NamedTuple):
+    """Where a part lies."""
+
+    key: str
+    offset: int
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class TableChunks:
+    """All rows of one table."""
+
+    chunks: tuple[Chunk, ...] = ()
+    tombstones: Tombstones = Tombstones()
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, tombstones too."""
+        return sum(part.rows for chunk in self.chunks for part in chunk.parts)
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return sum(len(chunk.parts) for chunk in self.chunks)
+
+    def place(self, number: int) -> Place | None:
+        """Give where a part lies, counted from 0 over all chunks; None if there are fewer."""
+        for chunk in self.chunks:
+            if number < len(chunk.parts):
+                offset = sum(part.size for part in chunk.parts[:number])
+                return Place(chunk.key, offset, chunk.parts[number])
+            number -= len(chunk.parts)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A checkpoint."""
+
+    id: str
+    gateway: str
+    epoch: str
+    since: Stamp
+    """Where the log goes on: everything up to here is inside."""
+    tables: Mapping[str, TableChunks]
+    """By name, in the order of the names; none without rows."""
+
+    def after(self, table: str) -> str:
+        """Give the first table behind one; empty if that is the last."""
+        return next((name for name in sorted(self.tables) if name > table), "")
+
+
+def checkpoint_id(since: Stamp, began_ms: int) -> str:
+    """Give the id of the checkpoint that goes on from a stamp and whose build began at a time."""
+    return f"{since:016x}-{began_ms:016x}"
+
+
+def is_checkpoint_id(text: str) -> bool:
+    """Tell whether text may name a checkpoint."""
+    return _ID.fullmatch(text) is not None
+
+
+def since_of(checkpoint: str) -> Stamp:
+    """Give the stamp from which the log goes on behind a checkpoint, by its id."""
+    return int(checkpoint[:16], 16)
+
+
+def began_ms_of(checkpoint: str) -> int:
+    """Give when a checkpoint's build began, by its id."""
+    return int(checkpoint[17:], 16)
+
+
+def manifests_prefix(gateway: str) -> str:
+    """Give the prefix under which a gateway's manifests are, and nothing else."""
+    return f"checkpoints/{gateway}/manifests/"
+
+
+def manifest_key(gateway: str, checkpoint: str) -> str:
+    """Give where a manifest is."""
+    return f"{manifests_prefix(gateway)}{checkpoint}.json"
+
+
+def progress_key(gateway: str) -> str:
+    """Give where a build under way notes how far it is."""
+    return f"checkpoints/{gateway}/progress"
+
+
+def chunks_prefix(gateway: str, checkpoint: str = "") -> str:
+    """Give the prefix of one checkpoint's chunks, or of all."""
+    prefix = f"checkpoints/{gateway}/chunks/"
+    return f"{prefix}{checkpoint}/" if checkpoint else prefix
+
+
+def chunk_key(gateway: str, checkpoint: str, table: str, number: int, sha256: str) -> str:
+    """Give where a chunk is."""
+    name = f"{table}-{number:05d}-{sha256[:_DIGEST_LENGTH]}.bin"
+    return chunks_prefix(gateway, checkpoint) + name
+
+
+def frame(run: bytes) -> bytes:
+    """Give the frame of a run of deltas."""
+    return len(run).to_bytes(FRAME_HEAD_BYTES, "big") + run
+
+
+def digest(body: bytes) -> str:
+    """Give the SHA-256 of a chunk, in hex."""
+    return hashlib.sha256(body).hexdigest()
+
+
+# --- as JSON --------------------------------------------------------------------------------------
+
+
+def manifest_to_json(manifest: Manifest) -> bytes:
+    """Write a manifest; the same one gives the same bytes."""
+    body = {
+        "version": 1,
+        "id": manifest.id,
+        "gateway": manifest.gateway,
+        "epoch": manifest.epoch,
+        "since": str(manifest.since),
+        "tables": tables_to_json(manifest.tables),
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def manifest_from_json(body: bytes) -> Manifest:
+    """Read what `manifest_to_json` wrote."""
+    held = json.loads(body)
+    tables = tables_from_json(held["tables"])
+    return Manifest(held["id"], held["gateway"], held["epoch"], int(held["since"]), tables)
+
+
+def tables_to_json(tables: Mapping[str, TableChunks]) -> dict[str, Any]:
+    """Write tables as plain JSON values."""
+    return {
+        name: {
+            "rows": held.rows,
+            "tombstones": held.tombstones.count,
+            "oldestTombstone": str(held.tombstones.oldest),
+            "chunks": [
+                {
+                    "key": chunk.key,
+                    "size": chunk.size,
+                    "sha256": chunk.sha256,
+                    "parts": [list(part) for part in chunk.parts],
+                }
+                for chunk in held.chunks
+            ],
+        }
+        for name, held in sorted(tables.items())
+    }
+
+
+def tables_from_json(tables: Mapping[str, Any]) -> dict[str, TableChunks]:
+    """Read what `tables_to_json` wrote."""
+    return {
+        name: TableChunks(
+            tuple(_chunk(chunk) for chunk in held["chunks"]),
+            Tombstones(held["tombstones"], int(held["oldestTombstone"])),
+        )
+        for name, held in tables.items()
+    }
+
+
+def _chunk(held: Mapping[str, Any]) -> Chunk:
+    parts: Sequence[Sequence[int]] = held["parts"]
+    return Chunk(
+        held["key"], held["size"], held["sha256"], tuple(Part(*numbers) for numbers in parts)
+    )

@@ -1,0 +1,70 @@
+"""How far the build of a checkpoint is: what whoever comes next needs to go on. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from lakesync.checkpoint.manifest import since_of, tables_from_json, tables_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.checkpoint.manifest import TableChunks
+    from lakesync.core.clock import Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A build under way."""
+
+    checkpoint: str
+    epoch: str
+    todo: tuple[str, ...]
+    """The tables that are not done, the one in work first."""
+    tables: Mapping[str, TableChunks] = field(default_factory=lambda: MappingProxyType({}))
+    """What is written."""
+    last: str = ""
+    """In the table in work, the last row that is in a chunk."""
+
+    @property
+    def since(self) -> Stamp:
+        """The stamp from which the log goes on."""
+        return since_of(self.checkpoint)
+
+    @property
+    def rows(self) -> int:
+        """How many rows are written."""
+        return sum(held.rows for held in self.tables.values())
+
+    def with_table(self, table: str, held: TableChunks) -> Progress:
+        """Give the progress with more of a table."""
+        return replace(self, tables={**self.tables, table: held})
+
+
+def progress_to_json(progress: Progress) -> bytes:
+    """Write a progress."""
+    body = {
+        "version": 1,
+        "checkpoint": progress.checkpoint,
+        "epoch": progress.epoch,
+        "todo": list(progress.todo),
+        "tables": tables_to_json(progress.tables),
+        "last": progress.last,
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def progress_from_json(body: bytes) -> Progress:
+    """Read what `progress_to_json` wrote."""
+    held = json.loads(body)
+    tables = tables_from_json(held["tables"])
+    return Progress(
+        held["checkpoint"],
+        held["epoch"],
+        tuple(held["todo"]),
+        tables,
+        held["last"],
+    )

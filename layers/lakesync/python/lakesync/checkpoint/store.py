@@ -1,0 +1,114 @@
+"""Checkpoints as they lie in an object store."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from lakesync.checkpoint import manifest as names
+from lakesync.checkpoint.manifest import Chunk, Manifest, is_checkpoint_id, manifest_from_json
+from lakesync.errors import AdapterFailed, CursorExpired, NotFound
+
+if TYPE_CHECKING:
+    from lakesync.checkpoint.chunks import Cut
+    from lakesync.checkpoint.manifest import Place
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import ObjectStore
+
+_MANIFESTS_REMEMBERED_MAX: Final = 8
+_OBJECT: Final = "application/octet-stream"
+_JSON: Final = "application/json"
+_GONE: Final = "the checkpoint is no longer kept; begin again"
+
+
+class Checkpoints:
+    """The checkpoints of all gateways in one store. One for each process."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._manifest = lru_cache(_MANIFESTS_REMEMBERED_MAX)(self._read)
+
+    def ids(self, gateway: str) -> list[str]:
+        """Give the checkpoints that there are, oldest first; one request for each thousand."""
+        prefix = names.manifests_prefix(gateway)
+        found = [key[len(prefix) :].removesuffix(".json")
+                 for key in self._objects.list_objects(prefix)]  # fmt: skip
+        return sorted(name for name in found if is_checkpoint_id(name))
+
+    def latest(self, gateway: str, epoch: str, since_min: Stamp) -> Manifest | None:
+        """Give the latest checkpoint of an epoch that the log still reaches back to, if any."""
+        for checkpoint in reversed(self.ids(gateway)):
+            if names.since_of(checkpoint) < since_min:
+                return None
+            try:
+                found = self._manifest(gateway, checkpoint)
+            except NotFound:
+                continue  # removed since it was listed
+            if found.epoch == epoch:
+                return found
+        return None
+
+    def manifest(self, gateway: str, checkpoint: str) -> Manifest:
+        """Give what a checkpoint is made of; immutable, so it is read once.
+
+        Raises:
+            CursorExpired: it is no longer there.
+        """
+        try:
+            return self._manifest(gateway, checkpoint)
+        except (NotFound, AdapterFailed):
+            self._check_there(gateway, checkpoint)
+            raise
+
+    def part(self, gateway: str, checkpoint: str, place: Place) -> bytes:
+        """Give a part's run of deltas; one request.
+
+        Raises:
+            CursorExpired: the checkpoint is no longer there.
+            AdapterFailed: the store is away, or does not hold what the manifest says.
+        """
+        key, offset, part = place
+        try:
+            found = self._objects.get_range(key, offset, part.size)
+        except (NotFound, AdapterFailed):
+            self._check_there(gateway, checkpoint)
+            raise
+        head, run = found[: names.FRAME_HEAD_BYTES], found[names.FRAME_HEAD_BYTES :]
+        if len(found) != part.size or int.from_bytes(head, "big") != len(run):
+            raise AdapterFailed(f"{key} is not what its manifest says; build a checkpoint anew")
+        return run
+
+    def _read(self, gateway: str, checkpoint: str) -> Manifest:
+        return manifest_from_json(self._objects.get_object(names.manifest_key(gateway, checkpoint)))
+
+    def _check_there(self, gateway: str, checkpoint: str) -> None:
+        """Tell a checkpoint that was removed from a store that is away.
+
+        A store may answer that an object is forbidden when it is not there.
+        """
+        if checkpoint not in self.ids(gateway):
+            raise CursorExpired(_GONE, field="snapshot")
+
+
+def put_chunk(
+    objects: ObjectStore, checkpoint: tuple[str, str], table: str, number: int, cut: Cut
+) -> Chunk:
+    """Write a chunk under a name made from its content; writing it again changes nothing.
+
+    Args:
+        objects: where to.
+        checkpoint: the gateway, and the checkpoint's id.
+        table: whose rows they are.
+        number: the chunk's place among those of the table.
+        cut: the rows.
+    """
+    sha256 = names.digest(cut.body)
+    key = names.chunk_key(*checkpoint, table, number, sha256)
+    objects.put_object(key, cut.body, _OBJECT)
+    return Chunk(key, len(cut.body), sha256, cut.parts)
+
+
+def put_manifest(objects: ObjectStore, manifest: Manifest) -> None:
+    """Write a manifest, once all that it names is there: the checkpoint exists."""
+    key = names.manifest_key(manifest.gateway, manifest.id)
+    objects.put_object(key, names.manifest_to_json(manifest), _JSON)

@@ -1,0 +1,163 @@
+"""`lakesync checkpoint`: which checkpoints there are, what is inside, and one more, now."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+from lakesync.errors import Unavailable
+
+if TYPE_CHECKING:
+    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.checkpoint.store import Checkpoints
+
+_LATEST: Final = "latest"
+_BUILD_S_MAX: Final = 900
+"""How long any function runs; the build ends in time, and is asked to go on."""
+
+
+@command
+def list_(session: Session) -> None:
+    """List the checkpoints of a gateway, the oldest first.
+
+    New clients, and those whose cursor is void, begin with the latest one.
+
+    Example:
+      lakesync checkpoint list
+    """
+    gateway = session.connection.gateway
+    checkpoints = _checkpoints(session)
+    found = [checkpoints.manifest(gateway, name) for name in checkpoints.ids(gateway)]
+    if session.out.json_lines:
+        for manifest in found:
+            session.out.json(_told(manifest))
+    elif found:
+        rows = [tuple(_told(manifest).values()) for manifest in found]
+        names = ("checkpoint", "begun", "goes on from", "tables", "rows", "bytes", "epoch")
+        session.out.table(names, rows)
+    else:
+        session.out.text("there is no checkpoint yet: lakesync checkpoint build")
+
+
+@command
+def show(
+    session: Session,
+    *,
+    checkpoint: Annotated[
+        str, typer.Argument(help="As `lakesync checkpoint list` names it; or latest.")
+    ] = _LATEST,
+) -> None:
+    """Show what a checkpoint holds of each table.
+
+    Example:
+      lakesync checkpoint show
+      lakesync checkpoint show 01930c5a2b300000-000001930c5a2b30 --json
+    """
+    manifest = _manifest(session, checkpoint)
+    rows = [
+        (name, held.rows, held.tombstones.count, len(held.chunks), held.parts,
+         sum(chunk.size for chunk in held.chunks))
+        for name, held in sorted(manifest.tables.items())
+    ]  # fmt: skip
+    names = ("table", "rows", "tombstones", "chunks", "parts", "bytes")
+    if session.out.json_lines:
+        tables = [dict(zip(names, row, strict=True)) for row in rows]
+        session.out.json({**_told(manifest), "tables": tables})
+        return
+    told = _told(manifest)
+    title = f"{manifest.id}, begun {told['begun']}: the log goes on from {manifest.since}"
+    session.out.table(names, rows, title=title)
+
+
+@command
+def build(session: Session) -> None:
+    """Build a checkpoint now, and wait for it. Safe to repeat.
+
+    A schedule does this by itself. A build goes on where an earlier one stopped; where nothing has
+    changed since the latest checkpoint, that one is named.
+
+    Example:
+      lakesync checkpoint build
+    """
+    gateway = session.connection.gateway
+    rows = 0
+    with session.out.progress("building …"):
+        while True:
+            done = _invoke(session, {"task": "build", "gateway": gateway})
+            rows += int(done.get("rows", 0))
+            if done.get("finished"):
+                break
+            if not done.get("rows"):
+                raise Unavailable("no row was written while there was time; build again later")
+            session.out.note(f"{plural(rows, 'row')} so far")
+    name = done.get("checkpoint")
+    session.out.answer(
+        {"checkpoint": name or None, "since": done.get("since"), "rows": rows},
+        f"{name}: {plural(rows, 'row')} written" if name else "the gateway has no rows to keep",
+    )
+
+
+def _checkpoints(session: Session) -> Checkpoints:
+    from lakesync.adapters.lake.s3 import S3Objects
+    from lakesync.checkpoint.store import Checkpoints
+
+    aws = session.aws
+    return Checkpoints(S3Objects(aws.output("LakeBucket"), aws.client("s3")))
+
+
+def _manifest(session: Session, checkpoint: str) -> Manifest:
+    gateway = session.connection.gateway
+    checkpoints = _checkpoints(session)
+    names = checkpoints.ids(gateway)
+    if checkpoint == _LATEST and names:
+        return checkpoints.manifest(gateway, names[-1])
+    if checkpoint not in names:
+        held = ", ".join(names) or "none: lakesync checkpoint build"
+        raise UsageFault(f"there is no checkpoint {checkpoint[:64]!r}; there are: {held}")
+    return checkpoints.manifest(gateway, checkpoint)
+
+
+def _told(manifest: Manifest) -> dict[str, object]:
+    from lakesync.checkpoint.manifest import began_ms_of
+
+    begun = datetime.fromtimestamp(began_ms_of(manifest.id) / 1000, UTC)
+    chunks = [chunk for held in manifest.tables.values() for chunk in held.chunks]
+    return {
+        "checkpoint": manifest.id,
+        "begun": begun.isoformat(timespec="seconds"),
+        "since": str(manifest.since),
+        "tables": len(manifest.tables),
+        "rows": sum(held.rows for held in manifest.tables.values()),
+        "bytes": sum(chunk.size for chunk in chunks),
+        "epoch": manifest.epoch,
+    }
+
+
+def _invoke(session: Session, task: dict[str, str]) -> dict[str, Any]:
+    """Have the stack's retention function do a task.
+
+    Raises:
+        Unavailable: it failed; what it did is done, and the next try goes on from there.
+    """
+    client = session.aws.client("lambda", answer_s_max=_BUILD_S_MAX)
+    name = session.aws.output("RetainFunction")
+    answer = client.invoke(FunctionName=name, Payload=json.dumps(task))
+    body = answer["Payload"].read()
+    if "FunctionError" in answer:
+        raise Unavailable(f"the build stopped: {_reason(body)}; build again, which goes on there")
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+def _reason(body: bytes) -> str:
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return "it said nothing"
+    return str(told.get("errorMessage", "see its log")) if isinstance(told, dict) else "see its log"

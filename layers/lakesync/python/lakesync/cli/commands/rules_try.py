@@ -1,0 +1,85 @@
+"""`lakesync rules try`: what sync rules would do for a client, before they are saved."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.files import read_json
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@command
+def try_(
+    session: Session,
+    *,
+    file: Annotated[str, typer.Argument(help="A JSON file with buckets; - for standard input.")],
+    as_: Annotated[
+        str, typer.Option("--as", help="The claims of a client's token, as a JSON object.")
+    ],
+) -> None:
+    """Tell what a client would see under sync rules, and save nothing.
+
+    For each table: how many rows it would see, how many it sees now, and which would enter and
+    leave its device, a few of them shown.
+
+    Example:
+      lakesync rules try rules.json --as '{"sub": "phone-1", "carriers": ["UA"]}'
+    """
+    query = urlencode({"dryRun": "true", "as": json.dumps(_claims(as_))})
+    path = f"/admin/sync-rules/{session.connection.gateway}?{query}"
+    with session.out.progress("reading rows …"):
+        tried = session.ask("POST", path, read_json(file))
+    if session.out.json_lines:
+        session.out.json(tried)
+    else:
+        _show(session, tried)
+
+
+def _claims(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageFault(f'--as {text[:40]!r} is no JSON object: write \'{{"sub": "c1"}}\'')
+    return found
+
+
+def _show(session: Session, tried: Mapping[str, Any]) -> None:
+    out = session.out
+    counted = [item for item in tried["tables"] if "seen" in item]
+    rows = [
+        (item["table"], item["seen"]["count"], item["inForce"], item["enter"]["count"],
+         item["leave"]["count"], None if item["complete"] else "not all rows were looked at")
+        for item in counted
+    ]  # fmt: skip
+    out.table(("table", "would see", "sees now", "enter", "leave", "note"), rows)
+    for item in counted:
+        for what in ("enter", "leave"):
+            _show_rows(session, item["table"], what, item[what])
+    events = [item["table"] for item in tried["tables"] if item["append"]]
+    if events:
+        out.note(f"events are not counted: {', '.join(events)}")
+    if not tried["complete"]:
+        out.note("there are too many rows to look at all of them in one request")
+
+
+def _show_rows(session: Session, table: str, what: str, shown: Mapping[str, Any]) -> None:
+    if not shown["rows"]:
+        return
+    names = sorted({name for row in shown["rows"] for name in row["columns"]})
+    rows = [(row["rowId"], *(row["columns"].get(name) for name in names)) for row in shown["rows"]]
+    left = shown["count"] - len(rows)
+    more = f", of {shown['count']:,}" if left else ""
+    session.out.text("")
+    title = f"{table}: {plural(len(rows), 'row')} that would {what}{more}"
+    session.out.table(("row", *names), rows, title=title)

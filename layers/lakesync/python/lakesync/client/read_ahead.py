@@ -1,0 +1,100 @@
+"""Reading ahead: the next page is on its way while the last one is applied.
+
+A page tells what its reader will ask next, if it does nothing but apply it. So that is asked at
+once, in another thread, and given if it is asked for indeed. What was fetched for nothing is let
+go, and so is an answer that has waited: rules and tokens change.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakesync.errors import LakeSyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.core.messages import Pull, PullPage
+
+AGE_S_MAX: Final = 10
+"""How long a page that was fetched ahead may wait to be asked for."""
+
+
+class _Fetch(threading.Thread):
+    """One request that is under way, or was answered."""
+
+    def __init__(self, fetch: Callable[[Pull], PullPage], pull: Pull) -> None:
+        # A program that ends does not wait for it.
+        super().__init__(daemon=True, name="lakesync-read-ahead")
+        self.pull = pull
+        self._fetch = fetch
+        self._page: PullPage | None = None
+        self._error: LakeSyncError | None = None
+        self._answered_s = 0.0
+
+    def run(self) -> None:
+        """Ask, and keep what comes of it."""
+        try:
+            self._page = self._fetch(self.pull)
+        except LakeSyncError as error:
+            self._error = error
+        self._answered_s = time.monotonic()
+
+    def page(self) -> PullPage | None:
+        """Wait for the page; None if it is of no use any more.
+
+        Raises:
+            LakeSyncError: what was answered instead.
+        """
+        self.join()
+        if time.monotonic() - self._answered_s > AGE_S_MAX:
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._page
+
+
+class ReadAhead:
+    """Fetches pages, each next one before it is asked for. One reader at a time.
+
+    Args:
+        fetch: fetches one page; it is called by one thread at a time.
+    """
+
+    def __init__(self, fetch: Callable[[Pull], PullPage]) -> None:
+        self._fetch = fetch
+        self._ahead: _Fetch | None = None
+
+    def pull(self, pull: Pull) -> PullPage:
+        """Give the page that was asked for."""
+        page = self._given(pull)
+        if page is None:
+            page = self._fetch(pull)
+        if page.has_more:
+            self._ahead = _Fetch(self._fetch, following(pull, page))
+            self._ahead.start()
+        return page
+
+    def wait(self) -> None:
+        """Wait until nothing is under way; what was fetched is let go."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.join()
+
+    def _given(self, pull: Pull) -> PullPage | None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        if ahead.pull == pull:
+            return ahead.page()
+        ahead.join()
+        return None
+
+
+def following(pull: Pull, page: PullPage) -> Pull:
+    """Give what a reader asks that has applied the answer to its last request."""
+    since = pull.since if page.snapshot else page.cursor
+    return replace(pull, since=since, epoch=page.epoch, snapshot=page.snapshot, scope=page.scope)
