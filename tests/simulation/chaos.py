@@ -10,7 +10,8 @@ from lakesync.core.layout import Placement
 from lakesync.core.messages import Push
 from lakesync.result import Ok
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire import proto
+from tests.simulation.network import Request
+from tests.simulation.speech import JSON, PROTOBUF
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,18 +104,35 @@ class Chaos:
             )
             for place in range(random.randint(1, 4))
         ]  # fmt: skip
-        message = pb.SyncPush.FromString(
-            proto.encode_push(Push(client, tuple(enumerate(made)), atomic=random.random() < 0.3))
-        )
-        self._spoil(message)
-        body = message.SerializeToString()
+        push = Push(client, tuple(enumerate(made)), atomic=random.random() < 0.3)
+        speech = random.choice([JSON, PROTOBUF])
+        body = self._spoilt_json(push) if speech is JSON else self._spoilt(push)
         if random.random() < 0.1:
             body = body[: len(body) // 2]
+        request = Request("push", body, {"sub": client}, speech)
         for _ in range(random.choice([1, 1, 2])):
-            world.front.take("push", body, int(random.random() * 1_000), lambda _: None)
+            world.front.take(request, int(random.random() * 1_000), lambda _: None)
 
-    def _spoil(self, message: pb.SyncPush) -> None:
+    def _spoilt_json(self, push: Push) -> bytes:
+        text = JSON.encode_push(push).decode()
+        spoil, by = self._random.choice(
+            [
+                ('"op":"INSERT"', '"op":"UPSERT"'),
+                ('"op":"UPDATE"', '"op":7'),
+                ('"rowId":"row', '"rowId":"\\u0000'),
+                ('"column":"size"', '"column":""'),
+                ('"hlc":"', '"hlc":"x'),
+                ('"deltaId":"', '"deltaId":"0'),
+                ('"clientId":"rogue"', '"clientId":""'),
+                ('"deltas":[', '"deltas":[[],'),
+                ("", ""),
+            ]
+        )
+        return text.replace(spoil, by).encode()
+
+    def _spoilt(self, push: Push) -> bytes:
         random = self._random
+        message = pb.SyncPush.FromString(PROTOBUF.encode_push(push))
         record = random.choice(list(message.deltas))
         match random.randrange(6):
             case 0:
@@ -129,3 +147,4 @@ class Chaos:
                 record.hlc = (1 << 64) - 1
             case _:
                 pass
+        return message.SerializeToString()

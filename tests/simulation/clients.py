@@ -17,6 +17,7 @@ from lakesync.result import Err, Ok, Result
 from tests.simulation.network import GATEWAY, Link, SimulatedTransport
 from tests.simulation.scheduler import START_MS, Crashed, Event, Process
 from tests.simulation.session import Session
+from tests.simulation.sights import check_sight, has_read_everything
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 CHECKED: Final = 0.2
 """The share of syncs after which all rows of the file are checked; it costs more than the sync."""
+
+
+LOOKED_AT: Final = 0.5
+"""The same under sync rules."""
 
 
 COPIED: Final = 0.8
@@ -77,6 +82,7 @@ class Device:
         self._installs = 0
         self.number = number
         self.client_id = f"client{number}"
+        self.client_ids = [self.client_id]
         self.clock = world.new_clock(world.scenario.client_skew_ms, world.scenario.coarse_ms)
         self.link = Link(world, self.client_id)
         self.session = Session(world.history, self.client_id)
@@ -84,6 +90,10 @@ class Device:
         self.process.alive = False
         self.client: Client | None = None
         self._dead: Client | None = None
+        self._keeper: sqlite3.Connection | None = None
+        """Keeps a killed app's log beside its file: whoever closes it last would fold it in."""
+        self.knows: object = None
+        """The rules and claims by which its last sync that went well was decided."""
         self.done = False
         """Its app has made all its edits."""
         self._path = folder / f"{number}-0.db"
@@ -103,10 +113,12 @@ class Device:
         sync = self.client.sync
 
         def watched() -> Result[SyncSummary, LakeSyncError]:
-            settled = self._world.history.settled
+            settled, decides = self._world.history.settled, self.decides
             result = sync()
             if isinstance(result, Ok) and self.client is not None:
                 self.session.caught_up(self.client, settled)
+                self.knows = decides
+                self._look()
             return result
 
         self.client.sync = watched  # type: ignore[method-assign]
@@ -129,7 +141,7 @@ class Device:
         kind: type[sqlite3.Connection] = sqlite3.Connection
         if crashing:
             kind = type("Connection", (CrashingConnection,), {"device": self})
-        return Client(
+        client = Client(
             self._path,
             client_id=self.client_id,
             transport=SimulatedTransport(self._world, self.process, self.link),
@@ -138,6 +150,28 @@ class Device:
             page_deltas=self._world.scenario.page_deltas,
             connection_class=kind,
         )
+        if self._keeper is None:
+            self._keeper = sqlite3.connect(self._path)
+            self._keeper.execute("SELECT count(*) FROM _lakesync_sync").fetchone()
+        return client
+
+    @property
+    def decides(self) -> object:
+        """What decides now which rows it sees."""
+        return self._world.rulings.latest, id(self.link.claims)
+
+    def _look(self) -> None:
+        """Hold what is in the file against what may be in it, if that can be told."""
+        world = self._world
+        assert self.client is not None
+        if (
+            world.rulings.were_there
+            and self.knows == self.decides
+            and self._random.random() < LOOKED_AT
+            and has_read_everything(self.client, world)
+        ):
+            world.count("sight checked")
+            check_sight(self, world)
 
     @property
     def is_original(self) -> bool:
@@ -181,13 +215,18 @@ class Device:
         self._installs += 1
         if self._random.random() < 0.5:
             self.client_id = f"client{self.number}-{self._installs}"
+            self.client_ids.append(self.client_id)
         self._path = self._folder / f"{self.number}-{self._installs}.db"
         self.session.reinstalled(self.client_id)
+        self.knows = None
         self.boot()
 
     def shut(self) -> None:
         """Close the file."""
         self._bury()
+        if self._keeper is not None:
+            self._keeper.close()
+            self._keeper = None
         if self.client is not None:
             self.client.close()
             self.client = None

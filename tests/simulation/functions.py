@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 VISIBILITY_MS = 45_000
 """How long a message stays away after it was handed out."""
-RECEIVES_MAX = 30
+RECEIVES_MAX = 8
 """Then it is dead; schedules and sweeps do what it asked for."""
 WITHOUT_BUFFER = {"materialise", "restore"}
 """What goes on while the buffer is being restored."""
@@ -82,7 +82,7 @@ class Functions:
             if handled or receives >= RECEIVES_MAX:
                 return
             self._handle(messages, body, acknowledge)
-            world.later("message", again, VISIBILITY_MS)
+            world.later("message", again, max(VISIBILITY_MS, world.scenario.span_ms // 40))
 
         def again() -> None:
             if not handled:

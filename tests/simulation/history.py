@@ -11,10 +11,10 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakesync.core.messages import SNAPSHOT
-from lakesync.gateway.snapshot import position_of
+from lakesync.core.messages import SNAPSHOT, log_behind
 from lakesync.wire.records import decode_records
-from tests.simulation.model import Key, Row, at_least, row_of
+from tests.simulation.model import NOTHING, Key, Row, at_least, row_of
+from tests.simulation.oracle import Eyes, Moments, may_be_sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.ports import Commit
+    from tests.simulation.rulings import Rulings
 
 
 class Violation(Exception):
@@ -37,6 +38,8 @@ class Began(NamedTuple):
 
     settled: int
     """The last commit that was visible as a whole."""
+    rules: int
+    """The place of the rules in force."""
     trimmed: int
     epoch: str
 
@@ -53,8 +56,9 @@ class Logged(NamedTuple):
 class History:
     """All commits of the gateway."""
 
-    def __init__(self, appends: Callable[[str], bool]) -> None:
+    def __init__(self, appends: Callable[[str], bool], rulings: Rulings) -> None:
         self.appends = appends
+        self.rulings = rulings
         self.log: list[Logged] = []
         self.deltas: dict[str, Delta] = {}
         """Every logged delta by its id."""
@@ -105,6 +109,8 @@ class History:
             self._last[shard] = stamp
             insort(self.log, Logged(stamp, shard, part.entry.records, part.entry.count))
             for delta in decode_records(part.entry.records):
+                if push is not None:
+                    self._check_write(delta, push)
                 self._logged(delta, stamp)
         self._check_whole(push)
 
@@ -133,7 +139,9 @@ class History:
         if delta.delta_id in self.deltas:
             raise Violation("exactly once", f"{delta} was logged a second time")
         key = (delta.table, delta.row_id)
-        if not self.appends(delta.table):
+        if self.appends(delta.table):
+            self._rows.pop(key, None)
+        else:
             before = self.row(key)
             after = row_of([*self.of_row[key], delta])
             if after == before:
@@ -142,6 +150,16 @@ class History:
         self.deltas[delta.delta_id] = delta
         self.commit_of[delta.delta_id] = stamp
         self.of_row[key].append(delta)
+
+    def _check_write(self, delta: Delta, push: Push) -> None:
+        """Hold a write against the rules in force, which its commit required."""
+        (eyes,) = self.rulings.eyes(push.claims)
+        key = (delta.table, delta.row_id)
+        event = self.appends(delta.table)
+        before = NOTHING if event else self.row(key)
+        after = row_of([delta] if event else [*self.of_row.get(key, ()), delta])
+        if not eyes.may_write(delta.table, before, after):
+            raise Violation("writes keep to the rules", f"{delta}: {before}, {after}, {eyes}")
 
     def _check_whole(self, push: Push | None) -> None:
         if push is None or not push.atomic:
@@ -183,24 +201,57 @@ class History:
 
     # --- pages ------------------------------------------------------------------------------------
 
-    def paged(self, pull: Pull, page: PullPage, began: Began) -> None:
+    def paged(self, pull: Pull, page: PullPage, began: Began, eyes: list[Eyes]) -> None:
         """Hold a page against the log: it holds whole commits, and all of its range.
 
         Args:
             pull: the request.
             page: the answer.
             began: what was true when the request began.
+            eyes: the client's claims, with all rules that were in force meanwhile.
         """
         self.handed_out = max(self.handed_out, page.cursor)
+        is_whole = any(each.see_everything for each in eyes)
+        if not is_whole:
+            self._check_sight(page, began, eyes)
+            # A row that comes into sight is sent as it is, which may be newer than the cursor.
+            last = self.log[-1].stamp if self.log else 0
+            self.seen_ahead[pull.client_id] = max(self.seen_ahead[pull.client_id], last)
         settled = began.settled
         if page.snapshot:
             self._pictured(pull, page)
             return
         if pull.snapshot:
-            since = 0 if pull.snapshot == SNAPSHOT else position_of(pull.snapshot).since
+            since = 0 if pull.snapshot == SNAPSHOT else log_behind(pull.snapshot)
             pull = replace(pull, since=since)
         elif pull.since < began.trimmed or (pull.since and pull.epoch not in {"", page.epoch}):
             raise Violation("void cursors are refused", f"{pull} was answered, {began}")
+        if is_whole:
+            self._check_run(pull, page)
+        if page.cursor < pull.since or (page.has_more and page.cursor == pull.since):
+            raise Violation("pages lead on", f"{pull.since} to {page.cursor}")
+        if not page.has_more and page.cursor < settled:
+            raise Violation("pages reach the present", f"{page.cursor} is behind {settled}")
+
+    def _check_sight(self, page: PullPage, began: Began, eyes: list[Eyes]) -> None:
+        """Hold all that is sent against what the client may see."""
+        begun = began.settled
+        if page.snapshot:  # a checkpoint shows rows as they were since it was begun
+            begun = min(begun, log_behind(page.snapshot))
+        for run in page.records:
+            for delta in decode_records(run):
+                if delta.op.name == "REMOVE":
+                    continue
+                key = (delta.table, delta.row_id)
+                commits = [(self.commit_of[held.delta_id], held) for held in self.of_row[key]]
+                if not may_be_sent(
+                    delta, self.commit_of.get(delta.delta_id, 0), Moments(commits),
+                    begun, eyes, event=self.appends(delta.table),
+                ):  # fmt: skip
+                    raise Violation("nobody is sent what is hidden", f"{delta}: {eyes}")
+
+    def _check_run(self, pull: Pull, page: PullPage) -> None:
+        """Hold a page of somebody who sees everything against the log."""
         due = self.between(pull.since, page.cursor)
         if [item.records for item in due] != list(page.records) and sorted(
             item.records for item in due
@@ -212,16 +263,13 @@ class History:
             others = sum(item.deltas for item in due if item.stamp != last)
             if others >= pull.deltas_max:
                 raise Violation("pages are bounded", f"{page.count} for {pull.deltas_max}")
-        if page.cursor < pull.since or (page.has_more and page.cursor == pull.since):
-            raise Violation("pages lead on", f"{pull.since} to {page.cursor}")
-        if not page.has_more and page.cursor < settled:
-            raise Violation("pages reach the present", f"{page.cursor} is behind {settled}")
 
     def _pictured(self, pull: Pull, page: PullPage) -> None:
         """Hold a page of rows against the log: no more rows than asked for, and none made up."""
         client = pull.client_id
-        since = position_of(page.snapshot).since
-        self.in_lake_only[client] = max(self.in_lake_only[client], since)
+        since = log_behind(page.snapshot)
+        if "|~" not in page.snapshot:  # tables that are read again: the log was read up to there
+            self.in_lake_only[client] = max(self.in_lake_only[client], since)
         self.seen_ahead[client] = max(self.seen_ahead[client], page.cursor)
         rows: dict[Key, list[Delta]] = defaultdict(list)
         for run in page.records:

@@ -7,9 +7,12 @@ on one request at a time and keeps its memory until it dies.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from lakesync.checkpoint.store import Checkpoints
 from lakesync.client.answers import error_of
+from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.errors import (
     ClockDrift,
     LakeSyncError,
@@ -22,13 +25,22 @@ from lakesync.gateway.push import PushService
 from lakesync.result import Err, Ok
 from lakesync.wire import proto
 from tests.simulation.history import Began
-from tests.simulation.ports import SimulatedBuffer, SimulatedChance, SimulatedQueue, sleeper
+from tests.simulation.ports import (
+    SimulatedBuffer,
+    SimulatedChance,
+    SimulatedObjects,
+    SimulatedQueue,
+    sleeper,
+)
+from tests.simulation.rulings import claims
 from tests.simulation.scheduler import Event, Process
+from tests.simulation.speech import JSON, PROTOBUF, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from tests.simulation.oracle import Claims
     from tests.simulation.world import World
 
 GATEWAY: Final = "g1"
@@ -37,9 +49,21 @@ CLIENT_WAITS_MS: Final = 20_000
 WARM: Final = 0.6
 """How often a request meets a warm container though there could be one more."""
 FUNCTION_MS_MAX: Final = 30_000
+SPEAK_JSON: Final = 0.3
+"""The share of clients that speak JSON."""
 
 Answer: TypeAlias = tuple[int, bytes]
 """HTTP status and body."""
+
+
+class Request(NamedTuple):
+    """What a client sends."""
+
+    route: str
+    body: bytes
+    claims: Claims
+    """Those of the token that it carries."""
+    speech: Speech = PROTOBUF
 
 
 class SimulatedTransport:
@@ -52,17 +76,22 @@ class SimulatedTransport:
 
     def push(self, push: Push) -> PushReceipt:
         """Hand deltas over."""
-        return proto.decode_receipt(self._request("push", proto.encode_push(push)))
+        speech = self._link.speech
+        return speech.decode_receipt(self._request("push", speech.encode_push(push)))
 
     def pull(self, pull: Pull) -> PullPage:
         """Fetch the next page."""
-        return proto.decode_page(self._request("pull", proto.encode_pull(pull)))
+        # A pull is a query, which protobuf stands for here.
+        page = self._link.speech.decode_page(self._request("pull", proto.encode_pull(pull)))
+        self._link.cursor = max(self._link.cursor, page.cursor)
+        return page
 
     def _request(self, route: str, body: bytes) -> bytes:
         world, faults = self._world, self._world.faults
         self._link.requests += 1
         world.may_crash(self._process, faults.crash_client, f"before {route}")
-        answer = self._link.exchange(route, body)
+        request = Request(route, body, self._link.claims, self._link.speech)
+        answer = self._link.exchange(request)
         world.may_crash(self._process, faults.crash_client, f"after {route}")
         status, content = answer
         if status != HTTP_OK:
@@ -79,8 +108,15 @@ class Link:
         self._random = world.stream(f"link {name}")
         self.down_until_ms = 0
         self.requests = 0
+        self.claims: Claims = claims(world.stream(f"claims {name}"), name)
+        """Those of its present token."""
+        self.speech = JSON if world.stream(f"speech {name}").random() < SPEAK_JSON else PROTOBUF
+        self.cursor = 0
+        """The greatest that it was given."""
+        self._stamped_again = 0
+        """How often a push was refused for its clock."""
 
-    def exchange(self, route: str, body: bytes) -> Answer:
+    def exchange(self, request: Request) -> Answer:
         """Send a request and wait for its answer.
 
         Raises:
@@ -103,21 +139,43 @@ class Link:
             answers.append(answer)
             if not lost:
                 came.set()
-            if copied and not _to_be_stamped_again(answer):
-                world.count("duplicated request")
-                world.front.take(route, body, int(chance() * 60_000), lambda _: None)
+            if _to_be_stamped_again(answer):
+                self._stamped_again += 1
+            elif copied:
+                self._copy(request, int(chance() * 60_000))
 
         delay = 5 + chance() * 60
         if chance() < faults.slow_request:
             world.count("slow request")
             delay = chance() * 3 * CLIENT_WAITS_MS
         lost = chance() < faults.lose_answer
-        world.front.take(route, body, int(delay), answered)
+        world.front.take(request, int(delay), answered)
         if lost:
             world.count("lost answer")
         if not came.wait(CLIENT_WAITS_MS / 1000):
             raise Unreachable("no answer came in time")
         return answers[0]
+
+    def _copy(self, request: Request, after_ms: int) -> None:
+        """Deliver a request once more, unless what it holds was rightly stamped again by then.
+
+        A copy of a push that was refused for its clock when it was sent again, after a pull had not
+        found it, and that came when the clock had caught up, would be accepted beside the edits
+        that were stamped again: of an event two. No client can know of it, and
+        ``docs/spec/client.md`` does not promise that the network will not do this.
+        """
+        world, stamped_again = self._world, self._stamped_again
+
+        def deliver() -> None:
+            if self._stamped_again != stamped_again and request.route == "push":
+                push = request.speech.decode_push(request.body)
+                first = min(delta.hlc for _, delta in push.deltas)
+                if first <= self.cursor + stamp(DRIFT_MS_MAX):
+                    return
+            world.count("duplicated request")
+            world.front.take(request, 0, lambda _: None)
+
+        world.later("copy", deliver, after_ms)
 
     def _nothing(self) -> Answer:
         self._world.scheduler.sleep(CLIENT_WAITS_MS)
@@ -142,18 +200,26 @@ class Container:
             limits=world.limits,
             on_threshold=lambda gateway: flush_queue.send(json.dumps({"gateway": gateway})),
         )
-        self._pull = PullService(buffer, wall_clock=clock, limits=world.limits)
+        checkpoints = Checkpoints(SimulatedObjects(world, self.process))
+        self._pull = PullService(
+            buffer,
+            wall_clock=clock,
+            limits=world.limits,
+            checkpoints=checkpoints if world.scenario.retain_every_s else None,
+        )
 
-    def serve(self, route: str, body: bytes) -> Answer:
+    def serve(self, request: Request) -> Answer:
         """Answer a request as the deployed function does."""
         try:
-            return HTTP_OK, (self._pushed(body) if route == "push" else self._pulled(body))
+            serve = self._pushed if request.route == "push" else self._pulled
+            return HTTP_OK, serve(request)
         except LakeSyncError as error:
             told = {"error": error.message, "code": error.code, "field": error.field}
             return error.status, json.dumps(told).encode()
 
-    def _pushed(self, body: bytes) -> bytes:
-        world, push = self._world, proto.decode_push(body)
+    def _pushed(self, request: Request) -> bytes:
+        world = self._world
+        push = replace(request.speech.decode_push(request.body), claims=request.claims)
         before = world.history.log[-1].stamp if world.history.log else 0
         self.process.pushing = push
         try:
@@ -164,21 +230,24 @@ class Container:
             case Ok(receipt):
                 world.note(self.process.name, "receipt %s", receipt)
                 world.history.answered(push, receipt, before)
-                return proto.encode_receipt(receipt)
+                return request.speech.encode_receipt(receipt)
             case Err(error):
                 world.count(f"push answered {error.code}")
                 world.note(self.process.name, "push failed: %s", error)
                 raise error
 
-    def _pulled(self, body: bytes) -> bytes:
-        world, pull = self._world, proto.decode_pull(body)
-        began = Began(world.history.settled, *world.store.void(GATEWAY))
+    def _pulled(self, request: Request) -> bytes:
+        world = self._world
+        pull = replace(proto.decode_pull(request.body), claims=request.claims)
+        began = Began(world.history.settled, world.rulings.latest, *world.store.void(GATEWAY))
         match self._pull.pull(GATEWAY, pull):
             case Ok(page):
                 if page.snapshot:
-                    world.count("snapshot page")
-                world.history.paged(pull, page, began)
-                return proto.encode_page(page)
+                    kind = "checkpoint page" if "|=" in page.snapshot else "snapshot page"
+                    world.count(kind)
+                eyes = world.rulings.eyes(pull.claims, began.rules)
+                world.history.paged(pull, page, began, eyes)
+                return request.speech.encode_page(page)
             case Err(error):
                 self._world.count(f"pull answered {error.code}")
                 raise error
@@ -194,15 +263,13 @@ class Front:
         self._random = world.stream("front")
         self.serving = 0
 
-    def take(
-        self, route: str, body: bytes, after_ms: int, answered: Callable[[Answer], None]
-    ) -> None:
+    def take(self, request: Request, after_ms: int, answered: Callable[[Answer], None]) -> None:
         """Have a request served after a while."""
         self.serving += 1
-        self._world.later(f"{route} arrives", lambda: self._begin(route, body, answered), after_ms)
+        self._world.later("arrival", lambda: self._begin(request, answered), after_ms)
 
-    def _begin(self, route: str, body: bytes, answered: Callable[[Answer], None]) -> None:
-        world = self._world
+    def _begin(self, request: Request, answered: Callable[[Answer], None]) -> None:
+        world, route = self._world, request.route
         if world.upkeep.is_down:
             self.serving -= 1
             answered(_refusal(Unavailable("the gateway is being restored")))
@@ -218,7 +285,7 @@ class Front:
 
         def work() -> None:
             nonlocal finished
-            answer = container.serve(route, body)
+            answer = container.serve(request)
             container.busy = False
             finished = True
             self.serving -= 1
@@ -262,12 +329,7 @@ class Front:
 
 
 def _to_be_stamped_again(answer: Answer) -> bool:
-    """Tell whether a push was refused for its clock, and told so.
-
-    A copy of such a push that came when the clock had caught up would be accepted beside the edits
-    that were stamped again: of an event two. No client can know of it, and ``docs/spec/client.md``
-    does not promise that the network will not do this.
-    """
+    """Tell whether a push was refused for its clock, and told so."""
     status, body = answer
     return status == HTTP_OK and ClockDrift.code.encode() in body
 

@@ -109,6 +109,7 @@ WRITES = {
     "raise_horizon",
     "drop_entries",
     "begin_epoch",
+    "forget_row",
 }
 
 
@@ -141,6 +142,10 @@ class SimulatedObjects:
             return self._world.objects[key]
 
         return self._gate.call("get_object", get)
+
+    def get_range(self, key: str, start: int, size: int) -> bytes:
+        """Give some bytes of an object."""
+        return self.get_object(key)[start : start + size]
 
     def list_objects(self, prefix: str) -> list[str]:
         """Give the keys under a prefix, in order."""

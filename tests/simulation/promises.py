@@ -31,6 +31,11 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "no row lacks a page": ("K5", "K6"),
     "no row is made up": ("K6", "K7"),
     "a sync reaches the present": ("K5",),
+    # sync rules: tests.simulation.history, tests.simulation.sights
+    "nobody is sent what is hidden": ("V1", "V2", "V4", "V7"),
+    "writes keep to the rules": ("V5",),
+    "clients hold nothing that is hidden": ("K15", "V4", "V6", "V9"),
+    "clients hold all that they may see": ("K15", "V6", "V7", "V8", "V9"),
     # the order of a flush's steps, and quiet: tests.simulation.checkers
     "announced after written": ("D2",),
     "announced before the watermark": ("D1", "D2", "D3"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.simulation.history import Violation
 from tests.simulation.scenario import scenario_of
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from tests.simulation.scenario import Scenario
+
+
+GARBAGE: Final = 50_000
+"""Objects between two searches for garbage; a seed makes little of it, and Python looks often."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ def run_scenario(scenario: Scenario, *, traced: bool = False) -> Outcome:
     trace: list[str] = []
     world = World(scenario, trace if traced else None)
     promise = told = ""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(GARBAGE, *thresholds[1:])
     try:
         world.run()
     except Violation as violation:
@@ -53,6 +60,8 @@ def run_scenario(scenario: Scenario, *, traced: bool = False) -> Outcome:
         promise, told = "liveness", str(stuck)
     except Exception as error:  # noqa: BLE001 - a bug in what is simulated is a finding too
         promise, told = type(error).__name__, traceback.format_exc()
+    finally:
+        gc.set_threshold(*thresholds)
     simulated_ms = world.scheduler.elapsed_ms
     return Outcome(scenario, world.counts, simulated_ms, promise, told, trace)
 

@@ -99,10 +99,19 @@ class Scenario:
     """Clients' clocks tell no more than this, so that their stamps are often equal."""
     trim_every_s: int = 0
     """How often the log is trimmed; 0 is never."""
+    retain_every_s: int = 0
+    """How often retention runs: a checkpoint is built, the log is trimmed behind it, and old ones
+    are cleaned up; 0 is never, and pulls know of no checkpoints."""
     keep_ms: int = 60_000
     """How old what is trimmed is at the least."""
     restores: int = 0
     """How often the buffer is restored to an earlier moment."""
+    rulings: int = 0
+    """How often sync rules are saved; 0 means that there are none."""
+    reclaims: int = 0
+    """How often a client's token gets other claims."""
+    widenings: int = 0
+    """How often a table gets another column."""
     offline: bool = False
     """Clients may begin with a long time without a network."""
 
@@ -169,8 +178,34 @@ FLUSHES: dict[str, Any] = {
     "bursts": 8,
 }
 """Flushes fail midway and are repeated, while much is edited."""
+CHECKPOINTS: dict[str, Any] = {
+    "retain_every_s": 60,
+    "trim_every_s": 0,
+    "keep_ms": 60_000,
+    "flush_every_s": 20,
+    "span_ms": 600_000,
+    "bursts": 8,
+    "reinstalls": 5,
+    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
+    "faults.flush_broken": 0.0,
+    "client_skew_ms": 500,
+    "function_skew_ms": 50,
+}
+"""Clients begin with checkpoints, and the log goes behind them."""
+RULES: dict[str, Any] = {
+    "rulings": 5,
+    "reclaims": 5,
+    "bursts": 8,
+    "rows": 3,
+    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
+}
+"""Rules and claims change often."""
 THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
 """What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""
+
+
+POLL_S_MAX = 10_000.0
+"""Less than all may take to become quiet."""
 
 
 def scenario_of(seed: int) -> Scenario:
@@ -184,7 +219,7 @@ def scenario_of(seed: int) -> Scenario:
     drawn = Scenario(
         seed=seed,
         clients=random.randint(4, 8) if large else random.choice([2, 2, 2, 3, 3, 4]),
-        bursts=random.randint(10, 30) if large else random.randint(2, 6),
+        bursts=random.randint(10, 30) if large else random.randint(1, 4),
         burst_edits_max=random.choice([1, 2, 3, 6]),
         span_ms=span_ms,
         tables=tables,
@@ -192,7 +227,7 @@ def scenario_of(seed: int) -> Scenario:
         faults=_faults(random),
         switch=random.choice([0.05, 0.2, 0.5]),
         page_deltas=random.choice([1, 3, 10, 50, 1000]),
-        poll_s=max(random.choice([20.0, 60.0, 600.0]), span_ms / 100_000),
+        poll_s=max(random.choice([20.0, 60.0, 600.0]), min(span_ms / 6_000, POLL_S_MAX)),
         client_skew_ms=random.choice([0, 500, 4_000, 30_000, 86_400_000]),
         function_skew_ms=random.choice([0, 50, 50, 2_000, 4_000, 20_000]),
         functions=random.choice([1, 2, 3, 4]),
@@ -200,7 +235,7 @@ def scenario_of(seed: int) -> Scenario:
         row_state_bytes_max=random.choice([380_000, 380_000, 600]),
         backpressure_bytes_max=random.choice([268_435_456, 268_435_456, 6_000]),
         flush_threshold_bytes=random.choice([8_388_608, 500, 3_000]),
-        flush_every_s=max(random.choice([20, 60, 300]), span_ms // 50_000),
+        flush_every_s=max(random.choice([20, 60, 300]), span_ms // 8_000),
         lease_s=random.choice([20, 120]),
         relanings=random.choice([0, 0, 1, 2, 4]),
         reinstalls=random.choice([0, 0, 0, 1, 2]),
@@ -211,16 +246,27 @@ def scenario_of(seed: int) -> Scenario:
     )
     if theme is PLAIN and Random(f"{seed}/theme of flushes").random() < 0.1:
         theme = FLUSHES
-    return changed(replace(drawn, **_upkeep(seed, span_ms)), theme)
+    return changed(replace(drawn, **_upkeep(seed, span_ms), **_rules(seed)), theme)
 
 
 def _upkeep(seed: int, span_ms: int) -> dict[str, Any]:
     random = Random(f"{seed}/scenario of upkeep")
     trimmed = random.random() < 0.5
     return {
-        "trim_every_s": max(random.choice([20, 60, 120]), span_ms // 50_000) if trimmed else 0,
+        "trim_every_s": max(random.choice([20, 60, 120]), span_ms // 8_000) if trimmed else 0,
         "keep_ms": random.choice([60_000, 60_000, 120_000, 600_000]),
         "restores": random.choice([0, 0, 0, 1]),
+        "retain_every_s": random.choice([0, 0, max(60, span_ms // 8_000)]),
+    }
+
+
+def _rules(seed: int) -> dict[str, Any]:
+    random = Random(f"{seed}/scenario of rules")
+    ruled = random.random() < 0.35
+    return {
+        "rulings": random.choice([1, 2, 4]) if ruled else 0,
+        "reclaims": random.choice([0, 2, 5]) if ruled else 0,
+        "widenings": random.choice([0, 0, 1, 3]),
     }
 
 

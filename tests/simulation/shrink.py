@@ -16,7 +16,11 @@ PLAIN = Scenario(0)
 NUMBERS = ("clients", "bursts", "burst_edits_max", "rows", "functions")
 LEFT_OUT = (
     "restores",
+    "rulings",
+    "reclaims",
+    "widenings",
     "trim_every_s",
+    "retain_every_s",
     "reinstalls",
     "relanings",
     "rogue",

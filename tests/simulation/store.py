@@ -8,6 +8,7 @@ answered. So reads here leave out what is still hidden, or show what was there b
 from __future__ import annotations
 
 import functools
+import json
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -64,6 +65,7 @@ class Store(MemoryBuffer):
         self._is_lost = True
         restored = Store(self._world)
         restored._gateways["g1"] = _copied(backup)
+        self._world.rulings.saved(backup.config.rules)
         return restored
 
     def void(self, gateway: str) -> tuple[int, str]:
@@ -140,6 +142,8 @@ class Store(MemoryBuffer):
     def save_config(self, gateway: str, config: GatewayConfig, to: int, epoch: str = "") -> None:
         """Put a configuration in force."""
         super().save_config(gateway, config, to, epoch)
+        if not self._is_lost:
+            self._world.rulings.saved(config.rules)
         self._written(("head", shard) for shard in config.layout.shards())
 
     def note_flushed(self, gateway: str, shard: str, until: int, logged_bytes: int) -> None:
@@ -171,13 +175,25 @@ class Store(MemoryBuffer):
 
     def check_gone(self, gateway: str, gone: list[LogEntry]) -> None:
         """Hold entries that are no longer there against the horizon and the watermark."""
-        watermark = self._of(gateway).flush.watermark
+        world, watermark = self._world, self._of(gateway).flush.watermark
         trimmed, _ = self.void(gateway)
         for entry in gone:
             self._world.count("trimmed entry")
+            if world.scenario.retain_every_s and not world.scenario.trim_every_s:
+                trimmed = min(trimmed, self._covered())
             if entry.stamp > min(trimmed, watermark):
                 told = f"{entry.stamp}: the horizon is {trimmed}, the watermark {watermark}"
                 raise Violation("nothing is trimmed too early", told)
+
+    def _covered(self) -> int:
+        """Give up to where some checkpoint holds what was in the log."""
+        epoch = self.void("g1")[1]
+        found = [
+            json.loads(body)
+            for key, body in self._world.objects.items()
+            if key.startswith("checkpoints/g1/manifests/")
+        ]
+        return max((int(held["since"]) for held in found if held["epoch"] == epoch), default=0)
 
     def begin_epoch(self, gateway: str, shards: Sequence[str], to: int) -> None:
         """Put an epoch into all heads."""

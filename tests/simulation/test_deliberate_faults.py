@@ -28,5 +28,13 @@ def test_a_deliberate_fault_is_found(fault: Deliberate) -> None:
 def test_there_are_faults_in_every_part() -> None:
     parts = {fault.patches.__module__.rpartition(".")[2] for fault in FAULTS}
 
-    assert parts == {"in_client", "in_flush", "in_gateway", "in_merge", "in_upkeep"}
+    assert parts == {
+        "in_checkpoints",
+        "in_client",
+        "in_flush",
+        "in_gateway",
+        "in_merge",
+        "in_rules",
+        "in_upkeep",
+    }
     assert len(FAULTS) >= 20

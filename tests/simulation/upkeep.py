@@ -10,10 +10,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakesync.checkpoint.build import Builder
+from lakesync.checkpoint.keep import Keeper
+from lakesync.checkpoint.store import Checkpoints
+from lakesync.errors import LakeSyncError
+from lakesync.fence import Fence
 from lakesync.flush.trim import Trimmer
 from lakesync.gateway import restore
 from lakesync.result import Ok
-from tests.simulation.ports import SimulatedBuffer
+from tests.simulation.ports import SimulatedBuffer, SimulatedObjects
 
 if TYPE_CHECKING:
     from tests.simulation.history import Logged
@@ -24,6 +29,10 @@ GATEWAY = "g1"
 DOWN_MS = 60_000
 """How long a restore takes at the least: no two of them begin their epochs at once."""
 TRY_AGAIN_MS = 15_000
+CHUNK_BYTES = 400
+"""Of one object of a checkpoint, so that there are several."""
+HAS_TIME = 0.9
+"""How often a build that could go on has time to."""
 
 
 class Upkeep:
@@ -40,6 +49,9 @@ class Upkeep:
         if scenario.trim_every_s:
             clock = world.new_clock(scenario.function_skew_ms)
             world.every(scenario.trim_every_s * 1000, lambda: self._trim(clock))
+        if scenario.retain_every_s:
+            clock = world.new_clock(scenario.function_skew_ms)
+            world.every(scenario.retain_every_s * 1000, lambda: self._retain(clock))
         for _ in range(scenario.restores):
             first, second = sorted(self._random.random() * scenario.span_ms for _ in range(2))
             world.later("backup", partial(self._back_up, second - first), int(first))
@@ -57,6 +69,35 @@ class Upkeep:
             world.note(process.name, "%s", result)
 
         world.functions.start("trim", run, lambda: None)
+
+    # --- retention --------------------------------------------------------------------------------
+
+    def _retain(self, clock: Any) -> None:
+        """Do what ``stepfunctions/retention.asl.json`` has done, one task after the other."""
+        world = self._world
+        world.functions.start("retain", lambda process: self._tasks(process, clock), lambda: None)
+
+    def _tasks(self, process: Process, clock: Any) -> None:
+        world = self._world
+        buffer, objects = SimulatedBuffer(world, process), SimulatedObjects(world, process)
+        checkpoints = Checkpoints(objects)
+        builder = Builder(buffer, objects, checkpoints, wall_clock=clock, chunk_bytes=CHUNK_BYTES)
+        keeper = Keeper(objects, checkpoints, wall_clock=clock)
+        trimmer = Trimmer(buffer, wall_clock=clock, keep_ms=world.scenario.keep_ms)
+
+        def has_time() -> bool:
+            return self._random.random() < HAS_TIME
+
+        try:
+            built = builder.build(GATEWAY, has_time=has_time).unwrap()
+            world.count("checkpoint built" if built.finished else "build interrupted")
+            epoch = Fence(buffer).raise_heads(GATEWAY).epoch
+            trimmed = trimmer.trim(GATEWAY, covered=keeper.covered(GATEWAY, epoch)).unwrap()
+            keeper.clean(GATEWAY, epoch).unwrap()
+            world.note(process.name, "%s %s", built, trimmed)
+        except LakeSyncError as error:
+            world.count("retention failed")
+            world.note(process.name, "%s", error)
 
     # --- restoring --------------------------------------------------------------------------------
 

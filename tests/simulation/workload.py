@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok
 from tests.simulation.history import Violation
+from tests.simulation.rulings import TEAMS
 
 if TYPE_CHECKING:
     from lakesync.client import Client
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LARGE_EDITS = 30
+TYPED: dict[str, list[Any]] = {
+    "price": [1, -2.5, "1000.25", "0.001", 1e300, "1e3", True],
+    "rate": [0.1, -1, 1e300, "1"],
+    "at": ["2024-02-29T12:00:00Z", "2024-02-29 12:00:00.5+01:00", "2024-02-30T12:00:00Z", "noon"],
+    "day": ["2024-02-29", "2023-02-29", "today", 20240229],
+    "blob": ["YWJj", "not base64", "", 7],
+}
+"""Values of columns that not every edit writes; some are not of the column's type."""
 
 
 class Workload:
@@ -26,6 +35,7 @@ class Workload:
         self._world = world
         self._number = number
         self._random = world.stream(f"workload {number}")
+        self._typed = world.stream(f"typed values {number}")
         self._left = world.scenario.bursts
         self._made = 0
 
@@ -103,7 +113,16 @@ class Workload:
             "tags": [marker, {"a": None}],
             "done": random.random() < 0.5,
         }
+        for name in self._world.rulings.extra.get(table.name, ()):
+            values[name] = f"{marker}"
         names = random.sample(sorted(values), random.randint(1, 3))
+        if self._world.scenario.widenings and self._typed.random() < 0.2:
+            name = self._typed.choice(sorted(TYPED))
+            values[name] = self._typed.choice(TYPED[name])
+            names = [*names, name]
+        if self._world.scenario.rulings and random.random() < 0.6:
+            values["team"] = random.choice([*TEAMS, *TEAMS, None])
+            names = [*names, "team"]
         chosen = {name: values[name] for name in names}
         if table.typed and random.random() < 0.06:
             self._world.count("edit against the schema")

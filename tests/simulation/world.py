@@ -22,6 +22,7 @@ from tests.simulation.history import History, Violation
 from tests.simulation.lake import Lake
 from tests.simulation.network import GATEWAY, Front
 from tests.simulation.ports import Messages
+from tests.simulation.rulings import Rulings, schema
 from tests.simulation.scenario import Faults, Scenario
 from tests.simulation.scheduler import START_MS, Clock, Crashed, Process, Scheduler
 from tests.simulation.store import Store
@@ -58,7 +59,8 @@ class World:
             flush_threshold_bytes=scenario.flush_threshold_bytes,
         )
         appends = {table.name for table in scenario.tables if table.append}
-        self.history = History(appends.__contains__)
+        self.rulings = Rulings(self)
+        self.history = History(appends.__contains__, self.rulings)
         self.watch = checkers.Watch(self)
         self.store = Store(self)
         self.objects: dict[str, bytes] = {}
@@ -169,12 +171,14 @@ class World:
         )
         for table in self.scenario.tables:
             if table.typed:
-                service.register_schema(GATEWAY, _schema(table.name, append=table.append)).unwrap()
+                body = schema(table.name, [], append=table.append)
+                service.register_schema(GATEWAY, body).unwrap()
             if (table.shard, table.lanes) != ("main", 1):
                 service.place_table(
                     GATEWAY, table.name, Placement(table.shard, table.lanes)
                 ).unwrap()
 
+        self.rulings.first(service)
         if self.scenario.restores and self.scenario.seed % 2:
             # It was restored before, so that clients have an epoch to name.
             long_ago = START_MS - 86_400_000
@@ -187,6 +191,7 @@ class World:
             device.boot()
         Chaos(self).plan()
         self.upkeep.plan()
+        self.rulings.plan()
         self.every(self.scenario.flush_every_s * 1000, self.functions.schedule)
         self.every(2 * self.scenario.flush_every_s * 1000, self.functions.sweep)
 
@@ -213,8 +218,8 @@ class World:
         self.scheduler.steps = 0
         self.scheduler.steps_max = CALM_STEPS_MAX
         self.note("·", "all is calm")
-        self.every(10_000, self.functions.schedule)
-        self.every(15_000, self.functions.sweep)
+        self.every(20_000, self.functions.schedule)
+        self.every(30_000, self.functions.sweep)
 
     def _finish(self) -> None:
         until_ms = self.scheduler.now_ms + CALM_MS_MAX
@@ -233,15 +238,6 @@ class _NoChance:
 
     def token(self) -> str:
         return "setup"
-
-
-def _schema(table: str, *, append: bool) -> dict[str, object]:
-    types = {"title": "string", "size": "integer", "tags": "json", "done": "boolean"}
-    return {
-        "table": table,
-        "columns": [{"name": name, "type": kind} for name, kind in types.items()],
-        "append": append,
-    }
 
 
 __all__ = ["LakeSyncError", "World"]

@@ -1,15 +1,25 @@
 """Faults put in on purpose, to show that the simulation finds them."""
 
-from tests.simulation.deliberate import in_client, in_flush, in_gateway, in_merge, in_upkeep
+from tests.simulation.deliberate import (
+    in_checkpoints,
+    in_client,
+    in_flush,
+    in_gateway,
+    in_merge,
+    in_rules,
+    in_upkeep,
+)
 from tests.simulation.deliberate.registry import FAULTS, Deliberate, broken
 
 __all__ = [
     "FAULTS",
     "Deliberate",
     "broken",
+    "in_checkpoints",
     "in_client",
     "in_flush",
     "in_gateway",
     "in_merge",
+    "in_rules",
     "in_upkeep",
 ]

@@ -11,8 +11,7 @@ from lakesync.errors import CursorExpired
 from lakesync.flush import trim
 from lakesync.flush.trim import Trimmer
 from lakesync.gateway import pull as pull_module
-from lakesync.gateway import restore
-from lakesync.gateway.snapshot import Position, Snapshots
+from lakesync.gateway import restore, snapshot
 from lakesync.result import Ok, Result
 from tests.simulation.deliberate.registry import Replaced, deliberate
 
@@ -125,7 +124,7 @@ def nothing_is_offered() -> list[Replaced]:
 
 @deliberate("the log goes on from the end of the log when a snapshot began")
 def snapshot_goes_on_too_late() -> list[Replaced]:
-    def begin(self: Snapshots, log: FencedLog) -> Position:
-        return self._next(log, Position(log.top, log.epoch))
+    def behind(log: FencedLog, *_: object) -> int:
+        return log.top
 
-    return [(Snapshots, "_begin", begin)]
+    return [(snapshot, "behind", behind)]

@@ -1,0 +1,92 @@
+"""Faults in checkpoints: how they are built, served, and what goes behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakesync.checkpoint import build as build_module
+from lakesync.checkpoint.build import Builder
+from lakesync.checkpoint.keep import Keeper
+from lakesync.checkpoint.manifest import TableChunks, checkpoint_id
+from lakesync.checkpoint.store import Checkpoints, put_manifest
+from lakesync.gateway.sight import Seen, Sight
+from tests.simulation.deliberate.registry import Replaced, deliberate
+from tests.simulation.scenario import CHECKPOINTS, RULES
+
+if TYPE_CHECKING:
+    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.checkpoint.progress import Progress
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import FlushState, ObjectStore
+    from lakesync.wire.row_records import RowRun
+
+BOTH = RULES | CHECKPOINTS
+"""Checkpoints under rules."""
+
+
+@deliberate("a checkpoint is served unfiltered", BOTH)
+def checkpoint_unfiltered() -> list[Replaced]:
+    def row_run(self: Sight, table: str, row: RowRun) -> Seen:
+        del self, table
+        return Seen((row.run,), row.deltas)
+
+    return [(Sight, "row_run", row_run)]
+
+
+@deliberate("a manifest names the newest commit when its build ends", CHECKPOINTS)
+def manifest_stamp_too_high() -> list[Replaced]:
+    real_go_on = Builder._go_on
+    ends: list[Stamp] = []
+
+    def go_on(self: Builder, gateway: str, progress: Progress, has_time: Any) -> Any:
+        def look() -> bool:
+            ends[:] = [self._fence.raise_heads(gateway).top]
+            return bool(has_time())
+
+        return real_go_on(self, gateway, progress, look)
+
+    def put(objects: ObjectStore, manifest: Manifest) -> None:
+        since = max([manifest.since, *ends])
+        told = replace(manifest, id=checkpoint_id(since, 0), since=since)
+        put_manifest(objects, told)
+
+    return [(Builder, "_go_on", go_on), (build_module, "put_manifest", put)]
+
+
+@deliberate("the log is trimmed before there is a checkpoint", CHECKPOINTS)
+def trim_before_checkpoint() -> list[Replaced]:
+    return [(Keeper, "covered", lambda *_: 1 << 62)]
+
+
+@deliberate("a build begins at what is flushed, visible or not", CHECKPOINTS)
+def build_from_the_watermark() -> list[Replaced]:
+    def behind(log: Any, state: FlushState, now_ms: int) -> Stamp:
+        del now_ms
+        newest: Stamp = max(log.top, state.watermark)
+        return newest
+
+    return [(build_module, "behind", behind)]
+
+
+@deliberate("a checkpoint lacks the last chunk of each table", CHECKPOINTS)
+def last_chunk_is_lost() -> list[Replaced]:
+    def put(objects: ObjectStore, manifest: Manifest) -> None:
+        tables = {
+            name: TableChunks(held.chunks[:-1], held.tombstones)
+            for name, held in manifest.tables.items()
+            if len(held.chunks) > 1
+        }
+        put_manifest(objects, replace(manifest, tables=tables))
+
+    return [(build_module, "put_manifest", put)]
+
+
+@deliberate("a checkpoint of another epoch is served", CHECKPOINTS | {"restores": 2})
+def checkpoint_of_another_epoch() -> list[Replaced]:
+    def latest(self: Checkpoints, gateway: str, epoch: str, since_min: Stamp) -> Manifest | None:
+        del since_min
+        found = [self.manifest(gateway, name) for name in self.ids(gateway)]
+        return replace(found[-1], epoch=epoch) if found else None
+
+    return [(Checkpoints, "latest", latest)]

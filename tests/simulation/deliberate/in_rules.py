@@ -1,0 +1,178 @@
+"""Faults in what clients are shown, and may write, under sync rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakesync.client.rebuild import Rebuild
+from lakesync.core.delta import Op
+from lakesync.core.transition import Transition, transition_of
+from lakesync.core.unmerge import deltas_of
+from lakesync.core.visibility import rule_columns
+from lakesync.gateway import sight as sight_module
+from lakesync.gateway.judge import Judge
+from lakesync.gateway.pull import PullService
+from lakesync.gateway.resync import Resyncs
+from lakesync.gateway.sight import Seen, Sight
+from lakesync.wire.records import decode_records, encode_records
+from lakesync.wire.rule_rows import RuleRowsWriter
+from tests.simulation.deliberate.registry import Replaced, deliberate
+from tests.simulation.scenario import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.client.rows import Held
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+    from lakesync.core.messages import Pull, PullPage
+    from lakesync.fence import FencedLog
+    from lakesync.ports import LogEntry
+
+
+def transitions(changed: dict[Transition, Transition]) -> list[Replaced]:
+    """Take some transitions for others."""
+
+    def transition(saw: bool, sees: bool, *, ends: bool) -> Transition:  # noqa: FBT001 - as the real
+        found = transition_of(saw, sees, ends=ends)
+        return changed.get(found, found)
+
+    return [(sight_module, "transition_of", transition)]
+
+
+@deliberate("filters are held against the delta instead of its row", RULES)
+def filter_on_the_delta() -> list[Replaced]:
+    def entry_of(self: Sight, entry: LogEntry) -> Seen:
+        found = []
+        for delta in decode_records(entry.records):
+            row = rule_columns(delta.columns, self.columns(delta.table))
+            if delta.op is Op.DELETE or self._viewer.sees(delta.table, row):
+                found.append(delta)
+        return Seen((encode_records(found),), len(found))
+
+    return [(Sight, "_entry", entry_of)]
+
+
+@deliberate("only the row after a commit decides", RULES)
+def visibility_by_the_new_row() -> list[Replaced]:
+    return transitions({Transition.ENTER: Transition.CHANGE, Transition.LEAVE: Transition.NOTHING})
+
+
+@deliberate("a row that leaves is not taken away", RULES)
+def removal_not_sent() -> list[Replaced]:
+    return transitions({Transition.LEAVE: Transition.NOTHING})
+
+
+@deliberate("of a row that enters, the delta is sent and not the whole row", RULES)
+def entering_rows_as_deltas() -> list[Replaced]:
+    return transitions({Transition.ENTER: Transition.CHANGE})
+
+
+@deliberate("a delete does not reach those who saw the row", RULES)
+def deletes_are_hidden() -> list[Replaced]:
+    return transitions({Transition.END: Transition.NOTHING})
+
+
+@deliberate("what was hidden before and after is sent", RULES)
+def hidden_rows_are_sent() -> list[Replaced]:
+    return transitions({Transition.NOTHING: Transition.CHANGE})
+
+
+@deliberate("rows as they are come unfiltered", RULES)
+def rows_unfiltered() -> list[Replaced]:
+    def row(self: Sight, table: str, row_id: str, state: RowState) -> list[Delta]:
+        del self
+        return deltas_of(table, row_id, state)
+
+    return [(Sight, "row", row)]
+
+
+@deliberate("a cursor outlives a change of rules or claims", RULES)
+def scope_is_forgotten() -> list[Replaced]:
+    real = PullService._pull
+
+    def pull(self: PullService, gateway: str, pull: Pull) -> PullPage:
+        return real(self, gateway, replace(pull, scope=""))
+
+    return [(PullService, "_pull", pull)]
+
+
+@deliberate("a warm function keeps the claims that a client came with first", RULES)
+def claims_are_remembered() -> list[Replaced]:
+    real = PullService._pull
+
+    def pull(self: PullService, gateway: str, pull: Pull) -> PullPage:
+        known = self.__dict__.setdefault("known", {})
+        claims = known.setdefault(pull.client_id, pull.claims)
+        return real(self, gateway, replace(pull, claims=claims))
+
+    return [(PullService, "_pull", pull)]
+
+
+@deliberate("tables that are read again are done after one page", RULES | {"page_deltas": 1})
+def resync_of_one_page() -> list[Replaced]:
+    real = Resyncs.page
+
+    def page(self: Resyncs, log: FencedLog, pull: Pull, sight: Sight) -> PullPage:
+        found = real(self, log, pull, sight)
+        return replace(found, scope=sight.scope.text())
+
+    return [(Resyncs, "page", page)]
+
+
+@deliberate("the client keeps what was not brought when tables were read again", RULES)
+def stale_rows_stay() -> list[Replaced]:
+    return [(Rebuild, "read_again", lambda *_: None)]
+
+
+@deliberate("edits that wait leave together with their row", RULES)
+def removals_take_edits_along() -> list[Replaced]:
+    real = Rebuild.remove
+
+    def remove(
+        self: Rebuild, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]
+    ) -> None:
+        self._connection.executemany(
+            "DELETE FROM _lakesync_outbox WHERE table_id = ? AND row_id = ?",
+            [(table_id, row_id) for row_id in row_ids],
+        )
+        real(self, table_id, row_ids, stored)
+
+    return [(Rebuild, "remove", remove)]
+
+
+@deliberate("a delta that makes a deleted row anew is taken for all of it", RULES)
+def deletes_are_no_part_of_rows() -> list[Replaced]:
+    real = RuleRowsWriter.add
+
+    def add(self: RuleRowsWriter, table: str, before: Any, after: Any, *, alone: bool) -> None:
+        del alone
+        real(self, table, before, after, alone=True)
+
+    return [(RuleRowsWriter, "add", add)]
+
+
+# --- writes ---------------------------------------------------------------------------------------
+
+
+@deliberate("writes are judged by the row as it was", RULES)
+def writes_by_the_row_before() -> list[Replaced]:
+    real = Judge.may_write
+
+    def may_write(self: Judge, table: str, before: RowState, after: RowState) -> bool:
+        del after
+        return real(self, table, before, before)
+
+    return [(Judge, "may_write", may_write)]
+
+
+@deliberate("writes are judged by the row as it would be", RULES)
+def writes_by_the_row_after() -> list[Replaced]:
+    real = Judge.may_write
+
+    def may_write(self: Judge, table: str, before: RowState, after: RowState) -> bool:
+        del before
+        return real(self, table, after, after)
+
+    return [(Judge, "may_write", may_write)]

@@ -1,0 +1,170 @@
+"""Who may see and write what, in the most obvious way, from the JSON of the rules as it was saved.
+
+Written from ``docs/spec/visibility.md`` alone: nothing that decides visibility in `lakesync` is
+used here. Values are text, numbers and booleans; rules of the simulation compare nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from tests.simulation.model import Row, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakesync.core.delta import Delta
+
+RulesJson: TypeAlias = "Mapping[str, Any]"
+Claims: TypeAlias = "Mapping[str, Any]"
+NO_RULES: RulesJson = {"buckets": []}
+
+
+class Eyes(NamedTuple):
+    """Rules, and the claims of one client."""
+
+    rules: RulesJson
+    claims: Claims
+
+    @property
+    def see_everything(self) -> bool:
+        """Tell whether there are no rules."""
+        return not self.rules["buckets"]
+
+    def see(self, table: str, row: Row) -> bool:
+        """Tell whether the client may see a row: some bucket covers it, all its filters hold."""
+        if row.values is None:
+            return False
+        return self.see_everything or any(
+            self._all_hold(bucket["filters"], row) for bucket in self._covering(table)
+        )
+
+    def see_all_of(self, table: str) -> bool:
+        """Tell whether no row of a table is ever hidden: then all is sent, as without rules."""
+        return self.see_everything or any(not item["filters"] for item in self._covering(table))
+
+    def may_write(self, table: str, before: Row, after: Row) -> bool:
+        """Tell whether the client may change a row so."""
+        filters = [bucket["write"] for bucket in self._covering(table) if "write" in bucket]
+        return not filters or all(
+            any(self._all_hold(each, row) for each in filters)
+            for row in (before, after)
+            if row.exists
+        )
+
+    def _covering(self, table: str) -> list[dict[str, Any]]:
+        return [
+            bucket
+            for bucket in self.rules["buckets"]
+            if not bucket["tables"] or table in bucket["tables"]
+        ]
+
+    def _all_hold(self, filters: Sequence[Mapping[str, Any]], row: Row) -> bool:
+        values = row.values or {}
+        for item in filters:
+            raw = values.get(item["column"])
+            value = None if raw is None else json.loads(raw)
+            if not holds(item["op"], value, self._operands(item["value"])):
+                return False
+        return True
+
+    def _operands(self, value: object) -> list[Any]:
+        if isinstance(value, str) and value.startswith("jwt:"):
+            found: Any = self.claims
+            for name in value[4:].split("."):
+                found = found.get(name) if isinstance(found, dict) else None
+            value = found
+        found = value if isinstance(value, list) else [value]
+        return [item for item in found if isinstance(item, str | int | float)]
+
+
+def holds(op: str, value: object, operands: list[Any]) -> bool:
+    """Tell whether a column's value passes a filter."""
+    if not isinstance(value, str | int | float) or not operands:
+        return False
+    equal = [_kind(value) == _kind(each) and value == each for each in operands]
+    if op in {"eq", "in"}:
+        return any(equal)
+    if op == "neq":
+        return not any(equal)
+    operand: Any = operands[0]
+    if len(operands) > 1 or _kind(value) != _kind(operand) or _kind(value) == "boolean":
+        return False
+    less, same = value < operand, value == operand
+    order = {"lt": less, "lte": less or same, "gt": not (less or same), "gte": not less}
+    return bool(order[op])
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return "text" if isinstance(value, str) else "number"
+
+
+class Moments:
+    """One row at each of its commits."""
+
+    def __init__(self, commits: Iterable[tuple[int, Delta]]) -> None:
+        self._commits = sorted(commits, key=lambda item: item[0])
+
+    def until(self, stamp: int) -> Row:
+        """Give the row as it was after everything that was committed up to a stamp."""
+        return row_of(delta for at, delta in self._commits if at <= stamp)
+
+    def since(self, stamp: int) -> list[Row]:
+        """Give the row as it was then, and after each later commit."""
+        later = sorted({at for at, _ in self._commits if at > stamp})
+        return [self.until(at) for at in (stamp, *later)]
+
+    def made_by(self, stamp: int) -> Row:
+        """Give what the deltas of one commit make of nothing."""
+        return row_of(delta for at, delta in self._commits if at == stamp)
+
+
+def may_be_sent(
+    delta: Delta, commit: int, row: Moments, begun: int, eyes: Iterable[Eyes], *, event: bool
+) -> bool:
+    """Tell whether a client may be sent a delta of a page.
+
+    Either the delta itself: then the row was to be seen before and after its commit, or was deleted
+    by it, or came into sight by it and is no more than the commit made it. Or it is a part of the
+    row as it is: then that is to be seen, at some moment while the request was under way.
+
+    Args:
+        delta: what was sent.
+        commit: that of the very same delta; 0 if nobody ever made it.
+        row: its row.
+        begun: the last commit that was visible when the request began.
+        eyes: the rules that were in force in the meantime.
+        event: its table keeps no rows; the delta is all there is.
+    """
+    table = delta.table
+    for each in eyes:
+        if each.see_all_of(table) or (event and each.see(table, row_of([delta]))):
+            return True
+        if event:
+            continue
+        if commit:
+            before, after = row.until(commit - 1), row.until(commit)
+            if each.see(table, before) and (each.see(table, after) or delta.op.name == "DELETE"):
+                return True
+            if each.see(table, after) and row.made_by(commit).columns == after.columns:
+                return True
+        if any(each.see(table, now) and is_part(delta, now) for now in row.since(begun)):
+            return True
+    return False
+
+
+def is_part(delta: Delta, row: Row) -> bool:
+    """Tell whether a row holds each write of a delta."""
+    if delta.op.name == "DELETE":
+        return row.deleted >= delta.hlc
+    client = delta.client_id.encode()
+    return all(row.columns.get(name) == (delta.hlc, client, value) for name, value in delta.columns)
+
+
+def own_only(row: Row, clients: Iterable[str]) -> bool:
+    """Tell whether all that is held of a row was written by these clients."""
+    names = {client.encode() for client in clients}
+    return all(client in names for _, client, _ in row.columns.values())

@@ -1,0 +1,191 @@
+"""Sync rules, claims and schemas that change while everything goes on: drawn from the seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.result import Ok
+from tests.simulation.oracle import NO_RULES, Claims, Eyes, RulesJson
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from lakesync.gateway.admin import AdminService
+    from tests.simulation.scenario import Table
+    from tests.simulation.world import World
+
+GATEWAY: Final = "g1"
+TEAMS: Final = ("red", "green", "blue")
+COLUMNS: Final = {
+    "title": "string",
+    "size": "integer",
+    "tags": "json",
+    "done": "boolean",
+    "team": "string",
+    "price": "decimal(8,2)",
+    "rate": "number",
+    "at": "timestamp",
+    "day": "date",
+    "blob": "bytes",
+}
+"""What every table has that has a schema."""
+REFUSED: Final[tuple[dict[str, Any], ...]] = (
+    {"columns": [{"name": "title", "type": "string"}]},
+    {"columns": [{"name": name, "type": "string"} for name in COLUMNS]},
+    {"columns": [{"name": "price", "type": "decimal(99,1)"}]},
+    {"columns": [{"name": "price", "type": "money"}]},
+    {"columns": [{"name": "1", "type": "string"}, {"name": "1", "type": "string"}]},
+    {"columns": []},
+    {"partition": ["tags"]},
+    {"partition": ["nowhere"]},
+    {"primaryKey": ["nowhere"]},
+    {"externalIdColumn": "nowhere"},
+    {"append": "perhaps"},
+    {"table": ""},
+)
+"""What is wrong with schemas that are refused."""
+
+
+class Rulings:
+    """All rules that ever were in force, in order, and who changes them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.stream("rules")
+        self._drawn: dict[str, RulesJson] = {}
+        self.in_force: list[RulesJson] = [NO_RULES]
+        self.extra: dict[str, list[str]] = {}
+        """Columns that were added to tables."""
+
+    @property
+    def were_there(self) -> bool:
+        """Tell whether there ever were rules."""
+        return len(self.in_force) > 1
+
+    @property
+    def latest(self) -> int:
+        """Give the place of the rules in force."""
+        return len(self.in_force) - 1
+
+    def eyes(self, claims: Claims, since: int | None = None) -> list[Eyes]:
+        """Give what a client saw by, under all rules in force since the ones at a place."""
+        first = self.latest if since is None else since
+        return [Eyes(rules, claims) for rules in self.in_force[first:]]
+
+    def saved(self, rules: Any) -> None:
+        """Note what a configuration that is now in force holds."""
+        body = NO_RULES
+        if rules.buckets:
+            body = self._drawn[rules.buckets[0].name.partition(".")[0]]
+        if body is not self.in_force[-1]:
+            self.in_force.append(body)
+
+    # --- what changes -----------------------------------------------------------------------------
+
+    def plan(self) -> None:
+        """Put everything on the calendar."""
+        world, scenario = self._world, self._world.scenario
+        for times, act in (
+            (scenario.rulings, self._rule),
+            (scenario.reclaims, self._reclaim),
+            (scenario.widenings, self._widen),
+        ):
+            for _ in range(times):
+                world.later("rules", act, int(self._random.random() * scenario.span_ms))
+
+    def first(self, service: AdminService) -> None:
+        """Have rules from the beginning, mostly."""
+        if self._world.scenario.rulings and self._random.random() < 0.7:
+            service.save_rules(GATEWAY, self._draw())
+
+    def _rule(self) -> None:
+        world, body = self._world, self._draw()
+
+        def save(service: AdminService) -> object:
+            result = service.save_rules(GATEWAY, body)
+            world.count("rules saved" if isinstance(result, Ok) else "rules not saved")
+            return result
+
+        world.functions.administer(save)
+
+    def _reclaim(self) -> None:
+        device = self._random.choice(self._world.devices)
+        self._world.count("claims changed")
+        device.link.claims = claims(self._random, device.client_id)
+
+    def _widen(self) -> None:
+        world, random = self._world, self._random
+        typed = [table for table in world.scenario.tables if table.typed]
+        if not typed:
+            return
+        table = random.choice(typed)
+        name = f"extra{world.number()}"
+        # Apps use a column before the gateway knows it, now and then.
+        self.extra.setdefault(table.name, []).append(name)
+        body = schema(table.name, self.extra[table.name], append=table.append)
+        if random.random() < 0.3:
+            self.extra[table.name].pop()
+            body |= random.choice([*REFUSED, {"append": not table.append}])
+
+        def register(service: AdminService) -> object:
+            result = service.register_schema(GATEWAY, body)
+            world.count("columns added" if isinstance(result, Ok) else "columns not added")
+            return result
+
+        world.functions.administer(register)
+
+    def _draw(self) -> RulesJson:
+        random, number = self._random, self._world.number()
+        tables = self._world.scenario.tables
+        buckets = [
+            _bucket(random, f"{number}.{place}", tables)
+            for place in range(random.choice([0, 1, 1, 2, 2, 3]))
+        ]
+        body = {"version": 1, "buckets": buckets} if buckets else NO_RULES
+        self._drawn[str(number)] = body
+        return body
+
+
+def schema(table: str, extra: list[str], *, append: bool) -> dict[str, object]:
+    """Give a table's schema as it is registered."""
+    types = COLUMNS | dict.fromkeys(extra, "string")
+    columns = [{"name": name, "type": kind} for name, kind in types.items()]
+    return {"table": table, "columns": columns, "append": append}
+
+
+def claims(random: Random, client_id: str) -> dict[str, Any]:
+    """Draw the claims of a client's token."""
+    teams = random.sample(TEAMS, random.choice([1, 1, 2]))
+    drawn: dict[str, Any] = {"sub": client_id, "gw": GATEWAY, "org": {"teams": teams}}
+    if random.random() < 0.9:
+        drawn["team"] = random.choice(TEAMS)
+    return drawn
+
+
+def _bucket(random: Random, name: str, tables: tuple[Table, ...]) -> dict[str, Any]:
+    typed = [table.name for table in tables if table.typed]
+    named = random.sample(typed, random.randint(1, len(typed))) if typed else []
+    bucket: dict[str, Any] = {
+        "name": name,
+        "tables": named if random.random() < 0.6 else [],
+        "filters": [_filter(random) for _ in range(random.choice([0, 1, 1, 1, 2]))],
+    }
+    if random.random() < 0.3:
+        bucket["write"] = [_filter(random)]
+    return bucket
+
+
+def _filter(random: Random) -> dict[str, Any]:
+    column, op, value = random.choice(
+        [
+            ("team", "eq", "jwt:team"),
+            ("team", "eq", "jwt:team"),
+            ("team", "in", "jwt:org.teams"),
+            ("team", "neq", random.choice(TEAMS)),
+            ("team", "in", list(random.sample(TEAMS, 2))),
+            ("team", random.choice(["lt", "lte", "gt", "gte"]), "green"),
+            ("done", "eq", random.random() < 0.5),
+            ("size", random.choice(["lt", "lte", "gt", "gte"]), random.randint(0, 3) * 1_000_000),
+        ]
+    )
+    return {"column": column, "op": op, "value": value}

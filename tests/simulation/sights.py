@@ -1,0 +1,65 @@
+"""What one client may hold under sync rules: exactly what it may see, and what it wrote itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.wire.row_state import decode_row_state
+from tests.simulation.history import Violation
+from tests.simulation.model import NOTHING, Key, Row, held_row
+from tests.simulation.oracle import own_only
+
+if TYPE_CHECKING:
+    from lakesync.client import Client
+    from tests.simulation.clients import Device
+    from tests.simulation.history import History
+    from tests.simulation.oracle import Eyes
+    from tests.simulation.world import World
+
+BASES = (
+    "SELECT name, row_id, coalesce(base, state) FROM _lakesync_rows "
+    "JOIN _lakesync_tables ON id = table_id"
+)
+
+
+def has_read_everything(client: Client, world: World) -> bool:
+    """Tell whether a client has read all that was committed, of the buffer in use."""
+    cursor, rebuilding, epoch, snapshot = client._parts.database._reader.execute(
+        "SELECT cursor, rebuilding, epoch, snapshot FROM _lakesync_sync"
+    ).fetchone()
+    last = world.history.log[-1].stamp if world.history.log else 0
+    done = not (rebuilding or snapshot or world.upkeep.is_down)
+    return done and bool(epoch == world.store.void("g1")[1] and cursor >= last)
+
+
+def check_sight(device: Device, world: World) -> None:
+    """Hold the rows of a client that has read everything against the rules and its claims."""
+    assert device.client is not None
+    history, held = world.history, bases(device.client)
+    (eyes,) = world.rulings.eyes(device.link.claims)
+    for key in {*held, *history.of_row}:
+        _check_row(device, key, held.get(key, NOTHING), history, eyes)
+
+
+def _check_row(device: Device, key: Key, held: Row, history: History, eyes: Eyes) -> None:
+    row = history.row(key)
+    told = f"{device.client_id} {key}: {held}, {row}, {eyes}"
+    if not eyes.see(key[0], row):
+        if held.exists and not own_only(held, device.client_ids):
+            raise Violation("clients hold nothing that is hidden", told)
+        return
+    if history.appends(key[0]):
+        behind = history.in_lake_only[device.client_id]
+        stamps = [history.commit_of[delta.delta_id] for delta in history.of_row[key]]
+        if not held.exists and all(at <= behind for at in stamps):
+            return
+    if held != row:
+        raise Violation("clients hold all that they may see", told)
+
+
+def bases(client: Client) -> dict[Key, Row]:
+    """Give all rows of a client's file without its edits that wait."""
+    rows = client._parts.database._reader.execute(BASES).fetchall()
+    return {
+        (table, row_id): held_row(*decode_row_state(state or None)) for table, row_id, state in rows
+    }
