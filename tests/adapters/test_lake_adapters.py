@@ -68,6 +68,16 @@ def test_what_is_not_there_is_not_found_and_can_be_removed(objects: S3Objects) -
         objects.get_object("once")
 
 
+def test_a_range_is_some_bytes_of_an_object(objects: S3Objects) -> None:
+    objects.put_object("k", b"0123456789", "text/plain")
+
+    assert objects.get_range("k", 0, 3) == b"012"
+    assert objects.get_range("k", 8, 100) == b"89"
+    for key, start in (("k", 10), ("nowhere", 0)):
+        with pytest.raises(NotFound):
+            objects.get_range(key, start, 1)
+
+
 @pytest.mark.parametrize("code", ["SlowDown", "AccessDenied", "InternalError"])
 def test_what_s3_refuses_says_so_and_may_be_tried_later(code: str) -> None:
     client = boto3.client("s3", region_name=REGION)

@@ -258,8 +258,14 @@ def test_the_query_of_a_pull_names_cursor_client_limit_and_epoch(world: World) -
         "clientId": "phone",
         "limit": "50",
         "epoch": "e1",
+        "ownCursor": "true",
     }
-    assert dict(seen[1].params) == {"since": "0", "clientId": "a b&c", "limit": "10"}
+    assert dict(seen[1].params) == {
+        "since": "0",
+        "clientId": "a b&c",
+        "limit": "10",
+        "ownCursor": "true",
+    }
 
 
 def test_time_outs_are_set_by_phase() -> None:

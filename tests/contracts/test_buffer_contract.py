@@ -14,6 +14,7 @@ from lakesync.core.layout import Layout, Placement
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, ValidationFailed
 from lakesync.ports import (
+    ROW_PARTS,
     FlushState,
     Head,
     HeadMoved,
@@ -521,6 +522,62 @@ def test_a_scan_of_large_rows_ends_at_a_megabyte(buffer: Buffer, writer: Writer)
     assert len(part.rows) in {3, 4}
     assert part.place
     assert len(scanned(buffer, writer.gateway, "todos", 100)) == 5
+
+
+@pytest.mark.law("B11")
+@pytest.mark.parametrize("count_max", [1, 3, 1_000])
+def test_the_parts_of_a_table_give_every_row_once_in_the_order_of_ids(
+    buffer: Buffer, writer: Writer, count_max: int
+) -> None:
+    ids = [*(f"r{number}" for number in range(60)), *ODD_IDS]
+    writer.write(rows={("todos", row_id): row_id.encode() for row_id in ids})
+    found: list[str] = []
+    for part in range(ROW_PARTS):
+        after, of_part = "", []
+        while True:
+            held = buffer.scan_part(writer.gateway, "todos", part, after, count_max)
+            assert len(held.rows) <= count_max
+            assert all(row.state == row_id.encode() for row_id, row in held.rows)
+            of_part += [row_id for row_id, _ in held.rows]
+            after = held.place
+            if not after:
+                break
+        assert of_part == sorted(of_part)
+        found += of_part
+
+    assert sorted(found) == sorted(ids)
+    assert len({part for part in range(ROW_PARTS)
+                if buffer.scan_part(writer.gateway, "todos", part, "", 1).rows}) > 8  # fmt: skip
+
+
+# --- forgetting
+
+
+@pytest.mark.law("R5")
+def test_a_row_is_forgotten_only_as_it_was_seen(buffer: Buffer, writer: Writer) -> None:
+    gateway = writer.gateway
+    first = writer.write(rows={R1: b"old", R2: b"old"})
+    second = writer.write(rows={R1: b"new"})
+
+    assert not buffer.forget_row(gateway, *R1, first.stamp)
+    assert buffer.forget_row(gateway, *R1, second.stamp)
+    assert not buffer.forget_row(gateway, *R1, second.stamp)
+    assert not buffer.forget_row(gateway, "notes", "r1", first.stamp)
+    assert set(buffer.rows(gateway, [R1, R2])) == {R2}
+    assert scanned(buffer, gateway, "todos", 10) == [("r2", b"old")]
+
+
+@pytest.mark.law("R5")
+def test_whoever_commits_by_a_row_that_was_forgotten_is_refused(
+    buffer: Buffer, writer: Writer
+) -> None:
+    written = writer.write(rows={R1: b"old"})
+    prepared = writer.prepare(rows={R1: b"new"})
+    buffer.forget_row(writer.gateway, *R1, written.stamp)
+
+    with pytest.raises(StaleRead):
+        buffer.commit(prepared)
+    assert buffer.rows(writer.gateway, [R1]) == {}
 
 
 # --- trimming

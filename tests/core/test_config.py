@@ -15,6 +15,7 @@ FULL = GatewayConfig(
     7,
     MappingProxyType({"events": EVENTS, "todos": TODOS}),
     Layout(MappingProxyType({"events": Placement("hot", 4)}), frozenset({"warm", "cold.1"})),
+    strict=True,
 )
 
 

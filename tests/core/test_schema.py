@@ -1,4 +1,4 @@
-"""lakesync.core.schema: what a schema may be, what it refuses, and how it may change."""
+"""lakesync.core.schema: what a schema may be, what it refuses, and its JSON."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.delta import COLUMNS_MAX, Delta
+from lakesync.core.messages import Schemas
 from lakesync.core.schema import (
     Column,
     TableSchema,
     check_delta,
-    evolve,
     schema_from_json,
     schema_to_json,
+    schemas_from_json,
+    schemas_to_json,
+    shown_to_clients,
 )
-from lakesync.errors import Conflict, LakeSyncError, SchemaMismatch, ValidationFailed
+from lakesync.errors import LakeSyncError, SchemaMismatch, ValidationFailed
 from tests.support.builders import delete, insert, update
-from tests.support.strategies import identifiers
+from tests.support.strategies import table_schemas
 
 TODOS = TableSchema(
     "todos",
@@ -31,28 +34,6 @@ TODOS = TableSchema(
         Column("later", "null"),
     ),
 )
-
-types = st.sampled_from(
-    ["string", "number", "boolean", "json", "null", "integer", "timestamp", "date", "bytes"]
-) | st.builds("decimal({},{})".format, st.integers(5, 38), st.integers(0, 5))
-
-
-@st.composite
-def schemas(draw: st.DrawFn) -> TableSchema:
-    """Any valid schema."""
-    names = draw(st.lists(identifiers, min_size=1, max_size=5, unique=True))
-    some_names = st.lists(st.sampled_from(names), unique=True).map(tuple)
-    return TableSchema(
-        draw(identifiers),
-        tuple(Column(name, draw(types), draw(st.booleans())) for name in names),
-        draw(st.integers(1, 99)),
-        draw(some_names),
-        draw(st.booleans()),
-        draw(st.none() | st.sampled_from(names)),
-        draw(st.none() | identifiers),
-        draw(st.booleans()),
-        draw(some_names),
-    )
 
 
 @pytest.mark.law("S2")
@@ -105,6 +86,9 @@ def test_a_delta_that_does_not_fit_names_its_column(delta: Delta, field: str, re
         ({"primary_key": ("title", "title")}, SchemaMismatch, "primaryKey"),
         ({"partition": ("day",)}, SchemaMismatch, "partition"),
         ({"external_id_column": "key"}, SchemaMismatch, "externalIdColumn"),
+        ({"external_id_column": ""}, SchemaMismatch, "externalIdColumn"),
+        ({"source_table": ""}, SchemaMismatch, "sourceTable"),
+        ({"source_table": "x" * 257}, SchemaMismatch, "sourceTable"),
     ],
 )
 def test_an_unsound_schema_cannot_be_made(
@@ -116,87 +100,8 @@ def test_an_unsound_schema_cannot_be_made(
     assert refused.value.field == field
 
 
-@pytest.mark.law("S3")
-@given(schemas())
-def test_the_first_schema_is_version_1_and_registering_it_again_changes_nothing(
-    schema: TableSchema,
-) -> None:
-    held = evolve(None, schema)
-
-    assert held == replace(schema, version=1)
-    assert evolve(held, schema) is held
-    assert evolve(held, replace(schema, version=77)) is held
-
-
-MORE = Column("note", "string")
-
-
-def changed(name: str, **fields: Any) -> TableSchema:
-    """Give the schema with one column changed."""
-    columns = [
-        replace(column, **fields) if column.name == name else column for column in TODOS.columns
-    ]
-    return replace(TODOS, columns=tuple(columns))
-
-
-@pytest.mark.law("S3")
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        replace(TODOS, columns=(*TODOS.columns, MORE)),
-        replace(TODOS, columns=(MORE, *TODOS.columns[::-1])),
-        changed("price", type="decimal(9,2)"),
-        changed("later", type="timestamp"),
-        changed("rank", nullable=True),
-        replace(TODOS, soft_delete=True),
-        replace(TODOS, partition=("rank",)),
-        replace(TODOS, external_id_column="title"),
-    ],
-    ids=[
-        "a new nullable column",
-        "columns in another order",
-        "a wider decimal",
-        "a type for a column of nulls",
-        "a column that may now be null",
-        "soft delete",
-        "partition",
-        "external id",
-    ],
-)
-def test_a_schema_may_grow_and_its_version_with_it(wanted: TableSchema) -> None:
-    assert evolve(replace(TODOS, version=4), wanted) == replace(wanted, version=5)
-
-
-@pytest.mark.law("S3")
-@pytest.mark.parametrize(
-    ("wanted", "field", "reason"),
-    [
-        (replace(TODOS, columns=TODOS.columns[1:]), "title", "cannot be removed; stop writing it"),
-        (changed("title", nullable=False), "title", "cannot become non-null"),
-        (changed("title", type="json"), "title", "from string to json; add a new column"),
-        (changed("rank", type="number"), "rank", "from integer to number; add a new column"),
-        (changed("price", type="decimal(4,2)"), "price", "add a new column"),
-        (changed("price", type="decimal(9,3)"), "price", "add a new column"),
-        (
-            replace(TODOS, columns=(*TODOS.columns, replace(MORE, nullable=False))),
-            "note",
-            "must be nullable: rows exist without it",
-        ),
-        (replace(TODOS, append=True), "append", "make a new table and copy the rows"),
-        (replace(TODOS, primary_key=("title",)), "primaryKey", "make a new table"),
-    ],
-)
-def test_a_change_that_would_break_rows_is_refused_with_the_way_around(
-    wanted: TableSchema, field: str, reason: str
-) -> None:
-    with pytest.raises(Conflict, match=reason) as refused:
-        evolve(TODOS, wanted)
-
-    assert refused.value.field == field
-
-
 @pytest.mark.law("S4")
-@given(schemas())
+@given(table_schemas())
 def test_a_schema_comes_back_from_its_json(schema: TableSchema) -> None:
     assert schema_from_json(schema_to_json(schema)) == schema
 
@@ -264,3 +169,30 @@ def test_a_fault_in_the_json_names_its_field(
 def test_what_is_no_object_is_no_schema(body: object) -> None:
     with pytest.raises(ValidationFailed, match="body must be an object"):
         schema_from_json(body)
+
+
+@pytest.mark.law("S4")
+@given(held=st.lists(table_schemas(), max_size=3), version=st.integers(0, 99), strict=st.booleans())
+def test_schemas_come_back_from_their_json(
+    held: list[TableSchema], version: int, *, strict: bool
+) -> None:
+    schemas = Schemas(version, tuple(held), strict)
+
+    assert schemas_from_json(schemas_to_json(schemas)) == schemas
+
+
+@pytest.mark.parametrize(
+    "body", [None, [], {}, {"schemaVersion": 1}, {"schemaVersion": 1, "tables": {}},
+             {"schemaVersion": "1", "tables": []}, {"schemaVersion": 1, "tables": [1]}]
+)  # fmt: skip
+def test_what_is_no_list_of_schemas_is_refused(body: object) -> None:
+    with pytest.raises(ValidationFailed):
+        schemas_from_json(body)
+
+
+@given(table_schemas())
+def test_a_client_is_told_nothing_of_the_lake_or_of_other_systems(schema: TableSchema) -> None:
+    told = schema_to_json(shown_to_clients(schema))
+
+    assert told.keys() <= {"table", "version", "columns", "primaryKey", "append"}
+    assert told["columns"] == schema_to_json(schema)["columns"]

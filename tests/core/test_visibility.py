@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.rules import OPERATORS, Bucket, Claim, Filter, SyncRules
+from lakesync.core.scope import NOTHING, OTHERS, SCOPE_CHARS_MAX, scope_of
+from lakesync.core.transition import Transition
 from lakesync.core.values import canonical
-from lakesync.core.visibility import Transition, Viewer
+from lakesync.core.visibility import Viewer
 
 CLAIMS = {"sub": "ann", "org": {"id": 7, "teams": ["red", "blue"]}, "none": None, "odd": {"a": 1}}
 MINE = Filter("owner", "eq", Claim(("sub",)))
@@ -54,6 +56,16 @@ class TestBuckets:
 
         assert eyes.sees("todos", row())
         assert not eyes.sees("users", row())
+
+    @pytest.mark.parametrize("op", OPERATORS)
+    @pytest.mark.parametrize("claim", ["\ud800", 2**53 + 1, float("inf"), float("nan")])
+    def test_a_claim_that_no_column_can_hold_matches_nothing(self, claim: object, op: str) -> None:
+        eyes = viewer(
+            bucket(Filter("owner", op, Claim(("team",)))), claims={"team": claim, "sub": "ann"}
+        )
+
+        assert not eyes.sees("todos", row(owner="ann"))
+        assert not eyes.may_see("todos")
 
     @pytest.mark.parametrize(
         ("path", "value", "seen"),
@@ -143,31 +155,52 @@ class TestWrites:
 @pytest.mark.law("V6")
 class TestScope:
     def test_claims_that_no_filter_reads_change_no_scope(self) -> None:
-        before = viewer(bucket(MINE)).scope(["todos"])
+        before = viewer(bucket(MINE)).scope()
 
-        assert viewer(bucket(MINE), claims=CLAIMS | {"exp": 9}).scope(["todos"]) == before
+        assert viewer(bucket(MINE), claims=CLAIMS | {"exp": 9}).scope() == before
 
-    def test_only_tables_whose_rows_can_have_changed_get_another_scope(self) -> None:
+    def test_only_tables_whose_rows_can_have_changed_differ(self) -> None:
         rules = [bucket(MINE, tables="todos"), bucket(tables="lists")]
-        ann = viewer(*rules).scope(["todos", "lists"])
-        bob = viewer(*rules, claims={"sub": "bob"}).scope(["todos", "lists"])
+        ann = viewer(*rules).scope()
+        bob = viewer(*rules, claims={"sub": "bob"}).scope()
 
-        assert ann["lists"] == bob["lists"]
-        assert ann["todos"] != bob["todos"]
+        assert bob.changed(ann) == ["todos"]
 
     def test_names_and_order_of_buckets_are_no_part_of_it(self) -> None:
         one, two = bucket(MINE), bucket(Filter("size", "gt", 1))
 
-        assert viewer(one, two).scope(["todos"]) == viewer(two, one).scope(["todos"])
+        assert viewer(one, two).scope() == viewer(two, one).scope()
 
-    def test_having_no_rules_is_a_scope_of_its_own(self) -> None:
-        scopes = [
-            viewer().scope(["todos"]),
-            viewer(bucket()).scope(["todos"]),
-            viewer(bucket(tables="lists")).scope(["todos"]),
-        ]
+    def test_what_shows_every_row_or_none_is_alike_however_it_is_said(self) -> None:
+        nobody = Filter("owner", "eq", Claim(("nobody",)))
 
-        assert len({scope["todos"] for scope in scopes}) == 3
+        assert (
+            viewer().scope() == viewer(bucket()).scope() == viewer(bucket(MINE), bucket()).scope()
+        )
+        assert viewer(bucket(tables="lists")).scope().of("todos") == NOTHING
+        assert viewer(bucket(nobody)).scope().of("todos") == NOTHING
+
+    def test_first_rules_concern_all_tables_that_they_do_not_show_whole(self) -> None:
+        first = viewer(bucket(MINE, tables="todos"), bucket(tables="lists")).scope()
+
+        assert first.changed(viewer().scope()) == ["todos", OTHERS]
+
+    def test_a_scope_is_read_back_from_its_text(self) -> None:
+        scope = viewer(bucket(MINE, tables="todos lists"), bucket(tables="users")).scope()
+
+        assert scope_of(scope.text()) == scope
+        assert scope_of(viewer().scope().text()) == viewer().scope()
+
+    @pytest.mark.parametrize("text", ["", "?", "*~", "*~todos", "*~1.x", "a~b.", "\0~x.y"])
+    def test_whatever_else_comes_is_a_scope_that_equals_none(self, text: str) -> None:
+        assert OTHERS in viewer().scope().changed(scope_of(text))
+
+    def test_a_scope_that_is_too_long_tells_no_tables(self) -> None:
+        many = [bucket(MINE, tables=f"{'t' * 50}_{n}") for n in range(SCOPE_CHARS_MAX // 50)]
+        text = viewer(*many).scope().text()
+
+        assert len(text) <= SCOPE_CHARS_MAX
+        assert not scope_of(text).is_told
 
 
 values = st.sampled_from(["ann", "bob", "7", "x", 7, 3, True, None])
@@ -192,6 +225,6 @@ def test_rules_of_one_scope_show_the_same_rows(some: list[Bucket], held: dict[st
         for one in some
     ]  # fmt: skip
 
-    assert viewer(*filled).scope(["t"]) == eyes.scope(["t"])
+    assert viewer(*filled).scope() == eyes.scope()
     assert viewer(*filled).sees("t", held) == eyes.sees("t", held)
     assert eyes.sees("t", held) == (not some or any(viewer(one).sees("t", held) for one in some))

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tools.demo.evidence import compare
-from tools.demo.flights import TYPES, Rows, Week, load_week
+from tools.demo.flights import (
+    AIRLINE,
+    AIRPORT,
+    AIRPORT_MOVED,
+    EVERYWHERE,
+    TYPES,
+    Rows,
+    Sight,
+    Week,
+    load_week,
+    seen,
+)
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +28,7 @@ def test_the_row_ids_are_unique_and_some_flights_are_cancelled(week: Week) -> No
     assert len(week.timetable()) == len(week.frame) == 1_785
     assert week.days == ["2013-01-01", "2013-01-02"]
     assert [len(week.cancelled(day)) for day in week.days] == [4, 8]
-    assert week.remarked_by_both() > 100
+    assert week.remarked_by_both(AIRLINE, AIRPORT) == 119
 
 
 def test_the_published_table_is_what_the_feed_inserts(week: Week) -> None:
@@ -25,20 +36,37 @@ def test_the_published_table_is_what_the_feed_inserts(week: Week) -> None:
 
 
 @pytest.mark.parametrize("later", ["airline", "airport"])
-def test_the_final_table_is_what_all_edits_come_to(week: Week, later: str) -> None:
+@pytest.mark.parametrize("sights", [(AIRLINE, AIRPORT), (EVERYWHERE, EVERYWHERE)])
+def test_the_final_table_is_what_all_edits_come_to(
+    week: Week, later: str, sights: tuple[Sight, Sight]
+) -> None:
     rows: Rows = week.timetable()
+    airline, airport = (week.of(sight) for sight in sights)
     for day in week.days:
-        edits = [week.departures(day), week.arrivals(day)]
+        edits = [airline.departures(day), airport.arrivals(day)]
         for written in edits if later == "airport" else reversed(edits):
             for row_id, columns in written.items():
                 rows[row_id] = rows[row_id] | columns
-        for row_id in week.cancelled(day):
+        for row_id in airline.cancelled(day):
             del rows[row_id]
-    final = week.final(week.days if later == "airline" else ())
+    final = week.final(*sights, week.days if later == "airline" else ())
     assert compare("edits", rows, final).sentence == "equal, column for column"
     # The order matters, or the remarks by both would prove nothing.
-    other = week.final(() if later == "airline" else week.days)
+    other = week.final(*sights, () if later == "airline" else week.days)
     assert compare("edits", rows, other).differing.keys() == {"remark"}
+
+
+def test_what_a_client_sees_is_its_carriers_and_its_origins(week: Week) -> None:
+    published = week.published()
+    for sight, where in (
+        (AIRLINE, published["carrier"].isin(["UA", "EV"])),
+        (AIRPORT, published["origin"] == "EWR"),
+        (AIRPORT_MOVED, published["origin"] == "JFK"),
+        (EVERYWHERE, published["carrier"] != ""),
+        ({}, published["carrier"] == ""),
+    ):
+        assert seen(published, sight).equals(published[where])
+        assert sorted(week.of(sight).timetable()) == sorted(published[where].index)
 
 
 def test_a_comparison_finds_what_is_missing_surplus_and_different(week: Week) -> None:

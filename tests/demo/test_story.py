@@ -15,8 +15,10 @@ from tests.support.local_gateway import GATEWAY, SECRET, serve_gateway
 from tools.demo import __main__ as command
 from tools.demo import actors
 from tools.demo.evidence import rows_of_client
+from tools.demo.flights import RULES
 from tools.demo.screen import Screen
-from tools.demo.story import Outcome, Setting, Story
+from tools.demo.setting import Setting
+from tools.demo.story import Outcome, Story
 from tools.local_stack.errors import LocalStackError
 
 if TYPE_CHECKING:
@@ -34,9 +36,10 @@ class ReplayedLake:
         self._folder = folder
         self._flushed: list[Rows] = []
 
-    def ask(self, path: str, body: object = None) -> dict[str, Any]:
+    def ask(self, path: str, body: object = None, query: str = "") -> dict[str, Any]:
         token = self._setting.token("demo", "admin")
-        return call(self._setting.url, token, "POST", f"{path}/{self._setting.gateway}", body)
+        address = f"{path}/{self._setting.gateway}{query}"
+        return call(self._setting.url, token, "POST", address, body)
 
     def flush(self) -> dict[str, Any]:
         done = self.ask("/admin/flush")
@@ -59,24 +62,40 @@ class ReplayedLake:
         return self._flushed[-1 if at_ms is None else 0]
 
 
-def tell(folder: Path) -> tuple[Outcome, str]:
-    """Tell the story of one day; gives what came of it and what was printed."""
+def tell(folder: Path, days: int = 2) -> tuple[Outcome, str]:
+    """Tell the story of some days; gives what came of it and what was printed."""
     with serve_gateway() as gateway:
         setting = Setting(gateway.url, GATEWAY, SECRET, folder / "clients")
         printed = io.StringIO()
         screen = Screen(Console(file=printed))
         lake = ReplayedLake(setting, folder)
-        outcome = Story(setting, lake, screen, days=2).tell()
+        outcome = Story(setting, lake, screen, days).tell()
         command._show(screen, outcome)
         return outcome, printed.getvalue()
 
 
-def test_every_holder_has_the_same_rows_as_the_source_data(tmp_path: Path) -> None:
+def test_every_holder_has_the_rows_that_the_source_data_and_its_claims_say(
+    tmp_path: Path,
+) -> None:
     outcome, printed = tell(tmp_path)
     assert [(v.holder, v.sentence) for v in outcome.verdicts if not v.right] == []
-    assert [v.rows for v in outcome.verdicts] == [1_773] * 5 + [1_785]
+    feed, airline, airport, gateway, table, past = (v.rows for v in outcome.verdicts)
+    assert feed == gateway == table == 1_778
+    assert (airline, airport, past) == (583, 618, 1_785)
+    assert "of 1,785 flights, the airline (UA, EV) will see 590, the airport (EWR) 655" in printed
+    assert "655 flights left the airport's device, 618 came" in printed
     assert "the later stamp won: the airline's on 1 of 2 days" in printed
     assert "\x1b" not in printed
+
+
+def test_without_the_rules_the_comparison_is_not_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RULES, "buckets", [])
+    outcome, _ = tell(tmp_path, days=1)
+    wrong = {v.holder: v for v in outcome.verdicts if not v.right}
+    assert wrong.keys() == {"airline's SQLite", "airport's SQLite"}
+    assert all(verdict.surplus for verdict in wrong.values())
 
 
 def test_an_interruption_does_not_wait_for_the_lake(

@@ -128,6 +128,30 @@ def test_a_batch_says_what_it_is(lake: Lake) -> None:
     assert json.loads(lake.objects.held[claim]) == batch
 
 
+@pytest.mark.law("S3")
+def test_a_claim_carries_the_schema_that_is_newest_when_it_is_made(lake: Lake) -> None:
+    """Pushes go on between the changes: what was pushed under an older one needs the newer too."""
+    service = pusher(lake.buffer, time_=lake.time)
+    columns: list[dict[str, object]] = []
+    for number, kind in enumerate(("null", "integer", "timestamp")):
+        columns.append({"name": f"c{number}", "type": kind})
+        schema = {"table": "grown", "columns": list(columns), "partition": []}
+        lake.administrator.register_schema(GATEWAY, schema).unwrap()
+        value = "2024-01-01T00:00:00Z" if kind == "timestamp" else None
+        columns_written: dict[str, Any] = {f"c{number}": value}
+        delta = insert(f"g{number}", at=at_ms(number, 7), table="grown", **columns_written)
+        assert service.push(GATEWAY, push(delta)).unwrap().accepted == 1
+
+    lake.flusher().flush(GATEWAY).unwrap()
+
+    [batch] = [held for held in lake.announced().values() if held["table"] == "grown"]
+    assert batch["schema"]["version"] == 3
+    assert [column["type"] for column in batch["schema"]["columns"]] == [
+        "null", "integer", "timestamp",
+    ]  # fmt: skip
+    assert batch["deltas"] == 3
+
+
 def test_a_row_of_a_batch_is_its_delta(lake: Lake) -> None:
     lake.flusher().flush(GATEWAY).unwrap()
     logged = {delta.delta_id: delta for delta in pulled(lake.buffer, GATEWAY)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -171,6 +172,59 @@ def test_an_administrator_registers_a_schema(functions: Functions) -> None:
     assert set(functions.buffer.config("demo").schemas) == {"todos"}
 
 
+def _schemas(functions: Functions, table: str | None = None) -> Any:
+    sent = event("admin_schemas")
+    if table is not None:
+        sent |= {"rawQueryString": f"table={table}", "queryStringParameters": {"table": table}}
+    return functions.http("admin", sent)
+
+
+def test_an_administrator_lists_schemas(functions: Functions) -> None:
+    assert _schemas(functions).json == {"schemaVersion": 0, "tables": []}
+    functions.http("admin", "admin_schema")
+    registered = json.loads(event("admin_schema")["body"])
+
+    listed = _schemas(functions).json
+
+    assert listed["schemaVersion"] == 1
+    [schema] = listed["tables"]
+    assert (schema["table"], schema["version"]) == (registered["table"], 1)
+    assert _schemas(functions, "todos").json == listed
+    missing = _schemas(functions, "nobody")
+    assert (missing.status, missing.json["code"]) == (404, "NOT_FOUND")
+    assert _schemas(functions, "x" * 65).status == 400
+
+
+def test_an_administrator_demands_a_schema_of_every_table(functions: Functions) -> None:
+    def declare(body: object) -> Any:
+        return functions.http("admin", event("admin_schema") | {"body": json.dumps(body)})
+
+    assert declare({"strict": True}).json == {"saved": True}
+    assert _schemas(functions).json == {"schemaVersion": 0, "tables": [], "strict": True}
+    refused = functions.http("push", "push_json")
+    assert {result["code"] for result in refused.json["results"]} == {"SCHEMA_ERROR"}
+    assert refused.json["accepted"] == 0
+    for body in ({"strict": 1}, {"strict": None}, {"strict": True, "table": "todos"}):
+        assert declare(body).status == 400
+    assert declare({"strict": False}).json == {"saved": True}
+    assert functions.http("push", "push_json").json["accepted"] == 3
+
+
+def test_a_client_reads_the_schemas_that_its_claims_can_show_it(functions: Functions) -> None:
+    functions.http("admin", "admin_schema")
+    assert [s["table"] for s in functions.http("admin", "admin_client_schemas").json["tables"]] == [
+        "todos"
+    ]
+    bucket = {"name": "b", "tables": ["todos"],
+              "filters": [{"column": "title", "op": "eq", "value": "jwt:team"}]}  # fmt: skip
+    rules = event("admin_sync_rules") | {"body": json.dumps({"buckets": [bucket]})}
+    assert functions.http("admin", rules).status == 200
+
+    answer = functions.http("admin", "admin_client_schemas").json
+
+    assert answer == {"schemaVersion": 1, "tables": []}
+
+
 def test_a_client_may_not_administer(functions: Functions) -> None:
     answer = functions.http("admin", "admin_not_admin")
 
@@ -187,6 +241,97 @@ def test_an_administrator_saves_and_reads_sync_rules(functions: Functions) -> No
 
     assert (saved.status, saved.json) == (200, {"saved": True})
     assert held.json == json.loads(event("admin_sync_rules")["body"])
+
+
+def _try(functions: Functions, query: str, body: object = None) -> Any:
+    sent = event("admin_sync_rules") | {"rawQueryString": query}
+    if body is not None:
+        sent["body"] = json.dumps(body)
+    return functions.http("admin", sent)
+
+
+def test_rules_are_tried_and_not_saved(functions: Functions) -> None:
+    functions.http("admin", "admin_schema")
+    functions.http("push", "push_json")
+    before = functions.buffer.config("demo")
+
+    checked = _try(functions, "dryRun=true")
+    tried = _try(functions, "dryRun=true&as=" + quote('{"sub": "Buy milk"}'))
+
+    assert (checked.status, tried.status) == (200, 200)
+    assert checked.json["saved"] is False
+    assert [held["table"] for held in checked.json["tables"]] == ["todos"]
+    [todos] = tried.json["tables"]
+    assert (todos["seen"]["count"], todos["inForce"], todos["leave"]["count"]) == (1, 2, 1)
+    assert tried.json["complete"] is True
+    half = _try(functions, "dryRun=true&as=" + quote('{"sub": "\\ud800"}'))
+    assert (half.status, half.json["tables"][0]["seen"]["count"]) == (200, 0)
+    assert functions.buffer.config("demo") == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "[]", "1", "null", '{"sub":', '{"a":1,"a":2}', '{"a": NaN}', '"sub"',
+     '{"a":"' + "x" * 6_200 + '"}', "[" * 5_000],
+)  # fmt: skip
+@pytest.mark.parametrize("dry_run", ["true", "false"])
+def test_claims_that_are_none_are_refused_by_name(
+    functions: Functions, text: str, dry_run: str
+) -> None:
+    functions.http("admin", "admin_schema")
+    answer = _try(functions, f"dryRun={dry_run}&as={quote(text)}")
+
+    assert (answer.status, answer.json["code"]) == (400, "VALIDATION_ERROR")
+    assert answer.json["field"] == "as"
+    assert functions.buffer.config("demo").version == 1
+
+
+def test_claims_without_a_dry_run_save_nothing(functions: Functions) -> None:
+    functions.http("admin", "admin_schema")
+    answer = _try(functions, "as=" + quote('{"sub": "c1"}'))
+
+    assert (answer.status, answer.json["field"]) == (400, "as")
+    assert functions.buffer.config("demo").version == 1
+    assert _try(functions, "dryRun=perhaps").json["field"] == "dryRun"
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("admin_sync_rules", '{"buckets":[{"name":"\\ud800","tables":[],"filters":[]}]}'),
+        ("admin_sync_rules", ('{"buckets":[{"name":"a","tables":["todos"],"filters":'
+         '[{"column":"title","op":"eq","value":"\\udfff"}]}]}')),
+        ("admin_sync_rules", ('{"buckets":[{"name":"a","tables":["todos"],"filters":'
+         '[{"column":"title","op":"in","value":"jwt:\\ud800"}]}]}')),
+        ("admin_schema", ('{"table":"x","columns":[{"name":"a","type":"string"}],'
+         '"sourceTable":"\\ud800"}')),
+    ],
+)  # fmt: skip
+def test_text_that_no_answer_could_carry_is_refused(
+    functions: Functions, name: str, body: str
+) -> None:
+    functions.http("admin", "admin_schema")
+    refused = functions.http("admin", event(name) | {"body": body})
+
+    assert (refused.status, refused.json["code"]) == (400, "VALIDATION_ERROR")
+    assert "half of a surrogate pair" in refused.json["error"]
+    assert functions.buffer.config("demo").version == 1
+
+
+def test_rules_with_faults_are_refused_alike_when_they_are_tried(functions: Functions) -> None:
+    body = {"buckets": [{"name": "", "tables": ["nobody"], "filters": [1]}]}
+    saved, tried = (_try(functions, query, body) for query in ("", "dryRun=true&as=%7B%7D"))
+
+    assert (saved.status, saved.json) == (400, tried.json)
+    assert len(saved.json["faults"]) == 3
+
+
+def test_only_an_administrator_tries_rules(functions: Functions) -> None:
+    sent = event("admin_sync_rules") | {"rawQueryString": "dryRun=true&as=%7B%7D"}
+    client = json.dumps({"sub": "c1", "gw": "demo", "exp": 4_102_444_800})
+    sent["requestContext"]["authorizer"]["lambda"]["claims"] = client
+
+    assert functions.http("admin", sent).status == 403
 
 
 def test_the_claims_of_the_token_decide_what_is_pulled(functions: Functions) -> None:
@@ -302,7 +447,9 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/health",
         "/sync/{gateway}/push",
         "/sync/{gateway}/pull",
+        "/sync/{gateway}/checkpoint",
         "/sync/{gateway}/metrics",
+        "/sync/{gateway}/schema",
         "/admin/schema/{gateway}",
         "/admin/sync-rules/{gateway}",
         "/admin/flush/{gateway}",

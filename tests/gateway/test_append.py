@@ -197,6 +197,20 @@ def test_an_event_cannot_be_changed(service: PushService) -> None:
     assert codes(receipt) == ["VALIDATION_ERROR"]
 
 
+@pytest.mark.law("A5")
+def test_a_table_that_has_rows_does_not_become_one_of_events(
+    service: PushService, buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    service.push(GATEWAY, push(event(1, table="visits"))).unwrap()
+    admin = administrator(buffer, time_=time)
+    refused = admin.register_schema(GATEWAY, schema("visits"))
+
+    assert isinstance(refused, Err)
+    assert (refused.error.code, refused.error.field) == ("CONFLICT", "append")
+    merged = admin.register_schema(GATEWAY, schema("visits") | {"append": False}).unwrap()
+    assert not merged.append
+
+
 marks = st.builds(
     AppendMark,
     st.integers(0, (1 << 63) - 1),

@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Py4J closes the sockets of its idle connections only when they are collected."""
+    """Allow what is not ours: Py4J closes idle connections only when they are collected."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore:.*unclosed <socket:ResourceWarning"))
@@ -29,6 +29,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 pytest.mark.filterwarnings(
                     "ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning"
                 )
+            )
+            # Spark 3.5 looks at the version of pandas so.
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning")
             )
 
 

@@ -15,7 +15,7 @@ from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import canonical
 from lakesync.errors import SchemaMismatch
 from lakesync_spark.columns import LakeColumn, evolve, from_comment
-from tests.support.builders import insert, update
+from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
     from tests.glue.support.lake import Lake
@@ -193,6 +193,67 @@ def test_columns_are_added_and_decimals_widen_without_touching_rows(lake: Lake) 
     kept = lake.read(f"{lake.name.rows}.snapshots").count()
     assert kept == 2, "no conversion was needed"
     assert lake.read(lake.name.rows).schema["d"].dataType.simpleString() == "decimal(9,2)"
+
+
+PARTITION = {
+    "string": ("a", "b"),
+    "number": (1.5, -2),
+    "boolean": (True, False),
+    "integer": (7, "9223372036854775807"),
+    "decimal(5,2)": (1.25, "-999.99"),
+    "timestamp": ("2024-02-29T13:05:09Z", "2024-03-01T00:00:00Z"),
+    "date": ("2024-02-29", "2024-03-01"),
+}
+"""Two values of each type that may partition a table."""
+
+
+def partition_of(lake: Lake) -> list[str]:
+    """Give the partition's fields, as Iceberg has them."""
+    described = lake.spark.sql(f"DESCRIBE TABLE EXTENDED {lake.name.rows}").collect()
+    fields = {row["col_name"]: row["data_type"] for row in described}
+    return [fields[f"Part {place}"] for place in range(9) if f"Part {place}" in fields]
+
+
+@spark_test
+@pytest.mark.law("S3", "L10")
+def test_a_table_is_partitioned_by_its_schema_and_rows_move_between_partitions(
+    lake: Lake,
+) -> None:
+    columns = [Column(f"c{place}", kind) for place, kind in enumerate(PARTITION)]
+    first = tuple(columns[:-1])
+    names = [column.name for column in columns]
+
+    def row(*which: int) -> dict[str, Any]:
+        return {n: v[w] for n, v, w in zip(names, PARTITION.values(), which, strict=False)}
+
+    schema = TableSchema("todos", first, partition=tuple(names[:-1]))
+    lake.put(
+        [insert("r1", at=1, **row(0, 0, 0, 0, 0, 0)), insert("r2", at=2, **row(1, 1, 1, 1, 1, 1)),
+         insert("r3", at=3)],
+        schema=schema,
+    )  # fmt: skip
+    lake.run()
+    by = ["c0", "c1", "c2", "c3", "c4", "days(c5)"]
+    assert partition_of(lake) == by
+
+    columns[4] = Column("c4", "decimal(9,2)")
+    wider = TableSchema("todos", tuple(columns), version=2, partition=tuple(names))
+    lake.put(
+        [update("r1", at=4, **row(1, 1, 1, 1, 1, 1, 1)),
+         update("r3", at=5, c0="b", c6="2024-02-29"), delete("r2", at=6)],
+        schema=wider,
+    )  # fmt: skip
+    lake.run()
+
+    assert partition_of(lake) == [*by, "c6"]
+    found = lake.visible()
+    assert found.keys() == {"r1", "r3"}
+    assert [found["r1"][name] for name in names] == [
+        "b", -2.0, False, 2**63 - 1, Decimal("-999.99"), datetime(2024, 3, 1), date(2024, 3, 1),  # noqa: DTZ001
+    ]  # fmt: skip
+    assert (found["r3"]["c0"], found["r3"]["c6"]) == ("b", date(2024, 2, 29))
+    files = lake.read(f"{lake.name.rows}.partitions").collect()
+    assert {f["partition"]["c0"] for f in files if f["record_count"]} >= {"b"}
 
 
 @spark_test

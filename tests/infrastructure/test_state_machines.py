@@ -20,17 +20,27 @@ def next_states(state: dict[str, Any]) -> set[str]:
     return {name for name in named if name}
 
 
+def flows(flow: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give a flow, and those inside it."""
+    inner = [state["ItemProcessor"] for state in flow["States"].values() if state["Type"] == "Map"]
+    return [flow, *(held for one in inner for held in flows(one))]
+
+
+def each_state(machine: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [held for flow in flows(machine) for held in flow["States"].items()]
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_state_is_reached_and_exists(path: Any) -> None:
-    machine = json.loads(path.read_text())
-    states = machine["States"]
-    reached, waiting = set(), {machine["StartAt"]}
-    while waiting:
-        name = waiting.pop()
-        reached.add(name)
-        waiting |= next_states(states[name]) - reached
+    for flow in flows(json.loads(path.read_text())):
+        states = flow["States"]
+        reached, waiting = set(), {flow["StartAt"]}
+        while waiting:
+            name = waiting.pop()
+            reached.add(name)
+            waiting |= next_states(states[name]) - reached
 
-    assert reached == set(states)
+        assert reached == set(states)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -38,11 +48,19 @@ def test_every_task_is_tried_again_and_the_whole_ends(path: Any) -> None:
     machine = json.loads(path.read_text())
 
     assert machine["TimeoutSeconds"] > 0
-    for name, state in machine["States"].items():
+    for name, state in each_state(machine):
         if state["Type"] == "Task":
             assert state["Retry"], name
         else:
-            assert state["Type"] in {"Choice", "Succeed", "Fail"}
+            assert state["Type"] in {"Choice", "Map", "Pass", "Succeed", "Fail"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_what_is_done_for_each_of_many_fails_for_itself(path: Any) -> None:
+    for flow in flows(json.loads(path.read_text()))[1:]:
+        for name, state in flow["States"].items():
+            if state["Type"] == "Task":
+                assert [held["ErrorEquals"] for held in state["Catch"]] == [["States.ALL"]], name
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

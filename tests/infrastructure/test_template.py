@@ -58,20 +58,34 @@ def test_what_is_allowed_is_named(owner: str, statement: dict[str, Any]) -> None
         assert "Ref" in text or "Fn::GetAtt" in text or "${" in text, f"{owner}: {text}"
 
 
-def test_only_administration_and_push_write_rows() -> None:
+def test_only_these_write_to_the_buffer() -> None:
     writers = {
         owner
         for owner, statement in statements()
         if "dynamodb:PutItem" in as_list(statement["Action"])
     }
 
-    assert writers == {"PushFunction", "AdminFunction", "FlushFunction"}
+    assert writers == {"PushFunction", "AdminFunction", "FlushFunction", "RetainFunction"}
 
 
-def test_nobody_may_delete_or_scan_the_buffer() -> None:
-    actions = {action for _, held in statements() for action in as_list(held["Action"])}
+def test_only_retention_may_delete_and_nobody_scan_the_buffer() -> None:
+    allowed = [(name, action) for name, held in statements() for action in as_list(held["Action"])]
+    deletes = {"dynamodb:DeleteItem", "dynamodb:BatchWriteItem"}
 
-    assert not actions & {"dynamodb:DeleteItem", "dynamodb:Scan", "dynamodb:DeleteTable"}
+    assert {owner for owner, action in allowed if action in deletes} == {"RetainFunction"}
+    assert not {action for _, action in allowed} & {"dynamodb:Scan", "dynamodb:DeleteTable"}
+
+
+@pytest.mark.parametrize("owner", ["PullFunction", "RetainFunction"])
+def test_of_the_lake_checkpoints_are_all_that_is_reached(owner: str) -> None:
+    held = [one for name, one in statements() if name == owner and "s3:" in json.dumps(one)]
+
+    for statement in held:
+        if as_list(statement["Action"]) == ["s3:ListBucket"]:
+            assert statement["Condition"] == {"StringLike": {"s3:prefix": "checkpoints/*"}}
+        else:
+            assert statement["Resource"] == {"Fn::Sub": "${LakeBucket.Arn}/checkpoints/*"}
+    assert len(held) == 2
 
 
 def test_only_the_authoriser_reads_the_secret() -> None:
@@ -221,6 +235,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("FlushFunction", settings.FlushSettings),
         ("ScheduleFlushFunction", settings.ScheduleFlushSettings),
         ("MaterialiseFunction", settings.MaterialiseSettings),
+        ("RetainFunction", settings.RetainSettings),
     ],
 )
 def test_each_function_is_told_what_it_asks_and_no_more(name: str, kind: Any) -> None:

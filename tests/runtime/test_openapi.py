@@ -21,10 +21,14 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.checkpoint.store import Checkpoints
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.followers import FollowingPulls, FollowingPushes
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.gateway.stream import CheckpointService
 from lakesync.runtime.api.admin import admin_routes
+from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.document import methods_at, openapi_document
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
@@ -32,6 +36,7 @@ from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.http import create_app
 from lakesync.runtime.wiring import Randomness, wall_clock
 from tests.functions.conftest import event
+from tests.support.lake import Objects
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -64,8 +69,11 @@ def whole_api() -> FastAPI:
     }
     flushed = {"batches": 0, "deltas": 0, "watermark": "0"}
     return create_app(
-        push_routes(PushService(buffer, **services), body_bytes_max=100_000),
-        pull_routes(PullService(buffer, wall_clock=wall_clock)),
+        push_routes(
+            FollowingPushes(PushService(buffer, **services), buffer), body_bytes_max=100_000
+        ),
+        pull_routes(FollowingPulls(PullService(buffer, wall_clock=wall_clock), buffer)),
+        checkpoint_routes(CheckpointService(buffer, Checkpoints(Objects()))),
         admin_routes(AdminService(buffer, **services), lambda _: flushed),
         open_routes(),
     )
@@ -165,7 +173,8 @@ def test_samples_are_what_the_document_asks_for() -> None:
         ("/health", ["GET"]),
         ("/sync/g1/push", ["POST"]),
         ("/sync/g1/pull", ["GET"]),
-        ("/admin/schema/g1", ["POST"]),
+        ("/admin/schema/g1", ["GET", "POST"]),
+        ("/sync/g1/schema", ["GET"]),
         ("/sync//push", []),
         ("/openapi.yaml", []),
     ],

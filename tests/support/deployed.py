@@ -232,3 +232,22 @@ class Glue:
         run = self.ended(self.start())
         assert run["JobRunState"] == "SUCCEEDED", run.get("ErrorMessage")
         return run
+
+
+def executed(aws: Aws, output: str, seconds_max: int) -> dict[str, Any]:
+    """Execute a state machine, as its schedule does; gives the execution at its end.
+
+    Args:
+        aws: the account.
+        output: the stack's output that names the machine.
+        seconds_max: how long it may take.
+    """
+    client = aws.client("stepfunctions")
+    execution = client.start_execution(stateMachineArn=aws.output(output))["executionArn"]
+    deadline = time.monotonic() + seconds_max
+    while True:
+        found: dict[str, Any] = client.describe_execution(executionArn=execution)
+        if found["status"] != "RUNNING":
+            return found
+        assert time.monotonic() < deadline
+        time.sleep(0.5)

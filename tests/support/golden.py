@@ -7,6 +7,7 @@ add it here and run ``python -m tests.support.golden``, which writes only what i
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,10 @@ DELTAS = (
     update(at=at_ms(1, 65535), client="téléphone 📱", title=None, tags=["a", {"k": 1}]),
     delete("r/2", at=at_ms(2)),
 )
-PUSH = push(*DELTAS, seen=at_ms(-1), atomic=True)
-PULL = Pull("c1", at_ms(0), 1_000, "epoch-1")
+OWN_PUSH = push(*DELTAS, seen=at_ms(-1), atomic=True)
+OWN_PULL = Pull("c1", at_ms(0), 1_000, "epoch-1")
+PUSH = replace(OWN_PUSH, own_cursor=False)
+PULL = replace(OWN_PULL, own_cursor=False)
 PAGE = PullPage(
     (encode_records(DELTAS[:2]), encode_records(DELTAS[2:])), 3, at_ms(9), has_more=True, epoch="e"
 )
@@ -58,6 +61,9 @@ def messages() -> Mapping[str, bytes]:
         "receipt, JSON": jsonish.encode_receipt(RECEIPT),
         "receipt, protobuf": proto.encode_receipt(RECEIPT),
         "pull, protobuf": proto.encode_pull(PULL),
+        "push of its own cursor, JSON": jsonish.encode_push(OWN_PUSH),
+        "push of its own cursor, protobuf": proto.encode_push(OWN_PUSH),
+        "pull of its own cursor, protobuf": proto.encode_pull(OWN_PULL),
         "page, JSON": jsonish.encode_page(PAGE),
         "page, protobuf": proto.encode_page(PAGE),
         "run of deltas, stored": encode_records(DELTAS),

@@ -33,6 +33,13 @@ class Objects:
             raise NotFound(f"there is no object {key}")
         return self.held[key]
 
+    def get_range(self, key: str, start: int, size: int) -> bytes:
+        """Give some bytes of an object."""
+        body = self.get_object(key)
+        if start >= len(body):
+            raise NotFound(f"the object {key} ends before {start}")
+        return body[start : start + size]
+
     def list_objects(self, prefix: str) -> list[str]:
         """Give the keys under a prefix, in order."""
         return sorted(key for key in self.held if key.startswith(prefix))
@@ -57,9 +64,12 @@ STEPS = (
     "save_flush_state",
     "note_flushed",
     "put_object",
+    "delete_object",
     "send",
     "raise_horizon",
     "drop_entries",
+    "save_config",
+    "forget_row",
 )
 """The writes of a flush and of a trim, between which a process may die."""
 

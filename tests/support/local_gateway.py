@@ -24,17 +24,22 @@ import jwt
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.checkpoint.store import Checkpoints
 from lakesync.flush.run import Flusher
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.followers import FollowingPulls, FollowingPushes
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.gateway.stream import CheckpointService
 from lakesync.runtime.api.admin import admin_routes
+from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.authoriser import lambda_authoriser
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.tokens import SharedSecrets, TokenRules
+from tests.support.lake import Objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,23 +56,6 @@ class _Chance:
         return uuid4().hex
 
 
-class _Objects:
-    def __init__(self) -> None:
-        self.held: dict[str, bytes] = {}
-
-    def put_object(self, key: str, body: bytes, content_type: str) -> None:  # noqa: ARG002 - S3's
-        self.held[key] = body
-
-    def get_object(self, key: str) -> bytes:
-        return self.held[key]
-
-    def list_objects(self, prefix: str) -> list[str]:
-        return sorted(key for key in self.held if key.startswith(prefix))
-
-    def delete_object(self, key: str) -> None:
-        self.held.pop(key, None)
-
-
 class _Queue:
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -82,12 +70,15 @@ class LocalGateway:
 
     url: str = ""
     buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
+    objects: Objects = field(default_factory=Objects)
     requests: list[str] = field(default_factory=list)
 
-    def token(self, client: str, *, gateway: str = GATEWAY, role: str = "client") -> str:
+    def token(
+        self, client: str, *, gateway: str = GATEWAY, role: str = "client", **claims: object
+    ) -> str:
         """Sign a token that the gateway accepts."""
-        claims = {"sub": client, "gw": gateway, "role": role, "exp": int(time.time()) + 600}
-        return jwt.encode(claims, SECRET, algorithm="HS256")
+        own = {"sub": client, "gw": gateway, "role": role, "exp": int(time.time()) + 600}
+        return jwt.encode(own | claims, SECRET, algorithm="HS256")
 
 
 @contextmanager
@@ -105,6 +96,8 @@ def serve_gateway() -> Iterator[LocalGateway]:
 def _listening(held: LocalGateway, respond: Any) -> Iterator[int]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Head and body leave apart; else the body would wait for the other side's delayed ACK.
+        disable_nagle_algorithm = True
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -139,15 +132,18 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
     wall_clock, chance = (lambda: time.time_ns() // 1_000_000), _Chance()
     push = PushService(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
     admin = AdminService(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
-    flusher = Flusher(held.buffer, _Objects(), _Queue(), ParquetEncoder())
+    flusher = Flusher(held.buffer, held.objects, _Queue(), ParquetEncoder())
+    checkpoints = Checkpoints(held.objects)
 
     def flush_now(gateway: str) -> Mapping[str, object]:
         report = flusher.flush(gateway).unwrap()
         return {"batches": report.batches, "deltas": report.deltas}
 
+    pulls = PullService(held.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     app = create_app(
-        push_routes(push, body_bytes_max=4_500_000),
-        pull_routes(PullService(held.buffer, wall_clock=wall_clock)),
+        push_routes(FollowingPushes(push, held.buffer), body_bytes_max=4_500_000),
+        pull_routes(FollowingPulls(pulls, held.buffer)),
+        checkpoint_routes(CheckpointService(held.buffer, checkpoints)),
         admin_routes(admin, flush_now),
         open_routes(),
     )

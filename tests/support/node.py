@@ -15,7 +15,11 @@ SCRIPTS = Path(__file__).parents[1] / "core"
 
 
 def run_node(script: str, cases: object) -> Any:
-    """Run ``tests/core/<script>`` with the cases as JSON on its input; give its JSON answer.
+    """Run a script of ``tests`` with the cases as JSON on its input; give its JSON answer.
+
+    Args:
+        script: its path from ``tests/core``.
+        cases: its input.
 
     Without Node the test fails, since nothing else shows that other languages agree. Where Node
     cannot be had, ``LAKESYNC_WITHOUT_NODE`` holds the reason, and the test is left out with it.
@@ -34,7 +38,7 @@ def run_node(script: str, cases: object) -> Any:
         input=json.dumps(cases),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -21,6 +21,7 @@ from lakesync.core.messages import (
     Push,
     PushReceipt,
 )
+from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import BY_CODE
 from lakesync.wire.records import encode_records
 
@@ -58,6 +59,37 @@ identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,63}", fullmatch=True)
 
 ids = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 """Row ids and client ids."""
+
+column_types = st.sampled_from(
+    ["string", "number", "boolean", "json", "null", "integer", "timestamp", "date", "bytes"]
+) | st.builds("decimal({},{})".format, st.integers(5, 38), st.integers(0, 5))
+
+
+@st.composite
+def table_schemas(draw: st.DrawFn) -> TableSchema:
+    """Any schema that may be registered."""
+    columns = draw(
+        st.lists(
+            st.builds(Column, identifiers, column_types, st.booleans()),
+            min_size=1,
+            max_size=5,
+            unique_by=lambda column: column.name,
+        )
+    )
+    names = [column.name for column in columns]
+    folders = [column.name for column in columns if column.type not in {"json", "null", "bytes"}]
+    return TableSchema(
+        draw(identifiers),
+        tuple(columns),
+        draw(st.integers(1, 99)),
+        draw(st.lists(st.sampled_from(names), unique=True).map(tuple)),
+        draw(st.booleans()),
+        draw(st.none() | st.sampled_from(names)),
+        draw(st.none() | identifiers),
+        draw(st.booleans()),
+        tuple(draw(st.permutations(folders)))[: draw(st.integers(0, 5))],
+    )
+
 
 stamps = st.integers(1, STAMP_MAX)
 
@@ -112,10 +144,14 @@ def pushes(draw: st.DrawFn, *, deltas_max: int = 4) -> Push:
         draw(st.integers(0, STAMP_MAX)),
         draw(st.booleans()),
         epoch=draw(st.none() | texts),
+        own_cursor=draw(st.booleans()),
     )
 
 
-pulls = st.builds(Pull, ids, st.integers(0, STAMP_MAX), st.integers(1, 10_000), texts, texts)
+pulls = st.builds(
+    Pull, ids, st.integers(0, STAMP_MAX), st.integers(1, 10_000), texts, texts,
+    own_cursor=st.booleans(),
+)  # fmt: skip
 
 errors = st.builds(
     lambda kind, message, field: kind(message, field=field),
@@ -151,5 +187,6 @@ def pages(draw: st.DrawFn) -> tuple[PullPage, list[Delta]]:
         draw(st.booleans()),
         draw(texts),
         draw(texts),
+        schema_version=draw(st.integers(0, 2**32 - 1)),
     )
     return page, held

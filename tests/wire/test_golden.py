@@ -28,6 +28,8 @@ def test_every_kept_message_is_still_written() -> None:
 def test_kept_pushes_are_read() -> None:
     assert jsonish.decode_push(KEPT["push, JSON"]) == golden.PUSH
     assert proto.decode_push(KEPT["push, protobuf"]) == golden.PUSH
+    assert jsonish.decode_push(KEPT["push of its own cursor, JSON"]) == golden.OWN_PUSH
+    assert proto.decode_push(KEPT["push of its own cursor, protobuf"]) == golden.OWN_PUSH
 
 
 @pytest.mark.law("W5")
@@ -43,6 +45,7 @@ def test_kept_answers_are_read() -> None:
     assert proto.decode_receipt(KEPT["receipt, protobuf"]).accepted == 2
     assert json.loads(KEPT["receipt, JSON"])["results"][1]["code"] == "ROW_TOO_LARGE"
     assert proto.decode_pull(KEPT["pull, protobuf"]) == golden.PULL
+    assert proto.decode_pull(KEPT["pull of its own cursor, protobuf"]) == golden.OWN_PULL
 
 
 @pytest.mark.law("W5")

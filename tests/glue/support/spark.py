@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from lakesync_spark.session import apply_settings
-from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
+from tools.local_stack.jars import SPARK_3_ICEBERG, SPARK_ICEBERG, ensure_jars
 from tools.local_stack.java import java_home
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
 
 def start_spark(folder: Path) -> SparkSession:
     """Start a session for small data: few threads, few partitions, no web pages."""
-    jars = [*ensure_jars(SPARK_S3), *ensure_jars(SPARK_ICEBERG)]
+    # Whichever Spark is first on the path: Glue 6.0's, or Glue 5.1's.
+    jars = ensure_jars(SPARK_3_ICEBERG if pyspark.__version__ < "4" else SPARK_ICEBERG)
     settings = {
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
@@ -45,6 +48,9 @@ def start_spark(folder: Path) -> SparkSession:
         }
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Python in Spark is this one, and finds what this one finds.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*words, "pyspark-shell"])
     spark = SparkSession.builder.getOrCreate()

@@ -1,0 +1,202 @@
+"""`lakesync checkpoint` on S3 of the emulator, with a function that builds for real."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from typer.testing import CliRunner, Result
+
+from lakesync.adapters.lake.s3 import S3Objects
+from lakesync.checkpoint.build import Builder
+from lakesync.checkpoint.store import Checkpoints
+from lakesync.cli.app import app
+from lakesync.cli.aws import Aws
+from lakesync.ports import ROW_PARTS
+from tests.support.builders import insert
+from tests.support.checkpoints import GATEWAY, Kept
+from tools.local_stack.aws_emulator import Emulator, start_emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.emulator
+
+STACK = "some-stack"
+BUCKET = "some-lake"
+TEMPLATE = {
+    "Resources": {
+        "Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": BUCKET}},
+    },
+    "Outputs": {"LakeBucket": {"Value": BUCKET}, "RetainFunction": {"Value": "retain"}},
+}
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    with start_emulator() as started:
+        client = boto3.client("cloudformation", **started.client_options())
+        client.create_stack(StackName=STACK, TemplateBody=json.dumps(TEMPLATE))
+        client.get_waiter("stack_create_complete").wait(
+            StackName=STACK, WaiterConfig={"Delay": 1, "MaxAttempts": 30}
+        )
+        yield started
+
+
+class Retain:
+    """What the retention function answers, with the time for so many reads in each call."""
+
+    def __init__(self, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kept = Kept()
+        self.reads = 1_000
+        self.answers: list[bytes] = []
+        self.asked: list[dict[str, Any]] = []
+        self.objects = S3Objects(BUCKET, boto3.client("s3", **emulator.client_options()))
+        real = Aws.client
+
+        def client(aws: Aws, service: str, **options: Any) -> Any:
+            return self if service == "lambda" else real(aws, service, **options)
+
+        monkeypatch.setattr(Aws, "client", client)
+
+    def invoke(self, *, FunctionName: str, Payload: str) -> dict[str, Any]:  # noqa: N803 - as boto3
+        assert FunctionName == "retain"
+        task = json.loads(Payload)
+        self.asked.append(task)
+        if self.answers:
+            return {"FunctionError": "Unhandled", "Payload": io.BytesIO(self.answers.pop())}
+        left = iter(range(self.reads))
+        checkpoints = Checkpoints(self.objects)
+        clock = self.kept.time.wall_clock
+        builder = Builder(
+            self.kept.buffer, self.objects, checkpoints, wall_clock=clock, chunk_bytes=200
+        )
+        report = builder.build(
+            task["gateway"], has_time=lambda: next(left, None) is not None
+        ).unwrap()
+        told = {
+            "place": "",
+            "checkpoint": report.checkpoint,
+            "since": str(report.since),
+            "rows": report.rows,
+            "finished": report.finished,
+        }
+        return {"Payload": io.BytesIO(json.dumps(told).encode())}
+
+    def push(self, table: str, count: int, at: int = 1) -> None:
+        self.kept.push(
+            *(insert(f"r{n}", at=at + n, table=table, title="some text") for n in range(count))
+        )
+        self.kept.flushed()
+
+
+@pytest.fixture
+def retain(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Retain]:
+    """The standard variables lead to the emulator; there is no stack file."""
+    for name, value in emulator.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LAKESYNC_STACK", STACK)
+    monkeypatch.setenv("LAKESYNC_GATEWAY", GATEWAY)
+    monkeypatch.chdir(tmp_path)
+    held = Retain(emulator, monkeypatch)
+    yield held
+    for key in held.objects.list_objects("checkpoints/"):
+        held.objects.delete_object(key)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, ("checkpoint", *words))
+
+
+def lines(done: Result) -> list[Any]:
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.usefixtures("retain")
+def test_where_there_is_none_it_says_how_to_get_one() -> None:
+    assert run("list").stdout == "there is no checkpoint yet: lakesync checkpoint build\n"
+    assert lines(run("list", "--json")) == []
+    for name in ("latest", "01930c5a2b300000-000001930c5a2b30", "../secrets"):
+        done = run("show", name)
+        assert done.exit_code == 2
+        assert done.stderr.endswith("there are: none: lakesync checkpoint build\n")
+    assert run("build").stdout == "the gateway has no rows to keep\n"
+
+
+def test_a_checkpoint_is_built_listed_and_shown(retain: Retain) -> None:
+    retain.push("todos", 20)
+    retain.push("notes", 3)
+    [built] = lines(run("build", "--json"))
+    assert built["rows"] == 23
+    [listed] = lines(run("list", "--json"))
+    assert (listed["checkpoint"], listed["since"]) == (built["checkpoint"], built["since"])
+    assert (listed["tables"], listed["rows"]) == (2, 23)
+    assert built["checkpoint"] in run("list").stdout
+
+    [shown] = lines(run("show", "--json"))
+    assert [(table["table"], table["rows"]) for table in shown["tables"]] == [
+        ("notes", 3), ("todos", 20),
+    ]  # fmt: skip
+    assert sum(table["bytes"] for table in shown["tables"]) == listed["bytes"]
+    by_name = run("show", built["checkpoint"])
+    assert by_name.stdout.startswith(f"{built['checkpoint']}, begun 20")
+    assert "todos" in by_name.stdout
+
+
+def test_nothing_is_built_twice_and_a_new_one_is_the_latest(retain: Retain) -> None:
+    retain.push("todos", 2)
+    [first] = lines(run("build", "--json"))
+    [again] = lines(run("build", "--json"))
+    assert (again["checkpoint"], again["rows"]) == (first["checkpoint"], 0)
+    retain.push("todos", 3, at=100)
+    assert run("build").stdout.endswith(": 3 rows written\n")
+    listed = lines(run("list", "--json"))
+    assert [item["rows"] for item in listed] == [2, 3]
+    assert lines(run("show", "--json"))[0]["checkpoint"] == listed[-1]["checkpoint"]
+
+
+def test_a_build_that_runs_out_of_time_is_asked_to_go_on(retain: Retain) -> None:
+    retain.push("todos", 10)
+    retain.push("notes", 10)
+    retain.reads = ROW_PARTS + 4  # one table, and a little of the other
+    done = run("build")
+    assert done.exit_code == 0
+    assert len(retain.asked) > 1
+    assert done.stdout.endswith(": 20 rows written\n")
+    assert "rows so far" in done.stderr
+
+
+def test_a_build_that_gets_nowhere_ends_and_says_so(retain: Retain) -> None:
+    retain.push("todos", 10)
+    retain.reads = 1
+    done = run("build")
+    assert done.exit_code == 3
+    assert "no row was written" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b'{"errorMessage": "the store is away"}', "the store is away"),
+        (b"null", "see its log"),
+        (b"", "it said nothing"),
+    ],
+)
+def test_a_build_that_fails_is_one_sentence(retain: Retain, answer: bytes, told: str) -> None:
+    retain.answers.append(answer)
+    done = run("build")
+    assert done.exit_code == 3
+    assert done.stderr == (f"error: the build stopped: {told}; build again, which goes on there\n")
+
+
+@pytest.mark.parametrize("words", [("list",), ("show",), ("build",)])
+def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
+    done = run(*words, "--help")
+    assert done.exit_code == 0
+    assert f"lakesync checkpoint {words[0]}" in done.output
+    assert "Example:" in done.output

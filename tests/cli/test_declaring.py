@@ -1,0 +1,213 @@
+"""`lakesync schema` and `lakesync rules` against a real gateway: what is declared, and tried."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from lakesync.cli.app import app
+from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway, serve_gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FLIGHTS = {
+    "table": "flights",
+    "columns": [{"name": "carrier", "type": "string"}, {"name": "delay", "type": "integer"}],
+    "partition": ["carrier"],
+    "softDelete": True,
+    "sourceTable": "dbo.flights",
+}
+MINE = {"column": "carrier", "op": "in", "value": "jwt:carriers"}
+RULES = {"version": 1, "buckets": [{"name": "mine", "tables": ["flights"], "filters": [MINE]}]}
+BROKEN = {"buckets": [{"name": "", "tables": ["nobody"], "filters": [MINE | {"op": "like"}]}]}
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalGateway]:
+    """A gateway with a table and rows, found by a stack file."""
+    for name in list(os.environ):
+        if name.startswith(("LAKESYNC_", "AWS_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    write("flights.json", FLIGHTS)
+    write("rules.json", RULES)
+    write("broken.json", BROKEN)
+    with serve_gateway() as served:
+        (tmp_path / ".local").mkdir()
+        write(".local/stack.json", {"http": served.url, "gateway": GATEWAY, "jwt_secret": SECRET})
+        assert run("schema", "put", "flights.json").exit_code == 0
+        rows = [
+            {"op": "INSERT", "table": "flights", "rowId": f"{carrier}{n}",
+             "columns": {"carrier": carrier, "delay": n}}
+            for carrier in ("UA", "DL") for n in range(8)
+        ]  # fmt: skip
+        assert run("push", "-", text=json.dumps(rows)).exit_code == 0
+        yield served
+
+
+def write(name: str, body: object) -> None:
+    Path(name).write_text(json.dumps(body))
+
+
+def run(*words: str, text: str | None = None) -> Result:
+    return CliRunner().invoke(app, words, input=text)
+
+
+def lines(done: Result) -> list[Any]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def told(done: Result, name: str) -> list[str]:
+    """Give the words of the line of a table that begins with a name."""
+    return next(line.split() for line in done.stdout.splitlines() if line.split()[:1] == [name])
+
+
+# --- schema ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("gateway")
+def test_schemas_are_listed_with_what_is_declared() -> None:
+    run("schema", "put", "--table", "airports", "--column", "name:string")
+    listed = run("schema", "list")
+    assert listed.exit_code == 0
+    assert told(listed, "airports") == ["airports", "1", "1"]
+    assert told(listed, "flights")[:3] == ["flights", "1", "2"]
+    assert "softDelete, sourceTable dbo.flights, partition carrier" in listed.stdout
+    assert [item["table"] for item in lines(run("schema", "list", "--json"))] == [
+        "airports", "flights",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("gateway")
+def test_a_schema_is_shown_and_what_is_shown_can_be_put_again() -> None:
+    shown = run("schema", "show", "flights")
+    assert shown.stdout.startswith("flights, version 1: ")
+    assert told(shown, "delay") == ["delay", "integer", "true"]
+    body = run("schema", "show", "flights", "--json").stdout
+    again = run("schema", "put", "-", text=body)
+    assert again.stdout == "flights: schema version 1 is in force\n"
+    missing = run("schema", "show", "nobody")
+    assert missing.exit_code == 1
+    assert missing.stderr.startswith("error: no schema is registered for table nobody")
+
+
+@pytest.mark.usefixtures("gateway")
+def test_a_change_that_is_refused_says_how_to_get_there() -> None:
+    write("other.json", FLIGHTS | {"partition": []})
+    done = run("schema", "put", "other.json")
+    assert done.exit_code == 1
+    assert "add columns behind, or make a new table and copy the rows" in done.stderr
+
+
+@pytest.mark.usefixtures("gateway")
+def test_a_gateway_may_demand_schemas() -> None:
+    edit = ("push", "--table", "free", "--row", "f1", "--set", "a=1")
+    assert run("schema", "strict", "on").stdout == "tables without a schema are refused\n"
+    assert "strict: tables without" in run("schema", "list").stderr
+    refused = run(*edit)
+    assert refused.exit_code == 1
+    assert "register it first" in refused.output
+    assert run("schema", "strict", "off").stdout == "tables without a schema may be written\n"
+    assert run(*edit).exit_code == 0
+    assert run("schema", "strict", "perhaps").exit_code == 2
+
+
+def test_a_gateway_without_schemas_says_how_to_make_one(gateway: LocalGateway) -> None:
+    token = gateway.token("ops", gateway="empty", role="admin")
+    words = ("schema", "list", "--url", gateway.url, "--gateway", "empty", "--token", token)
+    assert run(*words).stdout == "no table has a schema: lakesync schema put --help\n"
+    assert run(*words, "--json").stdout == ""
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+def test_rules_without_a_fault_say_which_tables_they_concern(gateway: LocalGateway) -> None:
+    run("schema", "put", "--table", "airports", "--column", "name:string")
+    checked = run("rules", "check", "rules.json")
+    assert checked.exit_code == 0
+    assert told(checked, "flights") == ["flights", "mine"]
+    assert told(checked, "airports") == ["airports", "·"]
+    [answer] = lines(run("rules", "check", "rules.json", "--json"))
+    assert (answer["valid"], answer["faults"]) == (True, [])
+    assert gateway.buffer.config(GATEWAY).rules.buckets == ()
+
+
+@pytest.mark.parametrize("offline", [(), ("--schema", "flights.json")])
+@pytest.mark.usefixtures("gateway")
+def test_all_faults_are_told_each_with_its_path(offline: tuple[str, ...]) -> None:
+    checked = run("rules", "check", "broken.json", *offline)
+    assert checked.exit_code == 1
+    assert checked.stdout.startswith("3 faults")
+    for path in ("buckets[0].name", "buckets[0].tables[0]", "buckets[0].filters[0].op"):
+        assert told(checked, path)
+    [answer] = lines(run("rules", "check", "broken.json", *offline, "--json"))
+    assert answer["valid"] is False
+    assert [fault["path"] for fault in answer["faults"]] == [
+        "buckets[0].name", "buckets[0].tables[0]", "buckets[0].filters[0].op",
+    ]  # fmt: skip
+
+
+def test_offline_no_gateway_is_asked(gateway: LocalGateway) -> None:
+    Path("schemas.json").write_text(run("schema", "list", "--json").stdout)
+    before = len(gateway.requests)
+    checked = run("rules", "check", "rules.json", "--schema", "schemas.json", "--json")
+    assert lines(checked)[0]["tables"] == [{"table": "flights", "buckets": ["mine"]}]
+    assert len(gateway.requests) == before
+    Path("bad.json").write_text('{"table": "a"}\n{"table":\n')
+    bad = run("rules", "check", "rules.json", "--schema", "bad.json")
+    assert (bad.exit_code, len(bad.stderr.splitlines())) == (2, 1)
+    assert "bad.json, line 2: not JSON" in bad.stderr
+    lacks = run("rules", "check", "rules.json", "--schema", "rules.json")
+    assert lacks.exit_code == 1
+    assert lacks.stderr.startswith("error: body lacks columns, table")
+
+
+def test_rules_are_tried_as_a_client(gateway: LocalGateway) -> None:
+    tried = run("rules", "try", "rules.json", "--as", '{"sub": "a", "carriers": ["UA"]}')
+    assert tried.exit_code == 0, tried.output
+    assert told(tried, "flights") == ["flights", "8", "16", "0", "8", "·"]
+    assert "flights: 5 rows that would leave, of 8" in tried.stdout
+    shown = [line.split() for line in tried.stdout.splitlines() if line.startswith(" DL")]
+    assert len(shown) == 5
+    assert all(row[1] == "DL" for row in shown)
+    assert gateway.buffer.config(GATEWAY).rules.buckets == ()
+
+    run("rules", "put", "rules.json")
+    write("wider.json", {"buckets": [{"name": "all", "tables": ["flights"], "filters": []}]})
+    tried = run("rules", "try", "wider.json", "--as", '{"carriers": "UA"}')
+    assert told(tried, "flights") == ["flights", "16", "8", "8", "0", "·"]
+    [answer] = lines(run("rules", "try", "wider.json", "--as", "{}", "--json"))
+    assert (answer["saved"], answer["tables"][0]["enter"]["count"]) == (False, 16)
+
+
+@pytest.mark.usefixtures("gateway")
+def test_what_cannot_be_tried_is_one_sentence() -> None:
+    for words, code in (
+        (("rules.json", "--as", "carrier"), 2),
+        (("rules.json", "--as", "[]"), 2),
+        (("missing.json", "--as", "{}"), 1),
+        (("broken.json", "--as", "{}"), 1),
+    ):
+        done = run("rules", "try", *words)
+        assert done.exit_code == code, done.output
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("schema", "list"), ("schema", "show"), ("schema", "strict"), ("rules", "check"),
+     ("rules", "try")],
+)  # fmt: skip
+def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
+    done = run(*words, "--help")
+    assert done.exit_code == 0
+    assert f"lakesync {' '.join(words)}" in done.output
+    assert "Example:" in done.output

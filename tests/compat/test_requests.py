@@ -1,0 +1,256 @@
+"""Requests and answers, to the letter, as the existing HTTP client sends and expects them.
+
+The requests are those that its ``HttpTransport`` makes, and that its own tests look at.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.compat.requests import HLC, now, row
+
+if TYPE_CHECKING:
+    import httpx
+
+    from tests.compat.requests import Asker
+
+KNOWN_CODES = {
+    "VALIDATION_ERROR", "SCHEMA_ERROR", "BACKPRESSURE_ERROR", "CLOCK_DRIFT", "AUTH_ERROR",
+    "FORBIDDEN", "NOT_FOUND", "RATE_LIMITED", "ADAPTER_ERROR", "FLUSH_ERROR", "INTERNAL_ERROR",
+    "SYNC_RULES_ERROR",
+}  # fmt: skip
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    body: dict[str, Any] = answer.json()
+    assert (answer.status_code, body["code"]) == (status, code), answer.text
+    assert body["code"] in KNOWN_CODES
+    assert body["error"]
+    assert body["requestId"]
+    return body
+
+
+class TestPush:
+    def test_a_push_is_answered_by_a_decimal_string_and_a_count(self, gateway: Asker) -> None:
+        answer = gateway.push(row("r1"), row("r2"))
+
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("application/json")
+        assert answer.json()["serverHlc"].isdigit()
+        assert (answer.json()["accepted"], answer.json()["deltas"]) == (2, [])
+
+    def test_an_empty_push_is_one(self, gateway: Asker) -> None:
+        assert gateway.push().json()["accepted"] == 0
+
+    def test_a_repeated_push_is_accepted_again(self, gateway: Asker) -> None:
+        assert [gateway.push(row()).json()["accepted"] for _ in range(2)] == [1, 1]
+
+    @pytest.mark.parametrize("stamp", [HLC, "1", 1, 2**53 - 1])
+    def test_stamps_are_text_or_exact_numbers(self, gateway: Asker, stamp: object) -> None:
+        assert gateway.push(row(hlc=stamp), lastSeenHlc=stamp).json()["accepted"] == 1
+
+    def test_fields_that_are_not_known_are_ignored(self, gateway: Asker) -> None:
+        answer = gateway.push(row(colour="red"), sessionId="s", deviceInfo={"os": "x"})
+
+        assert answer.json()["accepted"] == 1
+
+    @pytest.mark.parametrize("header", ["content-type", "Content-Type", "CONTENT-TYPE"])
+    @pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8"])
+    def test_headers_are_read_in_any_case(self, gateway: Asker, header: str, kind: str) -> None:
+        body = {"clientId": "client-1", "deltas": [row()], "lastSeenHlc": "0"}
+        answer = gateway.ask(
+            "POST", "/sync/{}/push", content=json.dumps(body).encode(), headers={header: kind}
+        )
+        assert answer.json()["accepted"] == 1
+
+    def test_another_client_s_push_is_forbidden(self, gateway: Asker) -> None:
+        body = {"clientId": "client-2", "deltas": [], "lastSeenHlc": "0"}
+
+        refused(gateway.ask("POST", "/sync/{}/push", json=body), 403, "FORBIDDEN")
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"", b"not json {{{", b"[]", b"null", b'{"deltas":[]}', b'{"clientId":"client-1"}',
+            b'{"clientId":"client-1","deltas":{}}', b'{"clientId":"","deltas":[]}',
+        ],
+    )  # fmt: skip
+    def test_a_malformed_push_is_a_400(self, gateway: Asker, body: bytes) -> None:
+        answer = gateway.ask(
+            "POST", "/sync/{}/push", content=body, headers={"Content-Type": "application/json"}
+        )
+        refused(answer, 400, "VALIDATION_ERROR")
+
+    def test_a_bad_delta_spoils_no_other(self, gateway: Asker) -> None:
+        answer = gateway.push(row("r1"), row("r2", table="no table; DROP"), row("r3")).json()
+
+        assert answer["accepted"] == 2
+        assert [(item["index"], item["code"]) for item in answer["results"]] == [
+            (1, "VALIDATION_ERROR")
+        ]
+
+
+class TestPull:
+    def test_deltas_come_back_as_they_were_pushed(self, gateway: Asker) -> None:
+        sent = [row("r1"), row("r1", "UPDATE", hlc=str(int(HLC) + 1)), row("r2", "DELETE")]
+        gateway.push(*sent)
+        answer = gateway.pull(client="client-2").json()
+        found = [{k: v for k, v in delta.items() if k != "deltaId"} for delta in answer["deltas"]]
+
+        assert found == sent
+        assert all(len(delta["deltaId"]) == 64 for delta in answer["deltas"])
+        assert (answer["serverHlc"].isdigit(), answer["hasMore"]) == (True, False)
+
+    def test_what_was_read_is_not_sent_again(self, gateway: Asker) -> None:
+        gateway.push(row("r1"))
+        first = gateway.pull(client="client-2").json()
+        gateway.push(row("r2", hlc=now()))
+        second = gateway.pull(first["serverHlc"], client="client-2").json()
+
+        assert [delta["rowId"] for delta in second["deltas"]] == ["r2"]
+        assert int(second["serverHlc"]) > int(first["serverHlc"])
+
+    def test_a_limit_ends_the_page_and_the_next_one_goes_on(self, gateway: Asker) -> None:
+        for number in range(3):
+            gateway.push(row(f"r{number}", hlc=str(int(HLC) + number)))
+        found, since, more = [], "0", True
+        while more:
+            page = gateway.pull(since, client="client-2", limit="1").json()
+            found += [delta["rowId"] for delta in page["deltas"]]
+            since, more = page["serverHlc"], page["hasMore"]
+
+        assert found == ["r0", "r1", "r2"]
+
+    def test_an_empty_gateway_gives_an_empty_page(self, gateway: Asker) -> None:
+        page = gateway.pull().json()
+
+        assert (page["deltas"], page["hasMore"]) == ([], False)
+
+    @pytest.mark.parametrize("value", [None, True, 0, 1.5, "é📱", "", {"a": [1, None]}, [[]]])
+    def test_values_are_json(self, gateway: Asker, value: object) -> None:
+        gateway.push(row(columns=[{"column": "title", "value": value}]))
+        (delta,) = gateway.pull(client="client-2").json()["deltas"]
+
+        assert delta["columns"] == [{"column": "title", "value": value}]
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            {"since": "abc"}, {"since": "-1"}, {"since": "1.5"}, {"since": "9" * 30},
+            {"limit": "0"}, {"limit": "-5"}, {"limit": "abc"}, {"limit": "10001"},
+        ],
+    )  # fmt: skip
+    def test_a_malformed_query_is_a_400(self, gateway: Asker, query: dict[str, str]) -> None:
+        params = {"since": "0", "clientId": "client-1"} | query
+
+        refused(gateway.ask("GET", "/sync/{}/pull", params=params), 400, "VALIDATION_ERROR")
+
+    def test_an_unknown_source_is_a_404(self, gateway: Asker) -> None:
+        refused(gateway.pull(source="nowhere"), 404, "NOT_FOUND")
+
+    def test_another_client_s_pull_is_forbidden(self, gateway: Asker) -> None:
+        answer = gateway.ask("GET", "/sync/{}/pull", params={"since": "0", "clientId": "client-2"})
+        refused(answer, 403, "FORBIDDEN")
+
+
+class TestOtherRoutes:
+    @pytest.mark.parametrize("prefix", ["", "/v1"])
+    def test_every_route_is_served_with_and_without_v1(self, gateway: Asker, prefix: str) -> None:
+        body = {"clientId": "client-1", "deltas": [row()], "lastSeenHlc": "0"}
+        asked = [
+            gateway.ask("POST", prefix + "/sync/{}/push", json=body),
+            gateway.ask("GET", prefix + "/sync/{}/pull?since=0&clientId=client-1&limit=1000"),
+            gateway.ask("GET", prefix + "/sync/{}/metrics"),
+            gateway.ask("GET", prefix + "/admin/metrics/{}", role="admin"),
+            gateway.ask("POST", prefix + "/admin/flush/{}", role="admin"),
+            gateway.ask("GET", prefix + "/health"),
+        ]
+        assert [answer.status_code for answer in asked] == [200] * len(asked)
+
+    def test_without_a_checkpoint_its_route_is_a_404(self, gateway: Asker) -> None:
+        accept = {"Accept": "application/x-lakesync-checkpoint-stream"}
+
+        refused(gateway.ask("GET", "/sync/{}/checkpoint", headers=accept), 404, "NOT_FOUND")
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {},
+            {"primaryKey": ["row_id"]},
+            {"primaryKey": ["row_id", "c_string"]},
+            {"softDelete": False, "externalIdColumn": "c_string", "sourceTable": "other"},
+        ],
+    )
+    def test_a_schema_of_the_existing_kind_is_saved(
+        self, gateway: Asker, more: dict[str, Any]
+    ) -> None:
+        kinds = ["string", "number", "boolean", "json", "null"]
+        columns: list[dict[str, Any]] = [{"name": f"c_{kind}", "type": kind} for kind in kinds]
+        columns[0]["references"] = {"table": "t", "column": "k", "cardinality": "many-to-one"}
+        answer = gateway.administer("schema", {"table": "todos", "columns": columns} | more)
+
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["saved"] is True
+
+    def test_rules_of_the_existing_kind_are_saved(self, gateway: Asker) -> None:
+        ops = ["eq", "in", "neq", "gt", "lt", "gte", "lte"]
+        filters = [{"column": "title", "op": op, "value": "jwt:sub"} for op in ops]
+        rules = {"version": 1, "buckets": [{"name": "all", "tables": [], "filters": filters}]}
+        gateway.administer(
+            "schema", {"table": "todos", "columns": [{"name": "title", "type": "string"}]}
+        )
+
+        assert gateway.administer("sync-rules", rules).json()["saved"] is True
+
+    def test_a_flush_is_told(self, gateway: Asker) -> None:
+        assert gateway.administer("flush", {}).json()["flushed"] is True
+
+    @pytest.mark.parametrize(
+        ("path", "body", "code"),
+        [
+            ("schema", b"{", "VALIDATION_ERROR"),
+            ("schema", b'{"table":"todos"}', "VALIDATION_ERROR"),
+            ("schema", b'{"table":"1","columns":[]}', "VALIDATION_ERROR"),
+            ("schema", b'{"table":"t","columns":[]}', "SCHEMA_ERROR"),
+            ("schema", b'{"table":"t","columns":[{"name":"a","type":"what"}]}', "SCHEMA_ERROR"),
+            ("sync-rules", b"{", "VALIDATION_ERROR"),
+            ("sync-rules", b"[]", "SYNC_RULES_ERROR"),
+            ("sync-rules", b'{"version":1,"buckets":{}}', "SYNC_RULES_ERROR"),
+        ],
+    )
+    def test_malformed_administration_is_a_400(
+        self, gateway: Asker, path: str, body: bytes, code: str
+    ) -> None:
+        answer = gateway.ask("POST", f"/admin/{path}/{{}}", content=body, role="admin")
+
+        refused(answer, 400, code)
+
+    def test_administration_needs_the_role(self, gateway: Asker) -> None:
+        refused(gateway.ask("POST", "/admin/flush/{}"), 403, "FORBIDDEN")
+
+    def test_an_unknown_address_is_a_404(self, gateway: Asker) -> None:
+        refused(gateway.ask("GET", "/sync/{}/nothing"), 404, "NOT_FOUND")
+
+
+def test_the_reviver_of_existing_clients_turns_exactly_the_stamps_into_numbers(
+    gateway: Asker,
+) -> None:
+    """It reads as a number every text whose name ends in ``hlc``, in any case, and no other."""
+    gateway.push(row())
+    answers = [gateway.push(row()).json(), gateway.pull(client="client-2").json()]
+
+    def named(value: object) -> list[tuple[str, object]]:
+        if isinstance(value, list):
+            return [pair for item in value for pair in named(item)]
+        if not isinstance(value, dict):
+            return []
+        return [pair for name, held in value.items() for pair in [(name, held), *named(held)]]
+
+    stamps = [
+        held for answer in answers for name, held in named(answer) if name[-3:].lower() == "hlc"
+    ]
+    assert len(stamps) == 3
+    assert all(isinstance(held, str) and held.isdigit() for held in stamps)

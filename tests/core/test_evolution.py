@@ -1,0 +1,158 @@
+"""lakesync.core.evolution: how a schema may change, and what it says where it may not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from lakesync.core.evolution import evolve
+from lakesync.core.schema import Column, TableSchema
+from lakesync.errors import Conflict, SchemaMismatch
+from tests.support.strategies import table_schemas
+
+TODOS = TableSchema(
+    "todos",
+    (
+        Column("title", "string"),
+        Column("rank", "integer", nullable=False),
+        Column("price", "decimal(5,2)"),
+        Column("later", "null"),
+        Column("body", "json"),
+    ),
+)
+MORE = Column("note", "string")
+
+
+@pytest.mark.law("S3")
+@given(table_schemas())
+def test_the_first_schema_is_version_1_and_registering_it_again_changes_nothing(
+    schema: TableSchema,
+) -> None:
+    held = evolve(None, schema)
+
+    assert held == replace(schema, version=1)
+    assert evolve(held, schema) is held
+    assert evolve(held, replace(schema, version=77)) is held
+
+
+def changed(name: str, **fields: Any) -> TableSchema:
+    """Give the schema with one column changed."""
+    columns = [
+        replace(column, **fields) if column.name == name else column for column in TODOS.columns
+    ]
+    return replace(TODOS, columns=tuple(columns))
+
+
+@pytest.mark.law("S3")
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        replace(TODOS, columns=(*TODOS.columns, MORE)),
+        replace(TODOS, columns=(MORE, *TODOS.columns[::-1])),
+        changed("price", type="decimal(9,2)"),
+        changed("later", type="timestamp"),
+        changed("rank", nullable=True),
+        replace(TODOS, soft_delete=True),
+        replace(TODOS, source_table="dbo.todos"),
+        replace(TODOS, partition=("rank",)),
+        replace(TODOS, external_id_column="title"),
+        replace(TODOS, columns=(*TODOS.columns, MORE), partition=("note",)),
+    ],
+    ids=[
+        "a new nullable column",
+        "columns in another order",
+        "a wider decimal",
+        "a type for a column of nulls",
+        "a column that may now be null",
+        "soft delete",
+        "source table",
+        "partition",
+        "external id",
+        "partition by a new column",
+    ],
+)
+def test_a_schema_may_grow_and_its_version_with_it(wanted: TableSchema) -> None:
+    assert evolve(replace(TODOS, version=4), wanted) == replace(wanted, version=5)
+
+
+@pytest.mark.law("S3")
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        TODOS,
+        replace(TODOS, soft_delete=True, source_table="other", external_id_column="title"),
+        replace(TODOS, source_table="other", external_id_column="title"),
+        replace(TODOS, soft_delete=True, external_id_column="title", partition=("title", "rank")),
+    ],
+)
+def test_what_adapters_do_from_now_on_may_change_back_and_forth(wanted: TableSchema) -> None:
+    held = replace(TODOS, soft_delete=True, source_table="dbo.todos")
+
+    assert evolve(held, wanted) == replace(wanted, version=2)
+
+
+@pytest.mark.law("S3")
+@pytest.mark.parametrize(
+    ("wanted", "field", "reason"),
+    [
+        (replace(TODOS, columns=TODOS.columns[1:]), "title", "cannot be removed; stop writing it"),
+        (changed("title", nullable=False), "title", "cannot become non-null: .* add a new column"),
+        (changed("title", type="json"), "title", "from string to json; add a new column"),
+        (changed("rank", type="number"), "rank", "from integer to number; add a new column"),
+        (changed("price", type="decimal(4,2)"), "price", "add a new column"),
+        (changed("price", type="decimal(9,3)"), "price", "add a new column"),
+        (
+            replace(TODOS, columns=(*TODOS.columns, replace(MORE, nullable=False))),
+            "note",
+            "must be nullable: rows exist without it; register it with nullable true",
+        ),
+        (replace(TODOS, append=True), "append", "make a new table and copy the rows"),
+        (replace(TODOS, primary_key=("title",)), "primaryKey", "make a new table and copy"),
+    ],
+)
+def test_a_change_that_would_break_rows_is_refused_with_the_way_around(
+    wanted: TableSchema, field: str, reason: str
+) -> None:
+    with pytest.raises(Conflict, match=reason) as refused:
+        evolve(TODOS, wanted)
+
+    assert refused.value.field == field
+
+
+LAID_OUT = replace(TODOS, partition=("rank", "title"), external_id_column="title", append=True)
+
+
+@pytest.mark.law("S3")
+@pytest.mark.parametrize(
+    ("fields", "field", "reason"),
+    [
+        ({"partition": ()}, "partition", "partition begins with rank, title, and stays so"),
+        ({"partition": ("rank",)}, "partition", "add columns behind, or make a new table"),
+        ({"partition": ("title", "rank")}, "partition", "laid out by it"),
+        ({"external_id_column": None}, "externalIdColumn", "know the rows by title"),
+        ({"external_id_column": "rank"}, "externalIdColumn", "make a new table"),
+        ({"append": False}, "append", "append cannot change"),
+    ],
+)
+def test_what_was_once_declared_of_the_table_stays(
+    fields: dict[str, Any], field: str, reason: str
+) -> None:
+    with pytest.raises(Conflict, match=reason) as refused:
+        evolve(LAID_OUT, replace(LAID_OUT, **fields))
+
+    assert refused.value.field == field
+
+
+@pytest.mark.law("S3")
+@pytest.mark.parametrize("held", [None, TODOS])
+@pytest.mark.parametrize("name", ["later", "body"])
+def test_no_table_is_partitioned_by_what_makes_no_folders(
+    held: TableSchema | None, name: str
+) -> None:
+    with pytest.raises(SchemaMismatch, match="by which no table is partitioned; use") as refused:
+        evolve(held, replace(TODOS, partition=("rank", name)))
+
+    assert refused.value.field == "partition"

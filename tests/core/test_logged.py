@@ -1,0 +1,35 @@
+"""lakesync.core.logged: what the log keeps beside each delta, for rules that come later."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
+from lakesync.core.rules import RULE_COLUMNS_MAX, Bucket, Filter, SyncRules
+
+tables = st.sets(st.sampled_from(["todos", "lists"]), max_size=2).map(frozenset)
+columns = st.integers(0, RULE_COLUMNS_MAX * 2).map(lambda number: f"c{number}")
+filters = st.lists(columns.map(lambda name: Filter(name, "eq", 1)), max_size=5).map(tuple)
+buckets = st.builds(Bucket, st.just("some"), tables, filters)
+rules = st.lists(buckets, max_size=3).map(lambda held: SyncRules(1, tuple(held)))
+
+
+@pytest.mark.law("V7")
+@given(st.lists(rules, max_size=8))
+def test_what_any_filter_needs_is_kept_from_then_on_or_the_generation_tells(
+    history: list[SyncRules],
+) -> None:
+    held = LoggedColumns()
+    for declared in history:
+        before, held = held, held.with_rules(declared)
+        for table in ("todos", "lists", "others"):
+            assert declared.columns(table) <= held.of(table)
+            assert len(held.of(table)) <= RULE_COLUMNS_MAX
+            assert before.of(table) <= held.of(table) or held.generation > before.generation
+        assert logged_from_json(logged_to_json(held)) == held
+
+
+def test_without_rules_nothing_is_kept() -> None:
+    assert not LoggedColumns().with_rules(SyncRules())

@@ -1,0 +1,256 @@
+"""``GET /sync/{gateway}/checkpoint`` through its function: whole, in parts, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.checkpoint import chunks
+from lakesync.core.merge import fold, view
+from lakesync.gateway import stream
+from lakesync.ports import Follower
+from lakesync.runtime import wiring
+from lakesync.runtime.api import checkpoint as route
+from lakesync.wire.records import decode_records
+from tests.functions.conftest import event
+from tests.support.builders import at_ms, delete, insert, update
+from tests.support.checkpoints import GATEWAY, Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.core.delta import Delta
+    from tests.functions.conftest import Answer, Functions
+
+NO_QUERY: dict[str, str] = {}
+MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
+
+
+@dataclass
+class Served:
+    """A gateway with a checkpoint of three tables, behind the function."""
+
+    functions: Functions
+    gateway: Kept
+
+    def get(
+        self,
+        query: Mapping[str, str] = NO_QUERY,
+        claims: Mapping[str, Any] = NO_QUERY,
+        gzip: str = "",
+    ) -> Answer:
+        sent = event("pull_checkpoint")
+        path = f"/sync/{GATEWAY}/checkpoint"
+        sent["rawPath"] = sent["requestContext"]["http"]["path"] = path
+        held = {"sub": "phone-1", "gw": GATEWAY, "role": "client", "exp": 4102444800}
+        told = json.dumps({**held, **claims})
+        sent["requestContext"]["authorizer"]["lambda"]["claims"] = told
+        sent["rawQueryString"] = "&".join(f"{name}={value}" for name, value in query.items())
+        if gzip:
+            sent["headers"]["accept-encoding"] = gzip
+        return self.functions.http("pull", sent)
+
+
+def frames(body: bytes) -> list[list[Delta]]:
+    """Read a stream as existing clients do."""
+    found = []
+    while body:
+        size = int.from_bytes(body[:4], "big")
+        assert len(body) >= 4 + size
+        found.append(decode_records(body[4 : 4 + size]))
+        body = body[4 + size :]
+    return found
+
+
+@pytest.fixture
+def served(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Served:
+    monkeypatch.setattr(chunks, "PART_DELTAS_MAX", 4)
+    gateway = Kept(chunk_bytes=1_500)
+    columns = [{"name": "owner", "type": "string"}, {"name": "n", "type": "number"}]
+    for table in ("lists", "notes", "todos"):
+        schema = {"table": table, "columns": columns}
+        gateway.admin.register_schema(GATEWAY, schema).unwrap()
+    for number in range(10):
+        owner = "phone-1" if number % 5 == 0 else "other"
+        gateway.push(insert(f"r{number}", at=at_ms(number), owner=owner, n=number))
+    gateway.push(update("r5", at=at_ms(50), client="b", n=55), delete("r6", at=at_ms(51)))
+    gateway.push(insert("n1", at=at_ms(60), table="notes", owner="other"))
+    gateway.push(insert("l1", at=at_ms(61), table="lists", owner="phone-1"))
+    gateway.flushed()
+    gateway.build()
+    monkeypatch.setattr(wiring, "buffer", lambda _: gateway.buffer)
+    monkeypatch.setattr(wiring, "objects", lambda *_: gateway.objects)
+    return Served(functions, gateway)
+
+
+def test_there_is_none_until_one_was_built(functions: Functions) -> None:
+    gateway = Kept()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wiring, "objects", lambda *_: gateway.objects)
+        answer = functions.http("pull", "pull_checkpoint")
+
+    assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND")
+
+
+@pytest.mark.law("R3")
+def test_existing_clients_are_streamed_all_of_it(served: Served) -> None:
+    answer = served.get()
+
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/x-lakesync-checkpoint-stream"
+    assert answer.headers["x-checkpoint-hlc"] == str(served.gateway.latest().since)
+    found = frames(answer.body)
+    assert len(found) == sum(held.parts for held in served.gateway.latest().tables.values())
+    assert {delta.row_id for held in found for delta in held} == {
+        *(f"r{number}" for number in range(10)), "n1", "l1",
+    }  # fmt: skip
+
+
+@pytest.mark.law("F2")
+def test_a_row_is_one_insert_for_who_begins(served: Served) -> None:
+    deltas = [delta for held in frames(served.get().body) for delta in held]
+
+    assert {delta.row_id: delta.op.name for delta in deltas} == {
+        **{f"r{number}": "INSERT" for number in range(10)},
+        "r6": "DELETE", "n1": "INSERT", "l1": "INSERT",
+    }  # fmt: skip
+    assert len(deltas) == 12
+    (changed,) = [delta for delta in deltas if delta.row_id == "r5"]
+    assert dict(changed.columns) == {"owner": b'"phone-1"', "n": b"55"}
+
+
+@pytest.mark.law("F2")
+def test_a_row_is_sent_as_it_is_to_who_may_hold_it(served: Served) -> None:
+    held = Follower(holds_rows=True)
+    served.gateway.buffer.save_follower(GATEWAY, "phone-1", held)
+    deltas = [delta for held in frames(served.get().body) for delta in held]
+
+    of_row = [delta.op.name for delta in deltas if delta.row_id == "r5"]
+    assert of_row == ["DELETE", "INSERT", "UPDATE"]
+    assert [delta.op.name for delta in deltas if delta.row_id == "r6"] == ["DELETE"]
+
+
+def test_it_is_compressed_for_who_can_read_that(served: Served) -> None:
+    plain, packed = served.get(), served.get(gzip="gzip, deflate, br")
+
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert packed.body == plain.body
+
+
+@pytest.mark.law("R3", "V7")
+def test_each_row_is_decided_and_comes_as_one_insert(served: Served) -> None:
+    bucket = {"name": "mine", "tables": ["todos", "lists"], "filters": [MINE]}
+    served.gateway.admin.save_rules(GATEWAY, {"version": 1, "buckets": [bucket]}).unwrap()
+
+    found = [delta for held in frames(served.get().body) for delta in held]
+
+    assert {(delta.table, delta.row_id) for delta in found} == {
+        ("todos", "r0"), ("todos", "r5"), ("lists", "l1"),
+    }  # fmt: skip
+    assert len(found) == 3
+    assert {delta.op.name for delta in found} == {"INSERT"}
+    (changed,) = [delta for delta in found if delta.row_id == "r5"]
+    assert dict(changed.columns)["n"] == b"55"
+    assert frames(served.get(claims={"sub": "nobody"}).body) == []
+
+
+@pytest.mark.law("R3")
+def test_its_parts_are_read_one_after_the_other(served: Served) -> None:
+    whole = frames(served.get().body)
+    found = []
+    query: dict[str, str] = {"part": "0"}
+    while True:
+        answer = served.get(query)
+        assert answer.status == 200
+        found += frames(answer.body)
+        following = answer.headers.get("x-checkpoint-next")
+        if following is None:
+            break
+        query = dict(item.split("=") for item in following.split("&"))
+        assert query["checkpoint"] == answer.headers["x-checkpoint-id"]
+
+    # The whole is for existing clients, which get one insert of what was written in parts.
+    assert [shown(held) for held in found] == [shown(held) for held in whole]
+    assert len(found) > 3
+
+
+def shown(deltas: list[Delta]) -> dict[tuple[str, str], Any]:
+    by_row: dict[tuple[str, str], list[Delta]] = {}
+    for delta in deltas:
+        by_row.setdefault((delta.table, delta.row_id), []).append(delta)
+    return {key: view(fold(of_row)) for key, of_row in by_row.items()}
+
+
+@pytest.mark.law("R3")
+def test_parts_stay_those_of_one_checkpoint_until_that_is_gone(served: Served) -> None:
+    first = served.gateway.latest()
+    served.gateway.push(insert("r99", at=at_ms(70), n=99))
+    served.gateway.flushed()
+    served.gateway.build()
+
+    answer = served.get({"checkpoint": first.id, "table": "todos", "part": "1"})
+    assert answer.headers["x-checkpoint-id"] == first.id
+    for key in list(served.gateway.objects.held):
+        if first.id in key:
+            served.gateway.objects.delete_object(key)
+    gone = served.get({"checkpoint": first.id, "table": "todos", "part": "1"})
+    assert (gone.status, gone.json["code"]) == (410, "CURSOR_EXPIRED")
+    served.gateway.push(insert("r100", at=at_ms(80)))
+    served.gateway.flushed()
+    served.gateway.trim()
+    late = served.get({"checkpoint": served.gateway.checkpoints.ids(GATEWAY)[-1], "part": "0"})
+    assert (late.status, late.json["code"]) == (410, "CURSOR_EXPIRED")
+
+
+def test_what_does_not_fit_one_answer_says_which_parts_to_ask_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "ANSWER_BYTES_MAX", 1_000)
+    plain = served.get()
+    monkeypatch.setattr(route, "ANSWER_BYTES_MAX", 100)
+    packed = served.get(gzip="gzip")
+
+    for answer in (plain, packed):
+        assert (answer.status, answer.json["code"]) == (413, "CHECKPOINT_TOO_LARGE")
+        assert "lists 0 to 0, notes 0 to 0, todos 0 to 2" in answer.json["error"]
+
+
+def test_looking_for_little_in_much_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = {"name": "mine", "tables": [], "filters": [MINE]}
+    served.gateway.admin.save_rules(GATEWAY, {"version": 1, "buckets": [bucket]}).unwrap()
+    monkeypatch.setattr(stream, "READ_BYTES_MAX", 500)
+
+    answer = served.get(claims={"sub": "nobody"})
+
+    assert (answer.status, answer.json["code"]) == (413, "CHECKPOINT_TOO_LARGE")
+
+
+ID = "0" * 16 + "-" + "0" * 16
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ({"part": "-1"}, 400), ({"part": "x"}, 400), ({"part": "1.5"}, 400), ({"part": ""}, 400),
+        ({"part": "9" * 30}, 400), ({"table": ""}, 400), ({"table": "a b"}, 400),
+        ({"table": "a" * 65}, 400), ({"table": "..%2F..%2Fetc"}, 400), ({"table": "%00"}, 400),
+        ({"checkpoint": "latest"}, 400), ({"checkpoint": "../x"}, 400),
+        ({"table": "nothing", "part": "0"}, 404), ({"table": "todos", "part": "99"}, 404),
+        ({"checkpoint": ID, "part": "0"}, 410),
+    ],
+)  # fmt: skip
+def test_a_part_that_is_none_is_refused(served: Served, query: dict[str, str], status: int) -> None:
+    answer = served.get(query)
+
+    assert answer.status == status
+    assert set(answer.json) >= {"error", "code", "requestId"}
+
+
+def test_another_gateways_token_reads_nothing(served: Served) -> None:
+    answer = served.get(claims={"gw": "other"})
+
+    assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN")

@@ -1,0 +1,158 @@
+"""``functions/retain``: each task by its event, as the state machine asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.checkpoint.flushed import flushed_from_json
+from lakesync.errors import Contention, ValidationFailed
+from lakesync.runtime import retain, wiring
+from lakesync.runtime.retain import GATEWAYS_MAX, Retention
+from tests.functions.conftest import Context, event
+from tests.support.builders import WALL_MS, at_ms, delete, insert
+from tests.support.checkpoints import GATEWAY, Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.functions.conftest import Functions
+
+DAY_MS = 86_400_000
+SETTINGS = {
+    "CHECKPOINT_EVERY_HOURS": "24",
+    "CHECKPOINT_CHUNK_BYTES": "1048576",
+    "CHECKPOINT_LAKE_ROWS": "2",
+    "LOG_KEEP_DAYS": "7",
+    "TOMBSTONE_KEEP_DAYS": "30",
+}
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    held = Kept()
+    held.push(insert("r1", at=at_ms(1)), insert("r2", at=at_ms(2)), delete("r1", at=at_ms(3)))
+    held.flushed()
+    monkeypatch.setattr(wiring, "objects", lambda *_: held.objects)
+    monkeypatch.setattr(wiring, "wall_clock", held.time.wall_clock)
+    return held
+
+
+@pytest.fixture
+def run(
+    functions: Functions, gateway: Kept, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, Any]]:
+    for name, value in SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(wiring, "buffer", lambda _: gateway.buffer)
+
+    def task(name: str, *, remaining_ms: int = 300_000, **more: str) -> dict[str, Any]:
+        wanted = event(f"retain_{name}") | more
+        if "gateway" in wanted:
+            wanted["gateway"] = GATEWAY
+        found: dict[str, Any] = functions.load("retain")(wanted, Context(remaining_ms))
+        return found
+
+    return task
+
+
+def test_the_list_names_every_gateway(run: Callable[..., dict[str, Any]]) -> None:
+    assert run("list") == {"gateways": [GATEWAY]}
+
+
+def test_more_gateways_than_one_execution_takes_take_turns(gateway: Kept) -> None:
+    class Many:
+        def gateways(self) -> list[str]:
+            return [f"g{number:04}" for number in range(2 * GATEWAYS_MAX + 1)]
+
+    nothing: Any = None
+    names = ("builder", "trimmer", "forgetter", "keeper", "checkpoints", "lake_rows_min")
+    parts: Any = dict.fromkeys(names, nothing)
+    many: Any = Many()
+    clock = gateway.time.wall_clock
+    retention = Retention(many, nothing, wall_clock=clock, every_ms=DAY_MS, **parts)
+    turns = []
+    for _ in range(3):
+        turns.append(retention.gateways())
+        gateway.time.now_ms += DAY_MS
+
+    assert max(map(len, turns)) <= GATEWAYS_MAX
+    assert sorted(name for turn in turns for name in turn) == Many().gateways()
+
+
+@pytest.mark.law("R4")
+def test_from_the_first_task_to_the_last(run: Callable[..., dict[str, Any]], gateway: Kept) -> None:
+    first = run("build")
+    assert (first["rows"], first["finished"], first["place"]) == (2, True, "")
+    assert run("build")["checkpoint"] == first["checkpoint"]
+    assert int(run("trim")["horizon"]) < at_ms(1)  # nothing is a week old
+    gateway.time.now_ms += 8 * DAY_MS
+    assert int(run("trim")["horizon"]) <= int(first["since"])
+    assert gateway.buffer.heads(GATEWAY, ["main"])["main"].trimmed > 0
+    assert run("forget", place="")["rows"] == 0  # nor a month
+    gateway.time.now_ms += 30 * DAY_MS
+    found = run("forget", place="")
+    assert (found["rows"], found["finished"], found["place"]) == (1, True, "")
+    assert set(gateway.rows()) == {("todos", "r2")}
+    assert gateway.buffer.config(GATEWAY).forgotten > at_ms(3) > WALL_MS
+    assert run("clean") == {"objects": 0, "finished": True, "place": ""}
+
+
+@pytest.mark.law("L13")
+def test_a_checkpoint_that_became_large_is_planned_out_of_the_lake(
+    run: Callable[..., dict[str, Any]], gateway: Kept
+) -> None:
+    assert run("plan")["flushed"] == ""
+    run("build")
+    gateway.push(insert("r3", at=at_ms(5)))
+    gateway.flushed()
+    told = flushed_from_json(run("plan")["flushed"])
+
+    assert told.gateway == GATEWAY
+    assert told.watermark == gateway.buffer.flush_state(GATEWAY).watermark
+
+
+def test_a_task_without_time_says_that_it_is_not_finished(
+    run: Callable[..., dict[str, Any]], gateway: Kept
+) -> None:
+    assert run("build", remaining_ms=1_000)["finished"] is False
+    run("build")
+    gateway.time.now_ms += 40 * DAY_MS
+    assert run("trim", remaining_ms=1_000)["finished"] is False
+    run("trim")
+    found = run("forget", remaining_ms=1_000, place="")
+    assert (found["finished"], found["place"]) == (False, "todos|")
+    assert run("forget", place=found["place"])["rows"] == 1
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"task": "all"}, {"task": "build"}, {"task": "trim", "gateway": 7},
+            {"task": "forget", "gateway": GATEWAY, "place": 1},
+            {"task": "forget", "gateway": GATEWAY, "place": "odd"},
+            {"task": "build", "gateway": "a|b"}],
+)  # fmt: skip
+def test_what_is_no_task_is_refused(
+    odd: dict[str, Any], functions: Functions, run: Callable[..., dict[str, Any]], gateway: Kept
+) -> None:
+    gateway.trim()
+    with pytest.raises(ValidationFailed):
+        functions.load("retain")(odd, Context())
+
+
+def test_what_goes_wrong_is_raised_for_the_state_machine_to_try_again(
+    run: Callable[..., dict[str, Any]], gateway: Kept
+) -> None:
+    def heads(*_: object) -> Any:
+        raise Contention("busy")
+
+    gateway.buffer.heads = heads  # type: ignore[method-assign,assignment]
+    for name in ("build", "trim", "forget", "clean"):
+        with pytest.raises(Contention):
+            run(name)
+
+
+def test_the_tasks_are_those_of_the_state_machine() -> None:
+    text = (retain.__doc__ or "").split()
+
+    assert {"build", "trim", "forget", "clean"} <= set(text)

@@ -1,0 +1,182 @@
+"""The state machine of retention, walked by its definition, and killed at each of its states."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.checkpoint.flushed import flushed_from_json
+from lakesync.checkpoint.keep import KEEP_MS, Keeper
+from lakesync.fence import Fence
+from lakesync.flush.trim import Trimmer
+from lakesync.runtime.retain import Retention, retain_handler
+from tests.functions.conftest import Context
+from tests.support.builders import at_ms, delete, insert, update
+from tests.support.checkpoints import GATEWAY, Kept, Reader
+from tests.support.lake import Killed, Life
+from tests.support.repository import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MACHINE = json.loads((ROOT / "stepfunctions" / "retention.asl.json").read_text())
+DAY_MS = 86_400_000
+
+
+def handler_of(
+    gateway: Kept, life: Life | None = None, lake_rows_min: int = 1_000_000
+) -> Callable[[Any, Any], Any]:
+    """Give the function, as a process that may die has it."""
+    buffer = life.of(gateway.buffer) if life else gateway.buffer
+    objects = life.of(gateway.objects) if life else gateway.objects
+    clock = gateway.time.wall_clock
+    retention = Retention(
+        buffer,
+        Fence(buffer),
+        builder=gateway.builder(life),
+        trimmer=Trimmer(buffer, wall_clock=clock, keep_ms=DAY_MS),
+        forgetter=gateway.forgetter(2 * DAY_MS, buffer),
+        keeper=Keeper(objects, gateway.checkpoints, wall_clock=clock),
+        checkpoints=gateway.checkpoints,
+        wall_clock=clock,
+        every_ms=DAY_MS,
+        lake_rows_min=lake_rows_min,
+    )
+    return retain_handler(retention, lambda: clock() / 1000)
+
+
+def no_job(flushed: str) -> bool:
+    pytest.fail(f"nothing is so large: {flushed}")
+
+
+def walked(
+    handler: Callable[[Any, Any], Any],
+    states_max: int = 1_000,
+    job: Callable[[str], bool] = no_job,
+) -> list[str]:
+    """Walk the machine; gives the states of the gateway that were entered, until it is stopped."""
+    listing = MACHINE["States"][MACHINE["StartAt"]]
+    entered: list[str] = []
+    for gateway in handler(listing["Arguments"]["Payload"], Context())["gateways"]:
+        flow = MACHINE["States"][listing["Next"]]["ItemProcessor"]
+        name, place, flushed, found = flow["StartAt"], "", "", {}
+        while len(entered) < states_max:
+            state = flow["States"][name]
+            entered.append(name)
+            if "glue" in state.get("Resource", ""):
+                assert state["Arguments"]["Arguments"] == {"--flushed": "{% $flushed %}"}
+                name = state["Next"] if job(flushed) else state["Catch"][0]["Next"]
+                continue
+            if state["Type"] == "Task":
+                told = {"{% $gateway %}": gateway, "{% $place %}": place}
+                payload = state["Arguments"]["Payload"]
+                asked = {key: told.get(value, value) for key, value in payload.items()}
+                found = handler(asked, Context())
+                place = found["place"]
+                flushed = found.get("flushed", flushed)
+            if state.get("End"):
+                break
+            if state["Type"] == "Choice":
+                (choice,) = state["Choices"]
+                holds = {
+                    "{% $states.input.finished %}": found.get("finished"),
+                    '{% $flushed != "" %}': flushed != "",
+                }
+                name = choice["Next"] if holds[choice["Condition"]] else state["Default"]
+            else:
+                name = state["Next"]
+    return entered
+
+
+def due() -> Kept:
+    """Give a gateway for which each task has something to do."""
+    gateway = Kept(chunk_bytes=300)
+    for day in range(4):
+        for number in range(4):
+            gateway.push(insert(f"r{day}{number}", at=at_ms(10 * day + number), n=number))
+        gateway.push(update(f"r{day}1", at=at_ms(10 * day + 5), n=9))
+        gateway.push(delete(f"r{day}2", at=at_ms(10 * day + 6)))
+        gateway.flushed()
+        if day < 3:
+            gateway.build()
+        gateway.time.now_ms += KEEP_MS
+    return gateway
+
+
+def left(gateway: Kept) -> dict[str, Any]:
+    """Give what is left of a gateway."""
+    held = gateway.buffer._gateways[GATEWAY]
+    return {
+        "rows": gateway.rows(),
+        "log": [entry.stamp for entry in held.logs["main"]],
+        "horizons": (held.heads["main"].trimmed, held.config.forgotten),
+        "objects": gateway.objects.held,
+    }
+
+
+@pytest.mark.law("R2", "R4", "R5")
+def test_each_task_is_done_in_its_turn() -> None:
+    gateway = due()
+    before = left(gateway)
+
+    entered = walked(handler_of(gateway))
+
+    after = left(gateway)
+    assert [name for name in entered if not name.endswith("Done")] == [
+        "Take", "Plan", "FromWhere", "Build", "Trim", "Forget", "Clean", "Retained",
+    ]  # fmt: skip
+    assert len(after["rows"]) < len(before["rows"])
+    assert len(after["log"]) < len(before["log"])
+    assert min(after["horizons"]) > 0
+    assert len(gateway.checkpoints.ids(GATEWAY)) == 2
+    reader = Reader(gateway)
+    assert {**reader.read(), **gateway.rows()} == reader.bytes()
+
+
+@pytest.mark.law("L13")
+@pytest.mark.parametrize("run", ["SUCCEEDED", "FAILED"])
+def test_a_large_gateway_is_built_out_of_the_lake_or_as_any_other(run: str) -> None:
+    gateway = due()
+    told = []
+
+    def job(flushed: str) -> bool:
+        told.append(flushed_from_json(flushed).gateway)
+        return run == "SUCCEEDED"
+
+    entered = walked(handler_of(gateway, lake_rows_min=1), job=job)
+
+    assert told == [GATEWAY]
+    assert ("Build" in entered) == (run == "FAILED")
+    assert entered[-1] == "Retained"
+
+
+@pytest.mark.law("R2", "R4", "R5")
+def test_stopped_at_any_state_and_started_again_it_ends_the_same() -> None:
+    whole = due()
+    count = len(walked(handler_of(whole)))
+    for states in range(count):
+        gateway = due()
+        walked(handler_of(gateway), states)
+        walked(handler_of(gateway))
+        assert left(gateway) == left(whole)
+
+
+@pytest.mark.law("R2", "R4", "R5")
+def test_killed_at_any_write_of_any_task_and_started_again_it_ends_the_same() -> None:
+    whole = due()
+    walked(handler_of(whole))
+    for writes, last_happens in itertools.product(range(200), (False, True)):
+        gateway = due()
+        try:
+            walked(handler_of(gateway, Life(writes, last_happens=last_happens)))
+        except Killed:
+            Reader(gateway).read()
+            walked(handler_of(gateway))
+        else:
+            assert writes > 15
+            return
+        assert left(gateway) == left(whole)
+    pytest.fail("retention takes more writes than this test allows")

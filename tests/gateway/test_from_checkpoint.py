@@ -1,0 +1,326 @@
+"""Snapshots that are read from a checkpoint: what is sent, to whom, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.checkpoint import chunks
+from lakesync.checkpoint.store import Checkpoints
+from lakesync.core.delta import Op
+from lakesync.core.merge import view
+from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
+from lakesync.gateway.restore import begin_epoch
+from lakesync.result import Err
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state
+from tests.support.builders import at_ms, delete, insert, update
+from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
+
+if TYPE_CHECKING:
+    from lakesync.core.messages import PullPage
+
+MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
+OWNERS = ("ada", "bob")
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "PART_DELTAS_MAX", 4)
+
+
+def rules(gateway: Kept, *filters: dict[str, Any]) -> None:
+    columns = [{"name": "owner", "type": "string"}, {"name": "n", "type": "number"}]
+    schema = {"table": "todos", "columns": columns}
+    gateway.admin.register_schema(GATEWAY, schema).unwrap()
+    bucket = {"name": "mine", "tables": ["todos"], "filters": list(filters)}
+    body = {"version": 1, "buckets": [bucket]}
+    gateway.admin.save_rules(GATEWAY, body).unwrap()
+    gateway.time.now_ms += 10 * MINUTE_MS
+
+
+def built(*, ruled: bool = False) -> Kept:
+    """Give a gateway with a checkpoint of 12 rows, two of them written twice, and a tombstone."""
+    gateway = Kept(chunk_bytes=1_500)
+    if ruled:
+        rules(gateway, MINE)
+    for number in range(12):
+        gateway.push(insert(f"r{number}", at=at_ms(number), owner=OWNERS[number % 2], n=number))
+    gateway.push(update("r3", at=at_ms(50), client="b", n=33), delete("r4", at=at_ms(51)))
+    gateway.push(update("r5", at=at_ms(52), client="b", n=55))
+    gateway.flushed()
+    gateway.build()
+    return gateway
+
+
+def refused(gateway: Kept, pull: Pull) -> LakeSyncError:
+    result = gateway.reader.pull(GATEWAY, pull)
+    assert isinstance(result, Err)
+    return result.error
+
+
+@pytest.mark.law("R3")
+@pytest.mark.parametrize("deltas_max", [1, 3, 4, 100])
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_snapshot_is_read_from_the_latest_checkpoint(deltas_max: int, *, trimmed: bool) -> None:
+    gateway = built()
+    if trimmed:
+        gateway.trim(covered=gateway.latest().since)
+    gateway.push(update("r1", at=at_ms(60), n=1))
+    gateway.buffer.scan_rows = None  # type: ignore[assignment,method-assign]
+    reader = Reader(gateway, deltas_max=deltas_max)
+
+    assert reader.read() == gateway.rows()
+    of_rows = [page for page in reader.pages if page.snapshot]
+    assert max(page.count for page in of_rows) <= deltas_max + 1  # less than a row beyond
+    assert len(of_rows) >= 12 // deltas_max
+
+
+@pytest.mark.law("R3")
+def test_a_part_that_is_seen_whole_is_sent_as_it_lies_there() -> None:
+    gateway = built()
+    reader = Reader(gateway)
+    reader.read()
+
+    sent = [run for page in reader.pages if page.snapshot for run in page.records]
+
+    assert sent == gateway.runs_of(gateway.latest())[: len(sent)]
+    assert len(sent) > 2
+
+
+@pytest.mark.law("R3")
+def test_an_interrupted_snapshot_goes_on_with_its_own_checkpoint() -> None:
+    gateway = built()
+    reader = Reader(gateway, deltas_max=2)
+    page = reader.ask(Pull("r", 0, 2, snapshot=SNAPSHOT))
+    first = gateway.latest()
+    gateway.push(insert("r99", at=at_ms(70), n=99))
+    gateway.flushed()
+    gateway.build()
+    assert gateway.latest().id > first.id
+
+    while page.has_more:
+        page = reader.ask(reader.after(page))
+
+    assert reader.bytes() == gateway.rows()
+    assert all(first.id in page.snapshot for page in reader.pages if "=" in page.snapshot)
+
+
+def middle(gateway: Kept) -> PullPage:
+    page = gateway.reader.pull(GATEWAY, Pull("r", 0, 4, snapshot=SNAPSHOT)).unwrap()
+    assert "=" in page.snapshot
+    return page
+
+
+@pytest.mark.law("R3")
+def test_a_checkpoint_that_is_gone_is_410_and_begun_again() -> None:
+    gateway = built()
+    page = middle(gateway)
+    for key in list(gateway.objects.held):
+        gateway.objects.delete_object(key)
+    for fresh in (gateway.checkpoints, Checkpoints(gateway.objects)):
+        gateway.reader = gateway.pulls(fresh)
+        error = refused(gateway, Pull("r", 0, 4, snapshot=page.snapshot))
+        assert isinstance(error, CursorExpired)
+    assert Reader(gateway).read() == gateway.rows()
+
+
+@pytest.mark.law("R3")
+@pytest.mark.parametrize("late", ["trim", "restore"])
+def test_a_checkpoint_that_the_log_or_the_epoch_left_behind_is_not_served(late: str) -> None:
+    gateway = built()
+    page = middle(gateway)
+    gateway.push(insert("r99", at=at_ms(70), n=99))
+    gateway.flushed()
+    if late == "trim":
+        gateway.trim()
+    else:
+        begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+
+    error = refused(gateway, Pull("r", 0, 4, snapshot=page.snapshot))
+    assert isinstance(error, CursorExpired)
+    reader = Reader(gateway)
+    assert reader.read() == gateway.rows()
+    assert not any("=" in page.snapshot for page in reader.pages)
+
+
+def test_a_gateway_that_keeps_no_checkpoints_any_more_says_begin_again() -> None:
+    gateway = built()
+    page = middle(gateway)
+    gateway.reader = gateway.pulls(None)
+
+    assert isinstance(refused(gateway, Pull("r", snapshot=page.snapshot)), CursorExpired)
+
+
+ID = "0" * 16 + "-" + "0" * 16
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["=", "=x", f"={ID}", f"={ID}:0", f"={ID}:0:x", f"={ID}:-1:0", f"={ID}:0:0:0", f"={ID}:0:0 ",
+     "=" + ID.upper().replace("0", "G") + ":0:0", f"={ID}:99999999999:0"],
+)  # fmt: skip
+def test_a_place_that_is_none_is_refused(place: str) -> None:
+    gateway = built()
+    since = f"{gateway.latest().since:x}"
+
+    error = refused(gateway, Pull("r", snapshot=f"{since}||todos|{place}"))
+
+    assert isinstance(error, ValidationFailed)
+    assert error.field == "snapshot"
+
+
+@pytest.mark.parametrize(
+    ("table", "part", "skip"),
+    [("todos", 99, 0), ("nothing", 0, 0), ("todos", 0, 4), ("todos", 999_999_999, 0)],
+)
+def test_a_part_that_is_not_there_is_refused(table: str, part: int, skip: int) -> None:
+    gateway = built()
+    manifest = gateway.latest()
+
+    place = f"={manifest.id}:{part}:{skip}"
+    error = refused(gateway, Pull("r", snapshot=f"{manifest.since:x}||{table}|{place}"))
+
+    assert isinstance(error, ValidationFailed)
+
+
+# --- events
+
+
+@pytest.mark.law("R1")
+def test_events_come_from_the_log_as_far_as_it_reaches() -> None:
+    gateway = Kept()
+    body = {"table": "events", "columns": [{"name": "n", "type": "integer"}], "append": True}
+    gateway.admin.register_schema(GATEWAY, body).unwrap()
+    for number in range(4):
+        gateway.push(insert(f"e{number}", at=at_ms(number), table="events", n=number))
+        gateway.push(insert(f"r{number}", at=at_ms(number), n=number))
+        gateway.flushed()
+        if number == 1:
+            gateway.trim()
+    gateway.build()
+    reader = Reader(gateway, deltas_max=1)
+
+    reader.read()
+
+    assert {key for key in reader.states if key[0] == "events"} == {
+        ("events", "e2"), ("events", "e3"),
+    }  # fmt: skip
+    assert {key for key in reader.states if key[0] == "todos"} == set(gateway.rows())
+    assert any("=" in page.snapshot for page in reader.pages)
+
+
+# --- rules
+
+
+def owner_of(page: PullPage) -> set[bytes]:
+    return {value for run in page.records for delta in decode_records(run)
+            for name, value in delta.columns if name == "owner"}  # fmt: skip
+
+
+@pytest.mark.law("R3", "V7")
+@pytest.mark.parametrize("removes", [True, False])
+@pytest.mark.parametrize("deltas_max", [1, 3, 100])
+def test_each_row_of_a_checkpoint_is_decided_by_rules_and_claims(
+    deltas_max: int, *, removes: bool
+) -> None:
+    gateway = built(ruled=True)
+    reader = Reader(gateway, claims={"sub": "bob"}, removes=removes, deltas_max=deltas_max)
+
+    reader.read()
+
+    assert {key[1] for key in reader.states} == {f"r{number}" for number in range(1, 12, 2)}
+    assert view(reader.states["todos", "r3"]) == {"owner": b'"bob"', "n": b"33"}
+    assert {owner for page in reader.pages for owner in owner_of(page)} == {b'"bob"'}
+    if removes:
+        assert {key: held for key, held in gateway.rows().items()
+                if key in reader.states} == reader.bytes()  # fmt: skip
+    else:
+        sent = [delta for page in reader.pages for run in page.records
+                for delta in decode_records(run)]  # fmt: skip
+        assert {delta.op for delta in sent} == {Op.INSERT}
+        assert len({delta.row_id for delta in sent}) == 6
+
+
+@pytest.mark.law("R3")
+def test_a_sparse_client_gets_past_what_it_may_not_see() -> None:
+    gateway = Kept()
+    rules(gateway, MINE)
+    for number in range(120):
+        gateway.push(insert(f"r{number:03}", at=at_ms(number), owner="ada", n=number))
+    gateway.flushed()
+    gateway.build()
+    reader = Reader(gateway, claims={"sub": "nobody"})
+
+    assert reader.read() == {}
+    assert 1 < len(reader.pages) < 6
+
+
+@pytest.mark.law("R3", "V4")
+def test_a_checkpoint_from_before_the_rules_is_not_served_to_who_sees_less() -> None:
+    """Its row may have left sight by an entry that the log cannot decide any more."""
+    gateway = built()
+    gateway.trim(covered=gateway.latest().since)
+    gateway.push(update("r1", at=at_ms(60), owner="ada"))
+    page = middle(gateway)
+    rules(gateway, MINE)
+    bob = {"sub": "bob"}
+
+    error = refused(gateway, Pull("r", 0, 4, snapshot=page.snapshot, claims=bob))
+    reader = Reader(gateway, claims=bob)
+    reader.read()
+
+    assert isinstance(error, CursorExpired)
+    assert ("todos", "r1") not in reader.states
+    assert not any("=" in page.snapshot for page in reader.pages)
+    gateway.flushed()
+    gateway.build()
+    again = Reader(gateway, claims=bob)
+    again.read()
+    assert again.states == reader.states
+    assert any("=" in page.snapshot for page in again.pages)
+
+
+@pytest.mark.law("R3", "V7")
+@settings(deadline=None)
+@given(
+    moves=st.lists(
+        st.tuples(st.sampled_from(["r1", "r2", "r3"]), st.sampled_from(OWNERS), st.booleans()),
+        max_size=10,
+    ),
+    build_at=st.integers(0, 10),
+    deltas_max=st.sampled_from([1, 100]),
+)
+def test_whatever_moves_meanwhile_each_client_ends_with_what_it_may_see(
+    moves: list[tuple[str, str, bool]], build_at: int, deltas_max: int
+) -> None:
+    gateway = Kept(chunk_bytes=300)
+    rules(gateway, MINE)
+    gateway.push(insert("r0", at=at_ms(1), owner="bob"))
+    for number, (row, owner, is_deleted) in enumerate(moves):
+        if number == build_at:
+            gateway.flushed()
+            gateway.build()
+        at = at_ms(10 + number)
+        gateway.push(delete(row, at=at) if is_deleted else insert(row, at=at, owner=owner))
+    if build_at >= len(moves):
+        gateway.flushed()
+        gateway.build()
+    for removes in (True, False):
+        for sub in OWNERS:
+            reader = Reader(gateway, claims={"sub": sub}, removes=removes, deltas_max=deltas_max)
+            reader.read()
+            shown = {key: view(state) for key, state in reader.states.items()}
+            assert {key: row for key, row in shown.items() if row is not None} == {
+                key: row for key, row in all_rows(gateway).items()
+                if row["owner"] == f'"{sub}"'.encode()
+            }  # fmt: skip
+
+
+def all_rows(gateway: Kept) -> dict[Any, dict[str, bytes]]:
+    shown = {key: view(decode_row_state(state)) for key, state in gateway.rows().items()}
+    return {key: row for key, row in shown.items() if row is not None}

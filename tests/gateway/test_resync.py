@@ -1,0 +1,128 @@
+"""lakesync.gateway.resync: other rules or claims, and only the tables concerned are read again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.core.messages import Resync
+from lakesync.errors import CursorExpired
+from lakesync.result import Err
+from tests.support.builders import insert
+from tests.support.readers import GATEWAY, MINE, Reader, World, bucket
+
+if TYPE_CHECKING:
+    from lakesync.ports import LogSlice
+
+NOT_MINE = {"column": "owner", "op": "neq", "value": "jwt:sub"}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.law("V10")
+class TestResync:
+    def test_a_change_of_rules_takes_away_what_they_no_longer_show(self, world: World) -> None:
+        world.push(insert("r1", owner="bob", at=1), insert("r2", owner="ann", at=2))
+        ann = Reader("ann")
+        ann.sync(world)
+        world.rules(bucket(MINE))
+        ann.sync(world)
+
+        assert ann.seen().keys() == {("todos", "r2")}
+        assert ann.told == [Resync(("todos",)), Resync((), ("todos",))]
+
+    def test_only_the_tables_concerned_are_sent_again(self, world: World) -> None:
+        lists = bucket(tables=["lists"])
+        world.rules(bucket(MINE), lists)
+        world.push(insert("r1", owner="ann", at=1), insert("r2", owner="bob", at=2))
+        world.push(insert("l1", table="lists", owner="bob", at=3))
+        ann = Reader("ann")
+        ann.sync(world)
+        ann.sent.clear()
+        world.rules(bucket(NOT_MINE), lists)
+        ann.sync(world)
+
+        assert [(delta.table, delta.row_id) for delta in ann.sent] == [("todos", "r2")]
+        assert ann.told == [Resync(("todos",))]
+        assert ann.seen().keys() == {("todos", "r2"), ("lists", "l1")}
+
+    def test_the_log_is_not_read_twice(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        world.rules(bucket(MINE))
+        for number in range(50):
+            world.push(insert(f"r{number}", owner="ann", at=number + 1))
+        ann = Reader("ann")
+        ann.sync(world)
+        spans: list[tuple[int, int]] = []
+        read = world.buffer.entries
+
+        def counted(gateway: str, shard: str, after: int, until: int, most: int) -> LogSlice:
+            spans.append((after, until))
+            return read(gateway, shard, after, until, most)
+
+        monkeypatch.setattr(world.buffer, "entries", counted)
+        ann.sub = "bob"
+        ann.sync(world)
+
+        assert ann.seen() == {}
+        assert spans == []
+
+    def test_a_second_change_in_the_middle_concerns_just_its_tables(self, world: World) -> None:
+        tables = ("lists", "other", "todos")
+
+        def of(*mine: str) -> list[dict[str, Any]]:
+            return [bucket(MINE, tables=[t]) if t in mine else bucket(tables=[t]) for t in tables]
+
+        for number, table in enumerate(tables):
+            for owner in ("ann", "bob"):
+                world.push(insert(owner, table=table, owner=owner, at=number * 2 + 1))
+        ann = Reader("ann", limit=1)
+        world.rules(*of())
+        ann.sync(world)
+        world.rules(*of("lists", "other"))
+        pages = world.pages(ann.asks())
+        ann.take(page for page, _ in zip(pages, range(2), strict=False))
+        world.rules(*of("lists", "todos"))
+        ann.sent.clear()
+        ann.sync(world)
+
+        assert ann.told == [Resync(("other",)), Resync(("todos",))]
+        assert {delta.table for delta in ann.sent} == {"other", "todos"}
+        assert ann.seen().keys() == {
+            ("lists", "ann"), ("other", "ann"), ("other", "bob"), ("todos", "ann")
+        }  # fmt: skip
+
+    def test_tables_that_only_the_log_knows_are_read_again_from_the_beginning(
+        self, world: World
+    ) -> None:
+        world.rules(bucket(MINE, tables=[]), bucket(tables=["events"]))
+        world.push(insert("x1", table="unnamed", owner="ann", at=1))
+        ann = Reader("ann")
+        ann.sync(world)
+        ann.sub = "bob"
+        error = world.pull_service.pull(GATEWAY, ann.asks())
+
+        assert isinstance(error, Err)
+        assert isinstance(error.error, CursorExpired)
+
+    def test_events_that_come_into_sight_are_read_out_of_the_log(self, world: World) -> None:
+        world.rules(bucket(MINE, tables=["events"]))
+        world.push(insert("e1", table="events", owner="ann", at=1))
+        world.push(insert("e2", table="events", owner="bob", at=2))
+        ann = Reader("ann")
+        ann.sync(world)
+        ann.sub = "bob"
+        ann.sync(world)
+
+        assert ann.seen().keys() == {("events", "e2")}
+
+    def test_a_scope_that_tells_nothing_begins_everything_anew(self, world: World) -> None:
+        world.push(insert("r1", owner="ann", at=1))
+        world.rules(bucket(MINE))
+        ann = Reader("ann", cursor=1, scope="nonsense~")
+        ann.sync(world)
+
+        assert ann.seen().keys() == {("todos", "r1")}

@@ -1,0 +1,236 @@
+"""The schema registry of a gateway: what is registered, what it does to pushes and rules."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.config import config_from_json, config_to_json
+from lakesync.core.schema import schema_to_json
+from lakesync.errors import Conflict, NotFound
+from lakesync.result import Err
+from tests.support.builders import WALL_MS, at_ms, insert, push, update
+from tests.support.gateways import GivenTime, administrator, pulled, pusher
+
+if TYPE_CHECKING:
+    from lakesync.gateway.admin import AdminService
+    from lakesync.gateway.push import PushService
+
+GATEWAY = "g"
+
+
+class Registry:
+    """A gateway's administrator and one process that takes pushes, on one buffer."""
+
+    def __init__(self) -> None:
+        self.buffer = MemoryBuffer()
+        self.time = GivenTime(WALL_MS + 60_000)
+        self.admin: AdminService = administrator(self.buffer, time_=self.time)
+        self.service: PushService = pusher(self.buffer, time_=self.time)
+
+    def register(self, table: str, *columns: str, **more: object) -> Any:
+        held = [dict(zip(("name", "type"), item.split(":"), strict=True)) for item in columns]
+        body = {"table": table, "columns": held} | more
+        return self.admin.register_schema(GATEWAY, body)
+
+    def rules(self, *buckets: dict[str, Any]) -> None:
+        body = {"buckets": [{"name": str(n), **held} for n, held in enumerate(buckets)]}
+        self.admin.save_rules(GATEWAY, body).unwrap()
+
+    def names(self, claims: dict[str, Any]) -> list[str]:
+        held = self.admin.schemas_for(GATEWAY, claims).unwrap()
+        return [schema.table for schema in held.tables]
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+def test_schemas_are_listed_with_their_versions_and_can_be_registered_again(
+    registry: Registry,
+) -> None:
+    registry.register("todos", "title:string").unwrap()
+    registry.register("notes", "body:json").unwrap()
+    registry.register("todos", "title:string", "done:boolean", softDelete=True).unwrap()
+
+    held = registry.admin.schemas(GATEWAY).unwrap()
+
+    assert [(item.table, item.version) for item in held.tables] == [("notes", 1), ("todos", 2)]
+    assert held.version == 3
+    for schema in held.tables:
+        again = registry.admin.register_schema(GATEWAY, schema_to_json(schema)).unwrap()
+        assert again == schema
+    assert registry.admin.schemas(GATEWAY).unwrap() == held
+
+
+def test_one_table_is_told_of_or_is_not_there(registry: Registry) -> None:
+    registry.register("todos", "title:string").unwrap()
+    registry.register("notes", "body:json").unwrap()
+
+    assert [s.table for s in registry.admin.schemas(GATEWAY, "todos").unwrap().tables] == ["todos"]
+    for table in ("Todos", "nobody", ""):
+        missing = registry.admin.schemas(GATEWAY, table)
+        assert isinstance(missing, Err)
+        assert isinstance(missing.error, NotFound)
+
+
+def test_a_gateway_without_schemas_has_version_0(registry: Registry) -> None:
+    held = registry.admin.schemas(GATEWAY).unwrap()
+
+    assert (held.version, held.tables) == (0, ())
+
+
+@pytest.mark.law("S2")
+def test_each_delta_of_a_push_is_checked_by_itself(registry: Registry) -> None:
+    registry.register("todos", "title:string", "n:integer").unwrap()
+    deltas = [
+        insert("r0", at=at_ms(0), title="good", n=1),
+        insert("r1", at=at_ms(1), title="no such column", colour="red"),
+        insert("r2", at=at_ms(2), title=7),
+        insert("r3", at=at_ms(3), table="free", anything={"a": 1}),
+        update("r0", at=at_ms(4), n="1e3"),
+        update("r0", at=at_ms(5), title=None),
+    ]
+
+    receipt = registry.service.push(GATEWAY, push(*deltas)).unwrap()
+
+    refused = [(held.index, held.error) for held in receipt.outcomes if held.error]
+    assert [(index, error.code, error.field) for index, error in refused] == [
+        (1, "SCHEMA_ERROR", "colour"), (2, "SCHEMA_ERROR", "title"), (4, "SCHEMA_ERROR", "n"),
+    ]  # fmt: skip
+    assert receipt.accepted == 3
+    assert pulled(registry.buffer, GATEWAY) == [deltas[0], deltas[3], deltas[5]]
+
+
+@pytest.mark.law("S2", "S3")
+def test_a_warm_process_takes_a_new_column_with_the_next_push(registry: Registry) -> None:
+    registry.register("todos", "title:string").unwrap()
+    registry.service.push(GATEWAY, push(insert("r0", at=at_ms(0), title="a"))).unwrap()
+    registry.register("todos", "title:string", "done:boolean").unwrap()
+
+    # This process still knows the schema of before, and no commit would tell it.
+    receipt = registry.service.push(GATEWAY, push(insert("r1", at=at_ms(1), done=True))).unwrap()
+
+    assert (receipt.accepted, receipt.outcomes) == (1, ())
+    wrong = registry.service.push(GATEWAY, push(insert("r2", at=at_ms(2), done=1))).unwrap()
+    assert [held.error and held.error.field for held in wrong.outcomes] == ["done"]
+
+
+@pytest.mark.law("S2", "S3")
+def test_a_process_that_met_no_configuration_takes_the_first_one(registry: Registry) -> None:
+    registry.register("notes", "body:string").unwrap()
+    registry.service.push(GATEWAY, push(insert("r0", at=at_ms(0), table="notes", x=1))).unwrap()
+    registry.register("notes", "body:string", "x:integer").unwrap()
+
+    receipt = registry.service.push(
+        GATEWAY, push(insert("r1", at=at_ms(1), table="notes", x=1), atomic=True)
+    ).unwrap()
+
+    assert (receipt.accepted, receipt.outcomes) == (1, ())
+
+
+@pytest.mark.law("S2")
+def test_a_strict_gateway_refuses_tables_without_a_schema_each_delta_by_itself(
+    registry: Registry,
+) -> None:
+    registry.register("todos", "title:string").unwrap()
+    registry.service.push(GATEWAY, push(insert("f0", at=at_ms(0), table="free", x=1))).unwrap()
+    registry.admin.set_strict(GATEWAY, strict=True).unwrap()
+    deltas = [insert("f1", at=at_ms(1), table="free", x=1), insert("r1", at=at_ms(2), title="a")]
+
+    receipt = registry.service.push(GATEWAY, push(*deltas)).unwrap()
+
+    [refused] = receipt.outcomes
+    assert (refused.index, refused.error and refused.error.field) == (0, "table")
+    assert receipt.accepted == 1
+    assert registry.admin.schemas(GATEWAY).unwrap().strict
+    # Every process learns of it, also one that has only refusals to tell.
+    registry.admin.set_strict(GATEWAY, strict=False).unwrap()
+    again = registry.service.push(GATEWAY, push(deltas[0])).unwrap()
+    assert (again.accepted, again.outcomes) == (1, ())
+
+
+def test_to_be_strict_twice_changes_nothing(registry: Registry) -> None:
+    for _ in range(2):
+        assert registry.admin.set_strict(GATEWAY, strict=True).unwrap()
+
+    assert registry.buffer.config(GATEWAY).version == 1
+
+
+# --- what clients are told
+
+
+@pytest.mark.law("S6")
+def test_a_client_is_told_of_the_tables_that_the_rules_can_show_it(registry: Registry) -> None:
+    for table in ("flights", "crews", "airports", "secrets"):
+        registry.register(table, "carrier:string", sourceTable="dbo.x").unwrap()
+    assert registry.names({"sub": "c1"}) == ["airports", "crews", "flights", "secrets"]
+
+    mine = {"column": "carrier", "op": "in", "value": "jwt:carriers"}
+    crew = {"column": "carrier", "op": "eq", "value": "jwt:crew.of"}
+    registry.rules(
+        {"tables": ["flights"], "filters": [mine]},
+        {"tables": ["crews"], "filters": [mine, crew]},
+        {"tables": ["airports"], "filters": []},
+    )
+
+    assert registry.names({"sub": "c1"}) == ["airports"]
+    assert registry.names({"sub": "c1", "carriers": []}) == ["airports"]
+    assert registry.names({"sub": "c1", "carriers": ["UA"]}) == ["airports", "flights"]
+    both = {"sub": "c1", "carriers": "UA", "crew": {"of": "UA"}}
+    assert registry.names(both) == ["airports", "crews", "flights"]
+    told = registry.admin.schemas_for(GATEWAY, both).unwrap().tables
+    assert all(schema.source_table is None for schema in told)
+
+
+# --- schemas and the rules in force
+
+
+@pytest.mark.law("S3", "V3")
+@pytest.mark.parametrize(
+    ("bucket", "change"),
+    [
+        (
+            {"tables": ["todos"], "filters": [{"column": "later", "op": "eq", "value": "x"}]},
+            ("todos", "title:string", "later:json"),
+        ),
+        (
+            {"tables": ["todos"], "filters": [{"column": "later", "op": "eq", "value": "x"}]},
+            ("todos", "title:string", "later:integer"),
+        ),
+        (
+            {"tables": [], "filters": [{"column": "title", "op": "gt", "value": 5}]},
+            ("flags", "title:boolean"),
+        ),
+    ],
+    ids=["no filter compares json", "text is no number", "another table's column has no order"],
+)
+def test_a_schema_that_the_rules_in_force_do_not_fit_is_refused(
+    registry: Registry, bucket: dict[str, Any], change: tuple[str, ...]
+) -> None:
+    registry.register("todos", "title:string", "later:null").unwrap()
+    registry.rules(bucket)
+    before = registry.buffer.config(GATEWAY)
+
+    refused = registry.register(*change)
+
+    assert isinstance(refused, Err)
+    assert isinstance(refused.error, Conflict)
+    assert "change the rules first" in refused.error.message
+    assert (refused.error.field or "").startswith("buckets[0].filters[0]")
+    assert registry.buffer.config(GATEWAY) == before
+
+
+def test_what_is_in_force_can_always_be_read_back(registry: Registry) -> None:
+    """Rules of all tables on many columns, made before there was any table to hold them against."""
+    many = [{"column": f"c{n}", "op": "eq", "value": "x"} for n in range(12)]
+    registry.rules({"tables": [], "filters": many}, {"tables": [], "filters": [
+        item | {"column": f"d{item['column']}"} for item in many]})  # fmt: skip
+    registry.register("todos", "title:string")
+
+    config = registry.buffer.config(GATEWAY)
+    assert config_from_json(json.loads(json.dumps(config_to_json(config)))) == config

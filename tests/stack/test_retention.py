@@ -1,0 +1,88 @@
+"""Retention on the deployed stack: a checkpoint is built, and served as clients read it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.core.delta import Op
+from lakesync.wire.records import decode_records
+from tests.support.deployed import Tenant, executed
+
+if TYPE_CHECKING:
+    from lakesync.cli.aws import Aws
+    from tools.local_stack.stack import Stack
+
+EXECUTION_S_MAX = 180
+ROWS = 40
+
+
+def retained(aws: Aws) -> dict[str, Any]:
+    """Do what the schedule does; gives the execution at its end."""
+    return executed(aws, "RetentionStateMachineArn", EXECUTION_S_MAX)
+
+
+@pytest.fixture(scope="module")
+def kept(stack: Stack) -> Tenant:
+    """A tenant with rows that are flushed."""
+    tenant = Tenant(stack)
+    tenant.push(tenant.make(Op.INSERT, f"r{n}", {"n": n}) for n in range(ROWS))
+    tenant.push([tenant.make(Op.DELETE, "r7")])
+    path, admin = f"/v1/admin/flush/{tenant.gateway}", tenant.token(role="admin")
+    assert tenant.call("POST", path, token=admin).is_success
+    return tenant
+
+
+def streamed(tenant: Tenant, **query: str) -> Any:
+    path = f"/sync/{tenant.gateway}/checkpoint"
+    return tenant.call("GET", path, token=tenant.token("reader"), params=query)
+
+
+def rows_of(body: bytes) -> set[tuple[str, str]]:
+    found = set()
+    while body:
+        size = int.from_bytes(body[:4], "big")
+        found |= {(delta.row_id, delta.op.name) for delta in decode_records(body[4 : 4 + size])}
+        body = body[4 + size :]
+    return found
+
+
+def test_a_checkpoint_is_there_once_retention_ran(kept: Tenant, aws: Aws) -> None:
+    assert streamed(kept).status_code == 404
+
+    execution = retained(aws)
+
+    assert execution["status"] == "SUCCEEDED", execution
+    answer = streamed(kept)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/x-lakesync-checkpoint-stream"
+    wanted = {(f"r{n}", "INSERT") for n in range(ROWS) if n != 7} | {("r7", "DELETE")}
+    assert rows_of(answer.content) == wanted
+    behind = kept.pull("reader", int(answer.headers["x-checkpoint-hlc"]))
+    assert {delta.row_id for delta in behind} <= {row for row, _ in wanted}
+    assert streamed(kept, part="0").content == answer.content
+    assert streamed(kept, checkpoint="0" * 16 + "-" + "0" * 16).status_code == 410
+
+
+def test_retention_that_was_stopped_is_started_again(kept: Tenant, aws: Aws) -> None:
+    client = aws.client("stepfunctions")
+    machine = aws.output("RetentionStateMachineArn")
+    kept.push([kept.make(Op.INSERT, "late", {"n": 1})])
+    stopped = client.start_execution(stateMachineArn=machine)["executionArn"]
+    client.stop_execution(executionArn=stopped)
+
+    assert retained(aws)["status"] == "SUCCEEDED"
+    assert streamed(kept).status_code == 200
+
+
+@pytest.mark.parametrize("task", ["build", "trim", "forget", "clean"])
+def test_each_task_can_be_asked_for_by_hand(kept: Tenant, aws: Aws, task: str) -> None:
+    client = aws.client("lambda")
+    payload = json.dumps({"task": task, "gateway": kept.gateway})
+
+    found = client.invoke(FunctionName=aws.output("RetainFunction"), Payload=payload)
+
+    answer = json.loads(found["Payload"].read())
+    assert answer["finished"] is True, answer

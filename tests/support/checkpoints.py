@@ -1,0 +1,175 @@
+"""A gateway in memory whose rows are kept in checkpoints, and clients that begin there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.checkpoint.build import Builder
+from lakesync.checkpoint.chunks import CHUNK_BYTES_MAX
+from lakesync.checkpoint.store import Checkpoints
+from lakesync.core.merge import EMPTY, fold
+from lakesync.core.messages import Pull
+from lakesync.flush.trim import Trimmer
+from lakesync.gateway.declare import Declare
+from lakesync.gateway.forget import Forgetter
+from lakesync.gateway.pull import PullService
+from lakesync.ports import FlushState
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import encode_row_state
+from tests.support.builders import WALL_MS, push
+from tests.support.gateways import GivenTime, SeededChance, administrator, pusher
+from tests.support.lake import Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from lakesync.checkpoint.build import BuildReport
+    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+    from lakesync.core.messages import PullPage
+    from lakesync.ports import RowKey
+    from tests.support.lake import Life
+
+GATEWAY = "g1"
+MINUTE_MS = 60_000
+
+
+class Kept:
+    """A gateway, its objects, and time that is given."""
+
+    def __init__(self, *, chunk_bytes: int = CHUNK_BYTES_MAX) -> None:
+        self.buffer = MemoryBuffer()
+        self.objects = Objects()
+        self.time = GivenTime(WALL_MS)
+        self.checkpoints = Checkpoints(self.objects)
+        self.pushes = pusher(self.buffer, time_=self.time)
+        self.admin = administrator(self.buffer, time_=self.time)
+        self.chunk_bytes = chunk_bytes
+        self.reader = self.pulls(self.checkpoints)
+
+    def pulls(self, checkpoints: Checkpoints | None) -> PullService:
+        """Give a pull service, with or without checkpoints."""
+        clock = self.time.wall_clock
+        return PullService(self.buffer, wall_clock=clock, checkpoints=checkpoints)
+
+    def push(self, *deltas: Delta) -> None:
+        """Push deltas in their order, each as its own client."""
+        for delta in deltas:
+            self.pushes.push(GATEWAY, push(delta, client=delta.client_id)).unwrap()
+
+    def flushed(self) -> None:
+        """Have all of the log flushed, and long visible."""
+        self.time.now_ms += 10 * MINUTE_MS
+        held = self.buffer._gateways[GATEWAY]
+        tables = {name for log in held.logs.values() for entry in log for name in entry.tables}
+        tables |= set(held.flush.last)
+        top = max((head.commit for head in held.heads.values()), default=0)
+        held.flush = FlushState(top, 0, dict.fromkeys(sorted(tables), top))
+        for shard, head in held.heads.items():
+            self.buffer.note_flushed(GATEWAY, shard, top, head.logged_bytes)
+
+    def trim(self, covered: int | None = None) -> None:
+        """Let go of all of the log that may go."""
+        clock = self.time.wall_clock
+        trimmer = Trimmer(self.buffer, wall_clock=clock, keep_ms=0)
+        trimmer.trim(GATEWAY, covered=covered).unwrap()
+
+    def forgetter(self, keep_ms: int = 0, buffer: Any = None) -> Forgetter:
+        """Give what forgets deletions that are so old."""
+        held, clock = buffer or self.buffer, self.time.wall_clock
+        sleep_ms, chance = self.time.sleep_ms, SeededChance()
+        declare = Declare(held, wall_clock=clock, sleep_ms=sleep_ms, chance=chance)
+        return Forgetter(held, self.checkpoints, declare, wall_clock=clock, keep_ms=keep_ms)
+
+    def builder(self, life: Life | None = None) -> Builder:
+        """Give a builder, as a process that may die has it."""
+        objects = life.of(self.objects) if life else self.objects
+        return Builder(
+            self.buffer, objects, Checkpoints(objects), wall_clock=self.time.wall_clock,
+            chunk_bytes=self.chunk_bytes,
+        )  # fmt: skip
+
+    def build(self, has_time: Callable[[], bool] = lambda: True) -> BuildReport:
+        """Build a checkpoint."""
+        return self.builder().build(GATEWAY, has_time=has_time).unwrap()
+
+    def latest(self) -> Manifest:
+        """Give the latest checkpoint."""
+        found = self.checkpoints.latest(GATEWAY, "", 0)
+        assert found is not None
+        return found
+
+    def rows(self) -> dict[RowKey, bytes]:
+        """Give all rows as the buffer holds them."""
+        held = self.buffer._gateways[GATEWAY].rows
+        return {key: row.state for key, row in held.items()}
+
+    def runs_of(self, manifest: Manifest) -> list[bytes]:
+        """Give all parts of a checkpoint."""
+        places = [held.place(number) for held in manifest.tables.values()
+                  for number in range(held.parts)]  # fmt: skip
+        return [self.checkpoints.part(GATEWAY, manifest.id, place) for place in places if place]
+
+
+class Reader:
+    """What a client holds that reads from the beginning."""
+
+    def __init__(
+        self,
+        gateway: Kept,
+        *,
+        claims: Mapping[str, Any] | None = None,
+        removes: bool = True,
+        deltas_max: int = 100,
+    ) -> None:
+        self._gateway = gateway
+        self._pull = Pull("r", 0, deltas_max, claims=claims or {}, removes=removes)
+        self.states: dict[RowKey, RowState] = {}
+        self.pages: list[PullPage] = []
+
+    def ask(self, pull: Pull) -> PullPage:
+        """Pull one page, and merge what comes."""
+        page = self._gateway.reader.pull(GATEWAY, pull).unwrap()
+        self.pages.append(page)
+        for run in page.records:
+            for delta in decode_records(run):
+                key = (delta.table, delta.row_id)
+                if delta.op.name == "REMOVE":
+                    self.states.pop(key, None)
+                else:
+                    self.states[key] = fold([delta], self.states.get(key, EMPTY))
+        return page
+
+    def read(
+        self, snapshot: str = "begin", between: Callable[[], None] = lambda: None
+    ) -> dict[RowKey, bytes]:
+        """Read to the end, and give the bytes of all rows."""
+        pull = self._begun(snapshot)
+        while True:
+            page = self.ask(pull)
+            between()
+            if not page.has_more:
+                return self.bytes()
+            pull = self.after(page)
+
+    def after(self, page: PullPage) -> Pull:
+        """Give the request for the page behind one."""
+        asked = self._pull
+        return Pull(
+            "r", page.cursor, asked.deltas_max, page.epoch, page.snapshot, claims=asked.claims,
+            removes=asked.removes, scope=page.scope,
+        )  # fmt: skip
+
+    def bytes(self) -> dict[RowKey, bytes]:
+        """Give the rows as they are stored."""
+        return {key: encode_row_state(state) for key, state in self.states.items()}
+
+    def _begun(self, snapshot: str) -> Pull:
+        asked = self._pull
+        return Pull(
+            "r", 0, asked.deltas_max, snapshot=snapshot, claims=asked.claims,
+            removes=asked.removes,
+        )  # fmt: skip

@@ -1,0 +1,153 @@
+"""A gateway under sync rules, and readers that do just what its pages say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.delta import Op
+from lakesync.core.merge import EMPTY, apply, view
+from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.core.values import parse
+from lakesync.errors import CursorExpired
+from lakesync.flush.trim import KEEP_MS_MIN, Trimmer
+from lakesync.gateway.limits import Limits
+from lakesync.ports import FlushState
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state
+from tests.support.builders import WALL_MS, push
+from tests.support.gateways import GivenTime, administrator, puller, pusher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+    from lakesync.core.messages import PullPage, Resync
+
+GATEWAY = "g1"
+TABLES = ("todos", "events", "lists", "other")
+MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
+
+
+def bucket(*filters: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": "mine", "tables": ["todos"], "filters": list(filters)} | more
+
+
+@dataclass
+class World:
+    """A gateway with a schema and rules, in memory, and a clock that is given."""
+
+    buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
+    time: GivenTime = field(default_factory=lambda: GivenTime(WALL_MS))
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        self.push_service = pusher(self.buffer, time_=self.time, limits=self.limits)
+        self.pull_service = puller(self.buffer, time_=self.time, limits=self.limits)
+        columns = [{"name": name, "type": "string"} for name in ("owner", "title", "state")]
+        for table in TABLES:
+            body = {"table": table, "columns": columns, "append": table == "events"}
+            administrator(self.buffer, time_=self.time).register_schema(GATEWAY, body).unwrap()
+
+    def rules(self, *buckets: dict[str, Any]) -> None:
+        body = {"version": 1, "buckets": [b | {"name": str(n)} for n, b in enumerate(buckets)]}
+        administrator(self.buffer, time_=self.time).save_rules(GATEWAY, body).unwrap()
+
+    def flush_and_trim(self) -> None:
+        """Let a minute pass, and leave nothing of the log."""
+        self.time.now_ms += 2 * KEEP_MS_MIN
+        heads = self.buffer.heads(GATEWAY, self.buffer.config(GATEWAY).layout.shards())
+        top = max(head.commit for head in heads.values())
+        state = FlushState(top, 0, dict.fromkeys(TABLES, top))
+        self.buffer.save_flush_state(GATEWAY, self.buffer.flush_state(GATEWAY), state)
+        Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY).unwrap()
+
+    def push(self, *deltas: Delta, sub: str = "c1") -> list[str]:
+        """Push; give the codes of what was refused."""
+        self.time.now_ms += 10
+        wanted = replace(push(*deltas), claims={"sub": sub})
+        receipt = self.push_service.push(GATEWAY, wanted).unwrap()
+        return [outcome.error.code for outcome in receipt.outcomes if outcome.error]
+
+    def pages(self, pull: Pull) -> Iterator[PullPage]:
+        while True:
+            page = self.pull_service.pull(GATEWAY, pull).unwrap()
+            yield page
+            if not page.has_more:
+                return
+            since = pull.since if page.snapshot else page.cursor
+            pull = replace(pull, since=since, scope=page.scope, snapshot=page.snapshot)
+
+
+@dataclass
+class Reader:
+    """A client that does what a page says, in the order in which it says it."""
+
+    sub: str
+    removes: bool = True
+    limit: int = 100
+    cursor: int = 0
+    scope: str = ""
+    rows: dict[tuple[str, str], RowState] = field(default_factory=dict)
+    stale: set[tuple[str, str]] = field(default_factory=set)
+    sent: list[Delta] = field(default_factory=list)
+    told: list[Resync] = field(default_factory=list)
+
+    def sync(self, world: World) -> None:
+        self.told.clear()
+        pull = self.asks()
+        try:
+            self.take(world.pages(pull))
+        except CursorExpired:
+            self.rows.clear()
+            self.take(world.pages(replace(pull, since=0, scope="", snapshot=SNAPSHOT)))
+
+    def asks(self) -> Pull:
+        claims = {"sub": self.sub}
+        return Pull(
+            self.sub, self.cursor, self.limit, claims=claims, removes=self.removes, scope=self.scope
+        )
+
+    def take(self, pages: Iterator[PullPage]) -> None:
+        for page in pages:
+            if page.resync is not None:
+                self.told.append(page.resync)
+                self.stale |= {key for key in self.rows if page.resync.concerns(key[0])}
+            for run in page.records:
+                for delta in decode_records(run):
+                    self.sent.append(delta)
+                    self.apply(delta)
+            self.scope = page.scope
+            self.cursor = self.cursor if page.snapshot else page.cursor
+            if not page.has_more:
+                for key in self.stale:
+                    del self.rows[key]
+                self.stale.clear()
+
+    def apply(self, delta: Delta) -> None:
+        key = (delta.table, delta.row_id)
+        self.stale.discard(key)
+        gone = delta.op is Op.REMOVE or (not self.removes and delta.op is Op.DELETE)
+        if gone:
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = apply(self.rows.get(key, EMPTY), delta)
+
+    def seen(self) -> dict[tuple[str, str], dict[str, Any]]:
+        return shown(self.rows)
+
+
+def shown(rows: dict[tuple[str, str], RowState]) -> dict[tuple[str, str], dict[str, Any]]:
+    found = {}
+    for key, state in rows.items():
+        columns = view(state)
+        if columns is not None:
+            found[key] = {name: parse(raw) for name, raw in columns.items()}
+    return found
+
+
+def truth(world: World) -> dict[tuple[str, str], dict[str, Any]]:
+    held = world.buffer.rows(GATEWAY, [("todos", f"r{number}") for number in range(9)])
+    return shown({key: decode_row_state(stored.state) for key, stored in held.items()})

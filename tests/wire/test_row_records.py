@@ -1,0 +1,77 @@
+"""Rows as runs of deltas: spliced or taken apart, the bytes are the same, and rows again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.core.merge import fold
+from lakesync.core.unmerge import deltas_of
+from lakesync.wire.records import decode_records, encode_records
+from lakesync.wire.row_records import RowRecords, row_runs, varint
+from lakesync.wire.row_state import encode_row_state
+from tests.support.builders import delete, insert, update
+from tests.support.strategies import deltas, row_deltas
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+
+
+def check(row_id: str, state: RowState) -> None:
+    wanted = deltas_of("todos", row_id, state)
+
+    run, count = RowRecords("todos").encode(row_id, encode_row_state(state))
+
+    assert run == encode_records(wanted)
+    assert count == len(wanted)
+
+
+@given(held=row_deltas)
+def test_both_ways_give_the_same_bytes(held: list[Delta]) -> None:
+    if held:
+        check("r1", fold(held))
+
+
+@given(held=st.lists(deltas(), min_size=1, max_size=3))
+def test_whatever_names_and_values_there_are(held: list[Delta]) -> None:
+    check(held[0].row_id, fold(held))
+
+
+def test_lengths_of_more_than_one_byte() -> None:
+    for size in (1, 60, 127, 128, 200, 20_000):
+        long, client = "\u00e9" * size, "c" * min(size, 128)
+        row_id = "r" * min(size, 512)
+        one = insert(row_id, title=long, at=5, client=client, n=1)
+        for held in ([one], [one, update(row_id, note=long, at=6)], [update(row_id, at=3, n=1)]):
+            check(row_id, fold(held))
+
+
+def test_a_tombstone_is_one_delete() -> None:
+    check("r1", fold([insert(n=1, at=1), delete(at=2)]))
+
+
+def test_rows_come_back_one_by_one_with_what_was_asked_for() -> None:
+    held = {
+        "r1": [insert("r1", at=1, n=1, title="a")],
+        "r2": [insert("r2", at=1, n=2), update("r2", at=2, client="d", title="b")],
+        "r3": [delete("r3", at=9)],
+        "r4": [insert("r4", at=1)],
+    }
+    records = RowRecords("todos")
+    runs = {row_id: records.encode(row_id, encode_row_state(fold(made)))
+            for row_id, made in held.items()}  # fmt: skip
+
+    found = list(row_runs(b"".join(run for run, _ in runs.values()), frozenset({"title"})))
+
+    assert {row.row_id: (row.run, row.deltas) for row in found} == runs
+    assert [row.values for row in found] == [{"title": b'"a"'}, {"title": b'"b"'}, None, {}]
+    assert [fold(decode_records(row.run)) for row in found] == [fold(x) for x in held.values()]
+
+
+def test_numbers_are_written_seven_bits_a_byte() -> None:
+    assert [varint(number) for number in (0, 127, 128, 300)] == [
+        b"\x00", b"\x7f", b"\x80\x01", b"\xac\x02",
+    ]  # fmt: skip
