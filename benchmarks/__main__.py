@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
 MODULES: Final = (
-    "gateway", "rules", "buffer", "imports", "client", "simulation", "stack", "spark_merge",
+    "gateway", "rules", "sparse", "buffer", "imports", "client", "checkpoints", "simulation",
+    "stack", "spark_merge",
 )  # fmt: skip
 RESULTS: Final = Path(__file__).with_name("results.json")
 _PACKAGES: Final = ("lakesync", "protobuf", "pyarrow", "fastapi", "pyspark", "pyiceberg", "duckdb")

@@ -25,6 +25,11 @@ def at_most(name: str, value: float, unit: str, target: float, detail: str) -> E
     }
 
 
+def at_least(name: str, value: float, unit: str, target: float, detail: str) -> Entry:
+    """Give a figure that holds while it is at least the target."""
+    return at_most(name, value, unit, target, detail) | {"holds": value >= target}
+
+
 def cpu_us(work: Callable[[int], int], rounds: int = 5) -> float:
     """Give the process's CPU time for one of what ``work`` counts, the best of some rounds.
 

@@ -19,6 +19,7 @@ from lakesync.buffer.transaction import transact
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.gateway.tail import Tails
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ class _Discarding(MemoryBuffer):
 
 def _push_entries() -> list[Entry]:
     turns = [list(batches(PUSHES, ROWS, first=turn * PUSHES)) for turn in range(_ROUNDS + 1)]
-    to_wire = _push_us(_dynamo(_take_anything), proto, turns)
+    to_wire = _push_us(dynamo(_take_anything), proto, turns)
     to_port = _push_us(_Discarding(), proto, turns)
-    from_json = _push_us(_dynamo(_take_anything), jsonish, turns)
+    from_json = _push_us(dynamo(_take_anything), jsonish, turns)
     warm = f"batches of {BATCH}, 5 columns, {DISTINCT} distinct rows a commit, a warm process"
     return [
         at_most(
@@ -94,7 +95,8 @@ def _push_us(buffer: Buffer, wire: Any, turns: list[list[Push]]) -> float:
     return cpu_us(push_all, _ROUNDS)
 
 
-def _dynamo(send: Send) -> DynamoBuffer:
+def dynamo(send: Send) -> DynamoBuffer:
+    """Give a buffer whose requests go where the caller says."""
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "none")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "none")
     return DynamoBuffer(_TABLE, DynamoCaller("eu-west-1", send=send))
@@ -178,11 +180,13 @@ def with_a_page(buffer: KeptCommits) -> KeptCommits:
 
 def pull_us(send: Send, wire: Any, pull: Pull) -> float:
     """Give the CPU of a pulled delta: DynamoDB's answer to the bytes of the page."""
-    service = PullService(_dynamo(send), wall_clock=lambda: WALL_MS)
+    buffer = dynamo(send)
+    service = PullService(buffer, wall_clock=lambda: WALL_MS)
 
     def pull_all(_: int) -> int:
         count = 0
         for _ in range(_PAGES):
+            service._tails = Tails(buffer)  # noqa: SLF001 - else all but the first are from memory
             page = service.pull(GATEWAY, pull).unwrap()
             wire.encode_page(page)
             count += page.count

@@ -37,6 +37,7 @@ _SETTINGS: Final = {
     "AWS_ACCESS_KEY_ID": "none",
     "AWS_SECRET_ACCESS_KEY": "none",
     "BUFFER_TABLE": "buffer",
+    "LAKE_BUCKET": "lake",
     "FLUSH_QUEUE_URL": "https://sqs.eu-west-1.amazonaws.com/1/flush",
     "FLUSH_THRESHOLD_BYTES": "8388608",
     "BACKPRESSURE_BYTES_MAX": "268435456",

@@ -79,7 +79,7 @@ stage "lint (ruff)" $python -m ruff check .
 stage "format (ruff)" $python -m ruff format --check .
 stage "types (mypy)" types
 stage "import contracts" .venv/bin/lint-imports --no-logo
-stage "unit tests" tests "not stack and not spark and not emulator" -n 2
+stage "unit tests" tests "not stack and not spark and not emulator" -n 2 --dist worksteal
 
 if [ "$scope" != quick ]; then
     stage "template" template

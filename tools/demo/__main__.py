@@ -15,7 +15,8 @@ from lakesync.cli.faults import UsageFault
 from lakesync.errors import LakeSyncError
 from tools.demo.lake import DemoLake
 from tools.demo.screen import Screen
-from tools.demo.story import Outcome, Setting, Story
+from tools.demo.setting import Setting
+from tools.demo.story import Outcome, Story
 from tools.local_stack import paths
 from tools.local_stack.errors import LocalStackError
 from tools.local_stack.stack import PORT, Stack, up
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(screen: Screen, port: int, days: int) -> int:
-    screen.title("LakeSync: a week of flights, edited offline by two, the same rows everywhere")
+    screen.title("LakeSync: a week of flights, edited offline by two who see their own alone")
     with screen.step("start the local AWS, sam build, sam deploy") as step:
         stack = up(paths.LOCAL, port=port)
         step.result = f"stack {stack.stack} at {stack.endpoint}"
@@ -101,6 +102,7 @@ def _invite(screen: Screen, stack: Stack, setting: Setting, outcome: Outcome) ->
         f'  {lakesync} query "{sql}" --as-of {before}',
         f"  {lakesync} push --table flights --row 2013-01-01/UA1545/EWR --set remark=hello",
         f"  {lakesync} flush --wait",
+        f'  {lakesync} rules show | {lakesync} rules try - --as \'{{"origin": ["LGA"]}}\'',
         f'  {lakesync} query "{hello}"',
         f"  {lakesync} status",
         "  make down",

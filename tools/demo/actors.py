@@ -74,6 +74,14 @@ def make_actor(name: str, folder: Path, transport: Transport) -> Actor:
     return Actor(name, client, clock)
 
 
+def restarted(actor: Actor, folder: Path, transport: Transport) -> Actor:
+    """Start a client again on its file, as an app does that gets another token."""
+    actor.client.close()
+    again = make_actor(actor.name, folder, transport)
+    again.stamps.update(actor.stamps)
+    return again
+
+
 def publish(feed: Actor, week: Week) -> int:
     """Let the feed insert the timetable; gives how many rows."""
     feed.clock.story_min = PUBLISHED_MIN
@@ -84,7 +92,7 @@ def publish(feed: Actor, week: Week) -> int:
 
 
 def work_as_airline(airline: Actor, week: Week, show: Callable[[str], None]) -> tuple[int, int]:
-    """Let the airline write departures day by day, and delete what never left.
+    """Let the airline write its flights' departures day by day, and delete what never left.
 
     Returns:
         How many edits, and how many of them are deletes.
@@ -104,7 +112,10 @@ def work_as_airline(airline: Actor, week: Week, show: Callable[[str], None]) -> 
 
 
 def work_as_airport(airport: Actor, week: Week, show: Callable[[str], None]) -> int:
-    """Let the airport write arrivals, the last day first: each of the two is later on some days."""
+    """Let the airport write its flights' arrivals, the last day first.
+
+    So each of the two is the later one on some days.
+    """
     edits = 0
     for number, day in enumerate(reversed(week.days)):
         airport.clock.story_min = sitting_min(number, len(week.days))

@@ -17,10 +17,12 @@ import pandas as pd
 from tools.local_stack.errors import LocalStackError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 Row: TypeAlias = "dict[str, Any]"
 Rows: TypeAlias = "dict[str, Row]"
+Sight: TypeAlias = "Mapping[str, Sequence[str]]"
+"""The claims of a client's token that the rules read: flights of these carriers, or origins."""
 
 TABLE: Final = "flights"
 LATE_MIN: Final = 30
@@ -52,9 +54,27 @@ SCHEMA: Final = {
 }
 
 
+# An airline sees its carriers' flights, an airport those that leave its origins.
+RULES: Final = {
+    "buckets": [
+        {
+            "name": f"flights by {column}",
+            "tables": [TABLE],
+            "filters": [{"column": column, "op": "in", "value": f"jwt:{column}"}],
+        }
+        for column in ("carrier", "origin")
+    ]
+}
+# Each client's claims, by which the rules decide what it sees. The airport's desk moves.
+AIRLINE: Final[Sight] = {"carrier": ("UA", "EV")}
+AIRPORT: Final[Sight] = {"origin": ("EWR",)}
+AIRPORT_MOVED: Final[Sight] = {"origin": ("JFK",)}
+EVERYWHERE: Final[Sight] = {"origin": ("EWR", "JFK", "LGA")}
+
+
 @dataclass(frozen=True)
 class Week:
-    """The flights of some days."""
+    """Flights of some days."""
 
     frame: pd.DataFrame
 
@@ -62,6 +82,10 @@ class Week:
     def days(self) -> list[str]:
         """The days, in order."""
         return sorted(self.frame["flight_date"].unique())
+
+    def of(self, sight: Sight) -> Week:
+        """Give the flights that a client with these claims sees."""
+        return Week(self.frame[_seen(self.frame, sight)])
 
     # --- what the clients write -------------------------------------------------------------------
 
@@ -85,13 +109,13 @@ class Week:
 
     def cancelled(self, day: str) -> list[str]:
         """The flights of a day that never left; the airline deletes them."""
-        return [row["id"] for row in self._rows(self._of(day)) if _plain(row["dep_time"]) is None]
+        return [row["id"] for row in self._rows(self._on(day)) if _plain(row["dep_time"]) is None]
 
-    def _of(self, day: str) -> pd.DataFrame:
+    def _on(self, day: str) -> pd.DataFrame:
         return self.frame[self.frame["flight_date"] == day]
 
     def _left(self, day: str) -> pd.DataFrame:
-        frame = self._of(day)
+        frame = self._on(day)
         return frame[frame["dep_time"].notna()]
 
     @staticmethod
@@ -107,25 +131,33 @@ class Week:
             **dict.fromkeys((*_DEPARTURE, *_ARRIVAL, "remark"), None)
         )
 
-    def final(self, airline_was_later: Iterable[str]) -> pd.DataFrame:
+    def final(
+        self, airline: Sight, airport: Sight, airline_was_later: Iterable[str]
+    ) -> pd.DataFrame:
         """The table as it must be at the end.
 
         Args:
+            airline: which flights the airline saw while it wrote departures.
+            airport: which flights the airport saw while it wrote arrivals.
             airline_was_later: the days whose remarks by both are the airline's: its stamp is the
                 later one. On the other days the airport's is.
         """
-        flown = self.frame[self.frame["dep_time"].notna()]
-        left = "left " + flown["dep_delay"].astype("Int64").astype(str) + " min late"
-        left = left.where(flown["dep_delay"] >= LATE_MIN)
-        landed = "landed " + flown["arr_delay"].astype("Int64").astype(str) + " min late"
-        landed = landed.where(flown["arr_delay"] >= LATE_MIN)
-        airline_wins = flown["flight_date"].isin(list(airline_was_later))
+        departs, arrives = _seen(self.frame, airline), _seen(self.frame, airport)
+        kept = self.frame[self.frame["dep_time"].notna() | ~departs].copy()
+        kept.loc[~departs[kept.index], list(_DEPARTURE)] = None
+        kept.loc[~arrives[kept.index], list(_ARRIVAL)] = None
+        left = "left " + kept["dep_delay"].astype("Int64").astype(str) + " min late"
+        left = left.where(kept["dep_delay"] >= LATE_MIN)
+        landed = "landed " + kept["arr_delay"].astype("Int64").astype(str) + " min late"
+        landed = landed.where(kept["arr_delay"] >= LATE_MIN)
+        airline_wins = kept["flight_date"].isin(list(airline_was_later))
         remark = landed.fillna(left).where(~airline_wins, left.fillna(landed))
-        return self._table(flown.assign(remark=remark))
+        return self._table(kept.assign(remark=remark))
 
-    def remarked_by_both(self) -> int:
+    def remarked_by_both(self, airline: Sight, airport: Sight) -> int:
         """How many flights both clients remark: the same column of the same row."""
-        late = (self.frame["dep_delay"] >= LATE_MIN) & (self.frame["arr_delay"] >= LATE_MIN)
+        frame = self.frame[_seen(self.frame, airline) & _seen(self.frame, airport)]
+        late = (frame["dep_delay"] >= LATE_MIN) & (frame["arr_delay"] >= LATE_MIN)
         return int(late.sum())
 
     @staticmethod
@@ -133,6 +165,18 @@ class Week:
         """Rows by id, the columns of the schema, in order; values as plain Python has them."""
         held = frame.set_index("id").sort_index().reindex(columns=list(TYPES))
         return held.astype(object).where(held.notna(), None)
+
+
+def seen(table: pd.DataFrame, sight: Sight) -> pd.DataFrame:
+    """Give the rows of a table that a client with these claims must hold."""
+    return table[_seen(table, sight)]
+
+
+def _seen(frame: pd.DataFrame, sight: Sight) -> pd.Series[bool]:
+    found = pd.Series(data=False, index=frame.index)
+    for column, values in sight.items():
+        found |= frame[column].isin(values)
+    return found
 
 
 def load_week(days: int = 7) -> Week:

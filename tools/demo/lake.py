@@ -37,9 +37,10 @@ class DemoLake:
         self._admin_token = admin_token
         self._flushed_at = datetime.now(UTC)
 
-    def ask(self, path: str, body: object = None) -> dict[str, Any]:
+    def ask(self, path: str, body: object = None, query: str = "") -> dict[str, Any]:
         """Call an administrative route of the gateway."""
-        return call(self._url, self._admin_token(), "POST", f"{path}/{self._gateway}", body)
+        address = f"{path}/{self._gateway}{query}"
+        return call(self._url, self._admin_token(), "POST", address, body)
 
     def flush(self) -> dict[str, Any]:
         """Write what the buffer holds to S3 and announce it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -9,65 +10,39 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
-from lakesync.cli.tokens import sign
-from lakesync.client import HttpTransport
 from tools.demo import actors
 from tools.demo.evidence import Verdict, compare, rows_of_client
-from tools.demo.flights import SCHEMA, load_week
+from tools.demo.flights import (
+    AIRLINE,
+    AIRPORT,
+    AIRPORT_MOVED,
+    EVERYWHERE,
+    RULES,
+    SCHEMA,
+    load_week,
+    seen,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     from lakesync.ports import Transport
     from tools.demo.actors import Actor
-    from tools.demo.flights import Rows, Week
+    from tools.demo.flights import Sight, Week
     from tools.demo.screen import Screen
+    from tools.demo.setting import Setting, TheLake
 
-TOKEN_S: Final = 3_600
 NAMES: Final = ("feed", "airline", "airport")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Where the story happens."""
-
-    url: str
-    gateway: str
-    secret: str
-    folder: Path
-    """For the clients' files; emptied first."""
-
-    def token(self, client: str, role: str = "client") -> str:
-        """Sign a token for an hour."""
-        claims = {"sub": client, "gw": self.gateway, "role": role}
-        return sign(claims, TOKEN_S, self.secret, int(time.time()))
-
-    def transport(self, client: str) -> HttpTransport:
-        """Give a client's way to the gateway."""
-        return HttpTransport(self.url, self.gateway, token=lambda: self.token(client))
-
-
-class TheLake(Protocol):
-    """What the story needs of the lake: `tools.demo.lake.DemoLake`, or a player of it in tests."""
-
-    def ask(self, path: str, body: object = None) -> dict[str, Any]:
-        """Call an administrative route of the gateway."""
-        ...
-
-    def flush(self) -> dict[str, Any]:
-        """Write what the buffer holds to S3 and announce it."""
-        ...
-
-    def wait_until_merged(self, show: Callable[[str], None]) -> float:
-        """Return once the tables hold what was announced; gives the seconds."""
-        ...
-
-    def rows(self, at_ms: int | None = None) -> Rows:
-        """Give the table's rows, as they are or as they were."""
-        ...
+SIGHTS: Final[Mapping[str, Sight]] = {
+    "feed": EVERYWHERE,
+    "airline": AIRLINE,
+    "airport": AIRPORT,
+    "auditor": EVERYWHERE,
+}
+"""The claims that each client begins with."""
 
 
 @dataclass(frozen=True)
@@ -93,23 +68,35 @@ class Story:
         self._screen = screen
         self._days = days
         self._actors: dict[str, Actor] = {}
+        self._open = ExitStack()
 
     def tell(self) -> Outcome:
         """Do every step; gives the evidence."""
         shutil.rmtree(self._setting.folder, ignore_errors=True)
         self._setting.folder.mkdir(parents=True)
-        with ExitStack() as stack:
+        with self._open:
             week = self._read()
-            for name in (*NAMES, "auditor"):
-                transport: Transport = stack.enter_context(self._setting.transport(name))
-                actor = actors.make_actor(name, self._setting.folder, transport)
-                stack.callback(actor.client.close)
-                self._actors[name] = actor
+            for name, sight in SIGHTS.items():
+                self._start(name, sight)
             self._publish(week)
+            self._rule(week)
             before = self._edit_offline_while_the_lake_catches_up(week)
+            self._move()
             self._sync()
             self._flush("the edits reach the lake; the Glue job merges them")
             return self._judge(week, before)
+
+    def _start(self, name: str, sight: Sight) -> None:
+        """Start a client's app, or start it again, with a token that has these claims."""
+        transport: Transport = self._open.enter_context(self._setting.transport(name, sight))
+        folder, held = self._setting.folder, self._actors.get(name)
+        actor = (
+            actors.restarted(held, folder, transport)
+            if held
+            else actors.make_actor(name, folder, transport)
+        )
+        self._open.callback(actor.client.close)
+        self._actors[name] = actor
 
     # --- the steps --------------------------------------------------------------------------------
 
@@ -129,11 +116,24 @@ class Story:
             step.show(f"{count:,} rows inserted, pushing")
             pushed = feed.client.push().unwrap()
             step.result = f"{pushed.accepted:,} deltas accepted"
-        with self._screen.step(
-            "the airline and the airport pull it, then lose the network"
-        ) as step:
+
+    def _rule(self, week: Week) -> None:
+        with self._screen.step("sync rules are tried for each, then put in force") as step:
+            airline, airport = (self._would_see(sight) for sight in (AIRLINE, AIRPORT))
+            self._lake.ask("/admin/sync-rules", RULES)
+            step.result = (
+                f"of {len(week.frame):,} flights, the airline (UA, EV) will see {airline:,}, the "
+                f"airport (EWR) {airport:,}"
+            )
+        with self._screen.step("both pull their flights, then lose the network") as step:
             pulled = self._both(lambda actor: actor.client.pull().unwrap().deltas)
-            step.result = f"{min(pulled):,} deltas each"
+            step.result = " and ".join(f"{count:,}" for count in pulled)
+
+    def _would_see(self, sight: Sight) -> int:
+        query = urlencode({"dryRun": "true", "as": json.dumps(sight)})
+        (tried,) = self._lake.ask("/admin/sync-rules", RULES, f"?{query}")["tables"]
+        count: int = tried["seen"]["count"]
+        return count
 
     def _edit_offline_while_the_lake_catches_up(self, week: Week) -> datetime:
         airline, airport = self._actors["airline"], self._actors["airport"]
@@ -156,11 +156,11 @@ class Story:
     def _edit_offline(self, week: Week, airline: Actor, airport: Actor) -> None:
         sentence = "offline, the airline (4 min slow) and the airport (3 s fast) edit the same rows"
         with self._screen.step(sentence) as step:
-            edits, deletes = actors.work_as_airline(airline, week, step.show)
-            arrivals = actors.work_as_airport(airport, week, step.show)
+            edits, deletes = actors.work_as_airline(airline, week.of(AIRLINE), step.show)
+            arrivals = actors.work_as_airport(airport, week.of(AIRPORT), step.show)
             step.result = (
                 f"{edits - deletes:,} departures, {deletes} deletes, {arrivals:,} arrivals; "
-                f"{week.remarked_by_both():,} remarks by both"
+                f"{week.remarked_by_both(AIRLINE, AIRPORT):,} remarks by both"
             )
 
     def _lake_with_the_timetable(self, stop: threading.Event) -> tuple[int, float, datetime]:
@@ -173,7 +173,14 @@ class Story:
         self._lake.wait_until_merged(show)
         return done["deltas"], time.monotonic() - started, datetime.now(UTC)
 
+    def _move(self) -> None:
+        with self._screen.step("offline still, the airport's desk moves from EWR to JFK") as step:
+            self._start("airport", AIRPORT_MOVED)
+            waiting = len(self._actors["airport"].client.pending().unwrap())
+            step.result = f"another claim in its token; {waiting:,} edits wait"
+
     def _sync(self) -> None:
+        before = rows_of_client(self._actors["airport"].client).keys()
         with self._screen.step(
             "the network is back: both sync at once, then everyone pulls"
         ) as step:
@@ -184,7 +191,11 @@ class Story:
             quarantined = sum(
                 len(actor.client.quarantined().unwrap()) for actor in self._actors.values()
             )
-            step.result = f"{sum(pushed):,} deltas accepted, {quarantined} refused"
+            after = rows_of_client(self._actors["airport"].client).keys()
+            step.result = (
+                f"{sum(pushed):,} deltas accepted, {quarantined} refused; {len(before - after):,} "
+                f"flights left the airport's device, {len(after - before):,} came"
+            )
 
     def _flush(self, sentence: str) -> None:
         with self._screen.step(sentence) as step:
@@ -196,9 +207,14 @@ class Story:
         airline, airport = self._actors["airline"], self._actors["airport"]
         with self._screen.step("compare everything with the source data") as step:
             later = actors.later_days(airline, airport, week.days)
-            final, published = week.final(later), week.published()
+            final, published = week.final(AIRLINE, AIRPORT, later), week.published()
+            sights = {**SIGHTS, "airport": AIRPORT_MOVED}
             clients = [
-                compare(f"{name}'s SQLite", rows_of_client(self._actors[name].client), final)
+                compare(
+                    f"{name}'s SQLite",
+                    rows_of_client(self._actors[name].client),
+                    seen(final, sights[name]),
+                )
                 for name in NAMES
             ]
             replayed = rows_of_client(self._actors["auditor"].client)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # The sections of requirements/jars.lock.
 SPARK_S3 = "spark-s3"
 SPARK_ICEBERG = "spark-iceberg"
+SPARK_3_ICEBERG = "spark-3-iceberg"
 DYNAMODB_LOCAL = "dynamodb-local"
 
 _LOCK = paths.ROOT / "requirements" / "jars.lock"

@@ -1,0 +1,59 @@
+"""Where the demo happens: a gateway with its clients' folder, and its lake."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from lakesync.cli.tokens import sign
+from lakesync.client import HttpTransport
+from tools.demo.flights import EVERYWHERE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tools.demo.flights import Rows, Sight
+
+TOKEN_S: Final = 3_600
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the story happens."""
+
+    url: str
+    gateway: str
+    secret: str
+    folder: Path
+    """For the clients' files; emptied first."""
+
+    def token(self, client: str, role: str = "client", sight: Sight = EVERYWHERE) -> str:
+        """Sign a token for an hour, with the claims that the rules read."""
+        claims = {"sub": client, "gw": self.gateway, "role": role, **sight}
+        return sign(claims, TOKEN_S, self.secret, int(time.time()))
+
+    def transport(self, client: str, sight: Sight) -> HttpTransport:
+        """Give a client's way to the gateway."""
+        return HttpTransport(self.url, self.gateway, token=lambda: self.token(client, sight=sight))
+
+
+class TheLake(Protocol):
+    """What the story needs of the lake: `tools.demo.lake.DemoLake`, or a player of it in tests."""
+
+    def ask(self, path: str, body: object = None, query: str = "") -> dict[str, Any]:
+        """Call an administrative route of the gateway."""
+        ...
+
+    def flush(self) -> dict[str, Any]:
+        """Write what the buffer holds to S3 and announce it."""
+        ...
+
+    def wait_until_merged(self, show: Callable[[str], None]) -> float:
+        """Return once the tables hold what was announced; gives the seconds."""
+        ...
+
+    def rows(self, at_ms: int | None = None) -> Rows:
+        """Give the table's rows, as they are or as they were."""
+        ...
