@@ -1,6 +1,6 @@
-"""Bundles the Glue job into one script: of a job, `sam deploy` uploads the script and no more.
+"""Bundles each Glue job into one script: of a job, `sam deploy` uploads the script and no more.
 
-The script carries a zip of the packages that the job imports, and puts it on the path of the driver
+The script carries a zip of the packages that the jobs import, and puts it on the path of the driver
 and, once Spark runs, of the executors. The same sources give the same bytes. Why one script:
 ``docs/adr/0003-glue-packaging.md``. Standard library only: `sam build` runs this.
 """
@@ -16,15 +16,21 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-JOB = "materialise_iceberg"
-OUTPUT = ROOT / "build" / "glue" / f"{JOB}.py"
+JOBS = ("materialise_iceberg", "build_checkpoint")
+OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
-# The library's pure part, and the transforms. Nothing else of the library is needed by a job.
+# The library's pure part, checkpoints and how they lie on S3, and the transforms. Nothing else of
+# the library is needed by a job.
 SOURCES = (
     (LIBRARY, "lakesync/*.py"),
     (LIBRARY, "lakesync/core/**/*.py"),
+    (LIBRARY, "lakesync/checkpoint/**/*.py"),
+    (LIBRARY, "lakesync/wire/**/*.py"),
+    (LIBRARY, "lakesync/adapters/__init__.py"),
+    (LIBRARY, "lakesync/adapters/lake/__init__.py"),
+    (LIBRARY, "lakesync/adapters/lake/s3.py"),
     (ROOT / "glue_jobs", "lakesync_spark/**/*.py"),
-    (ROOT / "glue_jobs", f"{JOB}.py"),
+    *((ROOT / "glue_jobs", f"{job}.py") for job in JOBS),
 )
 # Glue's bucket keeps scripts by content; a timestamp would make every build another script.
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -57,7 +63,7 @@ runpy.run_module("{job}", run_name="__main__")
 
 
 def archive() -> bytes:
-    """Give the zip of everything that the job imports."""
+    """Give the zip of everything that the jobs import."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as bundle:
         for root, pattern in SOURCES:
@@ -69,15 +75,14 @@ def archive() -> bytes:
 
 
 def main() -> int:
-    """Write the script."""
+    """Write the scripts."""
     packages = archive()
-    script = SCRIPT.format(
-        job=JOB,
-        digest=hashlib.sha256(packages).hexdigest()[:16],
-        packages="\n".join(textwrap.wrap(base64.b64encode(packages).decode(), 100)),
-    )
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    OUTPUT.write_text(script)
+    digest = hashlib.sha256(packages).hexdigest()[:16]
+    text = "\n".join(textwrap.wrap(base64.b64encode(packages).decode(), 100))
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    for job in JOBS:
+        script = SCRIPT.format(job=job, digest=digest, packages=text)
+        (OUTPUT / f"{job}.py").write_text(script)
     return 0
 
 
