@@ -144,6 +144,30 @@ def test_rows_stay_readable_while_a_rebuild_waits_for_its_next_page(world: World
 
 
 @pytest.mark.law("K12")
+def test_a_row_of_which_only_a_refused_edit_was_held_comes_with_the_pages(world: World) -> None:
+    client = settled(world)
+    world.gateway.only_text_in("todos")
+    bad = client.insert("todos", "t9", {"title": 7}).unwrap()
+    restore(world, kept=1)
+    world.clock.ms += 10
+    other = world.client("third")
+    other.insert("todos", "t9", {"title": "in the new buffer"}).unwrap()
+    other.push().unwrap()
+    transport = world.transport()
+    transport.faults += [Fault.NONE, Fault.NONE, Fault.LOSE_ANSWER]
+    client = reopened(world, client, transport=transport, page_deltas=1)
+    assert isinstance(client.pull(), Err)  # every row is to be read again, this one too
+    client.push().unwrap()
+    client.discard(bad.delta_id).unwrap()
+
+    client.pull().unwrap()
+
+    assert client.get("todos", "t9").unwrap() == {"title": "in the new buffer"}
+    assert rows_of(client) == world.rows()
+    check_sound(client)
+
+
+@pytest.mark.law("K12")
 def test_a_log_that_begins_after_the_cursor_is_an_err_and_changes_nothing(world: World) -> None:
     client = settled(world)
     client.insert("todos", "t3", {"title": "pending"}).unwrap()

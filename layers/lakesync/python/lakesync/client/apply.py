@@ -81,8 +81,9 @@ class Pages:
             removals[delta.table].add(delta.row_id)
         for name, by_row in grouped.items():
             table = self._catalogue.table(name, sorted(_columns(by_row)))
-            stored = self._rows.load(table.id, list(by_row))
-            for row_id in self._rebuild.meet(table.id, stored):
+            row_ids = list(by_row)
+            stored = self._rows.load(table.id, row_ids)
+            for row_id in self._rebuild.meet(table.id, row_ids, stored):
                 echoed.pop((name, row_id), None)  # merged again without its echoes already
             if removed := removals.get(name):
                 self._rebuild.remove(table.id, list(removed), stored)

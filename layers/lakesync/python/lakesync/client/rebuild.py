@@ -84,28 +84,30 @@ class Rebuild:
         )
         self._mode, self._forgotten = mode, forgotten
 
-    def meet(self, table_id: int, stored: dict[str, Held]) -> set[str]:
+    def meet(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> set[str]:
         """Note that a page brings rows; what was held of them may have to be let go.
 
         Args:
             table_id: the table.
-            stored: the rows by id; brought up to date.
+            row_ids: the rows. One of them may be stale and not held: its own edits were all that
+                was held of it, and were refused.
+            stored: those that are held, by id; brought up to date.
 
         Returns:
             The ids of the rows that were merged again, out of what is left and edits that wait.
         """
         if not self._mode:
             return set()
-        met = set(self._rows.stale(table_id, list(stored)))
+        met = set(self._rows.stale(table_id, row_ids))
         keys = [(table_id, row_id) for row_id in met]
         if self._mode is _Mode.MERGE:
             self._unmark(keys)
             if not self._forgotten:
                 return set()
-            return self._rows.forget(table_id, met, stored, self._forgotten)
+            return self._rows.forget(table_id, met & stored.keys(), stored, self._forgotten)
         self._let_go(keys)
         for row_id in met:
-            del stored[row_id]
+            stored.pop(row_id, None)
         stored.update(self._rows.load(table_id, list(met)))
         return met
 
