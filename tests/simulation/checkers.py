@@ -43,28 +43,32 @@ class Watch:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._announced: set[str] = set()
+        self._announced: dict[str, dict[int, int]] = {}
+        """Of each table: where the ranges that were announced begin, and end."""
 
     def sent(self, queue: str, body: str) -> None:
-        """Hold an announcement against the lake: what it names is there."""
+        """Hold an announcement against the lake: what it names is there, and was in no other."""
         if queue != "announcements":
             return
         claim = json.loads(body)
         if claim["object"] not in self._world.objects:
             raise Violation("announced after written", body)
-        self._announced.add(claim["object"])
+        _, _, table, span = claim["object"].split("/")
+        after, last = map(int, span.removesuffix(".parquet").split("-"))
+        ranges = self._announced.setdefault(table, {})
+        # A buffer that was restored announces again what it had announced before.
+        known = ranges.setdefault(after, last)
+        if not self._world.counts["restored"] and known != last:
+            raise Violation("a range is one batch", f"{table} after {after}: {known}, now {last}")
+        ranges[after] = max(known, last)
 
     def flushed(self, before: int, state: FlushState) -> None:
         """Hold a moved watermark against what was announced."""
         history = self._world.history
-        ranges: dict[str, list[tuple[int, int]]] = {}
-        for name in self._announced:
-            _, _, table, span = name.split("/")
-            after, last = span.removesuffix(".parquet").split("-")
-            ranges.setdefault(table, []).append((int(after), int(last)))
         for item in history.between(before, state.watermark):
             for table in {delta.table for delta in history.decoded(item)}:
-                if not any(after < item.stamp <= last for after, last in ranges.get(table, ())):
+                ranges = self._announced.get(table, {})
+                if not any(after < item.stamp <= last for after, last in ranges.items()):
                     told = f"{table} at {item.stamp}, below {state.watermark}"
                     raise Violation("announced before the watermark", told)
 

@@ -39,6 +39,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     # the order of a flush's steps, and quiet: tests.simulation.checkers
     "announced after written": ("D2",),
     "announced before the watermark": ("D1", "D2", "D3"),
+    "a range is one batch": ("D1", "D2", "D3"),
     "liveness": ("B5", "D4"),
     # at the end: tests.simulation.checkers
     "clients converge": ("K6", "K12", "K14", "M4", "M5"),

@@ -103,15 +103,17 @@ class Store(MemoryBuffer):
             return 0
         world.count("torn commit")
         window_ms = self._random.randint(1, self._random.choice(WINDOWS_MS))
-        self._visible_ms[commit.token] = world.scheduler.now_ms + window_ms
+        # One later than the last item: what happens at the same moment happens in any order.
+        whole_ms = window_ms + 1
+        self._visible_ms[commit.token] = world.scheduler.now_ms + whole_ms
         for item, was in before.items():
             self._hidden[item] = (commit.token, was)
             reveal = functools.partial(self._reveal, item, commit.token)
             # Log entries come last more often: whoever reads a log sees most of a commit before.
             least_ms = window_ms // 2 if item[0] == "entry" else 0
             world.later("visible", reveal, self._random.randint(least_ms, window_ms))
-        world.later("settled", lambda: world.history.settle(commit.stamp), window_ms)
-        return window_ms
+        world.later("settled", lambda: world.history.settle(commit.stamp), whole_ms)
+        return whole_ms
 
     def _reveal(self, item: Item, token: str) -> None:
         if item in self._hidden and self._hidden[item][0] == token:
