@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from tests.client.support.world import check_sound, reopened, rows_of
 
 if TYPE_CHECKING:
     from lakesync.client.transport import Pulls, Pushes
+    from lakesync.core.messages import Pull, PullPage
     from lakesync.result import Result
     from tests.client.support.world import World
 
@@ -87,6 +89,30 @@ def test_an_echo_acknowledges_an_edit_whose_receipt_was_lost(both: World) -> Non
     client.sync().unwrap()
     assert rows_of(client) == both.rows()
     assert once_each(both)
+
+
+class _Twice(MemoryTransport):
+    """Brings every delta twice, as a page does with a row that has just come into sight."""
+
+    def pull(self, pull: Pull) -> PullPage:
+        """Fetch the next page."""
+        page = super().pull(pull)
+        return replace(page, records=page.records * 2, count=page.count * 2)
+
+
+@pytest.mark.law("K3")
+def test_an_echo_that_comes_twice_acknowledges_one_edit(both: World) -> None:
+    transport = _Twice(GATEWAY, both.gateway, both.gateway)
+    client = both.client(transport=transport)
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    transport.faults.append(Fault.LOSE_ANSWER)
+    unreachable(client.push())
+    client.update("todos", "t1", {"n": 2}).unwrap()
+
+    client.pull().unwrap()
+
+    assert [entry.delta.columns for entry in client.pending().unwrap()] == [(("n", b"2"),)]
+    check_sound(client)
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.DELAY])

@@ -114,9 +114,10 @@ class Pages:
         own = [delta for delta in deltas if delta.client_id == self._client_id]
         echoed: dict[tuple[str, str], int] = defaultdict(int)
         if own:
-            known = self._outbox.known(own)
-            self._outbox.remove(delta.hlc for delta in known)
-            for delta in known:
+            # A page may bring a delta twice: with the row that came into sight, and by itself.
+            known = {delta.delta_id: delta for delta in self._outbox.known(own)}
+            self._outbox.remove(delta.hlc for delta in known.values())
+            for delta in known.values():
                 echoed[delta.table, delta.row_id] += 1
         return echoed
 
