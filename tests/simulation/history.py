@@ -38,6 +38,8 @@ class Began(NamedTuple):
 
     settled: int
     """The last commit that was visible as a whole."""
+    whole: int
+    """Up to here every commit was."""
     rules: int
     """The place of the rules in force."""
     trimmed: int
@@ -75,6 +77,7 @@ class History:
         """The greatest cursor that a page carried."""
         self.settled = 0
         """The last commit that was visible as a whole."""
+        self._unsettled: set[int] = set()
         self.lost: list[tuple[int, Delta]] = []
         """What a restored buffer no longer holds, each with its commit."""
         self.in_lake_only: dict[str, int] = defaultdict(int)
@@ -112,11 +115,18 @@ class History:
                 if push is not None:
                     self._check_write(delta, push)
                 self._logged(delta, stamp)
+        self._unsettled.add(stamp)
         self._check_whole(push)
 
     def settle(self, stamp: int) -> None:
         """Note that a commit is visible as a whole."""
+        self._unsettled.discard(stamp)
         self.settled = max(self.settled, stamp)
+
+    @property
+    def whole(self) -> int:
+        """Give the stamp up to which every commit is visible as a whole."""
+        return min([self.settled, *(stamp - 1 for stamp in self._unsettled)])
 
     def restored(self, log: list[Logged]) -> None:
         """Note that the buffer holds what it held at an earlier moment, and nothing else."""
@@ -124,6 +134,7 @@ class History:
         self.lost += [(item.stamp, delta) for item in sorted(gone - held)
                       for delta in self.decoded(item)]  # fmt: skip
         self.log = list(log)
+        self._unsettled.clear()
         for known in (self.deltas, self.commit_of, self.of_row, self._rows):
             known.clear()
         for item in log:
@@ -211,7 +222,7 @@ class History:
             eyes: the client's claims, with all rules that were in force meanwhile.
         """
         self.handed_out = max(self.handed_out, page.cursor)
-        is_whole = any(each.see_everything for each in eyes)
+        is_whole = all(each.see_everything for each in eyes)
         if not is_whole:
             self._check_sight(page, began, eyes)
             # A row that comes into sight is sent as it is, which may be newer than the cursor.
@@ -235,7 +246,7 @@ class History:
 
     def _check_sight(self, page: PullPage, began: Began, eyes: list[Eyes]) -> None:
         """Hold all that is sent against what the client may see."""
-        begun = began.settled
+        begun = began.whole
         if page.snapshot:  # a checkpoint shows rows as they were since it was begun
             begun = min(begun, log_behind(page.snapshot))
         for run in page.records:

@@ -239,7 +239,9 @@ class Container:
     def _pulled(self, request: Request) -> bytes:
         world = self._world
         pull = replace(proto.decode_pull(request.body), claims=request.claims)
-        began = Began(world.history.settled, world.rulings.latest, *world.store.void(GATEWAY))
+        history = world.history
+        latest = world.rulings.latest
+        began = Began(history.settled, history.whole, latest, *world.store.void(GATEWAY))
         match self._pull.pull(GATEWAY, pull):
             case Ok(page):
                 if page.snapshot:
