@@ -121,6 +121,7 @@ class Scenario:
 
 
 SPANS_MS = [60_000, 600_000, 3_600_000, 86_400_000, 7 * 86_400_000]
+LARGE_SPAN_MS_MAX = 3_600_000
 
 
 PLAIN: dict[str, Any] = {}
@@ -200,6 +201,21 @@ RULES: dict[str, Any] = {
     "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
 }
 """Rules and claims change often."""
+RESTORED: dict[str, Any] = {
+    **CLOCKS,
+    "bursts": 10,
+    "burst_edits_max": 6,
+    "page_deltas": 10,
+    "rulings": 4,
+    "restores": 1,
+    "reinstalls": 0,
+    "offline": True,
+    "poll_s": 20.0,
+    "together": True,
+    "faults.lose_request": 0.0,
+    "faults.crash_statement": 0.0,
+}
+"""The buffer is restored under clients that do not see all that they wrote."""
 THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
 """What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""
 
@@ -216,6 +232,8 @@ def scenario_of(seed: int) -> Scenario:
     large = random.random() < 1 / 16
     theme = random.choice(THEMES)
     span_ms = random.choices(SPANS_MS, [20, 50, 20, 3, 1])[0]
+    if large:  # many clients that wait for days do nothing else but ask again
+        span_ms = min(span_ms, LARGE_SPAN_MS_MAX)
     drawn = Scenario(
         seed=seed,
         clients=random.randint(4, 8) if large else random.choice([2, 2, 2, 3, 3, 4]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lakesync.client.offers import Offers
 from lakesync.client.rebuild import Rebuild
 from lakesync.core.delta import Op
 from lakesync.core.transition import Transition, transition_of
@@ -18,7 +19,7 @@ from lakesync.gateway.sight import Seen, Sight
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.rule_rows import RuleRowsWriter
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.scenario import RULES
+from tests.simulation.scenario import RESTORED, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,3 +177,8 @@ def writes_by_the_row_after() -> list[Replaced]:
         return real(self, table, after, after)
 
     return [(Judge, "may_write", may_write)]
+
+
+@deliberate("what a restored buffer hides is taken for lost, and stamped again", RESTORED)
+def hidden_events_are_taken_for_lost() -> list[Replaced]:
+    return [(Offers, "_hidden", lambda _: [])]

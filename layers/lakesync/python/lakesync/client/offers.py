@@ -7,7 +7,7 @@ outbox, with the stamps that they had. When everything was read, what turned out
 leaves it again; the rest is pushed, and means what it meant.
 
     held back ──everything is read, it is there──► gone
-        ├───────it may have been trimmed─────► offered ──receipt, or too late──► gone
+        ├──it may be trimmed, or be hidden───► offered ──receipt, or too late──► gone
         └───────everything is read, it is not──► lost ──receipt──► gone
                                                    └──too late──► pending, to be stamped again
 
@@ -24,6 +24,7 @@ from lakesync.client.outbox import Status
 from lakesync.client.rows import Held, base_state
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.merge import fold
+from lakesync.core.scope import EVERYTHING, scope_of
 from lakesync.core.unmerge import deltas_of
 from lakesync.wire.records import decode_records, encode_records
 
@@ -111,4 +112,13 @@ class Offers:
                     touched[table_id, row_id] = None
         self._outbox.remove(there)
         self._rows.refold(touched, {})
+        for table_id in self._hidden():
+            self._outbox.offer_of(table_id)
         self._outbox.bring_back()
+
+    def _hidden(self) -> list[int]:
+        """Give the tables of which rules may hide from this client what it wrote itself."""
+        (text,) = self._connection.execute("SELECT scope FROM _lakesync_sync").fetchone()
+        scope = scope_of(text or EVERYTHING)
+        tables = self._connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
+        return [table_id for table_id, name in tables if scope.of(name) != EVERYTHING]

@@ -44,8 +44,8 @@ class Status(IntEnum):
     HELD_BACK = 3
     """Accepted once, by a buffer that was restored since; whether it was lost is being read."""
     OFFERED = -1
-    """As that, and not among what was read; but what was trimmed could not be read. Its stamp stays
-    as it is: if it comes too late, the gateway had it."""
+    """As that, and not among what was read; but what was trimmed could not be read, nor what rules
+    hide. Its stamp stays as it is: if it comes too late, the gateway had it."""
     LOST = -2
     """As that, and so young that it would have been read. If it comes too late, it is stamped
     again."""
@@ -198,6 +198,12 @@ class Outbox:
         """Let what is held back be pushed that may have been trimmed: its stamp is no later."""
         self._connection.execute(
             "UPDATE _lakesync_outbox SET status = -1 WHERE status = 3 AND hlc <= ?", (until,)
+        )
+
+    def offer_of(self, table_id: int) -> None:
+        """Let what is held back of a table be pushed that rules may have hidden."""
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = -1 WHERE status = 3 AND table_id = ?", (table_id,)
         )
 
     def bring_back(self) -> None:
