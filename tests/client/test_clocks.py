@@ -313,6 +313,20 @@ def test_a_remote_stamp_that_no_gateway_can_have_accepted_does_not_drag_the_cloc
     assert stamp_ms(delta.hlc) <= WALL_MS + 5_000
 
 
+@pytest.mark.law("K1", "K4")
+def test_a_row_that_came_into_sight_ahead_of_the_cursor_moves_the_clock(world: World) -> None:
+    transport = _Timed(world, 0, 0)
+    page = replace(_page(hlc=at_ms(3_600_000), cursor=at_ms(0)), scope="some")
+    transport.pull = lambda _pull: page  # type: ignore[method-assign]
+    client = world.client(transport=transport)
+    client.pull().unwrap()
+
+    client.delete("todos", "t1").unwrap()
+
+    assert client.get("todos", "t1").unwrap() is None
+    check_sound(client)
+
+
 @pytest.mark.law("K11")
 def test_an_event_that_may_be_there_is_not_stamped_again(both: World) -> None:
     """One function took it and did not answer; the next one's clock is behind, and refuses it."""

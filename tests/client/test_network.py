@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.client import Fault, MemoryTransport, Status
-from lakesync.errors import LakeSyncError, Retry
+from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
+from lakesync.errors import ClockDrift, LakeSyncError, OutOfOrder, Retry, Unreachable
 from lakesync.result import Err, Ok
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import check_sound, reopened, rows_of
+from tests.support.builders import WALL_MS
 
 if TYPE_CHECKING:
     from lakesync.client.transport import Pulls, Pushes
-    from lakesync.core.messages import Pull, PullPage
+    from lakesync.core.messages import Pull, PullPage, Push
     from lakesync.result import Result
     from tests.client.support.world import World
 
@@ -284,3 +286,80 @@ def test_the_transport_for_tests_takes_any_pair_of_services(world: World) -> Non
 
     unreachable(client.pull())
     assert client.pull().unwrap().pages == 1
+
+
+class _Slow(MemoryTransport):
+    """A way on which the first push stands still; it arrives just before the one that `late` is.
+
+    The gateway finds that one late: so it does where it answers from a shard whose mark it has not
+    read since (A1).
+    """
+
+    def __init__(self, world: World, refusal: LakeSyncError, late: int) -> None:
+        super().__init__(GATEWAY, world.gateway, world.gateway)
+        self.pushed = 0
+        self._refusal = refusal
+        self._late = late
+        self._first: Push | None = None
+
+    def push(self, push: Push) -> PushReceipt:
+        """Hand deltas over."""
+        self.pushed += 1
+        if self._first is None:
+            self._first = push
+            raise Unreachable("the request took too long; try again")
+        if self.pushed != self._late:
+            return super().push(push)
+        if isinstance(self._refusal, OutOfOrder):
+            super().push(self._first)
+        refused = tuple(
+            DeltaOutcome(place, delta.delta_id, OutcomeKind.REFUSED, self._refusal)
+            for place, delta in push.deltas
+        )
+        return PushReceipt(0, 0, refused, WALL_MS)
+
+
+@pytest.mark.law("K11")
+@pytest.mark.parametrize("late", [2, 3])
+def test_an_event_that_arrived_behind_a_pull_is_not_stamped_again(world: World, late: int) -> None:
+    world.gateway.append_only("events")
+    other = world.client("other")
+    other.insert("todos", "t1", {"title": "so that the log has an end"}).unwrap()
+    other.push().unwrap()
+    transport = _Slow(world, OutOfOrder("late"), late)
+    client = world.client(transport=transport)
+    client.insert("events", "e1", {"title": "x"}).unwrap()
+    unreachable(client.push())
+    client.pull().unwrap()  # not there yet
+    if late > 2:
+        transport.faults.append(Fault.LOSE_REQUEST)
+        unreachable(client.push())
+        client.pull().unwrap()
+
+    summary = client.sync().unwrap()
+
+    assert summary.pushed.restamped == 0
+    assert [delta.row_id for delta in world.deltas()] == ["t1", "e1"]
+    assert client.pending() == Ok([])
+    check_sound(client)
+
+
+@pytest.mark.law("K11")
+def test_an_event_that_may_be_under_way_waits_for_its_time(world: World) -> None:
+    """The function that answers is behind the one that the first push may still reach."""
+    world.gateway.append_only("events")
+    other = world.client("other")
+    other.insert("todos", "t1", {"title": "so that the log has an end"}).unwrap()
+    other.push().unwrap()
+    transport = _Slow(world, ClockDrift("ahead"), 2)
+    client = world.client(transport=transport)
+    event = client.insert("events", "e1", {"title": "x"}).unwrap()
+    unreachable(client.push())
+    client.pull().unwrap()
+
+    assert isinstance(client.push(), Err)
+
+    assert [entry.delta for entry in client.pending().unwrap()] == [event]
+    client.sync().unwrap()
+    assert world.deltas()[1:] == [event]
+    check_sound(client)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -305,6 +307,18 @@ def test_a_remote_row_with_names_of_its_own_is_queried_like_any_other(both: Worl
         {"v": 4}
     ]
     check_sound(second)
+
+
+def test_who_is_told_nothing_new_writes_nothing(both: World) -> None:
+    client = both.client()
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    client.sync().unwrap()
+    with closing(sqlite3.connect(both.folder / "a.db")) as other:
+        (before,) = other.execute("PRAGMA data_version").fetchone()
+
+        assert client.sync().unwrap().pulled.pages == 1
+
+        assert other.execute("PRAGMA data_version").fetchone() == (before,)
 
 
 def test_a_page_that_changes_nothing_still_moves_the_cursor(both: World) -> None:

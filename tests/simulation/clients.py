@@ -35,7 +35,7 @@ LOOKED_AT: Final = 0.5
 """The same under sync rules."""
 
 
-COPIED: Final = 0.8
+COPIED: Final = 0.95
 """The share of new files that are copied instead of made, statement by statement."""
 
 
@@ -137,10 +137,6 @@ class Device:
     def _opened(self) -> Client:
         if not self._path.exists() and self._random.random() < COPIED:
             shutil.copyfile(empty_file(), self._path)
-        crashing = bool(self._world.faults.crash_statement)
-        kind: type[sqlite3.Connection] = sqlite3.Connection
-        if crashing:
-            kind = type("Connection", (CrashingConnection,), {"device": self})
         client = Client(
             self._path,
             client_id=self.client_id,
@@ -148,12 +144,19 @@ class Device:
             wall_clock=self.clock,
             durability="NORMAL",
             page_deltas=self._world.scenario.page_deltas,
-            connection_class=kind,
+            connection_class=self._connect,  # type: ignore[arg-type]  # whatever makes one will do
         )
         if self._keeper is None:
             self._keeper = sqlite3.connect(self._path)
             self._keeper.execute("SELECT count(*) FROM _lakesync_sync").fetchone()
         return client
+
+    def _connect(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        if not self._world.faults.crash_statement:
+            return sqlite3.Connection(*arguments, **options)
+        connection = CrashingConnection(*arguments, **options)
+        connection.device = self
+        return connection
 
     @property
     def decides(self) -> object:

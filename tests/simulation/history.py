@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakesync.core.messages import SNAPSHOT, log_behind
+from lakesync.errors import Retry
 from lakesync.wire.records import decode_records
 from tests.simulation.model import NOTHING, Key, Row, at_least, row_of
 from tests.simulation.oracle import Eyes, Moments, may_be_sent
@@ -73,6 +74,8 @@ class History:
         """The same by client, table and row."""
         self.refused: dict[str, str] = {}
         """The code of every refusal, by delta id."""
+        self.set_aside: set[tuple[str, bytes]] = set()
+        """Client and size of every edit that waited for its app: it may be stamped again later."""
         self.handed_out = 0
         """The greatest cursor that a page carried."""
         self.settled = 0
@@ -195,6 +198,9 @@ class History:
             item = outcome.get(index)
             if item is not None and item.error is not None:
                 self.refused[delta.delta_id] = item.error.code
+                if item.error.retry is Retry.NEVER:
+                    size = dict(delta.columns).get("size", b"")
+                    self.set_aside.add((delta.client_id, size))
                 held = self.commit_of.get(delta.delta_id, 0)
                 if held > logged_before and delta.delta_id not in self.accepted:
                     raise Violation("refused is refused", f"{delta} is in the log at {held}")
@@ -221,7 +227,8 @@ class History:
             began: what was true when the request began.
             eyes: the client's claims, with all rules that were in force meanwhile.
         """
-        self.handed_out = max(self.handed_out, page.cursor)
+        if not page.snapshot:  # there it only tells the time of the rows
+            self.handed_out = max(self.handed_out, page.cursor)
         is_whole = all(each.see_everything for each in eyes)
         if not is_whole:
             self._check_sight(page, began, eyes)

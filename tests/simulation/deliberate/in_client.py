@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from lakesync.client.batches import Batch
-    from lakesync.client.outbox import Entry
+    from lakesync.client.entries import Entry
     from lakesync.client.position import Position
     from lakesync.client.settle import Settled
     from lakesync.core.messages import PullPage, PushReceipt

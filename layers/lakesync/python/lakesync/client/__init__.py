@@ -5,9 +5,9 @@ process; `SyncLoop` syncs in the background.
 """
 
 from lakesync.client.client import Client
+from lakesync.client.entries import OutboxEntry, Status
 from lakesync.client.http_transport import HttpTransport, Timeouts
 from lakesync.client.loop import SyncLoop
-from lakesync.client.outbox import OutboxEntry, Status
 from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
 from lakesync.client.transport import Fault, MemoryTransport
 

@@ -16,6 +16,7 @@ from lakesync.client.rows import NOT_HELD
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import Op
 from lakesync.core.merge import fold
+from lakesync.core.scope import EVERYTHING
 from lakesync.errors import InternalError
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
@@ -65,6 +66,21 @@ class Pages:
         row = self._connection.execute("SELECT cursor, epoch, snapshot, scope FROM _lakesync_sync")
         return Position(*row.fetchone())
 
+    def is_news(self, page: PullPage, at: Position) -> bool:
+        """Tell whether a page that answers a position changes anything in the file.
+
+        Whoever polls is mostly told nothing, and then writes nothing to the disk.
+        """
+        if page.count or page.has_more or page.resync is not None:
+            return True
+        if at != (page.cursor, page.epoch, page.snapshot, page.scope):
+            return True
+        row = self._connection.execute(
+            "SELECT 1 FROM _lakesync_sync WHERE rebuilding OR EXISTS "
+            "(SELECT 1 FROM _lakesync_outbox WHERE status IN (1, -4))"
+        )
+        return row.fetchone() is not None
+
     def apply(self, page: PullPage, grouped: Grouped) -> None:
         """Merge a page and move the cursor behind it; applying it again changes nothing.
 
@@ -92,7 +108,10 @@ class Pages:
                     by_row[row_id] = _after_removal(by_row[row_id])
             self._rows.save(_merged(table, by_row, stored, echoed))
         if deltas:
-            self._clock.follow(max(delta.hlc for delta in deltas), page.cursor)
+            newest = max(delta.hlc for delta in deltas)
+            # Where rules decide, a row that came into sight comes as it is, ahead of the cursor.
+            ruled = page.scope not in {"", EVERYTHING}
+            self._clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
         if not page.snapshot and (snapshot := self.position().snapshot):
             self._rebuild.pictured(snapshot)
         self._connection.execute(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.client.database import Durability
-    from lakesync.client.outbox import Entry, OutboxEntry
+    from lakesync.client.entries import Entry, OutboxEntry
     from lakesync.core.delta import Delta
     from lakesync.ports import Transport, WallClock
 

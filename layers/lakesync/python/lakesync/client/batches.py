@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.outbox import Entry
+from lakesync.client.entries import Entry
 from lakesync.wire.incoming import PUSH_DELTAS_MAX
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.client.database import Durability
-    from lakesync.client.outbox import OutboxEntry
+    from lakesync.client.entries import OutboxEntry
     from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
     from lakesync.core.delta import Delta
     from lakesync.core.schema import TableSchema

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from lakesync.client.outbox import Status
+from lakesync.client.entries import Status
 from lakesync.client.rows import Held, base_state
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.merge import fold

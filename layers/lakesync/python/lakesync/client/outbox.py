@@ -1,21 +1,13 @@
-"""The outbox: edits that the gateway does not hold yet, or may not.
+"""The outbox: edits that the gateway does not hold yet, or may not, in the order of their stamps.
 
-::
-
-    pending ──push──► sent ──receipt──► acknowledged (gone)
-       ▲               │  └──receipt──► quarantined ──retry──► pending
-       └── no answer ──┘                     └──discard──► gone, its effect taken back
-
-An entry is ``sent`` while its push has not been answered; it is pushed again, which is harmless:
-the gateway answers a repeat as a duplicate. Entries stand in the order of their stamps.
+What may become of one: `lakesync.client.entries`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from lakesync.client.entries import Entry, OutboxEntry, Status
 from lakesync.errors import BY_CODE, InternalError
 from lakesync.wire.records import decode_records, encode_records
 
@@ -31,59 +23,6 @@ ADD: Final = (
     "INSERT INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
     "VALUES (?, ?, 0, ?, ?, ?)"
 )
-
-
-class Status(IntEnum):
-    """Where an edit stands on its way."""
-
-    PENDING = 0
-    SENT = 1
-    """Pushed, and no answer yet: the gateway may hold it or not."""
-    QUARANTINED = 2
-    """Refused for what it is; it waits for the app."""
-    HELD_BACK = 3
-    """Accepted once, by a buffer that was restored since; whether it was lost is being read."""
-    OFFERED = -1
-    """As that, and not among what was read; but what was trimmed could not be read, nor what rules
-    hide. Its stamp stays as it is: if it comes too late, the gateway had it."""
-    LOST = -2
-    """As that, and so young that it would have been read. If it comes too late, it is stamped
-    again."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxEntry:
-    """An edit that waits."""
-
-    delta: Delta
-    status: Status
-    error: LakeSyncError | None = None
-    """Why it was refused, where it was."""
-
-    @property
-    def code(self) -> str:
-        """The code of the refusal; empty if there was none."""
-        return self.error.code if self.error else ""
-
-    @property
-    def reason(self) -> str:
-        """The sentence of the refusal; empty if there was none."""
-        return self.error.message if self.error else ""
-
-
-class Entry(NamedTuple):
-    """An entry as it is stored."""
-
-    hlc: Stamp
-    txn: int | None
-    """The local transaction that the edit belongs to; None if it stands alone."""
-    status: int
-    run: bytes
-
-    @property
-    def delta(self) -> Delta:
-        """The edit itself."""
-        return decode_records(self.run)[0]
 
 
 class Outbox:
@@ -118,26 +57,40 @@ class Outbox:
     def mark_sent(self, entries: Iterable[Entry]) -> None:
         """Note that entries are about to leave."""
         self._connection.executemany(
-            "UPDATE _lakesync_outbox SET status = 1 WHERE hlc = ? AND status = 0",
+            "UPDATE _lakesync_outbox SET status = 1 WHERE hlc = ? AND status IN (0, -3, -4)",
             [(entry.hlc,) for entry in entries],
         )
 
     def mark_pending(self, entries: Iterable[Entry]) -> None:
-        """Note that the gateway answered and does not hold these entries."""
+        """Note that the gateway answered, and that this push did not bring it these entries.
+
+        Args:
+            entries: each with the status that it had before it left.
+        """
+        back = {Status.PENDING: Status.PENDING, Status.LATE: Status.LATE}
         self._connection.executemany(
-            "UPDATE _lakesync_outbox SET status = 0 WHERE hlc = ? AND status = 1",
+            "UPDATE _lakesync_outbox SET status = ? WHERE hlc = ? AND status = 1",
+            [(back.get(Status(entry.status), Status.UNSEEN), entry.hlc) for entry in entries],
+        )
+
+    def mark_late(self, entries: Iterable[Entry]) -> None:
+        """Note that entries are too late now: they are at the gateway, or will never be."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = -4 WHERE hlc = ? AND status = 1",
             [(entry.hlc,) for entry in entries],
         )
 
     def settle_doubts(self, until: Stamp) -> None:
-        """Note that no sent entry up to a stamp is held by the gateway.
+        """Note that no sent entry up to a stamp was held by the gateway when the pull began.
 
         True once everything was pulled that was committed after they left: an accepted entry comes
         back as an echo, which removes it. One that is stamped later than the gateway accepts may
         still be accepted when its time comes, if its push is under way.
         """
         self._connection.execute(
-            "UPDATE _lakesync_outbox SET status = 0 WHERE status = 1 AND hlc <= ?", (until,)
+            "UPDATE _lakesync_outbox SET status = CASE status WHEN 1 THEN -3 ELSE 0 END "
+            "WHERE status IN (1, -4) AND hlc <= ?",
+            (until,),
         )
 
     def quarantine(self, refused: Iterable[tuple[Entry, LakeSyncError]]) -> None:
@@ -224,17 +177,17 @@ class Outbox:
         """
         rows = self._connection.execute(
             "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "
-            "FROM _lakesync_outbox WHERE hlc >= ? AND status BETWEEN 0 AND 2 ORDER BY hlc",
+            "FROM _lakesync_outbox WHERE hlc >= ? AND status IN (0, 1, 2, -3, -4) ORDER BY hlc",
             (start,),
         ).fetchall()
         self._connection.execute(
-            "DELETE FROM _lakesync_outbox WHERE hlc >= ? AND status BETWEEN 0 AND 2", (start,)
+            "DELETE FROM _lakesync_outbox WHERE hlc >= ? AND status IN (0, 1, 2, -3, -4)", (start,)
         )
         return [(Entry(*row[:4]), row[4:]) for row in rows]
 
     def put_back(self, entry: Entry, rest: tuple[object, ...], delta: Delta) -> None:
         """Put an entry back with its delta stamped again."""
-        status = Status.PENDING if entry.status == Status.SENT else entry.status
+        status = Status.QUARANTINED if entry.status == Status.QUARANTINED else Status.PENDING
         self._connection.execute(
             "INSERT INTO _lakesync_outbox "
             "(hlc, txn, status, run, table_id, row_id, code, message, field) "

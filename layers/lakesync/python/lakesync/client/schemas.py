@@ -26,6 +26,7 @@ class KnownSchemas:
     def __init__(self, database: Database, transport: Transport) -> None:
         self._database = database
         self._transport = transport
+        self._followed: str | None = None
 
     def follow(self, page: PullPage) -> None:
         """Ask for the schemas if a page shows that others than those held are to be known.
@@ -33,20 +34,23 @@ class KnownSchemas:
         Not within a transaction: the network is waited for.
         """
         wanted = _of(page)
-        if self._held("schemas_of") == wanted:
+        if wanted == self._followed:
+            return
+        teller = self._transport if isinstance(self._transport, TellsSchemas) else None
+        if self._held("schemas_of") == wanted or (wanted and teller is None):
+            self._followed = wanted
             return
         text = ""
-        if wanted:
-            if not isinstance(self._transport, TellsSchemas):
-                return
+        if wanted and teller is not None:
             try:
-                text = json.dumps(schemas_to_json(self._transport.schemas()))
+                text = json.dumps(schemas_to_json(teller.schemas()))
             except LakeSyncError:
                 return  # the page is applied, which is what was asked for
         with self._database.transaction() as connection:
             connection.execute(
                 "UPDATE _lakesync_sync SET schemas = ?, schemas_of = ?", (text, wanted)
             )
+        self._followed = wanted
 
     def table(self, name: str) -> TableSchema | None:
         """Give a table's schema; None if the gateway has told of none."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.outbox import Status
+from lakesync.client.entries import Status
 from lakesync.core.clock import stamp_ms
 from lakesync.core.delta import checked_delta
 from lakesync.core.messages import OutcomeKind
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from lakesync.client.batches import Batch
     from lakesync.client.catalogue import Catalogue
     from lakesync.client.device_clock import DeviceClock
-    from lakesync.client.outbox import Entry, Outbox
+    from lakesync.client.entries import Entry
+    from lakesync.client.outbox import Outbox
     from lakesync.client.rows import LocalKey, Rows
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import PushReceipt
@@ -51,6 +52,8 @@ class Settled:
     quarantined: list[tuple[Entry, LakeSyncError]] = field(default_factory=list)
     kept: list[Entry] = field(default_factory=list)
     """Not held by the gateway, and to be pushed again as they are."""
+    unsure: list[Entry] = field(default_factory=list)
+    """Refused as late, and perhaps only because an earlier push has just brought them there."""
     too_large: LakeSyncError | None = None
     """Why the batch must be smaller; None if it is not too large."""
     stamped_wrong: LakeSyncError | None = None
@@ -86,6 +89,7 @@ class Settler:
         late: list[Entry] = []
         doubtful = any(
             _may_be_there(batch.entries[place], error, receipt.server_time_ms)
+            or _may_have_come(batch.entries[place], error)
             for place, error in refused.items()
         )
         for place, entry in enumerate(batch.entries):
@@ -95,7 +99,10 @@ class Settler:
             elif entry.status == Status.LOST and isinstance(error, OutOfOrder):
                 self._outbox.make_new([entry])
                 settled.stamped_wrong = settled.stamped_wrong or error
-            elif not isinstance(error, ClockDrift) and not _certainly_late(entry, error):
+            elif _may_have_come(entry, error):
+                settled.unsure.append(entry)
+                settled.blocked = error
+            elif not isinstance(error, ClockDrift | OutOfOrder):
                 _sort_out(entry, error, settled)
             elif doubtful:
                 settled.blocked = error
@@ -108,6 +115,7 @@ class Settler:
         self._acknowledge(accepted, settled)
         self._outbox.quarantine(settled.quarantined)
         self._outbox.mark_pending(settled.kept)
+        self._outbox.mark_late(settled.unsure)
         if late:
             drifted = isinstance(settled.stamped_wrong, ClockDrift)
             settled.restamped = self.restamp(_start(batch, late[0]), drifted=drifted)
@@ -161,10 +169,12 @@ def _refusals(batch: Batch, receipt: PushReceipt) -> dict[int, LakeSyncError]:
     return refused
 
 
-def _certainly_late(entry: Entry, error: LakeSyncError) -> bool:
-    # An entry whose earlier push got no answer may be late because it is there already. Stamping
-    # that one again would make it two events; a pull tells (`Outbox.settle_doubts`).
-    return isinstance(error, OutOfOrder) and entry.status == Status.PENDING
+def _may_have_come(entry: Entry, error: LakeSyncError) -> bool:
+    # An entry whose earlier push got no answer may be late because it is there already, since a
+    # moment ago even if a pull did not find it. Stamping that one again would make it two events. A
+    # pull tells (`Outbox.settle_doubts`): what is late now cannot arrive later on.
+    known = {Status.PENDING, Status.OFFERED, Status.LOST}
+    return isinstance(error, OutOfOrder) and entry.status not in known
 
 
 def _held_before(entry: Entry, error: LakeSyncError) -> bool:
@@ -185,9 +195,7 @@ def _may_be_there(entry: Entry, error: LakeSyncError, server_ms: int) -> bool:
 
 
 def _sort_out(entry: Entry, error: LakeSyncError, settled: Settled) -> None:
-    if isinstance(error, OutOfOrder):
-        settled.blocked = error
-    elif isinstance(error, AtomicPushRefused):
+    if isinstance(error, AtomicPushRefused):
         settled.kept.append(entry)
     elif isinstance(error, AtomicPushTooLarge):
         settled.kept.append(entry)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.apply import grouped_deltas
-from lakesync.client.batches import BATCH_DELTAS_MAX, Batch, next_batch
+from lakesync.client.batches import Batch, next_batch
+from lakesync.client.pace import Pace
 from lakesync.client.position import NOTHING_READ, advancing
 from lakesync.client.settle import Settled
 from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
@@ -24,7 +25,6 @@ from lakesync.errors import (
     AtomicPushTooLarge,
     BodyTooLarge,
     CursorExpired,
-    InternalError,
     InvalidCursor,
     LakeSyncError,
     OutOfOrder,
@@ -41,21 +41,8 @@ if TYPE_CHECKING:
     from lakesync.client.settle import Settler
     from lakesync.ports import Transport
 
-RESTAMPS_MAX: Final = 3
-"""How often one push stamps again before it reports the refusal instead."""
 ROUNDS_MAX: Final = 10
 """How often one sync goes round, while other threads keep editing."""
-
-
-@dataclass(slots=True)
-class _Pace:
-    """How large the next batch may be."""
-
-    deltas_max: int = BATCH_DELTAS_MAX
-    alone: bool = False
-    """One local transaction at a time."""
-    restamps: int = 0
-    """Pushes in a row that ended in stamping again."""
 
 
 class Syncer:
@@ -125,7 +112,7 @@ class Syncer:
         """
         self._database.must_be_idle()
         done = PushSummary()
-        pace = _Pace()
+        pace = Pace()
         with self._turn:
             while (batch := self._leave(pace)) is not None:
                 settled = self._exchange(batch)
@@ -133,7 +120,7 @@ class Syncer:
                 if settled.too_large is not None:
                     done += self._shrink(batch, settled.too_large, pace)
                 else:
-                    _check_progress(settled, pace)
+                    pace.go_on(settled)
         return done
 
     def pull(self) -> PullSummary:
@@ -149,26 +136,35 @@ class Syncer:
                 with self._database.lock:
                     at = self._pages.position()
                 page, rebuilt = self._fetch(at)
-                grouped = grouped_deltas(page)
-                with self._database.transaction():
-                    if self._pages.position() != at:
-                        continue  # another process that shares the file has gone ahead
-                    if rebuilt:
-                        # Other rules lose no edit; another buffer may have.
-                        offers = page.epoch != at.epoch or at.shows_as(page)
-                        self._rebuild.start(offers=offers)
-                    self._pages.apply(page, grouped)
+                if not self._take(page, at, rebuilt=rebuilt):
+                    continue
                 again = rebuilt or at.scope not in {"", page.scope}
                 done += PullSummary(1, page.count, again)
                 if not page.has_more:
                     self._schemas.follow(page)
                     return done
 
+    def _take(self, page: PullPage, at: Position, *, rebuilt: bool) -> bool:
+        """Apply a page; False if another process that shares the file has gone ahead."""
+        with self._database.lock:
+            if not rebuilt and not self._pages.is_news(page, at):
+                return True
+        grouped = grouped_deltas(page)
+        with self._database.transaction():
+            if self._pages.position() != at:
+                return False
+            if rebuilt:
+                # Other rules lose no edit; another buffer may have.
+                offers = page.epoch != at.epoch or at.shows_as(page)
+                self._rebuild.start(offers=offers)
+            self._pages.apply(page, grouped)
+        return True
+
     def _is_quiet(self) -> bool:
         with self._database.lock:
             return self._outbox.is_empty()
 
-    def _leave(self, pace: _Pace) -> Batch | None:
+    def _leave(self, pace: Pace) -> Batch | None:
         """Choose the next batch and note that it leaves."""
         with self._database.lock:
             if self._outbox.is_empty():
@@ -198,7 +194,7 @@ class Syncer:
             self._clock.correct(receipt.server_time_ms, sent_ms, received_ms)
             return self._settler.settle(batch, receipt)
 
-    def _shrink(self, batch: Batch, error: LakeSyncError, pace: _Pace) -> PushSummary:
+    def _shrink(self, batch: Batch, error: LakeSyncError, pace: Pace) -> PushSummary:
         """Make the next batch smaller than one that was refused for its size.
 
         A local transaction goes alone before it is given up as one: then its edits go one by one.
@@ -233,18 +229,3 @@ class Syncer:
         page = ask(Pull(self._client_id, 0, deltas_max, snapshot=SNAPSHOT, removes=True))
         goes_on = at.is_new or (page.snapshot and at.shows_as(page))
         return advancing(page, NOTHING_READ), not (goes_on and page.epoch == at.epoch)
-
-
-def _check_progress(settled: Settled, pace: _Pace) -> None:
-    """Stop where pushing on would only repeat the same."""
-    if settled.blocked is not None:
-        raise settled.blocked
-    if settled.stamped_wrong is not None:
-        pace.restamps += 1
-        if pace.restamps > RESTAMPS_MAX:
-            raise settled.stamped_wrong
-        return
-    pace.restamps = 0
-    pace.alone = False
-    if not settled.accepted and not settled.quarantined:
-        raise InternalError("the gateway refused a whole push and named no delta; push again later")

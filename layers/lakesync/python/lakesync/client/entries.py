@@ -1,0 +1,85 @@
+"""An edit that waits, and where it stands on its way.
+
+::
+
+    pending ──push──► sent ──receipt──► acknowledged (gone)
+                       │  └──receipt──► quarantined ──retry──► pending
+                       │                     └──discard──► gone, its effect taken back
+                  no answer; everything is pulled, it is not there
+                       └──► unseen ──push──► sent, and so on
+                               └──refused as late──► late ──pulled, not there──► pending
+
+An entry is ``sent`` while its push has not been answered; it is pushed again, which is harmless:
+the gateway answers a repeat as a duplicate. It is never stamped again while the push that was not
+answered could have made it an event, or still can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakesync.wire.records import decode_records
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.errors import LakeSyncError
+
+
+class Status(IntEnum):
+    """Where an edit stands on its way."""
+
+    PENDING = 0
+    SENT = 1
+    """Pushed, and no answer yet: the gateway may hold it or not."""
+    QUARANTINED = 2
+    """Refused for what it is; it waits for the app."""
+    HELD_BACK = 3
+    """Accepted once, by a buffer that was restored since; whether it was lost is being read."""
+    UNSEEN = -3
+    """Pushed, and no answer; what was pulled since does not hold it. Its push may be under way."""
+    LATE = -4
+    """As that, and refused as late, perhaps because it had just arrived; nor can it any more."""
+    OFFERED = -1
+    """As that, and not among what was read; but what was trimmed could not be read, nor what rules
+    hide. Its stamp stays as it is: if it comes too late, the gateway had it."""
+    LOST = -2
+    """As that, and so young that it would have been read. If it comes too late, it is stamped
+    again."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEntry:
+    """An edit that waits."""
+
+    delta: Delta
+    status: Status
+    error: LakeSyncError | None = None
+    """Why it was refused, where it was."""
+
+    @property
+    def code(self) -> str:
+        """The code of the refusal; empty if there was none."""
+        return self.error.code if self.error else ""
+
+    @property
+    def reason(self) -> str:
+        """The sentence of the refusal; empty if there was none."""
+        return self.error.message if self.error else ""
+
+
+class Entry(NamedTuple):
+    """An entry as it is stored."""
+
+    hlc: Stamp
+    txn: int | None
+    """The local transaction that the edit belongs to; None if it stands alone."""
+    status: int
+    run: bytes
+
+    @property
+    def delta(self) -> Delta:
+        """The edit itself."""
+        return decode_records(self.run)[0]
