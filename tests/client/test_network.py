@@ -288,6 +288,30 @@ def test_the_transport_for_tests_takes_any_pair_of_services(world: World) -> Non
     assert client.pull().unwrap().pages == 1
 
 
+@pytest.mark.law("K11")
+def test_what_may_have_arrived_keeps_its_stamp_behind_a_late_event(world: World) -> None:
+    world.gateway.append_only("events")
+    world.gateway.only_text_in("events")
+    transport = world.transport()
+    client = world.client(transport=transport)
+    first = client.insert("events", "e1", {"title": 7}).unwrap()
+    client.insert("events", "e2", {"title": "x"}).unwrap()
+    client.sync().unwrap()
+    with client.transaction() as edits:
+        edits.insert("todos", "t1", {"n": 1}).unwrap()
+        edits.insert("events", "e3", {"title": "y"}).unwrap()
+    transport.faults.append(Fault.LOSE_ANSWER)
+    unreachable(client.push())
+    world.gateway.strict.clear()
+    client.retry(first.delta_id).unwrap()
+
+    client.push().unwrap()
+
+    assert [delta.row_id for delta in world.deltas()] == ["e2", "t1", "e3", "e1"]
+    assert client.pending() == Ok([])
+    check_sound(client)
+
+
 class _Slow(MemoryTransport):
     """A way on which the first push stands still; it arrives just before the one that `late` is.
 

@@ -193,6 +193,19 @@ CHECKPOINTS: dict[str, Any] = {
     "function_skew_ms": 50,
 }
 """Clients begin with checkpoints, and the log goes behind them."""
+TRIMMED: dict[str, Any] = {
+    **MEETING,
+    "together": False,
+    "trim_every_s": 20,
+    "retain_every_s": 0,
+    "keep_ms": 60_000,
+    "flush_every_s": 20,
+    "span_ms": 600_000,
+    "bursts": 8,
+    "reinstalls": 5,
+    "faults.flush_broken": 0.0,
+}
+"""Clients begin with the rows, behind a log that is trimmed, while commits become visible."""
 RULES: dict[str, Any] = {
     "rulings": 5,
     "reclaims": 5,

@@ -21,7 +21,7 @@ from lakesync.gateway.push import PushService
 from lakesync.ports import NO_HEAD, Head
 from lakesync.wire.records import decode_records
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.scenario import WARM
+from tests.simulation.scenario import MOVES, WARM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -202,7 +202,7 @@ def relaned_without_states() -> list[Replaced]:
     return [(MemoryBuffer, "save_config", save)]
 
 
-@deliberate("a new shard's head begins at 0")
+@deliberate("a new shard's head begins at 0", MOVES | {"bursts": 8, "clients": 3})
 def new_shards_begin_at_zero() -> list[Replaced]:
     real = MemoryBuffer.save_config
 

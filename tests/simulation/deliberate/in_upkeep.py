@@ -14,6 +14,7 @@ from lakesync.gateway import pull as pull_module
 from lakesync.gateway import restore, snapshot
 from lakesync.result import Ok, Result
 from tests.simulation.deliberate.registry import Replaced, deliberate
+from tests.simulation.scenario import TRIMMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -122,7 +123,7 @@ def nothing_is_offered() -> list[Replaced]:
     return [(Offers, "make", lambda _: None)]
 
 
-@deliberate("the log goes on from the end of the log when a snapshot began")
+@deliberate("the log goes on from the end of the log when a snapshot began", TRIMMED)
 def snapshot_goes_on_too_late() -> list[Replaced]:
     def behind(log: FencedLog, *_: object) -> int:
         return log.top

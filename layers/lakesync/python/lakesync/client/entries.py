@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.wire.records import decode_records
 
@@ -48,6 +48,10 @@ class Status(IntEnum):
     LOST = -2
     """As that, and so young that it would have been read. If it comes too late, it is stamped
     again."""
+
+
+IN_DOUBT: Final = frozenset({Status.SENT, Status.UNSEEN, Status.LATE})
+"""Where an edit stands that may be at the gateway, or may yet arrive there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.entries import Entry, OutboxEntry, Status
+from lakesync.client.entries import IN_DOUBT, Entry, OutboxEntry, Status
 from lakesync.errors import BY_CODE, InternalError
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -170,20 +170,32 @@ class Outbox:
             [(entry.hlc,) for entry in entries],
         )
 
-    def take_from(self, start: Stamp) -> list[tuple[Entry, tuple[object, ...]]]:
+    def take_from(
+        self, start: Stamp, doubted: Collection[int] = ()
+    ) -> list[tuple[Entry, tuple[object, ...]]]:
         """Take out every entry at or behind a stamp, for `put_back` under other stamps.
 
         But for those that were accepted once: theirs are the stamps that they shall have.
+
+        Args:
+            start: the stamp.
+            doubted: tables of events. What may be at the gateway already stays, with the whole of
+                its transaction: under another stamp it would happen twice.
         """
         rows = self._connection.execute(
             "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "
             "FROM _lakesync_outbox WHERE hlc >= ? AND status IN (0, 1, 2, -3, -4) ORDER BY hlc",
             (start,),
         ).fetchall()
-        self._connection.execute(
-            "DELETE FROM _lakesync_outbox WHERE hlc >= ? AND status IN (0, 1, 2, -3, -4)", (start,)
-        )
-        return [(Entry(*row[:4]), row[4:]) for row in rows]
+        found = [(Entry(*row[:4]), row[4:]) for row in rows]
+        stay = {
+            entry.txn or entry.hlc
+            for entry, rest in found
+            if rest[0] in doubted and entry.status in IN_DOUBT
+        }
+        taken = [item for item in found if (item[0].txn or item[0].hlc) not in stay]
+        self.remove(entry.hlc for entry, _ in taken)
+        return taken
 
     def put_back(self, entry: Entry, rest: tuple[object, ...], delta: Delta) -> None:
         """Put an entry back with its delta stamped again."""

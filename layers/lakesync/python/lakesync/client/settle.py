@@ -29,6 +29,8 @@ from lakesync.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lakesync.client.batches import Batch
     from lakesync.client.catalogue import Catalogue
     from lakesync.client.device_clock import DeviceClock
@@ -118,7 +120,10 @@ class Settler:
         self._outbox.mark_late(settled.unsure)
         if late:
             drifted = isinstance(settled.stamped_wrong, ClockDrift)
-            settled.restamped = self.restamp(_start(batch, late[0]), drifted=drifted)
+            self._outbox.mark_pending(late)
+            events = set() if drifted else {entry.delta.table for entry in late}
+            start = _start(batch, late[0])
+            settled.restamped = self.restamp(start, drifted=drifted, events=events)
         return settled
 
     def _acknowledge(self, entries: list[Entry], settled: Settled) -> None:
@@ -130,14 +135,16 @@ class Settler:
         if deltas:
             self._clock.accepted(max(delta.hlc for delta in deltas))
 
-    def restamp(self, start: Stamp, *, drifted: bool) -> int:
+    def restamp(self, start: Stamp, *, drifted: bool, events: Collection[str] = ()) -> int:
         """Stamp every entry at or behind ``start`` again, in the same order; gives their number.
 
         Args:
             start: the first stamp concerned.
             drifted: the stamps lie in the future, and the clock falls back before it goes on.
+            events: tables whose rows are events: of these, what may have arrived stays as it is.
         """
-        taken = self._outbox.take_from(start)
+        doubted = {self._catalogue.table(table, ()).id for table in events}
+        taken = self._outbox.take_from(start, doubted)
         if drifted:
             self._clock.step_back()
         touched: dict[LocalKey, None] = {}
