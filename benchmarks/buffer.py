@@ -23,20 +23,25 @@ from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.network import Network
 from lakesync.buffer.transaction import transact
+from lakesync.core.layout import Placement
+from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.limits import Limits
+from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from lakesync.core.clock import Stamp
     from lakesync.ports import Buffer, Commit, Head, RowKey, StoredRow
 
 COST_RATIO_TARGET: Final = 1.2
 PUSH_WRU_TARGET: Final = 2.5
 APPEND_WRU_TARGET: Final = 0.3
 PUSH_RRU_TARGET: Final = 1.0
+CURRENT_PULL_RRU_TARGET: Final = 2.0
 FEW: Final = 1_000
 MANY: Final = 1_000_000
 _ROWS: Final = range(300)
@@ -47,6 +52,7 @@ _PUSHES: Final = 40
 _ROUNDS: Final = 5
 _GATEWAY: Final = "bench"
 _TABLE: Final = "lakesync-buffer"
+_LANES: Final = Placement("flights", lanes=8)
 _UNBOUNDED: Final = Limits(backpressure_bytes_max=1 << 40, flush_threshold_bytes=1 << 40)
 _EVENTS: Final = {
     "table": "events",
@@ -88,6 +94,13 @@ def _unit_entries() -> list[Entry]:
         for push in events[1:]:
             pusher.push(_GATEWAY, push).unwrap()
         appended = Counter(units)
+        _administration(buffer).place_table(_GATEWAY, "flights", _LANES).unwrap()
+        puller = PullService(buffer, wall_clock=lambda: WALL_MS)
+        current = _read_on(puller)
+        units.clear()
+        puller.pull(_GATEWAY, Pull("reader", current)).unwrap()
+        pulled = Counter(units)
+        shards = len(buffer.config(_GATEWAY).layout.shards())
     count = _PUSHES * BATCH
     detail = f"batches of {BATCH}, 5 columns, {DISTINCT} distinct rows; ConsumedCapacity, emulator"
     return [
@@ -113,7 +126,24 @@ def _unit_entries() -> list[Entry]:
             f"batches of {BATCH}, {DISTINCT} distinct rows, each pushed by a process that knows "
             "nothing yet: configuration, head and rows, by the rule; a warm process reads nothing",
         ),
+        at_most(
+            "current_pull_rru_per_shard",
+            sum(pulled.values()) / shards,
+            "RRU",
+            CURRENT_PULL_RRU_TARGET,
+            f"a client that is up to date, one request, {shards} shards; by the rule, all reads",
+        ),
     ]
+
+
+def _read_on(puller: PullService) -> Stamp:
+    """Read to the end; gives the cursor."""
+    cursor = 0
+    while True:
+        page = puller.pull(_GATEWAY, Pull("reader", cursor)).unwrap()
+        cursor = page.cursor
+        if not page.has_more:
+            return cursor
 
 
 @contextmanager

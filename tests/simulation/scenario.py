@@ -277,7 +277,9 @@ def scenario_of(seed: int) -> Scenario:
     )
     if theme is PLAIN and Random(f"{seed}/theme of flushes").random() < 0.1:
         theme = FLUSHES
-    return changed(replace(drawn, **_upkeep(seed, span_ms), **_rules(seed)), theme)
+    found = changed(replace(drawn, **_upkeep(seed, span_ms), **_rules(seed)), theme)
+    # However long it takes, the schedule alone is not to be most of what happens.
+    return replace(found, flush_every_s=max(found.flush_every_s, found.span_ms // 2_000_000))
 
 
 def _upkeep(seed: int, span_ms: int) -> dict[str, Any]:
