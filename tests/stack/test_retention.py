@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +13,13 @@ from lakesync.wire.records import decode_records
 from tests.support.deployed import Tenant, executed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lakesync.cli.aws import Aws
     from tools.local_stack.stack import Stack
 
 EXECUTION_S_MAX = 180
+MATERIALISED_S_MAX = 180
 ROWS = 40
 
 
@@ -64,6 +68,43 @@ def test_a_checkpoint_is_there_once_retention_ran(kept: Tenant, aws: Aws) -> Non
     assert {delta.row_id for delta in behind} <= {row for row, _ in wanted}
     assert streamed(kept, part="0").content == answer.content
     assert streamed(kept, checkpoint="0" * 16 + "-" + "0" * 16).status_code == 410
+
+
+@pytest.fixture
+def few_are_many(aws: Aws) -> Iterator[None]:
+    """Gateways of a few rows count as those whose checkpoints come out of the lake."""
+    client, name = aws.client("lambda"), aws.output("RetainFunction")
+    held = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+
+    def configure(variables: dict[str, str]) -> None:
+        client.update_function_configuration(
+            FunctionName=name, Environment={"Variables": variables}
+        )
+
+    configure({**held, "CHECKPOINT_LAKE_ROWS": str(ROWS)})
+    yield
+    configure(held)
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_a_large_gateways_checkpoint_comes_out_of_the_lake(kept: Tenant, aws: Aws) -> None:
+    before = streamed(kept).headers["x-checkpoint-hlc"]
+    kept.push([kept.make(Op.INSERT, "newer", {"n": 1})])
+    kept.flush()
+    deadline = time.monotonic() + MATERIALISED_S_MAX
+    while kept.waiting():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+    assert retained(aws)["status"] == "SUCCEEDED"
+
+    runs = aws.client("glue").get_job_runs(JobName=aws.output("CheckpointJobName"))["JobRuns"]
+    ours = [run for run in runs if kept.gateway in run["Arguments"]["--flushed"]]
+    assert [run["JobRunState"] for run in ours] == ["SUCCEEDED"], ours
+    answer = streamed(kept)
+    assert int(answer.headers["x-checkpoint-hlc"]) > int(before)
+    wanted = {(f"r{n}", "INSERT") for n in range(ROWS) if n != 7}
+    assert rows_of(answer.content) == wanted | {("newer", "INSERT"), ("r7", "DELETE")}
 
 
 def test_retention_that_was_stopped_is_started_again(kept: Tenant, aws: Aws) -> None:
