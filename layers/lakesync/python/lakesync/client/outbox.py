@@ -179,8 +179,8 @@ class Outbox:
 
         Args:
             start: the stamp.
-            doubted: tables of events. What may be at the gateway already stays, with the whole of
-                its transaction: under another stamp it would happen twice.
+            doubted: tables of events. What may be at the gateway already stays, and leaves its
+                transaction if it must: under another stamp it would happen twice.
         """
         rows = self._connection.execute(
             "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "
@@ -188,12 +188,11 @@ class Outbox:
             (start,),
         ).fetchall()
         found = [(Entry(*row[:4]), row[4:]) for row in rows]
-        stay = {
-            entry.txn or entry.hlc
+        taken = [
+            (entry, rest)
             for entry, rest in found
-            if rest[0] in doubted and entry.status in IN_DOUBT
-        }
-        taken = [item for item in found if (item[0].txn or item[0].hlc) not in stay]
+            if rest[0] not in doubted or entry.status not in IN_DOUBT
+        ]
         self.remove(entry.hlc for entry, _ in taken)
         return taken
 
