@@ -216,7 +216,8 @@ RULES: dict[str, Any] = {
 """Rules and claims change often."""
 RESTORED: dict[str, Any] = {
     **CLOCKS,
-    "bursts": 10,
+    "bursts": 20,
+    "clients": 3,
     "burst_edits_max": 6,
     "page_deltas": 10,
     "rulings": 4,

@@ -82,7 +82,10 @@ def last_chunk_is_lost() -> list[Replaced]:
     return [(build_module, "put_manifest", put)]
 
 
-@deliberate("a checkpoint of another epoch is served", CHECKPOINTS | {"restores": 2})
+@deliberate(
+    "a checkpoint of another epoch is served",
+    CHECKPOINTS | {"restores": 2, "clients": 3, "bursts": 5},
+)
 def checkpoint_of_another_epoch() -> list[Replaced]:
     def latest(self: Checkpoints, gateway: str, epoch: str, since_min: Stamp) -> Manifest | None:
         del since_min

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.client import apply as apply_module
+from lakesync.client import outbox, settle
 from lakesync.client.apply import Pages
 from lakesync.client.device_clock import DeviceClock
 from lakesync.client.loop import SyncLoop
@@ -16,6 +17,7 @@ from lakesync.client.sync import Syncer
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
+from tests.simulation.scenario import CLOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,20 +101,29 @@ def refused_edits_are_dropped() -> list[Replaced]:
 
 @deliberate("an event whose push went unanswered is stamped again")
 def doubtful_events_are_stamped_again() -> list[Replaced]:
-    from lakesync.client import settle  # noqa: PLC0415
-
     return [
         (settle, "_may_be_there", lambda *_: False),
-        (settle, "_certainly_late", lambda *given: given[1].code == "OUT_OF_ORDER"),
+        (settle, "_may_have_come", lambda *_: False),
+        (outbox, "IN_DOUBT", frozenset()),
     ]
+
+
+@deliberate("what was pulled and is not there is taken for lost on its way", CLOCKS)
+def unseen_is_pending() -> list[Replaced]:
+    def settle_doubts(self: Outbox, until: int) -> None:
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = 0 WHERE status = 1 AND hlc <= ?", (until,)
+        )
+
+    return [(Outbox, "settle_doubts", settle_doubts)]
 
 
 @deliberate("edits that are stamped again change their order")
 def stamped_again_in_another_order() -> list[Replaced]:
     real = Outbox.take_from
 
-    def take_from(self: Outbox, start: int) -> Any:
-        return real(self, start)[::-1]
+    def take_from(self: Outbox, *given: Any) -> Any:
+        return real(self, *given)[::-1]
 
     return [(Outbox, "take_from", take_from)]
 

@@ -99,7 +99,7 @@ def former_shards_are_forgotten() -> list[Replaced]:
     return [(Layout, "moved", moved)]
 
 
-@deliberate("a row that was only read is caught up as if it had been whole", WARM)
+@deliberate("a row that was only read is caught up as if it had been whole", WARM | {"rows": 1})
 def read_rows_are_caught_up() -> list[Replaced]:
     real = warm_module._meet
 
