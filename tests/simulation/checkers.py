@@ -127,9 +127,10 @@ def check_end(world: World) -> None:
         _check_restored(world, expected)
     _check_gateway(world, expected)
     _check_lake(world, expected)
-    lost = {delta.delta_id: delta for _, delta in history.lost}
-    # An id does not name the operation: what was accepted first is what the app did.
-    everything = {**history.deltas, **lost, **history.accepted}
+    # An id does not name the operation: an insert may be offered again as an update.
+    everywhere = [*history.deltas.values(), *(delta for _, delta in history.lost),
+                  *history.accepted.values()]  # fmt: skip
+    everything = {(delta.delta_id, delta.op): delta for delta in everywhere}
     for device in world.devices:
         device.session.settled(everything.values())
     _check_events(world)
