@@ -76,6 +76,8 @@ class History:
         """The code of every refusal, by delta id."""
         self.set_aside: set[tuple[str, bytes]] = set()
         """Client and size of every edit that waited for its app: it may be stamped again later."""
+        self.forgotten = 0
+        """Deletions up to here may be known to some, and to others not any more."""
         self.handed_out = 0
         """The greatest cursor that a page carried."""
         self.settled = 0
@@ -89,6 +91,10 @@ class History:
         """For each client, up to where a snapshot may have shown it rows, whatever its cursor."""
         self._last: dict[str, int] = {}
         self._rows: dict[Key, Row] = {}
+
+    def remembered(self, row: Row) -> Row:
+        """Give a row without a deletion that may be forgotten."""
+        return row._replace(deleted=0) if row.deleted <= self.forgotten else row
 
     def row(self, key: Key) -> Row:
         """Give what a row must be after all that was committed."""
@@ -179,7 +185,7 @@ class History:
         if push is None or not push.atomic:
             return
         for _, delta in push.deltas:
-            if delta.delta_id not in self.commit_of and self._changes(delta):
+            if delta.delta_id not in self.commit_of and self._matters(delta):
                 raise Violation("atomic pushes are whole", f"{delta} is missing from its commit")
 
     def _changes(self, delta: Delta) -> bool:
@@ -187,6 +193,12 @@ class History:
             return True
         key = (delta.table, delta.row_id)
         return row_of([*self.of_row.get(key, ()), delta]) != self.row(key)
+
+    def _matters(self, delta: Delta) -> bool:
+        """Tell whether a delta would change a row, but for a deletion that may be forgotten."""
+        key = (delta.table, delta.row_id)
+        after = row_of([*self.of_row.get(key, ()), delta])
+        return self.appends(delta.table) or self.remembered(after) != self.remembered(self.row(key))
 
     # --- receipts ---------------------------------------------------------------------------------
 
@@ -209,7 +221,7 @@ class History:
             if delta.delta_id not in self.accepted:
                 self.accepted[delta.delta_id] = delta
                 self.accepted_of[delta.client_id, delta.table, delta.row_id].append(delta)
-            if delta.delta_id not in self.deltas and self._changes(delta):
+            if delta.delta_id not in self.deltas and self._matters(delta):
                 raise Violation("accepted is durable", f"{delta} is nowhere")
         if accepted != receipt.accepted:
             raise Violation("receipts add up", f"{receipt.accepted} of {accepted}")
@@ -297,7 +309,7 @@ class History:
             raise Violation("pages are bounded", f"{len(rows)} rows for {pull.deltas_max}")
         for key, deltas in rows.items():
             known = [*self.deltas_until(since, key)]
-            if not at_least(row_of(deltas), row_of(known)):
+            if not at_least(row_of(deltas), self.remembered(row_of(known))):
                 raise Violation("snapshots are whole", f"{key}: {deltas}, not {known}")
             if not at_least(self.row(key), row_of(deltas)):
                 raise Violation("snapshots are whole", f"{key}: {deltas}, at most {self.row(key)}")

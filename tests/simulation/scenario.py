@@ -104,6 +104,8 @@ class Scenario:
     are cleaned up; 0 is never, and pulls know of no checkpoints."""
     keep_ms: int = 60_000
     """How old what is trimmed is at the least."""
+    forget_ms: int = 0
+    """How old deletions are that retention forgets; 0 if it forgets none."""
     restores: int = 0
     """How often the buffer is restored to an earlier moment."""
     rulings: int = 0
@@ -122,6 +124,8 @@ class Scenario:
 
 SPANS_MS = [60_000, 600_000, 3_600_000, 86_400_000, 7 * 86_400_000]
 LARGE_SPAN_MS_MAX = 3_600_000
+FORGET_MS_MIN = 120_000
+"""More than any clocks of functions are apart: what is edited now is never too old."""
 
 
 PLAIN: dict[str, Any] = {}
@@ -206,6 +210,26 @@ TRIMMED: dict[str, Any] = {
     "faults.flush_broken": 0.0,
 }
 """Clients begin with the rows, behind a log that is trimmed, while commits become visible."""
+FORGETS: dict[str, Any] = {
+    "retain_every_s": 60,
+    "trim_every_s": 0,
+    "keep_ms": 60_000,
+    "forget_ms": FORGET_MS_MIN,
+    "flush_every_s": 20,
+    "span_ms": 600_000,
+    "bursts": 10,
+    "rows": 2,
+    "poll_s": 600.0,
+    "offline": True,
+    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
+    "function_skew_ms": 50,
+    "faults.flush_broken": 0.0,
+    "faults.throttle": 0.0,
+    "faults.lose_port_answer": 0.0,
+    "faults.late_write": 0.0,
+    "faults.crash_function": 0.0,
+}
+"""Deletions are forgotten while clients are away."""
 RULES: dict[str, Any] = {
     "rulings": 5,
     "reclaims": 5,
@@ -286,12 +310,14 @@ def scenario_of(seed: int) -> Scenario:
 def _upkeep(seed: int, span_ms: int) -> dict[str, Any]:
     random = Random(f"{seed}/scenario of upkeep")
     trimmed = random.random() < 0.5
-    return {
+    found = {
         "trim_every_s": max(random.choice([20, 60, 120]), span_ms // 8_000) if trimmed else 0,
         "keep_ms": random.choice([60_000, 60_000, 120_000, 600_000]),
         "restores": random.choice([0, 0, 0, 1]),
         "retain_every_s": random.choice([0, 0, max(60, span_ms // 8_000)]),
     }
+    forgotten_ms = random.choice([0, FORGET_MS_MIN, 600_000])
+    return {**found, "forget_ms": forgotten_ms if found["retain_every_s"] else 0}
 
 
 def _rules(seed: int) -> dict[str, Any]:

@@ -146,6 +146,8 @@ class Store(MemoryBuffer):
         super().save_config(gateway, config, to, epoch)
         if not self._is_lost:
             self._world.rulings.saved(config.rules)
+            history = self._world.history
+            history.forgotten = max(history.forgotten, config.forgotten)
         self._written(("head", shard) for shard in config.layout.shards())
 
     def note_flushed(self, gateway: str, shard: str, until: int, logged_bytes: int) -> None:

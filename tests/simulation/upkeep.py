@@ -17,8 +17,10 @@ from lakesync.errors import LakeSyncError
 from lakesync.fence import Fence
 from lakesync.flush.trim import Trimmer
 from lakesync.gateway import restore
+from lakesync.gateway.declare import Declare
+from lakesync.gateway.forget import Forgetter
 from lakesync.result import Ok
-from tests.simulation.ports import SimulatedBuffer, SimulatedObjects
+from tests.simulation.ports import SimulatedBuffer, SimulatedChance, SimulatedObjects, sleeper
 
 if TYPE_CHECKING:
     from tests.simulation.history import Logged
@@ -93,11 +95,22 @@ class Upkeep:
             world.count("checkpoint built" if built.finished else "build interrupted")
             epoch = Fence(buffer).raise_heads(GATEWAY).epoch
             trimmed = trimmer.trim(GATEWAY, covered=keeper.covered(GATEWAY, epoch)).unwrap()
+            if world.scenario.forget_ms:
+                self._forget(process, buffer, checkpoints, clock)
             keeper.clean(GATEWAY, epoch).unwrap()
             world.note(process.name, "%s %s", built, trimmed)
         except LakeSyncError as error:
             world.count("retention failed")
             world.note(process.name, "%s", error)
+
+    def _forget(self, process: Process, buffer: Any, checkpoints: Checkpoints, clock: Any) -> None:
+        world = self._world
+        chance, sleep_ms = SimulatedChance(world, process), sleeper(world, process)
+        declare = Declare(buffer, wall_clock=clock, sleep_ms=sleep_ms, chance=chance)
+        keep_ms = world.scenario.forget_ms
+        forgetter = Forgetter(buffer, checkpoints, declare, wall_clock=clock, keep_ms=keep_ms)
+        for _ in range(forgetter.forget(GATEWAY).unwrap().rows):
+            world.count("forgotten row")
 
     # --- restoring --------------------------------------------------------------------------------
 

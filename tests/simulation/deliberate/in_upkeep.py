@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 from lakesync.client.offers import Offers
 from lakesync.client.sync import Syncer
 from lakesync.core.clock import stamp
+from lakesync.core.forgetting import is_tombstone
 from lakesync.errors import CursorExpired
 from lakesync.flush import trim
 from lakesync.flush.trim import Trimmer
+from lakesync.gateway import forget, merging, restore, snapshot
 from lakesync.gateway import pull as pull_module
-from lakesync.gateway import restore, snapshot
 from lakesync.result import Ok, Result
+from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.scenario import TRIMMED
+from tests.simulation.scenario import FORGETS, TRIMMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -129,3 +131,16 @@ def snapshot_goes_on_too_late() -> list[Replaced]:
         return log.top
 
     return [(snapshot, "behind", behind)]
+
+
+@deliberate("a tombstone is trimmed early: before any horizon is declared", FORGETS)
+def tombstone_trimmed_early() -> list[Replaced]:
+    return [
+        (forget, "_with_horizon", lambda held, _: held),
+        (forget, "_is_forgettable", lambda row, _: is_tombstone(decode_row_state(row.state))),
+    ]
+
+
+@deliberate("what is older than the horizon of tombstones is merged", FORGETS)
+def horizon_is_not_heeded() -> list[Replaced]:
+    return [(merging, "may_undo_a_deletion", lambda *_: False)]
