@@ -191,6 +191,20 @@ def test_a_repeated_push_is_recognised_after_its_table_moved(
 
 
 @pytest.mark.law("A5")
+@pytest.mark.law("A1")
+def test_an_event_that_was_taken_stays_so_whatever_rules_say_later(
+    buffer: MemoryBuffer, service: PushService, time: GivenTime
+) -> None:
+    service.push(GATEWAY, push(event(1), event(2))).unwrap()
+    write = [{"column": "n", "op": "lt", "value": 0}]
+    body = {"buckets": [{"name": "b", "tables": [], "filters": [], "write": write}]}
+    administrator(buffer, time_=time).save_rules(GATEWAY, {"version": 1, **body}).unwrap()
+
+    again = service.push(GATEWAY, push(event(1), event(2), event(3))).unwrap()
+
+    assert codes(again) == ["DUPLICATE", "DUPLICATE", "FORBIDDEN"]
+
+
 def test_an_event_cannot_be_changed(service: PushService) -> None:
     receipt = service.push(GATEWAY, push(update("e1", at=at_ms(1), table="events", n=2))).unwrap()
 

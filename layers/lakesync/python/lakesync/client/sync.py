@@ -200,11 +200,13 @@ class Syncer:
         A local transaction goes alone before it is given up as one: then its edits go one by one.
         A single edit that is too large by itself is quarantined.
         """
-        if batch.transactions > 1:
-            pace.alone = batch.atomic
-            pace.deltas_max = max(1, len(batch.entries) // 2)
-            return PushSummary()
         with self._database.transaction():
+            # It was answered, so none of them is in doubt for it.
+            self._outbox.mark_pending(batch.entries)
+            if batch.transactions > 1:
+                pace.alone = batch.atomic
+                pace.deltas_max = max(1, len(batch.entries) // 2)
+                return PushSummary()
             if batch.atomic:
                 self._outbox.ungroup(batch.entries)
                 return PushSummary(ungrouped=1)

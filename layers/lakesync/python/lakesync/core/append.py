@@ -56,10 +56,14 @@ class Gate:
         self._fresh: set[str] = set()
         self._room = REMEMBERED_MAX - sum(1 for stamp, _ in mark.recent if stamp == mark.last)
 
+    def knows(self, delta: Delta) -> bool:
+        """Tell whether a delta is a repeat."""
+        # In one push ids are compared whole; a mark has room for a part of each.
+        return delta.delta_id in self._fresh or seen(delta) in self._known
+
     def admit(self, delta: Delta) -> Admission:
         """Tell whether a delta is new, a repeat, or older than what its client already pushed."""
-        # In one push ids are compared whole; a mark has room for a part of each.
-        if delta.delta_id in self._fresh or seen(delta) in self._known:
+        if self.knows(delta):
             return Admission.DUPLICATE
         if delta.hlc < self._last or (delta.hlc == self._last and len(self._fresh) >= self._room):
             return Admission.LATE

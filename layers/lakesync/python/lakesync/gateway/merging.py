@@ -155,10 +155,13 @@ def _admit_events(
     by_client: dict[str, list[Delta]] = {}
     for item in events:
         delta = item[1]
-        if judge and not judge.may_write(delta.table, EMPTY, state_of(delta)):
+        gate = gates[delta.client_id]
+        may_write = not judge or judge.may_write(delta.table, EMPTY, state_of(delta))
+        # What was taken stays so, whatever rules say by the time it comes again.
+        if not may_write and not gate.knows(delta):
             outcome.refused.append((item, Forbidden(_NOT_YOURS)))
             continue
-        admission = gates[delta.client_id].admit(delta)
+        admission = gate.admit(delta)
         if admission is Admission.NEW:
             by_client.setdefault(delta.client_id, []).append(delta)
         elif admission is Admission.DUPLICATE:
