@@ -32,7 +32,7 @@ from tests.simulation.workload import Workload, settle_quarantine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STEPS_MAX = 150_000
+STEPS_MAX = 400_000
 CALM_MS_MAX = 6 * 3_600_000
 """How long after the last fault everything may take to become quiet."""
 CALM_STEPS_MAX = 60_000
