@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.client import Client
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.messages import PullPage, Resync
 from lakesync.core.values import parse
+from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state
 from tests.client.support.gateways import GATEWAY, RealGateway
-from tests.support.builders import WALL_MS
+from tests.support.builders import WALL_MS, at_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import Pull, Push, PushReceipt
 
 MINE = {"column": "owner", "op": "eq", "value": "jwt:owner"}
 
@@ -164,3 +168,44 @@ class TestSight:
         assert (summary.accepted, summary.quarantined) == (1, 1)
         (held,) = ann.quarantined().unwrap()
         assert held.code == "FORBIDDEN"
+
+
+class _Pages:
+    """A transport that brings what it was given."""
+
+    def __init__(self, *pages: PullPage) -> None:
+        self._pages = list(pages)
+
+    def pull(self, _pull: Pull) -> PullPage:
+        return self._pages.pop(0)
+
+    def push(self, _push: Push) -> PushReceipt:
+        raise AssertionError
+
+
+@pytest.mark.law("K15")
+def test_a_row_that_only_the_log_tells_of_after_it_was_read_again_is_no_more_than_that(
+    tmp_path: Path,
+) -> None:
+    """The log tells that it was deleted; that it was made again, out of sight, it does not."""
+
+    def page(*deltas: Delta, cursor: int, **more: Any) -> PullPage:
+        shown: dict[str, Any] = {"has_more": False, **more}
+        return PullPage((encode_records(deltas),), len(deltas), at_ms(cursor), **shown)
+
+    gone = make_delta(Op.DELETE, "todos", "t1", client_id="b", hlc=at_ms(1))
+    made = make_delta(Op.INSERT, "todos", "t1", {"title": "x"}, client_id="b", hlc=at_ms(2))
+    transport = _Pages(
+        page(gone, made, cursor=3, scope="*"),
+        page(cursor=3, scope="new", snapshot="x|||", resync=Resync(("todos",)), has_more=True),
+        page(gone, cursor=4, scope="new"),
+    )
+    with Client(
+        tmp_path / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS
+    ) as client:
+        client.pull().unwrap()
+        assert client.get("todos", "t1").unwrap() == {"title": "x"}
+
+        client.pull().unwrap()
+
+        assert client.get("todos", "t1").unwrap() is None

@@ -99,7 +99,8 @@ class Pages:
             table = self._catalogue.table(name, sorted(_columns(by_row)))
             row_ids = list(by_row)
             stored = self._rows.load(table.id, row_ids)
-            for row_id in self._rebuild.meet(table.id, row_ids, stored):
+            logged = not page.snapshot
+            for row_id in self._rebuild.meet(table.id, row_ids, stored, logged=logged):
                 echoed.pop((name, row_id), None)  # merged again without its echoes already
             if removed := removals.get(name):
                 self._rebuild.remove(table.id, list(removed), stored)

@@ -7,8 +7,10 @@ this client's own edits that another buffer may have lost (`lakesync.client.offe
 point goes on where it stopped.
 
 Where the buffer is another one, the first page that brings a row replaces what was held of it. In
-the same buffer what was held was true, and the page is merged with it: registers only grow. But
-where the gateway may have forgotten that a row was deleted, what was held from before that goes.
+the same buffer what was held was true, and a page of rows is merged with it: registers only grow.
+But where the gateway may have forgotten that a row was deleted, what was held from before that
+goes; and a row that only the log behind the rows tells of is no more than that tells: it was not
+in sight when the rows were read.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ class Rebuild:
         )
         self._mode, self._forgotten = mode, forgotten
 
-    def meet(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> set[str]:
+    def meet(
+        self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held], *, logged: bool
+    ) -> set[str]:
         """Note that a page brings rows; what was held of them may have to be let go.
 
         Args:
@@ -92,6 +96,7 @@ class Rebuild:
             row_ids: the rows. One of them may be stale and not held: its own edits were all that
                 was held of it, and were refused.
             stored: those that are held, by id; brought up to date.
+            logged: the page is of the log, and may tell of a part of a row.
 
         Returns:
             The ids of the rows that were merged again, out of what is left and edits that wait.
@@ -100,7 +105,7 @@ class Rebuild:
             return set()
         met = set(self._rows.stale(table_id, row_ids))
         keys = [(table_id, row_id) for row_id in met]
-        if self._mode is _Mode.MERGE:
+        if self._mode is _Mode.MERGE and not logged:
             self._unmark(keys)
             if not self._forgotten:
                 return set()
