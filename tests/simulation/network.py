@@ -220,7 +220,6 @@ class Container:
     def _pushed(self, request: Request) -> bytes:
         world = self._world
         push = replace(request.speech.decode_push(request.body), claims=request.claims)
-        before = world.history.log[-1].stamp if world.history.log else 0
         self.process.pushing = push
         try:
             result = self._push.push(GATEWAY, push)
@@ -229,7 +228,7 @@ class Container:
         match result:
             case Ok(receipt):
                 world.note(self.process.name, "receipt %s", receipt)
-                world.history.answered(push, receipt, before)
+                world.history.answered(push, receipt)
                 return request.speech.encode_receipt(receipt)
             case Err(error):
                 world.count(f"push answered {error.code}")
