@@ -44,12 +44,12 @@ def check_sight(device: Device, world: World) -> None:
 def _check_row(device: Device, key: Key, held: Row, history: History, eyes: Eyes) -> None:
     row = history.row(key)
 
-    def violation(promise: str) -> Violation:
-        return Violation(promise, f"{device.client_id} {key}: {held}, {row}, {eyes}")
+    def told() -> str:
+        return f"{device.client_id} {key}: {held}, {row}, {eyes}"
 
     if not eyes.see(key[0], row):
         if held.exists and not own_only(held, device.client_ids):
-            raise violation("clients hold nothing that is hidden")
+            raise Violation("clients hold nothing that is hidden", told())
         return
     if history.appends(key[0]):
         behind = history.in_lake_only[device.client_id]
@@ -57,7 +57,7 @@ def _check_row(device: Device, key: Key, held: Row, history: History, eyes: Eyes
         if not held.exists and all(at <= behind for at in stamps):
             return
     if history.remembered(held) != history.remembered(row):
-        raise violation("clients hold all that they may see")
+        raise Violation("clients hold all that they may see", told())
 
 
 def bases(client: Client) -> dict[Key, Row]:
