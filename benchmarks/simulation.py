@@ -38,7 +38,9 @@ def run() -> list[Entry]:
             "unit": "seeds/s and core",
             "target": TARGET,
             "holds": value >= TARGET and not failed,
-            "detail": f"the median of {SEEDS} seeds, by CPU time; {mean:.1f} on average",
+            "detail": f"the median of {SEEDS} seeds, by CPU time; {mean:.1f} on average. A third "
+            "is the real clients' syncs, a fifth the gateway, a fifth what apps do and open, a "
+            "tenth flush and lake; SQLite's own share is a tenth, no line of Python takes more",
         }
     ]
 
