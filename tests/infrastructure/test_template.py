@@ -204,6 +204,13 @@ def test_a_failed_glue_run_tells_somebody() -> None:
     assert {"FAILED", "TIMEOUT"} <= set(rule["EventPattern"]["detail"]["state"])
 
 
+def test_checkpoints_are_written_and_read_by_one_version_of_protobuf() -> None:
+    job = resources("AWS::Glue::Job")["CheckpointJob"]["Properties"]
+    lock = (ROOT / "requirements" / "layer-lakesync.lock").read_text("utf-8")
+
+    assert job["DefaultArguments"]["--additional-python-modules"] in lock.split()
+
+
 # --- functions and their files --------------------------------------------------------------------
 
 
