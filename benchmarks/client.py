@@ -81,7 +81,9 @@ def run() -> list[dict[str, Any]]:
             statistics.median(inserts),
             APPLIED_TARGET,
             f"new rows of 5 columns in pages of {PAGE_DELTAS:,}; two columns of 2,000 rows changed "
-            f"again and again: {statistics.median(updates):,.0f} deltas/s",
+            f"again and again: {statistics.median(updates):,.0f} deltas/s. By a profile, packing "
+            "row states takes a quarter, decoding deltas a fifth, values for the app's table a "
+            "sixth, SQLite and merging an eighth each",
         ),
     ]
 
