@@ -15,6 +15,7 @@ from lakesync.errors import (
     Contention,
     Forbidden,
     Unavailable,
+    Unreachable,
 )
 from lakesync.result import Err, Ok
 from tests.client.support.world import check_sound, reopened, rows_of
@@ -331,3 +332,18 @@ def test_a_pull_goes_on_while_pushes_must_wait(world: World) -> None:
     world.gateway.push = pushes
     client.sync().unwrap()
     assert rows_of(client) == world.rows()
+
+
+@pytest.mark.law("K8", "K11")
+def test_a_push_that_was_refused_for_its_size_leaves_nothing_in_doubt(world: World) -> None:
+    client = world.client(transport=_Answers(AtomicPushTooLarge("too many"), Unreachable("away")))
+    for name in ("first", "second"):
+        with client.transaction() as edits:
+            edits.insert("todos", f"{name} t1", {"n": 1}).unwrap()
+            edits.insert("todos", f"{name} t2", {"n": 2}).unwrap()
+
+    assert _error(client.push()).code == "UNREACHABLE"  # the first one alone
+
+    statuses = [entry.status for entry in client.pending().unwrap()]
+    assert statuses == [Status.SENT, Status.SENT, Status.PENDING, Status.PENDING]
+    check_sound(client)
