@@ -18,11 +18,13 @@ from lakesync.cli.aws import Aws
 from lakesync.ports import ROW_PARTS
 from tests.support.builders import insert
 from tests.support.checkpoints import GATEWAY, Kept
-from tools.local_stack.aws_emulator import Emulator, start_emulator
+from tests.support.emulated_stack import emulated_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tools.local_stack.aws_emulator import Emulator
 
 pytestmark = pytest.mark.emulator
 
@@ -38,12 +40,7 @@ TEMPLATE = {
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[Emulator]:
-    with start_emulator() as started:
-        client = boto3.client("cloudformation", **started.client_options())
-        client.create_stack(StackName=STACK, TemplateBody=json.dumps(TEMPLATE))
-        client.get_waiter("stack_create_complete").wait(
-            StackName=STACK, WaiterConfig={"Delay": 1, "MaxAttempts": 30}
-        )
+    with emulated_stack(STACK, TEMPLATE) as started:
         yield started
 
 

@@ -18,12 +18,14 @@ from typer.testing import CliRunner, Result
 from lakesync.cli.app import app
 from lakesync.core.names import lake_column, lake_table
 from tests.support.commits import Writer
+from tests.support.emulated_stack import emulated_stack
 from tests.support.stores import TABLE, with_table
-from tools.local_stack.aws_emulator import Emulator, start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tools.local_stack.aws_emulator import Emulator
 
 pytestmark = pytest.mark.emulator
 
@@ -56,12 +58,7 @@ TEMPLATE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[Emulator]:
-    with start_emulator() as started:
-        client = boto3.client("cloudformation", **started.client_options())
-        client.create_stack(StackName=STACK, TemplateBody=json.dumps(TEMPLATE))
-        client.get_waiter("stack_create_complete").wait(
-            StackName=STACK, WaiterConfig={"Delay": 1, "MaxAttempts": 30}
-        )
+    with emulated_stack(STACK, TEMPLATE) as started:
         yield started
 
 

@@ -18,7 +18,9 @@ from tests.client.support.world import check_sound, reopened, rows_of
 from tests.support.builders import WALL_MS
 
 if TYPE_CHECKING:
+    from lakesync.client import Client
     from lakesync.client.transport import Pulls, Pushes
+    from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull, PullPage, Push
     from lakesync.result import Result
     from tests.client.support.world import World
@@ -31,6 +33,19 @@ def unreachable(result: Result[object, LakeSyncError]) -> None:
 
 def once_each(world: World) -> bool:
     return set(Counter(delta.delta_id for delta in world.deltas()).values()) <= {1}
+
+
+def with_a_refused_event(
+    world: World, transport: MemoryTransport | None = None
+) -> tuple[Client, Delta]:
+    """Give a client with an event in quarantine, and a later one at the gateway."""
+    world.gateway.append_only("events")
+    world.gateway.only_text_in("events")
+    client = world.client(transport=transport or world.transport())
+    first = client.insert("events", "e1", {"title": 7}).unwrap()
+    client.insert("events", "e2", {"title": "x"}).unwrap()
+    client.sync().unwrap()
+    return client, first
 
 
 @pytest.mark.law("K3")
@@ -177,12 +192,7 @@ def test_events_that_come_late_are_stamped_again_and_flow(both: World) -> None:
 
 @pytest.mark.law("K11")
 def test_a_late_event_that_was_never_accepted_is_stamped_again(world: World) -> None:
-    world.gateway.append_only("events")
-    world.gateway.only_text_in("events")
-    client = world.client()
-    first = client.insert("events", "e1", {"title": 7}).unwrap()
-    client.insert("events", "e2", {"title": "x"}).unwrap()
-    client.sync().unwrap()
+    client, first = with_a_refused_event(world)
     world.gateway.strict.clear()
     client.retry(first.delta_id).unwrap()
 
@@ -219,13 +229,8 @@ def test_a_quarantined_event_behind_a_late_one_is_stamped_again_and_stays_quaran
 
 @pytest.mark.law("K11")
 def test_a_late_event_whose_request_was_lost_is_stamped_again_after_a_pull(world: World) -> None:
-    world.gateway.append_only("events")
-    world.gateway.only_text_in("events")
     transport = world.transport()
-    client = world.client(transport=transport)
-    first = client.insert("events", "e1", {"title": 7}).unwrap()
-    client.insert("events", "e2", {"title": "x"}).unwrap()
-    client.sync().unwrap()
+    client, first = with_a_refused_event(world, transport)
     world.gateway.strict.clear()
     client.retry(first.delta_id).unwrap()
     transport.faults.append(Fault.LOSE_REQUEST)
@@ -290,13 +295,8 @@ def test_the_transport_for_tests_takes_any_pair_of_services(world: World) -> Non
 
 @pytest.mark.law("K11")
 def test_what_may_have_arrived_keeps_its_stamp_behind_a_late_event(world: World) -> None:
-    world.gateway.append_only("events")
-    world.gateway.only_text_in("events")
     transport = world.transport()
-    client = world.client(transport=transport)
-    first = client.insert("events", "e1", {"title": 7}).unwrap()
-    client.insert("events", "e2", {"title": "x"}).unwrap()
-    client.sync().unwrap()
+    client, first = with_a_refused_event(world, transport)
     with client.transaction() as edits:
         edits.insert("todos", "t1", {"n": 1}).unwrap()
         edits.insert("events", "e3", {"title": "y"}).unwrap()

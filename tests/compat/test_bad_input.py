@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 
-from lakesync.runtime import observe
 from lakesync.runtime.tokens import TOKEN_BYTES_MAX
 from tests.compat.requests import Asker, now, row
 from tests.support.local_gateway import SECRET
+from tests.support.logs import logged
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Callable, Iterator
 
     import httpx
@@ -41,12 +41,8 @@ ROUTES = [
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """Everything that is logged, at the most talkative level."""
-    stream = io.StringIO()
-    monkeypatch.setattr(observe.logger.registered_handler, "stream", stream)
-    before = observe.logger.log_level
-    observe.logger.setLevel("DEBUG")
-    yield stream
-    observe.logger.setLevel(before)
+    with logged(monkeypatch) as stream:
+        yield stream
 
 
 def refused(answer: httpx.Response, *statuses: int) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import gzip
 import importlib.util
-import io
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.runtime import observe, wiring
+from lakesync.runtime import wiring
+from tests.support.logs import logged
 from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Callable, Iterator
 
 ENVIRONMENT = {
@@ -119,9 +120,5 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """Everything that the functions log, at the most talkative level."""
-    stream = io.StringIO()
-    monkeypatch.setattr(observe.logger.registered_handler, "stream", stream)
-    before = observe.logger.log_level
-    observe.logger.setLevel("DEBUG")
-    yield stream
-    observe.logger.setLevel(before)
+    with logged(monkeypatch) as stream:
+        yield stream

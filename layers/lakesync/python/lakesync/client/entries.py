@@ -34,14 +34,14 @@ class Status(IntEnum):
     PENDING = 0
     SENT = 1
     """Pushed, and no answer yet: the gateway may hold it or not."""
-    QUARANTINED = 2
-    """Refused for what it is; it waits for the app."""
-    HELD_BACK = 3
-    """Accepted once, by a buffer that was restored since; whether it was lost is being read."""
     UNSEEN = -3
     """Pushed, and no answer; what was pulled since does not hold it. Its push may be under way."""
     LATE = -4
     """As that, and refused as late, perhaps because it had just arrived; nor can it any more."""
+    QUARANTINED = 2
+    """Refused for what it is; it waits for the app."""
+    HELD_BACK = 3
+    """Accepted once, by a buffer that was restored since; whether it was lost is being read."""
     OFFERED = -1
     """As that, and not among what was read; but what was trimmed could not be read, nor what rules
     hide. Its stamp stays as it is: if it comes too late, the gateway had it."""
