@@ -154,7 +154,7 @@ class World:
             self._declare()
             self._begin(folder)
             span_ms = START_MS + self.scenario.span_ms
-            self.scheduler.run(lambda: False, span_ms)
+            self.scheduler.run(span_ms)
             self._calm()
             self._finish()
         finally:
@@ -224,7 +224,7 @@ class World:
     def _finish(self) -> None:
         until_ms = self.scheduler.now_ms + CALM_MS_MAX
         quiet = checkers.Quiet(self)
-        self.scheduler.run(quiet, until_ms)
+        self.scheduler.run(until_ms, quiet)
         if why := quiet.why():
             raise Violation("liveness", why)
         for device in self.devices:
