@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from lakesync.core.values import parse
@@ -24,7 +23,7 @@ from tests.simulation.history import Violation
 from tests.simulation.lake import PREFIX, LakeRow
 from tests.simulation.model import NOTHING, Key, Row, at_least, held_row, row_of
 from tests.simulation.session import edit_of, states
-from tests.simulation.sights import check_sight, has_read_everything
+from tests.simulation.sights import check_sight, has_read_everything, is_in_lake_only
 
 if TYPE_CHECKING:
     from lakesync.client import Client
@@ -147,7 +146,7 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
     names = {table.name: client.sql_name(table.name) for table in world.scenario.tables}
     for key in {*held, *expected}:
         row = expected.get(key) or row_of(())
-        if _is_in_lake_only(world.history, device.client_id, key, held.get(key, row_of(()))):
+        if is_in_lake_only(world.history, device.client_id, key, held.get(key, row_of(()))):
             continue
         if key not in expected and _is_taken_for_held(world.history, key):
             continue
@@ -155,21 +154,6 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
         if remembered(held.get(key, row_of(()))) != remembered(row):
             raise Violation("clients converge", f"{device.client_id} {key}: {held.get(key)}, {row}")
         _check_seen(client, key, row, names[key[0]])
-
-
-def _is_in_lake_only(history: History, client_id: str, key: Key, held: Row) -> bool:
-    """Tell whether all that is missing of an event was trimmed before the client pulled."""
-    if not history.appends(key[0]):
-        return False
-    behind = history.in_lake_only[client_id]
-    known = history.of_row.get(key, ())
-    old = [delta for delta in known if history.commit_of[delta.delta_id] <= behind]
-    due = [delta for delta in known if delta not in old]
-    return any(
-        held == row_of([*due, *seen])
-        for count in range(len(old) + 1)
-        for seen in combinations(old, count)
-    )
 
 
 def _is_taken_for_held(history: History, key: Key) -> bool:

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
+from tests.simulation.themes import FLUSHES, FORGET_MS_MIN, PLAIN, THEMES
+
 
 @dataclass(frozen=True)
 class Faults:
@@ -124,139 +126,6 @@ class Scenario:
 
 SPANS_MS = [60_000, 600_000, 3_600_000, 86_400_000, 7 * 86_400_000]
 LARGE_SPAN_MS_MAX = 3_600_000
-FORGET_MS_MIN = 120_000
-"""More than any clocks of functions are apart: what is edited now is never too old."""
-
-
-PLAIN: dict[str, Any] = {}
-CLOCKS: dict[str, Any] = {
-    "client_skew_ms": 9_000,
-    "function_skew_ms": 6_000,
-    "functions": 4,
-    "tables": ({"name": "table0", "append": True, "typed": True}, {"name": "table1"}),
-    "faults.lose_answer": 0.2,
-    "faults.lose_port_answer": 0.1,
-    "coarse_ms": 1,
-    "span_ms": 600_000,
-}
-"""Functions disagree on what is too far ahead."""
-MEETING: dict[str, Any] = {
-    "together": True,
-    "clients": 5,
-    "rows": 2,
-    "tables": ({"name": "table0"}, {"name": "table1", "typed": True}),
-    "functions": 4,
-    "faults.torn_commit": 0.9,
-    "faults.slow_port": 0.02,
-    "switch": 0.5,
-}
-"""Pushes meet at the same rows while commits become visible."""
-WARM: dict[str, Any] = {
-    **MEETING,
-    "bursts": 10,
-    "burst_edits_max": 3,
-    "functions": 3,
-    "client_skew_ms": 0,
-    "function_skew_ms": 50,
-    "backpressure_bytes_max": 268_435_456,
-    "reinstalls": 0,
-    "faults.throttle": 0.0,
-    "faults.crash_function": 0.0,
-}
-"""The same, with nothing that makes functions forget what they remember."""
-MOVES: dict[str, Any] = {
-    "relanings": 12,
-    "together": True,
-    "function_skew_ms": 20_000,
-    "poll_s": 600.0,
-    "functions": 4,
-    "switch": 0.5,
-}
-"""Tables are placed anew under functions whose clocks differ."""
-RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
-"""Runs of the materialiser overtake each other."""
-FLUSHES: dict[str, Any] = {
-    "span_ms": 3_600_000,
-    "faults.flush_broken": 0.5,
-    "faults.lose_port_answer": 0.1,
-    "flush_every_s": 20,
-    "bursts": 8,
-}
-"""Flushes fail midway and are repeated, while much is edited."""
-CHECKPOINTS: dict[str, Any] = {
-    "retain_every_s": 60,
-    "trim_every_s": 0,
-    "keep_ms": 60_000,
-    "flush_every_s": 20,
-    "span_ms": 600_000,
-    "bursts": 8,
-    "reinstalls": 5,
-    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
-    "faults.flush_broken": 0.0,
-    "client_skew_ms": 500,
-    "function_skew_ms": 50,
-}
-"""Clients begin with checkpoints, and the log goes behind them."""
-TRIMMED: dict[str, Any] = {
-    **MEETING,
-    "together": False,
-    "trim_every_s": 20,
-    "retain_every_s": 0,
-    "keep_ms": 60_000,
-    "flush_every_s": 20,
-    "span_ms": 600_000,
-    "bursts": 8,
-    "reinstalls": 5,
-    "faults.flush_broken": 0.0,
-}
-"""Clients begin with the rows, behind a log that is trimmed, while commits become visible."""
-FORGETS: dict[str, Any] = {
-    "retain_every_s": 60,
-    "trim_every_s": 0,
-    "keep_ms": 60_000,
-    "forget_ms": FORGET_MS_MIN,
-    "flush_every_s": 20,
-    "span_ms": 600_000,
-    "bursts": 10,
-    "rows": 2,
-    "poll_s": 600.0,
-    "offline": True,
-    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
-    "function_skew_ms": 50,
-    "faults.flush_broken": 0.0,
-    "faults.throttle": 0.0,
-    "faults.lose_port_answer": 0.0,
-    "faults.late_write": 0.0,
-    "faults.crash_function": 0.0,
-}
-"""Deletions are forgotten while clients are away."""
-RULES: dict[str, Any] = {
-    "rulings": 5,
-    "reclaims": 5,
-    "bursts": 8,
-    "rows": 3,
-    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
-}
-"""Rules and claims change often."""
-RESTORED: dict[str, Any] = {
-    **CLOCKS,
-    "bursts": 20,
-    "clients": 3,
-    "burst_edits_max": 6,
-    "page_deltas": 10,
-    "rulings": 4,
-    "restores": 1,
-    "reinstalls": 0,
-    "offline": True,
-    "poll_s": 20.0,
-    "together": True,
-    "faults.lose_request": 0.0,
-    "faults.crash_statement": 0.0,
-}
-"""The buffer is restored under clients that do not see all that they wrote."""
-THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
-"""What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""
-
 
 POLL_S_MAX = 10_000.0
 """Less than all may take to become quiet."""
@@ -266,8 +135,8 @@ def scenario_of(seed: int) -> Scenario:
     """Draw the scenario of a seed."""
     random = Random(f"{seed}/scenario")
     tables = _tables(random)
-    # Most seeds are small, so that there can be many; one in sixteen is large.
-    large = random.random() < 1 / 16
+    # Most seeds are small, so that there can be many; one in 32 is large.
+    large = random.random() < 1 / 32
     theme = random.choice(THEMES)
     span_ms = random.choices(SPANS_MS, [20, 50, 20, 3, 1])[0]
     if large:  # many clients that wait for days do nothing else but ask again
@@ -275,7 +144,7 @@ def scenario_of(seed: int) -> Scenario:
     drawn = Scenario(
         seed=seed,
         clients=random.randint(4, 8) if large else random.choice([2, 2, 2, 3, 3, 4]),
-        bursts=random.randint(10, 30) if large else random.randint(1, 4),
+        bursts=random.randint(10, 30) if large else random.choice([1, 1, 2, 2, 2, 3]),
         burst_edits_max=random.choice([1, 2, 3, 6]),
         span_ms=span_ms,
         tables=tables,

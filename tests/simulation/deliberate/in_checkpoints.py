@@ -12,7 +12,7 @@ from lakesync.checkpoint.manifest import TableChunks, checkpoint_id
 from lakesync.checkpoint.store import Checkpoints, put_manifest
 from lakesync.gateway.sight import Seen, Sight
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.scenario import CHECKPOINTS, RULES
+from tests.simulation.themes import CHECKPOINTS, RULES
 
 if TYPE_CHECKING:
     from lakesync.checkpoint.manifest import Manifest

@@ -17,7 +17,7 @@ from lakesync.client.sync import Syncer
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.scenario import CLOCKS
+from tests.simulation.themes import LATE, REFUSED_LATE, RESTARTS, SKEWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,7 +99,7 @@ def refused_edits_are_dropped() -> list[Replaced]:
     return [(Outbox, "quarantine", quarantine)]
 
 
-@deliberate("an event whose push went unanswered is stamped again")
+@deliberate("an event whose push went unanswered is stamped again", REFUSED_LATE)
 def doubtful_events_are_stamped_again() -> list[Replaced]:
     return [
         (settle, "_may_be_there", lambda *_: False),
@@ -108,7 +108,7 @@ def doubtful_events_are_stamped_again() -> list[Replaced]:
     ]
 
 
-@deliberate("what was pulled and is not there is taken for lost on its way", CLOCKS)
+@deliberate("what was pulled and is not there is taken for lost on its way", LATE)
 def unseen_is_pending() -> list[Replaced]:
     def settle_doubts(self: Outbox, until: int) -> None:
         self._connection.execute(
@@ -133,12 +133,12 @@ def rows_keep_what_was_taken_back() -> list[Replaced]:
     return [(Rows, "refold", lambda *_: None)]
 
 
-@deliberate("the client's clock does not follow what it pulls")
+@deliberate("the client's clock does not follow what it pulls", SKEWED)
 def clock_does_not_follow() -> list[Replaced]:
     return [(DeviceClock, "follow", lambda *_: None)]
 
 
-@deliberate("the client's clock begins anew with each start")
+@deliberate("the client's clock begins anew with each start", RESTARTS)
 def clock_is_forgotten() -> list[Replaced]:
     real = DeviceClock.reload
 

@@ -12,7 +12,7 @@ from lakesync.flush.run import Flusher, FlushReport
 from lakesync.ports import FlushState
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.lake import Lake, Materialiser
-from tests.simulation.scenario import FLUSHES
+from tests.simulation.themes import FLUSHES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from lakesync.gateway.push import PushService
 from lakesync.ports import NO_HEAD, Head
 from lakesync.wire.records import decode_records
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.scenario import MOVES, WARM
+from tests.simulation.themes import MOVES, SKEWED, WARM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -216,6 +216,6 @@ def new_shards_begin_at_zero() -> list[Replaced]:
     return [(MemoryBuffer, "save_config", save)]
 
 
-@deliberate("a stamp from the future is accepted")
+@deliberate("a stamp from the future is accepted", SKEWED | {"client_skew_ms": 86_400_000})
 def drift_is_accepted() -> list[Replaced]:
     return [(push_module, "check_drift", lambda *_: None)]

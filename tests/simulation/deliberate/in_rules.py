@@ -19,7 +19,7 @@ from lakesync.gateway.sight import Seen, Sight
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.rule_rows import RuleRowsWriter
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.scenario import RESTORED, RULES
+from tests.simulation.themes import RESTORED, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from lakesync.gateway import pull as pull_module
 from lakesync.result import Ok, Result
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.scenario import FORGETS, TRIMMED
+from tests.simulation.themes import FORGETS, TRIMMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

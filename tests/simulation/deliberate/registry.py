@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from unittest.mock import patch
 
-from tests.simulation.scenario import PLAIN
+from tests.simulation.themes import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,8 +22,8 @@ class Deliberate(NamedTuple):
     told: str
     patches: Callable[[], list[Replaced]]
     theme: dict[str, Any]
-    """One of the themes of ``scenario``, on which all seeds insist that look for the fault: what it
-    takes is rare in all others."""
+    """One of ``tests.simulation.themes``, on which all seeds insist that look for the fault: what
+    it takes is rare in all others."""
 
 
 FAULTS: list[Deliberate] = []

@@ -1,0 +1,187 @@
+"""Themes: what a seed insists on, beside what is drawn: combinations that chance brings too rarely.
+
+Each is a set of changes to a `tests.simulation.scenario.Scenario`; ``faults.x`` names a fault.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FORGET_MS_MIN = 120_000
+"""More than any clocks of functions are apart: what is edited now is never too old."""
+
+PLAIN: dict[str, Any] = {}
+CLOCKS: dict[str, Any] = {
+    "client_skew_ms": 9_000,
+    "function_skew_ms": 6_000,
+    "functions": 4,
+    "tables": ({"name": "table0", "append": True, "typed": True}, {"name": "table1"}),
+    "faults.lose_answer": 0.2,
+    "faults.lose_port_answer": 0.1,
+    "coarse_ms": 1,
+    "span_ms": 600_000,
+}
+"""Functions disagree on what is too far ahead."""
+MEETING: dict[str, Any] = {
+    "together": True,
+    "clients": 4,
+    "rows": 2,
+    "tables": ({"name": "table0"}, {"name": "table1", "typed": True}),
+    "functions": 4,
+    "faults.torn_commit": 0.9,
+    "faults.slow_port": 0.02,
+    "switch": 0.5,
+}
+"""Pushes meet at the same rows while commits become visible."""
+WARM: dict[str, Any] = {
+    **MEETING,
+    "clients": 5,
+    "bursts": 8,
+    "burst_edits_max": 3,
+    "functions": 3,
+    "client_skew_ms": 0,
+    "function_skew_ms": 50,
+    "backpressure_bytes_max": 268_435_456,
+    "reinstalls": 0,
+    "faults.throttle": 0.0,
+    "faults.crash_function": 0.0,
+}
+"""The same, with nothing that makes functions forget what they remember."""
+MOVES: dict[str, Any] = {
+    "relanings": 12,
+    "together": True,
+    "function_skew_ms": 20_000,
+    "poll_s": 600.0,
+    "functions": 4,
+    "switch": 0.5,
+}
+"""Tables are placed anew under functions whose clocks differ."""
+RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
+"""Runs of the materialiser overtake each other."""
+FLUSHES: dict[str, Any] = {
+    "span_ms": 3_600_000,
+    "faults.flush_broken": 0.5,
+    "faults.lose_port_answer": 0.1,
+    "flush_every_s": 20,
+    "bursts": 8,
+}
+"""Flushes fail midway and are repeated, while much is edited."""
+CHECKPOINTS: dict[str, Any] = {
+    "retain_every_s": 60,
+    "trim_every_s": 0,
+    "keep_ms": 60_000,
+    "flush_every_s": 20,
+    "span_ms": 600_000,
+    "bursts": 8,
+    "reinstalls": 5,
+    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
+    "faults.flush_broken": 0.0,
+    "client_skew_ms": 500,
+    "function_skew_ms": 50,
+}
+"""Clients begin with checkpoints, and the log goes behind them."""
+TRIMMED: dict[str, Any] = {
+    **MEETING,
+    "together": False,
+    "trim_every_s": 20,
+    "retain_every_s": 0,
+    "keep_ms": 60_000,
+    "flush_every_s": 20,
+    "span_ms": 600_000,
+    "bursts": 8,
+    "reinstalls": 5,
+    "faults.flush_broken": 0.0,
+}
+"""Clients begin with the rows, behind a log that is trimmed, while commits become visible."""
+FORGETS: dict[str, Any] = {
+    "retain_every_s": 60,
+    "trim_every_s": 0,
+    "keep_ms": 60_000,
+    "forget_ms": FORGET_MS_MIN,
+    "flush_every_s": 20,
+    "span_ms": 600_000,
+    "bursts": 10,
+    "rows": 2,
+    "poll_s": 600.0,
+    "offline": True,
+    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
+    "function_skew_ms": 50,
+    "faults.flush_broken": 0.0,
+    "faults.throttle": 0.0,
+    "faults.lose_port_answer": 0.0,
+    "faults.late_write": 0.0,
+    "faults.crash_function": 0.0,
+}
+"""Deletions are forgotten while clients are away."""
+RULES: dict[str, Any] = {
+    "rulings": 5,
+    "reclaims": 5,
+    "bursts": 8,
+    "rows": 3,
+    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
+}
+"""Rules and claims change often."""
+RESTORED: dict[str, Any] = {
+    **CLOCKS,
+    "bursts": 20,
+    "clients": 3,
+    "burst_edits_max": 6,
+    "page_deltas": 10,
+    "rulings": 4,
+    "restores": 1,
+    "reinstalls": 0,
+    "offline": True,
+    "poll_s": 20.0,
+    "together": True,
+    "faults.lose_request": 0.0,
+    "faults.crash_statement": 0.0,
+}
+"""The buffer is restored under clients that do not see all that they wrote."""
+SKEWED: dict[str, Any] = {
+    "client_skew_ms": 4_000,
+    "function_skew_ms": 20_000,
+    "functions": 4,
+    "rows": 1,
+    "bursts": 8,
+    "burst_edits_max": 2,
+    "span_ms": 60_000,
+    "poll_s": 20.0,
+    "together": False,
+    "offline": False,
+    "tables": ({"name": "table0"},),
+}
+"""One row, edited again and again under clocks that differ."""
+RESTARTS: dict[str, Any] = {**SKEWED, "faults.crash_client": 0.2, "coarse_ms": 30_000}
+"""The same, in apps that die while their clocks stand still."""
+LATE: dict[str, Any] = {
+    **CLOCKS,
+    "bursts": 10,
+    "clients": 4,
+    "burst_edits_max": 3,
+    "faults.late_write": 0.1,
+    "together": True,
+    "relanings": 4,
+    "poll_s": 600.0,
+}
+"""Pushes happen after their answers."""
+REFUSED_LATE: dict[str, Any] = {
+    **MOVES,
+    "bursts": 8,
+    "clients": 2,
+    "burst_edits_max": 2,
+    "client_skew_ms": 4_000,
+    "span_ms": 3_600_000,
+    "faults.late_write": 0.1,
+    "faults.crash_function": 0.03,
+    "faults.lose_answer": 0.0,
+    "faults.throttle": 0.0,
+    "faults.partitions": 0.0,
+    "offline": False,
+    "tables": (
+        {"name": "table0"},
+        {"name": "table1", "append": True, "typed": True, "shard": "s1", "lanes": 4},
+    ),
+}
+"""The same, and when they are sent again, another function's clock refuses them."""
+THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
+"""What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""
