@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CHUNK = 50
 PROGRESS_S = 10.0
 FAILURES_SHOWN_MAX = 10
+SEARCHES = 5
+"""Searches for each deliberate fault, each in seeds of its own."""
 
 
 class Done(NamedTuple):
@@ -81,26 +83,41 @@ def summary(done: Done, seconds: float) -> Iterator[str]:
         yield f"    python -m tools.simulate --seed {seed}"
 
 
-def seeds_to_find(name: str, seeds_max: int) -> tuple[str, int, str]:
-    """Give how many seeds a deliberate fault takes to be found, 0 if it is not, and how."""
-    (fault,) = [fault for fault in FAULTS if fault.name == name]
+def seeds_to_find(fault_name: str, first: int, seeds_max: int) -> tuple[int, str]:
+    """Give how many seeds a deliberate fault takes to be found, 0 if it is not, and by what."""
+    (fault,) = [fault for fault in FAULTS if fault.name == fault_name]
     with broken(fault):
-        for seed in range(seeds_max):
+        for seed in range(first, first + seeds_max):
             outcome = run_scenario(changed(scenario_of(seed), fault.theme))
             if outcome.failed:
-                return name, seed + 1, outcome.promise
-    return name, 0, ""
+                return seed - first + 1, outcome.promise
+    return 0, ""
 
 
-def run_bite(seeds_max: int, processes: int) -> int:
-    """Tell for each deliberate fault how many seeds it takes to find it."""
+def run_bite(first: int, seeds_max: int, processes: int) -> int:
+    """Tell for each deliberate fault how many seeds it takes to find it, by several searches."""
+    means, missed = [], 0
+    print(f"{'fault':<36} {'mean':>6} {'most':>6}  found by")
     with _workers(processes) as pool:
-        names = [fault.name for fault in FAULTS]
-        found = list(pool.map(seeds_to_find, names, [seeds_max] * len(names)))
-    for name, seeds, promise in found:
-        print(f"{name:<36} {seeds or 'not found':>9}  {promise}")
-    numbers = [seeds for _, seeds, _ in found if seeds]
+        searches = {
+            fault.name: [
+                pool.submit(seeds_to_find, fault.name, first + search * seeds_max, seeds_max)
+                for search in range(SEARCHES)
+            ]
+            for fault in FAULTS
+        }
+        for name, futures in searches.items():
+            found = [future.result() for future in futures]
+            numbers = [seeds for seeds, _ in found if seeds]
+            missed += SEARCHES - len(numbers)
+            # A search that found nothing counts as one that found it behind its last seed.
+            mean = sum(seeds or seeds_max for seeds, _ in found) / SEARCHES
+            means.append(mean)
+            most = max(numbers) if len(numbers) == SEARCHES else f">{seeds_max}"
+            promises = sorted({promise for _, promise in found if promise})
+            print(f"{name:<36} {mean:>6.1f} {most:>6}  {', '.join(promises)}", flush=True)
     print(
-        f"{len(numbers)} of {len(found)} found, after {sum(numbers) / len(numbers):.0f} on average"
+        f"{len(FAULTS)} faults, each looked for {SEARCHES} times in {seeds_max} seeds: "
+        f"{sum(means) / len(means):.1f} seeds on average, {missed} searches without a find"
     )
-    return 0 if len(numbers) == len(found) else 1
+    return 1 if missed else 0
