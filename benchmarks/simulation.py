@@ -45,7 +45,7 @@ def run() -> list[Entry]:
             "holds": value >= TARGET and not failed,
             "detail": f"the median of {SEEDS} seeds, by CPU time, the best of {_RUNS} runs of "
             f"each; {mean:.1f} on average. A third is the real clients' syncs, a fifth the "
-            "gateway, a fifth what apps do and open, a tenth flush and lake; SQLite's own share is a "
+            "gateway, a fifth what apps do and open, a tenth flush and lake; SQLite itself is a "
             "sixth, and no line of Python takes as much",
         }
     ]
