@@ -118,6 +118,23 @@ def test_where_nothing_is_to_be_forgotten_no_configuration_changes() -> None:
 
 
 @pytest.mark.law("R6")
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_function_that_remembers_a_forgotten_deletion_refuses_as_any_other(
+    *, alone: bool
+) -> None:
+    """A duplicate would end in its client's rows, which no page will tell of the deletion."""
+    gateway = old()
+    assert codes(sent(gateway, update("r1", at=at_ms(15), n=9))) == ["duplicate"]
+    gateway.forgetter().forget(GATEWAY).unwrap()
+    horizon = gateway.buffer.config(GATEWAY).forgotten
+    beside = [] if alone else [insert("r9", at=horizon + 1)]
+
+    receipt = sent(gateway, update("r1", at=at_ms(15), n=9), *beside)
+    assert codes(receipt) == ["ROW_FORGOTTEN"]
+    assert codes(sent(gateway, delete("r1", at=at_ms(16)))) == ["duplicate"]
+
+
+@pytest.mark.law("R6")
 def test_an_old_edit_of_a_forgotten_row_is_refused_and_says_what_to_do() -> None:
     gateway = old()
     gateway.forgetter().forget(GATEWAY).unwrap()

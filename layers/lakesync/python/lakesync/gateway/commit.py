@@ -130,9 +130,9 @@ class Committer:
                 if outcome.effective and not (atomic and outcome.refused):
                     self._write(gateway, outcome, shards, deadline_ms)
                     return outcome
-                if certain or not outcome.refused:
+                if certain or not (outcome.refused or outcome.leans_on_tombstone):
                     return outcome
-                # No commit will prove that what led to a refusal is up to date: read it.
+                # No commit will prove that what was decided by is up to date: read it.
                 certain = True
                 self._warm.forget_shards(gateway, part.shards)
                 continue

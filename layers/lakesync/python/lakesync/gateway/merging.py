@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.append import Admission, Gate, advanced
 from lakesync.core.delta import Op
-from lakesync.core.forgetting import may_undo_a_deletion
+from lakesync.core.forgetting import is_tombstone, may_undo_a_deletion
 from lakesync.core.merge import EMPTY, apply, state_of
 from lakesync.errors import Forbidden, LakeSyncError, OutOfOrder, RowForgotten, RowTooLarge
 from lakesync.gateway.judge import Judge
@@ -55,6 +55,8 @@ class Outcome:
     """By shard, what would not fit the same commit, because the rows it touches are large."""
     rule_rows: dict[str, bytes] = field(default_factory=dict)
     """By shard, what sync rules look at; see `lakesync.wire.rule_rows`."""
+    leans_on_tombstone: bool = False
+    """A write is a duplicate because its row is remembered as deleted; that may be forgotten."""
     stamp: Stamp = 0
     """The commit's stamp; if nothing had to be committed, the latest commit that is known."""
 
@@ -105,7 +107,7 @@ def _merge_edits(
         before = rows.get(key, kept)
         after = apply(before, delta)
         if after is before:
-            outcome.duplicates.append(item)
+            _note_duplicate(item, before, outcome, forgotten)
             continue
         if judge and not judge.may_write(delta.table, before, after):
             outcome.refused.append((item, Forbidden(_NOT_YOURS)))
@@ -133,6 +135,17 @@ def _merge_edits(
         outcome.puts_bytes = size
         effective.append(delta)
     return effective
+
+
+def _note_duplicate(item: Admitted, before: RowState, outcome: Outcome, forgotten: Stamp) -> None:
+    # Whoever reads the rows anew is told of a deletion until it is forgotten, and not after that,
+    # though it may be remembered here.
+    hidden = item[1].op is not Op.DELETE and is_tombstone(before)
+    if hidden and before.deleted <= forgotten:
+        outcome.refused.append((item, RowForgotten(_FORGOTTEN)))
+    else:
+        outcome.duplicates.append(item)
+        outcome.leans_on_tombstone |= hidden
 
 
 def _too_large(size: int, bytes_max: int) -> RowTooLarge:
