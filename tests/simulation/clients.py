@@ -146,7 +146,8 @@ class Device:
             page_deltas=self._world.scenario.page_deltas,
             connection_class=self._connect,  # type: ignore[arg-type]  # whatever makes one will do
         )
-        if self._keeper is None:
+        faults = self._world.faults
+        if self._keeper is None and (faults.crash_client or faults.crash_statement):
             self._keeper = sqlite3.connect(self._path)
             self._keeper.execute("SELECT count(*) FROM _lakesync_sync").fetchone()
         return client

@@ -143,9 +143,9 @@ def scenario_of(seed: int) -> Scenario:
         span_ms = min(span_ms, LARGE_SPAN_MS_MAX)
     drawn = Scenario(
         seed=seed,
-        clients=random.randint(4, 8) if large else random.choice([2, 2, 2, 3, 3, 4]),
+        clients=random.randint(4, 8) if large else random.choice([2, 2, 2, 2, 3, 3]),
         bursts=random.randint(10, 30) if large else random.choice([1, 1, 2, 2, 2, 3]),
-        burst_edits_max=random.choice([1, 2, 3, 6]),
+        burst_edits_max=random.choice([1, 2, 2, 4]),
         span_ms=span_ms,
         tables=tables,
         rows=random.choice([1, 2, 3, 8, 20]),
@@ -164,7 +164,7 @@ def scenario_of(seed: int) -> Scenario:
         lease_s=random.choice([20, 120]),
         relanings=random.choice([0, 0, 1, 2, 4]),
         reinstalls=random.choice([0, 0, 0, 1, 2]),
-        rogue=random.choice([0, 0, 2, 5]),
+        rogue=random.choice([0, 0, 1, 4]),
         offline=random.random() < 0.3,
         together=random.random() < 0.5,
         coarse_ms=random.choice([1, 1, 1, 30_000]),
