@@ -83,6 +83,19 @@ def test_more_than_a_hundred_rows_are_read_at_once(buffer: Buffer, writer: Write
     assert buffer.rows(writer.gateway, keys).keys() == set(keys)
 
 
+def test_more_than_a_hundred_marks_are_read_in_transactions(buffer: Buffer, writer: Writer) -> None:
+    clients = [f"phone{number}" for number in range(130)]
+    mark = AppendMark(5, ((5, 1),))
+    for first in range(0, 130, 65):
+        writer.write(marks=dict.fromkeys(clients[first : first + 65], mark))
+    wanted = [(shard, client) for shard in ("main", "other") for client in clients]
+
+    found = buffer.settled_marks(writer.gateway, wanted + wanted[:1])
+    assert found == buffer.marks(writer.gateway, wanted)
+    assert found.keys() == {("main", client) for client in clients}
+    assert buffer.settled_marks(writer.gateway, []) == {}
+
+
 @pytest.mark.parametrize("odd", ODD_IDS)
 def test_ids_may_hold_any_character(buffer: Buffer, writer: Writer, odd: str) -> None:
     key = ("todos", odd)

@@ -141,6 +141,23 @@ def test_reads_outlive_what_passes_too(
     assert service.push(gateway, push(insert(at=at_ms(1), n=1))).unwrap().accepted == 1
 
 
+@pytest.mark.law("A4")
+def test_settled_marks_wait_for_a_commit_that_is_just_happening(
+    address: Address, gateway: str
+) -> None:
+    send = Faulty(address)
+    buffer = address.buffer(send=send)
+    wanted = [("main", "phone")]
+    conflict = cancelled("TransactionConflict")
+    send.plan("TransactGetItems", conflict, conflict, throttled := HARMLESS["throttled"])
+
+    assert buffer.settled_marks(gateway, wanted) == {}
+    assert send.calls["TransactGetItems"] == 4
+    send.plan("TransactGetItems", throttled, *[conflict] * 3)
+    with pytest.raises(Contention):
+        buffer.settled_marks(gateway, wanted)
+
+
 @pytest.mark.law("B4")
 def test_a_commit_whose_answer_was_lost_counts_once_though_another_writer_came_since(
     address: Address, gateway: str

@@ -110,6 +110,26 @@ def test_a_mark_that_is_read_too_early_doubles_no_event(buffer: LaggingBuffer, l
     assert pulled(buffer, GATEWAY) == [event]
 
 
+@pytest.mark.law("A1", "A4")
+@pytest.mark.parametrize("lag", [1, 2, 3, 4, 5, 6])
+def test_a_mark_that_is_read_too_early_after_a_move_doubles_no_event(
+    buffer: LaggingBuffer, lag: int
+) -> None:
+    """The new shard's mark is nobody's yet: no condition proves what was read of the old one's."""
+    time = GivenTime(WALL_MS + 1_000)
+    service = administrator(buffer, time_=time)
+    service.register_schema(GATEWAY, EVENTS).unwrap()
+    event = insert(at=at_ms(1), table="events", n=1)
+    pusher(buffer, time_=time).push(GATEWAY, push(event)).unwrap()
+    service.place_table(GATEWAY, "events", Placement("hot", 1)).unwrap()
+    buffer.lag = lag
+
+    receipt = pusher(buffer, seed=1, time_=time).push(GATEWAY, push(event)).unwrap()
+
+    assert receipt.accepted == 1
+    assert pulled(buffer, GATEWAY) == [event]
+
+
 @pytest.mark.law("B8")
 def test_a_page_waits_for_an_entry_whose_head_it_saw(buffer: LaggingBuffer) -> None:
     time = GivenTime(WALL_MS + 1_000)

@@ -15,6 +15,7 @@ from lakesync.client.answers import error_of
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.errors import (
     ClockDrift,
+    Forbidden,
     LakeSyncError,
     RateLimited,
     Unavailable,
@@ -139,7 +140,7 @@ class Link:
             answers.append(answer)
             if not lost:
                 came.set()
-            if _to_be_stamped_again(answer):
+            if _may_be_stamped_again(answer):
                 self._stamped_again += 1
             elif copied:
                 self._copy(request, int(chance() * 60_000))
@@ -160,8 +161,9 @@ class Link:
         """Deliver a request once more, unless what it holds was rightly stamped again by then.
 
         A copy of a push that was refused for its clock when it was sent again, after a pull had not
-        found it, and that came when the clock had caught up, would be accepted beside the edits
-        that were stamped again: of an event two. No client can know of it, and
+        found it, and that came when the clock had caught up, or one that rules refused and that
+        came when there were others, would be accepted beside the edits that were stamped again: of
+        an event two. No client can know of it, and
         ``docs/spec/client.md`` does not promise that the network will not do this.
         """
         world, stamped_again = self._world, self._stamped_again
@@ -329,10 +331,12 @@ class Front:
         return pool[-1]
 
 
-def _to_be_stamped_again(answer: Answer) -> bool:
-    """Tell whether a push was refused for its clock, and told so."""
+def _may_be_stamped_again(answer: Answer) -> bool:
+    """Tell whether a push was refused for its clock, or by rules, and told so."""
     status, body = answer
-    return status == HTTP_OK and ClockDrift.code.encode() in body
+    return status == HTTP_OK and any(
+        error.code.encode() in body for error in (ClockDrift, Forbidden)
+    )
 
 
 def _refusal(error: LakeSyncError) -> Answer:

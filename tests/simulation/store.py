@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.errors import Contention
 from tests.simulation.history import Violation
 
 if TYPE_CHECKING:
@@ -217,6 +218,13 @@ class Store(MemoryBuffer):
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist and are visible."""
         return self._seen("mark", super().marks(gateway, wanted))
+
+    def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+        """Give the append marks that exist, or refuse while one of them is not visible."""
+        keys = list(wanted)
+        if any(("mark", key) in self._hidden for key in keys):
+            raise Contention("a commit is just becoming visible")
+        return super().marks(gateway, keys)
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
         """Give a part of a table's rows, as far as they are visible."""

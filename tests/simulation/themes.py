@@ -56,6 +56,19 @@ MOVES: dict[str, Any] = {
     "switch": 0.5,
 }
 """Tables are placed anew under functions whose clocks differ."""
+TORN_MOVES: dict[str, Any] = {
+    "relanings": 12,
+    "span_ms": 60_000,
+    "bursts": 6,
+    "functions": 4,
+    "offline": False,
+    "tables": ({"name": "table0", "append": True, "typed": True},),
+    "faults.torn_commit": 1.0,
+    "faults.lose_answer": 0.0,
+    "faults.lose_port_answer": 0.0,
+    "faults.crash_function": 0.04,
+}
+"""Tables are placed anew while commits become visible, of which nobody was told."""
 RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
 """Runs of the materialiser overtake each other."""
 FLUSHES: dict[str, Any] = {

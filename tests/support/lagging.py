@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.errors import Contention
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,6 +52,12 @@ class LaggingBuffer(MemoryBuffer):
             return found
         held = {key: mark for key, mark in found.items() if mark.commit != self.hidden}
         return held | {key: mark for key, mark in self._old_marks.items() if key in found}
+
+    def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+        """Give marks, or refuse while the latest commit is not visible."""
+        if self._lagging():
+            raise Contention("a commit is just becoming visible")
+        return super().marks(gateway, wanted)
 
     def entries(
         self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int

@@ -21,7 +21,8 @@ from lakesync.gateway.push import PushService
 from lakesync.ports import NO_HEAD, Head
 from lakesync.wire.records import decode_records
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import MOVES, SKEWED, WARM
+from tests.simulation.store import Store
+from tests.simulation.themes import MOVES, SKEWED, TORN_MOVES, WARM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -214,6 +215,11 @@ def new_shards_begin_at_zero() -> list[Replaced]:
             heads[shard] = replace(heads[shard], commit=0)
 
     return [(MemoryBuffer, "save_config", save)]
+
+
+@deliberate("marks of other shards are joined as they look just now", TORN_MOVES)
+def marks_are_joined_unsettled() -> list[Replaced]:
+    return [(Store, "settled_marks", Store.marks)]
 
 
 @deliberate("a stamp from the future is accepted", SKEWED | {"client_skew_ms": 86_400_000})

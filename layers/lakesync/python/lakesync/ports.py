@@ -268,6 +268,16 @@ class Buffer(Protocol):
         """Give the append marks that exist."""
         ...
 
+    def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+        """Give the append marks that exist, none as it was before a commit that happened.
+
+        For what no condition will prove: the marks of shards that a commit does not write to.
+
+        Raises:
+            Contention: a commit that writes one of them is just happening; try again in a moment.
+        """
+        ...
+
     def commit(self, commit: Commit) -> None:
         """Write everything, or nothing.
 

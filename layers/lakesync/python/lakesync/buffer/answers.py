@@ -34,7 +34,7 @@ def cancelled(refusal: Refusal, heads: Mapping[int, str]) -> Exception:
         return StaleRead(f"{len(failed)} rows or marks are not as they were seen")
     codes = sorted(set(reasons) - {"None"})
     if refusal.kind == "TransactionCanceledException" and not _RACES.issuperset(codes):
-        return InternalError(f"DynamoDB refused a commit: {', '.join(codes)}")
+        return InternalError(f"DynamoDB refused a transaction: {', '.join(codes)}")
     return Contention(f"another write was in progress ({', '.join(codes)}); try again in a moment")
 
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.buffer import requests
-from lakesync.buffer.answers import text
+from lakesync.buffer.answers import cancelled, text
 from lakesync.buffer.caller import Refusal
 from lakesync.errors import Unavailable
 
@@ -57,14 +57,30 @@ class TableCalls:
                 self._pause(refused)
         return found
 
+    def _transaction(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Read items as they are between two transactions, a hundred at a time."""
+        keys = list(dict.fromkeys(wanted))
+        found: list[dict[str, Any]] = []
+        for at in range(0, len(keys), _BATCH_MAX):
+            body = requests.transact_get(self._table, keys[at : at + _BATCH_MAX])
+            answer = self._read("TransactGetItems", body)
+            found += [held["Item"] for held in answer["Responses"] if "Item" in held]
+        return found
+
     def _read(self, operation: str, body: bytes) -> dict[str, Any]:
         """Call an operation that changes nothing, again if it failed for a moment."""
         for tries in range(1, _READ_TRIES_MAX):
             try:
-                return self._call(operation, body)
+                return self._asked(operation, body)
             except Unavailable:
                 self._pause(tries)
-        return self._call(operation, body)
+        return self._asked(operation, body)
+
+    def _asked(self, operation: str, body: bytes) -> dict[str, Any]:
+        try:
+            return self._call(operation, body)
+        except Refusal as refusal:
+            raise cancelled(refusal, {}) from refusal
 
     def _pause(self, tries: int) -> None:
         if tries >= _READ_TRIES_MAX:

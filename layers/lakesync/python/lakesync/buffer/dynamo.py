@@ -7,7 +7,7 @@ round trip; of a read of n rows: n read units and ``n / 100`` round trips. Law n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.buffer import keys, pack, requests
 from lakesync.buffer.answers import cancelled, data, entry_of, head_of, number, reason, text
@@ -54,15 +54,17 @@ class DynamoBuffer(Upkeep):
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist."""
-        places = {
-            (keys.mark_pk(gateway, shard), client): (shard, client) for shard, client in wanted
-        }
-        return {
-            places[text(item, "pk"), text(item, "sk")]: StoredMark(
-                pack.unpack_mark(data(item, "d")), number(item, "c")
-            )
-            for item in self._batch(places)
-        }
+        places = _mark_places(gateway, wanted)
+        return _marks_of(self._batch(places), places)
+
+    def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+        """Give the append marks that exist, as a transaction; two read units each.
+
+        Only transactional reads are serialisable with commits: a plain one may show an item as it
+        was before a transaction that has happened to others already.
+        """
+        places = _mark_places(gateway, wanted)
+        return _marks_of(self._transaction(places), places)
 
     def commit(self, commit: Commit) -> None:
         """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
@@ -176,3 +178,18 @@ class DynamoBuffer(Upkeep):
         for request in requests.note_flushed(self._table, gateway, shard, until, logged_bytes):
             if self._conditionally("UpdateItem", request):
                 return
+
+
+def _mark_places(gateway: str, wanted: Iterable[MarkKey]) -> dict[tuple[str, str], MarkKey]:
+    return {(keys.mark_pk(gateway, shard), client): (shard, client) for shard, client in wanted}
+
+
+def _marks_of(
+    items: Iterable[dict[str, Any]], places: dict[tuple[str, str], MarkKey]
+) -> dict[MarkKey, StoredMark]:
+    return {
+        places[text(item, "pk"), text(item, "sk")]: StoredMark(
+            pack.unpack_mark(data(item, "d")), number(item, "c")
+        )
+        for item in items
+    }

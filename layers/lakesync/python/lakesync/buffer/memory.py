@@ -68,6 +68,10 @@ class MemoryBuffer:
             held = self._of(gateway).marks
             return {key: held[key] for key in wanted if key in held}
 
+    def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+        """Give the append marks that exist: here all commits show whole."""
+        return self.marks(gateway, wanted)
+
     def commit(self, commit: Commit) -> None:
         """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
         check_size(commit)

@@ -129,6 +129,12 @@ def batch_get(table: str, wanted: Iterable[tuple[str, str]]) -> bytes:
     return encode({"RequestItems": {table: found}})
 
 
+def transact_get(table: str, wanted: Iterable[tuple[str, str]]) -> bytes:
+    """Give a serialisable read of items by their keys, at most 100."""
+    found = [{"Get": {"TableName": table, "Key": key(pk, sk)}} for pk, sk in wanted]
+    return encode({"TransactItems": found})
+
+
 def get(table: str, pk: str, sk: str) -> bytes:
     """Give a consistent read of one item."""
     return encode({"TableName": table, "Key": key(pk, sk), "ConsistentRead": True})

@@ -41,7 +41,8 @@ class Status(IntEnum):
     QUARANTINED = 2
     """Refused for what it is; it waits for the app."""
     HELD_BACK = 3
-    """Accepted once, by a buffer that was restored since; whether it was lost is being read."""
+    """Accepted, by a buffer that was restored since, or while its row is read anew; whether it was
+    lost is being read."""
     OFFERED = -1
     """As that, and not among what was read; but what was trimmed could not be read, nor what rules
     hide. Its stamp stays as it is: if it comes too late, the gateway had it."""

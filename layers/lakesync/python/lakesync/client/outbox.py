@@ -141,6 +141,13 @@ class Outbox:
                 found.append(delta)
         return found
 
+    def hold_back(self, hlcs: Iterable[Stamp]) -> None:
+        """Keep entries that were accepted until everything was read; see `Offers.settle`."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = 3, txn = NULL WHERE hlc = ?",
+            [(hlc,) for hlc in hlcs],
+        )
+
     def held_back(self) -> list[tuple[Stamp, int, str, bytes]]:
         """Give the stamp, table, row and run of each entry that may not be lost after all."""
         return self._connection.execute(

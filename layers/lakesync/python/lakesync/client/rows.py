@@ -91,6 +91,18 @@ class Rows:
             found += [row_id for (row_id,) in rows]
         return found
 
+    def stale_among(self, deltas: Iterable[Delta]) -> list[Delta]:
+        """Give those of some deltas whose rows a rebuild has not met yet."""
+        rows: dict[str, list[Delta]] = defaultdict(list)
+        for delta in deltas:
+            rows[delta.table].append(delta)
+        found: list[Delta] = []
+        for table, held in rows.items():
+            table_id = self._catalogue.table(table, ()).id
+            stale = set(self.stale(table_id, [delta.row_id for delta in held]))
+            found += [delta for delta in held if delta.row_id in stale]
+        return found
+
     def save(self, rows: Iterable[Kept]) -> None:
         """Write rows, the app's tables included; a row of which nothing is left is forgotten."""
         upserts: list[tuple[int, str, bytes, bytes | None, int]] = []

@@ -130,10 +130,15 @@ class Settler:
         settled.accepted = len(entries)
         # An entry may be gone by now: another process shares the file, or an echo came first.
         deltas = self._outbox.known(entry.delta for entry in entries)
-        self._rows.acknowledge(deltas)
-        self._outbox.remove(delta.hlc for delta in deltas)
         if deltas:
             self._clock.accepted(max(delta.hlc for delta in deltas))
+        stale = self._rows.stale_among(deltas)
+        known = [delta for delta in deltas if delta not in stale]
+        # What is held of a stale row goes with the first page that brings the row, which may be one
+        # from before these: so they stay until everything was read.
+        self._outbox.hold_back(delta.hlc for delta in stale)
+        self._rows.acknowledge(known)
+        self._outbox.remove(delta.hlc for delta in known)
 
     def restamp(self, start: Stamp, *, drifted: bool, events: Collection[str] = ()) -> int:
         """Stamp every entry at or behind ``start`` again, in the same order; gives their number.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.limits import Limits
     from lakesync.gateway.plan import Part
     from lakesync.gateway.warm import Warm, WarmShard
-    from lakesync.ports import Buffer, Head, WallClock
+    from lakesync.ports import Buffer, WallClock
 
 _BACK_OFF_MS = 8
 _BACK_OFF_MS_MAX = 400
@@ -94,7 +94,7 @@ class Committer:
         self._on_threshold = on_threshold
         self._clock = HybridLogicalClock()
 
-    def prepare(self, gateway: str, parts: Iterable[Part]) -> None:
+    def prepare(self, gateway: str, parts: Iterable[Part], *, deadline_ms: int) -> None:
         """Read the marks of all events of a push, before the first of its parts moves any.
 
         A mark that has to be joined out of several shards' must not learn from this very push that
@@ -104,9 +104,16 @@ class Committer:
             Unavailable: they cannot be read now; nothing was written.
         """
         events = [part for part in parts if part.since]
-        if events:
-            self._warm.shards(gateway, {shard for part in events for shard in part.shards})
-            self._warm.load_marks(gateway, {key for part in events for key in part.marks})
+        self._warm.shards(gateway, {shard for part in events for shard in part.shards})
+        attempt = 0
+        while events:
+            try:
+                self._warm.load_marks(gateway, {key for part in events for key in part.marks})
+            except Contention as error:
+                # Often an earlier try of this very push, which is just happening.
+                attempt = self.wait(attempt, deadline_ms, error)
+            else:
+                break
 
     def commit(
         self, gateway: str, part: Part, viewer: Viewer, *, deadline_ms: int, atomic: bool
@@ -219,17 +226,14 @@ class Committer:
 
     def _remember(self, commit: Commit, outcome: Outcome, shards: Mapping[str, WarmShard]) -> None:
         self._warm.committed(commit, outcome.rows)
-        due = False
         for name, part in commit.shards.items():
-            shard = shards[name]
-            shard.head = head_after(shard.head or NO_HEAD, commit, part.entry)
-            due |= self._due(shard, shard.head)
-        if due:
+            shards[name].head = head_after(shards[name].head or NO_HEAD, commit, part.entry)
+        if [name for name in commit.shards if self._due(shards[name])]:
             self._on_threshold(commit.gateway)
 
-    def _due(self, shard: WarmShard, head: Head) -> bool:
+    def _due(self, shard: WarmShard) -> bool:
         """Tell whether to ask for a flush: past the threshold, and again after each as much."""
-        threshold = self._limits.flush_threshold_bytes
+        head, threshold = shard.head or NO_HEAD, self._limits.flush_threshold_bytes
         since = head.logged_bytes - shard.asked_at_bytes
         if unflushed_bytes(head) < threshold or since < threshold:
             return False

@@ -110,7 +110,7 @@ class PushService:
                 f"an atomic push must fit one commit: {self._limits.commit_items_max} items and "
                 f"{self._limits.entry_bytes_max} bytes; make the transaction smaller"
             )
-        self._committer.prepare(gateway, parts)
+        self._committer.prepare(gateway, parts, deadline_ms=deadline_ms)
         viewer = Viewer(config.rules, push.claims)
         while parts:
             part = parts.popleft()

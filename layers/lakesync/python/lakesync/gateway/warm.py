@@ -156,7 +156,8 @@ class Warm:
         behind = {key for key in missing if found.get(key, _NO_MARK).mark.moves < moves}
         shards = warm.config.layout.shards() if behind else ()
         clients = {client for _, client in behind}
-        others = self._buffer.marks(gateway, [(s, c) for s in shards for c in clients])
+        # The commit that follows does not write to those, and so proves nothing of them.
+        others = self._buffer.settled_marks(gateway, [(s, c) for s in shards for c in clients])
         for key in missing:
             shard, client = key
             stored = found.get(key, _NO_MARK)
