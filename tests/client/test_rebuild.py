@@ -249,6 +249,37 @@ def test_own_edits_that_the_restored_buffer_lost_come_back(world: World) -> None
 
 
 @pytest.mark.law("K13")
+def test_an_edit_that_was_accepted_during_a_rebuild_survives_another_restore(world: World) -> None:
+    other = world.client("other")
+    for row in ("t0", "t1", "t2"):
+        other.insert("todos", row, {"title": "old"}).unwrap()
+        other.push().unwrap()
+    client = world.client(page_deltas=1)
+    client.sync().unwrap()
+    client.update("todos", "t1", {"n": 2}).unwrap()
+    world.gateway.epoch = "restored"
+    transport = world.transport()
+    transport.faults += [Fault.NONE, Fault.NONE, Fault.LOSE_ANSWER]
+    client = reopened(world, client, transport=transport, page_deltas=1)
+    assert isinstance(client.pull(), Err)  # t0 was read, and t1 is to come
+    assert client.push().unwrap().accepted == 1
+    assert client.push().unwrap().accepted == 0
+    transport.faults += [Fault.NONE, Fault.LOSE_ANSWER]
+    assert isinstance(client.pull(), Err)  # t1 has come, as it was before the edit
+    assert client.get("todos", "t1").unwrap() == {"title": "old", "n": 2}
+    check_sound(client)
+    restore(world, kept=3)
+    world.gateway.epoch = "restored again"
+
+    client.sync().unwrap()
+
+    assert client.get("todos", "t1").unwrap() == {"title": "old", "n": 2}
+    assert rows_of(client) == world.rows()
+    assert client.pending().unwrap() == []
+    check_sound(client)
+
+
+@pytest.mark.law("K13")
 def test_what_is_not_lost_is_not_pushed_again(world: World) -> None:
     client = world.client()
     client.insert("todos", "t1", {"title": "kept"}).unwrap()

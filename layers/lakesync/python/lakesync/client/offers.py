@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from lakesync.client.entries import Status
 from lakesync.client.rows import Held, base_state
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
-from lakesync.core.merge import RowState, fold
+from lakesync.core.merge import fold
 from lakesync.core.scope import EVERYTHING, scope_of
 from lakesync.core.unmerge import deltas_of
 from lakesync.wire.records import decode_records, encode_records
@@ -75,11 +75,6 @@ class Offers:
             "WHERE table_id = ? AND row_id = ?",
             counted,
         )
-
-    def own_part(self, state: RowState) -> RowState:
-        """Give what of a row this client wrote itself, as far as it tells who wrote it."""
-        columns = state.columns.items()
-        return RowState(0, 0, {name: held for name, held in columns if held[1] == self._client_id})
 
     def _own(self, *, anonymous: bool) -> Iterator[tuple[int, int, int, str, bytes]]:
         cursor = self._connection.execute(

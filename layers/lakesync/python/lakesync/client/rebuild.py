@@ -9,29 +9,25 @@ point goes on where it stopped.
 Where the buffer is another one, the first page that brings a row replaces what was held of it. In
 the same buffer what was held was true, and a page of rows is merged with it: registers only grow.
 But where the gateway may have forgotten that a row was deleted, what was held from before that
-goes; and a row that only the log behind the rows tells of is no more than that tells, and what this
-client wrote itself: it was not in sight when the rows were read.
+goes; and a row that only the log behind the rows tells of is no more than that tells: it was not
+in sight when the rows were read.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lakesync.client.rows import base_state
-from lakesync.core.forgetting import newer_than
 from lakesync.core.merge import EMPTY
 from lakesync.core.messages import log_behind
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from lakesync.client.offers import Offers
-    from lakesync.client.rows import Held, LocalKey, Rows
+    from lakesync.client.rows import Held, Rows
     from lakesync.core.clock import Stamp
-    from lakesync.core.merge import RowState
     from lakesync.core.messages import Resync
 
 
@@ -114,27 +110,11 @@ class Rebuild:
             if not self._forgotten:
                 return set()
             return self._rows.forget(table_id, met & stored.keys(), stored, self._forgotten)
-        self._let_go(keys, self._own_parts(table_id, met & stored.keys(), stored))
+        self._let_go(keys)
         for row_id in met:
             stored.pop(row_id, None)
         stored.update(self._rows.load(table_id, list(met)))
         return met
-
-    def _own_parts(
-        self, table_id: int, row_ids: set[str], stored: dict[str, Held]
-    ) -> dict[LocalKey, RowState]:
-        """Give what is kept of rows in the same buffer: this client's own writes are in it.
-
-        Those that the log has yet to tell of would be lost, if the buffer were restored before.
-        """
-        if self._mode is not _Mode.MERGE:
-            return {}
-        return {
-            (table_id, row_id): newer_than(
-                self._offers.own_part(base_state(stored[row_id])), self._forgotten
-            )
-            for row_id in row_ids
-        }
 
     def pictured(self, snapshot: str) -> None:
         """Note that a snapshot was read; the log behind it begins."""
@@ -163,11 +143,9 @@ class Rebuild:
         self._offers.settle()
         self._run(_Mode.NONE)
 
-    def _let_go(
-        self, keys: list[LocalKey], kept: Mapping[LocalKey, RowState] = MappingProxyType({})
-    ) -> None:
+    def _let_go(self, keys: list[tuple[int, str]]) -> None:
         if keys:
-            self._rows.refold(keys, {**dict.fromkeys(keys, EMPTY), **kept})
+            self._rows.refold(keys, dict.fromkeys(keys, EMPTY))
             self._unmark(keys)
 
     def _unmark(self, keys: list[tuple[int, str]]) -> None:
