@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.core.messages import Resync
-from lakesync.errors import CursorExpired
+from lakesync.errors import Contention, CursorExpired
 from lakesync.result import Err
 from tests.support.builders import insert
+from tests.support.lagging import LaggingBuffer
 from tests.support.readers import GATEWAY, MINE, Reader, World, bucket
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class TestResync:
         world.rules(bucket(MINE))
         for number in range(50):
             world.push(insert(f"r{number}", owner="ann", at=number + 1))
+        world.time.now_ms += 120_000  # until then a row may look as it did before the rules
+        world.push(insert("r50", owner="ann", at=51))
         ann = Reader("ann")
         ann.sync(world)
         spans: list[tuple[int, int]] = []
@@ -69,6 +72,25 @@ class TestResync:
 
         assert ann.seen() == {}
         assert spans == []
+
+    @pytest.mark.parametrize("lag", [1, 2])
+    def test_a_row_that_looks_as_it_did_before_the_rules_is_not_shown(self, lag: int) -> None:
+        """The log of before the rules would not tell that it has left."""
+        buffer = LaggingBuffer()
+        world = World(buffer)
+        world.rules(bucket({"column": "title", "op": "eq", "value": "x"}, tables=["lists"]))
+        world.push(insert("r1", owner="ann", at=1), insert("r2", owner="ann", at=2))
+        ann = Reader("ann")
+        ann.sync(world)
+        world.push(insert("r1", owner="bob", at=3))
+        world.rules(bucket(MINE))
+        buffer.lag = lag
+        with pytest.raises(Contention):
+            ann.sync(world)
+        buffer.lag = 0
+        ann.sync(world)
+
+        assert ann.seen().keys() == {("todos", "r2")}
 
     def test_a_second_change_in_the_middle_concerns_just_its_tables(self, world: World) -> None:
         tables = ("lists", "other", "todos")

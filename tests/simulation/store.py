@@ -184,7 +184,10 @@ class Store(MemoryBuffer):
         trimmed, _ = self.void(gateway)
         for entry in gone:
             self._world.count("trimmed entry")
-            if world.scenario.retain_every_s and not world.scenario.trim_every_s:
+            # What was below the horizon when a backup was made may go in what is restored from it,
+            # though the checkpoints that covered it were of another epoch, and are gone.
+            by_checkpoints = world.scenario.retain_every_s and not world.scenario.trim_every_s
+            if by_checkpoints and not world.counts["restored"]:
                 trimmed = min(trimmed, self._covered())
             if entry.stamp > min(trimmed, watermark):
                 told = f"{entry.stamp}: the horizon is {trimmed}, the watermark {watermark}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Commit, LogSlice, MarkKey, RowKey, StoredMark, StoredRow
+    from lakesync.ports import Commit, LogSlice, MarkKey, RowKey, RowSlice, StoredMark, StoredRow
 
 
 class LaggingBuffer(MemoryBuffer):
@@ -52,6 +52,17 @@ class LaggingBuffer(MemoryBuffer):
             return found
         held = {key: mark for key, mark in found.items() if mark.commit != self.hidden}
         return held | {key: mark for key, mark in self._old_marks.items() if key in found}
+
+    def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
+        """Give a part of a table's rows, maybe as they were before the latest commit."""
+        found = super().scan_rows(gateway, table, place, count_max)
+        if not self._lagging():
+            return found
+        rows = [
+            (row_id, self._old_rows.get((table, row_id)) if row.commit == self.hidden else row)
+            for row_id, row in found.rows
+        ]
+        return replace(found, rows=tuple((row_id, row) for row_id, row in rows if row))
 
     def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Give marks, or refuse while the latest commit is not visible."""

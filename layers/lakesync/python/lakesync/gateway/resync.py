@@ -16,6 +16,7 @@ from lakesync.core.messages import PullPage, Resync
 from lakesync.core.scope import NOTHING, OTHERS, UNKNOWN, Scope, digest_of, scope_of
 from lakesync.errors import CursorExpired
 from lakesync.fence import read
+from lakesync.gateway.scan import scan_settled
 from lakesync.gateway.snapshot import is_place
 from lakesync.wire.records import encode_records
 
@@ -83,7 +84,7 @@ class Resyncs:
                 held = _telling(held, now).marked(units[0], UNKNOWN)
                 at = self._first(log, units[0], held, now)
             if at.table:
-                found = self._buffer.scan_rows(log.gateway, at.table, at.place, pull.deltas_max)
+                found = scan_settled(self._buffer, log, sight, at.table, at.place, pull.deltas_max)
                 deltas += sight.rows(at.table, found)
                 top = max([top, *(row.commit for _, row in found.rows)])
                 at = self._next(log, at, found.place, held, now)

@@ -21,6 +21,7 @@ from lakesync.gateway.parts import (
     part_mark_of,
     read_part,
 )
+from lakesync.gateway.scan import scan_settled
 from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Snapshots:
         for _ in range(_SCANS_MAX):
             if deltas or not at.table:
                 break
-            found = self._buffer.scan_rows(log.gateway, at.table, at.place, pull.deltas_max)
+            found = scan_settled(self._buffer, log, sight, at.table, at.place, pull.deltas_max)
             deltas += sight.rows(at.table, found)
             top = max([top, *(row.commit for _, row in found.rows)])
             at = at._replace(place=found.place) if found.place else self._next(log, at)

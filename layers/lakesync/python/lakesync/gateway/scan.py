@@ -1,0 +1,66 @@
+"""Scans of rows for a client that sees not all of them, while the log cannot tell what it loses.
+
+A commit may have happened, and one of its rows look as it did before for a moment. A client that is
+shown such a row learns the rest from the log: what changed, or that the row left its sight. But of
+entries from before the rules the log may not tell that. So a row that they wrote is shown only once
+it looks as it was written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.clock import stamp
+from lakesync.core.scope import EVERYTHING
+from lakesync.errors import Contention
+from lakesync.fence import read
+from lakesync.wire.records import decode_records
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+    from lakesync.fence import FencedLog
+    from lakesync.gateway.sight import Sight
+    from lakesync.ports import Buffer, RowSlice
+
+BECOMING_MS_MAX: Final = 60_000
+"""Longer than any commit takes to become visible, and clocks of functions are apart."""
+_LOG_DELTAS_MAX: Final = 10_000
+
+
+def scan_settled(
+    buffer: Buffer, log: FencedLog, sight: Sight, table: str, place: str, count_max: int
+) -> RowSlice:
+    """Give rows as `lakesync.ports.Buffer.scan_rows` does, none older than the log must tell.
+
+    Cost: for a minute after rules looked at another column for the first time, the log of the
+    minute before is read besides.
+
+    Raises:
+        Contention: a row is just becoming visible; try again in a moment.
+    """
+    found = buffer.scan_rows(log.gateway, table, place, count_max)
+    untold = log.config.logged.since
+    if sight.scope.of(table) == EVERYTHING or log.top > untold + stamp(BECOMING_MS_MAX):
+        return found
+    written = _written(buffer, log, table, untold)
+    if any(row.commit < written.get(row_id, 0) for row_id, row in found.rows):
+        raise Contention("a row is just becoming visible; try again in a moment")
+    return found
+
+
+def _written(buffer: Buffer, log: FencedLog, table: str, until: Stamp) -> dict[str, Stamp]:
+    """Give the rows of a table that were written shortly before a stamp, each with its commit."""
+    found: dict[str, Stamp] = {}
+    for shard in log.heads:
+        after = max(until - stamp(BECOMING_MS_MAX), log.trimmed)
+        while after < until:
+            part = read(buffer, log, shard, (after, until), _LOG_DELTAS_MAX)
+            for entry in part.entries:
+                if table in entry.tables:
+                    found.update(
+                        (delta.row_id, max(entry.stamp, found.get(delta.row_id, 0)))
+                        for delta in decode_records(entry.records)
+                        if delta.table == table
+                    )
+            after = part.until
+    return found
