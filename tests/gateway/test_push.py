@@ -11,6 +11,7 @@ import pytest
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.layout import Placement
+from lakesync.core.messages import OutcomeKind
 from lakesync.errors import AtomicPushTooLarge, Contention
 from lakesync.gateway.limits import Limits
 from lakesync.gateway.plan import delta_bytes
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PushReceipt
-    from lakesync.ports import Head
+    from lakesync.ports import Commit, Head
 
 GATEWAY = "g"
 NOISE = random.Random(1)
@@ -300,3 +301,26 @@ def test_memory_that_is_full_is_emptied_and_nothing_is_lost(
         deltas += mine
 
     assert pulled(buffer, GATEWAY, deltas_max=1_000) == deltas
+
+
+@pytest.mark.law("B4")
+def test_what_was_accepted_is_not_refused_for_a_clock_that_went_back_meanwhile() -> None:
+    time = GivenTime(WALL_MS)
+
+    class Moving(MemoryBuffer):
+        moved = False
+
+        def commit(self, commit: Commit) -> None:
+            super().commit(commit)
+            if not self.moved:
+                self.moved = True
+                service = administrator(self, time_=GivenTime(WALL_MS))
+                service.place_table(GATEWAY, "notes", Placement("side")).unwrap()
+                time.now_ms -= 10_000
+
+    deltas = [insert(f"r{number}", at=at_ms(4_000), n=1) for number in range(2)]
+    one_row = Limits(commit_items_max=3)
+    receipt = pusher(Moving(), time_=time, limits=one_row).push(GATEWAY, push(*deltas)).unwrap()
+
+    assert receipt.accepted == 2
+    assert [(held.index, held.kind) for held in receipt.outcomes] == [(0, OutcomeKind.DUPLICATE)]

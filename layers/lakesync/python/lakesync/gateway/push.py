@@ -81,22 +81,24 @@ class PushService:
             ``UNAVAILABLE``, when nothing of the push is to be counted on. Safe to repeat in any
             case.
         """
-        deadline_ms = self._wall_clock() + self._limits.commit_deadline_ms
+        # One look at the clock: what was accepted may not be refused for it, if a try is repeated.
+        begun_ms = self._wall_clock()
+        deadline_ms = begun_ms + self._limits.commit_deadline_ms
         attempt = 0
         self._warm.make_room()
         try:
             while True:
                 try:
-                    return Ok(self._push(gateway, push, deadline_ms))
+                    return Ok(self._push(gateway, push, begun_ms, deadline_ms))
                 except ConfigChanged:
                     # What is committed already comes back as duplicates.
                     attempt = self._committer.wait(attempt, deadline_ms, Contention(_CHANGING))
         except LakeSyncError as error:
             return Err(error)
 
-    def _push(self, gateway: str, push: Push, deadline_ms: int) -> PushReceipt:
+    def _push(self, gateway: str, push: Push, begun_ms: int, deadline_ms: int) -> PushReceipt:
         config = self._warm.gateway(gateway).config
-        admitted, refused = self._admit(config, push)
+        admitted, refused = self._admit(config, push, begun_ms)
         if any(isinstance(item.error, SchemaMismatch) for item in refused):
             # A refusal is not proved by a commit, and the schema may have grown meanwhile.
             self._check_current(gateway)
@@ -132,10 +134,9 @@ class PushService:
             raise ConfigChanged
 
     def _admit(
-        self, config: GatewayConfig, push: Push
+        self, config: GatewayConfig, push: Push, now_ms: int
     ) -> tuple[list[Admitted], list[DeltaOutcome]]:
         """Split a push into deltas that may be committed and outcomes of those that may not."""
-        now_ms = self._wall_clock()
         admitted: list[Admitted] = []
         refused = [_refusal(item.index, item.delta_id, item.error) for item in push.unreadable]
         for index, delta in push.deltas:
