@@ -137,8 +137,8 @@ def stamps_by_wall_clock() -> list[Replaced]:
 def atomic_pushes_are_cut() -> list[Replaced]:
     real = PushService._push
 
-    def push(self: PushService, gateway: str, request: Push, deadline_ms: int) -> PushReceipt:
-        return real(self, gateway, replace(request, atomic=False), deadline_ms)
+    def push(self: PushService, gateway: str, request: Push, *times_ms: int) -> PushReceipt:
+        return real(self, gateway, replace(request, atomic=False), *times_ms)
 
     return [(PushService, "_push", push)]
 
@@ -147,8 +147,8 @@ def atomic_pushes_are_cut() -> list[Replaced]:
 def refusals_are_silent() -> list[Replaced]:
     real = PushService._admit
 
-    def admit(self: PushService, config: Any, push: Push) -> Any:
-        admitted, _ = real(self, config, push)
+    def admit(self: PushService, config: Any, push: Push, now_ms: int) -> Any:
+        admitted, _ = real(self, config, push, now_ms)
         return admitted, []
 
     return [(PushService, "_admit", admit)]
