@@ -135,6 +135,26 @@ def test_a_function_that_remembers_a_forgotten_deletion_refuses_as_any_other(
 
 
 @pytest.mark.law("R6")
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_function_that_remembers_a_row_from_before_its_deletion_refuses_too(
+    *, alone: bool
+) -> None:
+    gateway = Kept()
+    first = insert("r1", at=at_ms(10), n=1)
+    gateway.push(first)
+    other = pusher(gateway.buffer, time_=gateway.time)
+    other.push(GATEWAY, push(delete("r1", at=at_ms(20)))).unwrap()
+    gateway.flushed()
+    gateway.build()
+    gateway.trim()
+    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 1
+    horizon = gateway.buffer.config(GATEWAY).forgotten
+    beside = [] if alone else [insert("r9", at=horizon + 1)]
+
+    assert codes(sent(gateway, first, *beside)) == ["ROW_FORGOTTEN"]
+
+
+@pytest.mark.law("R6")
 def test_an_old_edit_of_a_forgotten_row_is_refused_and_says_what_to_do() -> None:
     gateway = old()
     gateway.forgetter().forget(GATEWAY).unwrap()

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from lakesync.core.clock import HybridLogicalClock
+from lakesync.core.clock import HybridLogicalClock, stamp
 from lakesync.errors import (
     AtomicPushTooLarge,
     Backpressure,
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from lakesync.gateway.warm import Warm, WarmShard
     from lakesync.ports import Buffer, WallClock
 
+_OLD_MS = 60_000
+"""A duplicate that is older is one only if its row says so now; deletions are kept longer."""
 _BACK_OFF_MS = 8
 _BACK_OFF_MS_MAX = 400
 _DOUBLINGS_MAX = 8
@@ -132,17 +134,14 @@ class Committer:
         while True:
             try:
                 outcome, shards = self._merge(gateway, part, viewer)
+                if not certain and outcome.needs_proof(atomic=atomic):
+                    certain = True
+                    self._warm.forget_shards(gateway, part.shards)
+                    continue
                 if atomic and outcome.rest and not outcome.refused:
                     raise AtomicPushTooLarge(_ROWS_TOO_LARGE)
                 if outcome.effective and not (atomic and outcome.refused):
                     self._write(gateway, outcome, shards, deadline_ms)
-                    return outcome
-                if certain or not (outcome.refused or outcome.leans_on_tombstone):
-                    return outcome
-                # No commit will prove that what was decided by is up to date: read it.
-                certain = True
-                self._warm.forget_shards(gateway, part.shards)
-                continue
             except HeadMoved as moved:
                 self._warm.moved(gateway, moved.heads)
                 error: Unavailable = Contention(_TOO_MANY_WRITERS)
@@ -153,6 +152,8 @@ class Committer:
                 raise
             except Unavailable as unavailable:
                 error = unavailable
+            else:
+                return outcome
             attempt = self.wait(attempt, deadline_ms, error)
 
     def _merge(
@@ -163,7 +164,8 @@ class Committer:
         check_epoch(self._buffer, gateway, shards, part.epoch)
         config = self._warm.gateway(gateway).config
         self._load(gateway, part, config.appends)
-        outcome = merge_part(part, shards, config, self._limits, viewer)
+        old = stamp(max(self._wall_clock() - _OLD_MS, 0))
+        outcome = merge_part(part, shards, config, self._limits, viewer, old)
         heads = [shard.head.commit for shard in shards.values() if shard.head]
         outcome.stamp = max(heads, default=0)
         return outcome, shards
@@ -204,12 +206,11 @@ class Committer:
     ) -> None:
         # The clock must pass every head it commits to, whichever process moved it there.
         self._clock.last = max(self._clock.last, outcome.stamp)
-        outcome.stamp = stamp = self._clock.now(self._wall_clock())
-        parts = {
-            name: shard_commit(stamp, shards[name], name, outcome) for name in outcome.effective
-        }
+        outcome.stamp = self._clock.now(self._wall_clock())
+        made = outcome.effective
+        parts = {name: shard_commit(outcome.stamp, shards[name], name, outcome) for name in made}
         version = self._warm.gateway(gateway).config.version
-        commit = Commit(gateway, stamp, version, parts, outcome.puts, self._chance.token())
+        commit = Commit(gateway, outcome.stamp, version, parts, outcome.puts, self._chance.token())
         self._write_once(commit, deadline_ms)
         self._remember(commit, outcome, shards)
 

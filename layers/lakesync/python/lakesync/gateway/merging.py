@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.append import Admission, Gate, advanced
 from lakesync.core.delta import Op
-from lakesync.core.forgetting import is_tombstone, may_undo_a_deletion
+from lakesync.core.forgetting import may_undo_a_deletion
 from lakesync.core.merge import EMPTY, apply, state_of
 from lakesync.errors import Forbidden, LakeSyncError, OutOfOrder, RowForgotten, RowTooLarge
 from lakesync.gateway.judge import Judge
@@ -55,10 +55,19 @@ class Outcome:
     """By shard, what would not fit the same commit, because the rows it touches are large."""
     rule_rows: dict[str, bytes] = field(default_factory=dict)
     """By shard, what sync rules look at; see `lakesync.wire.rule_rows`."""
-    leans_on_tombstone: bool = False
-    """A write is a duplicate because its row is remembered as deleted; that may be forgotten."""
+    has_old_duplicates: bool = False
+    """An old write is a duplicate by its row as it is remembered; that may be gone by now."""
     stamp: Stamp = 0
     """The commit's stamp; if nothing had to be committed, the latest commit that is known."""
+
+    def needs_proof(self, *, atomic: bool) -> bool:
+        """Tell whether it was decided by what is remembered, and no commit will prove that right.
+
+        A duplicate is one while its client is sure to be told of all that came after it. What is
+        old may have been deleted since, and the deletion be forgotten.
+        """
+        commits = self.effective and not (atomic and self.refused)
+        return self.has_old_duplicates or bool(self.refused and not commits)
 
 
 def merge_part(
@@ -67,8 +76,18 @@ def merge_part(
     config: GatewayConfig,
     limits: Limits,
     viewer: Viewer,
+    old: Stamp = 0,
 ) -> Outcome:
-    """Merge a part's deltas into the remembered rows, which stay as they are."""
+    """Merge a part's deltas into the remembered rows, which stay as they are.
+
+    Args:
+        part: the deltas, by shard.
+        shards: what is remembered of their shards.
+        config: the gateway's.
+        limits: what a commit may hold.
+        viewer: whose push it is.
+        old: the stamp up to which a delta is old; see `Outcome.has_old_duplicates`.
+    """
     outcome = Outcome()
     appends = config.appends
     judge = Judge(config.rules, config.logged, viewer, limits) if config.is_judged else None
@@ -78,7 +97,7 @@ def merge_part(
         if judge:
             judge.begin()
         effective = _merge_edits(
-            edits, shards[name], name, outcome, limits, judge, config.forgotten
+            edits, shards[name], name, outcome, limits, judge, config.forgotten, old
         )
         if events:
             effective += _admit_events(events, part.since, shards[name], name, outcome, judge)
@@ -97,6 +116,7 @@ def _merge_edits(
     limits: Limits,
     judge: Judge | None,
     forgotten: Stamp,
+    old: Stamp,
 ) -> list[Delta]:
     effective: list[Delta] = []
     rows, puts, remembered = outcome.rows, outcome.puts, shard.rows
@@ -107,7 +127,8 @@ def _merge_edits(
         before = rows.get(key, kept)
         after = apply(before, delta)
         if after is before:
-            _note_duplicate(item, before, outcome, forgotten)
+            outcome.duplicates.append(item)
+            outcome.has_old_duplicates |= delta.hlc <= old and delta.op is not Op.DELETE
             continue
         if judge and not judge.may_write(delta.table, before, after):
             outcome.refused.append((item, Forbidden(_NOT_YOURS)))
@@ -135,17 +156,6 @@ def _merge_edits(
         outcome.puts_bytes = size
         effective.append(delta)
     return effective
-
-
-def _note_duplicate(item: Admitted, before: RowState, outcome: Outcome, forgotten: Stamp) -> None:
-    # Whoever reads the rows anew is told of a deletion until it is forgotten, and not after that,
-    # though it may be remembered here.
-    hidden = item[1].op is not Op.DELETE and is_tombstone(before)
-    if hidden and before.deleted <= forgotten:
-        outcome.refused.append((item, RowForgotten(_FORGOTTEN)))
-    else:
-        outcome.duplicates.append(item)
-        outcome.leans_on_tombstone |= hidden
 
 
 def _too_large(size: int, bytes_max: int) -> RowTooLarge:
