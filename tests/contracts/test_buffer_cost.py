@@ -122,12 +122,16 @@ def test_after_another_writer_a_push_reads_the_log_and_no_rows(meter: Meter, gat
 
 
 def test_a_repeated_push_writes_nothing(meter: Meter, gateway: str) -> None:
-    service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
+    time = GivenTime(WALL_MS + 1_000)
+    service = pusher(meter.buffer, time_=time)
     service.push(gateway, batch(0)).unwrap()
     meter.restart()
 
     assert service.push(gateway, batch(0)).unwrap().accepted == 100
     assert meter.calls == {}
+    time.now_ms += 60_000  # what is old is held against the rows as they are
+    assert service.push(gateway, batch(0)).unwrap().accepted == 100
+    assert meter.calls == {"BatchGetItem": 2}
 
 
 def test_an_event_costs_a_fraction_of_a_unit(meter: Meter, gateway: str) -> None:
