@@ -25,7 +25,7 @@ KEPT: list[dict[str, Any]] = json.loads(
     (ROOT / "tests" / "simulation" / "regressions.json").read_text("utf-8")
 )
 each = pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept["fault"])
-DRAWS_MAX = 60
+DRAWS_MAX = 150
 """Seeds that are tried with a kept scenario until its fault shows."""
 
 
