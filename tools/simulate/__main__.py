@@ -15,11 +15,9 @@ import sys
 
 from tests.simulation.replay import run_scenario, story
 from tests.simulation.scenario import changed, scenario_of
+from tests.simulation.search import SEEDS_MAX
 from tests.simulation.shrink import shrunk
 from tools.simulate.runs import run_bite, run_many
-
-BITE_SEEDS_MAX = 500
-"""Within so many seeds each deliberate fault is to be found."""
 
 
 def run_one(seed: int, changes: dict[str, object], *, shrink: bool) -> int:
@@ -56,9 +54,7 @@ def main() -> int:
             command = [sys.executable, "-m", "tools.simulate.measured", str(arguments.seeds)]
             return subprocess.call(command)
         if arguments.bite:
-            return run_bite(
-                arguments.first, min(arguments.seeds, BITE_SEEDS_MAX), arguments.processes
-            )
+            return run_bite(arguments.first, min(arguments.seeds, SEEDS_MAX), arguments.processes)
         if arguments.seed is not None:
             return run_one(arguments.seed, arguments.set, shrink=arguments.shrink)
         return run_many(arguments.first, arguments.seeds, arguments.processes)

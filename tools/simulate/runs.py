@@ -8,9 +8,9 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.simulation.deliberate import FAULTS, broken
-from tests.simulation.replay import run_scenario, run_seed
-from tests.simulation.scenario import changed, scenario_of
+from tests.simulation.deliberate import FAULTS
+from tests.simulation.replay import run_seed
+from tests.simulation.search import seeds_to_find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,15 +83,10 @@ def summary(done: Done, seconds: float) -> Iterator[str]:
         yield f"    python -m tools.simulate --seed {seed}"
 
 
-def seeds_to_find(fault_name: str, first: int, seeds_max: int) -> tuple[int, str]:
-    """Give how many seeds a deliberate fault takes to be found, 0 if it is not, and by what."""
+def search(fault_name: str, first: int, seeds_max: int) -> tuple[int, str]:
+    """Look for a deliberate fault, in a worker process, which takes it by name."""
     (fault,) = [fault for fault in FAULTS if fault.name == fault_name]
-    with broken(fault):
-        for seed in range(first, first + seeds_max):
-            outcome = run_scenario(changed(scenario_of(seed), fault.theme))
-            if outcome.failed:
-                return seed - first + 1, outcome.promise
-    return 0, ""
+    return seeds_to_find(fault, first, seeds_max)
 
 
 def run_bite(first: int, seeds_max: int, processes: int) -> int:
@@ -101,8 +96,8 @@ def run_bite(first: int, seeds_max: int, processes: int) -> int:
     with _workers(processes) as pool:
         searches = {
             fault.name: [
-                pool.submit(seeds_to_find, fault.name, first + search * seeds_max, seeds_max)
-                for search in range(SEARCHES)
+                pool.submit(search, fault.name, first + number * seeds_max, seeds_max)
+                for number in range(SEARCHES)
             ]
             for fault in FAULTS
         }

@@ -18,11 +18,11 @@ from lakesync.errors import Contention
 from lakesync.ports import NO_HEAD, LogSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.ports import Buffer, Head
+    from lakesync.ports import Buffer, Head, LogEntry
 
 CONFIGS_REMEMBERED_MAX: Final = 64
 """Gateways whose configuration one process remembers; each may hold 350 KB."""
@@ -134,6 +134,22 @@ def read(
             is_all = found.until >= head.last_logged
             return LogSlice(entries, until if is_all else min(found.until, until))
     raise Contention("a commit is just becoming visible; try again in a moment")
+
+
+def read_all(
+    source: Entries, log: FencedLog, span: tuple[Stamp, Stamp], count_max: int
+) -> Iterator[LogEntry]:
+    """Give all entries of all shards in ``span``, shard by shard, as `read` does, part by part.
+
+    Raises:
+        Contention: as `read`.
+    """
+    for shard in log.heads:
+        after, until = span
+        while after < until:
+            part = read(source, log, shard, (after, until), count_max)
+            yield from part.entries
+            after = part.until
 
 
 def is_chain(found: LogSlice, after: Stamp, last: Stamp) -> bool:

@@ -133,10 +133,11 @@ class Settler:
         if deltas:
             self._clock.accepted(max(delta.hlc for delta in deltas))
         stale = self._rows.stale_among(deltas)
-        known = [delta for delta in deltas if delta not in stale]
+        kept = {delta.hlc for delta in stale}  # a stamp has one place in the outbox
+        known = [delta for delta in deltas if delta.hlc not in kept]
         # What is held of a stale row goes with the first page that brings the row, which may be one
         # from before these: so they stay until everything was read.
-        self._outbox.hold_back(delta.hlc for delta in stale)
+        self._outbox.hold_back(kept)
         self._rows.acknowledge(known)
         self._outbox.remove(delta.hlc for delta in known)
 

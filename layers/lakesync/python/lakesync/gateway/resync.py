@@ -15,7 +15,7 @@ from lakesync.core.delta import is_identifier
 from lakesync.core.messages import PullPage, Resync
 from lakesync.core.scope import NOTHING, OTHERS, UNKNOWN, Scope, digest_of, scope_of
 from lakesync.errors import CursorExpired
-from lakesync.fence import read
+from lakesync.fence import read_all
 from lakesync.gateway.scan import scan_settled
 from lakesync.gateway.snapshot import is_place
 from lakesync.wire.records import encode_records
@@ -123,12 +123,8 @@ class Resyncs:
         """Give the tables that were changed between the watermark and a cursor."""
         found: set[str] = set()
         watermark = self._buffer.flush_state(log.gateway).watermark
-        for shard in log.heads:
-            after = watermark
-            while after < until:
-                part = read(self._buffer, log, shard, (after, until), _LOG_DELTAS_MAX)
-                found.update(*(entry.tables for entry in part.entries))
-                after = part.until
+        for entry in read_all(self._buffer, log, (watermark, until), _LOG_DELTAS_MAX):
+            found.update(entry.tables)
         return found
 
     def _first(self, log: FencedLog, unit: str, held: Scope, now: Scope) -> _Place:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.clock import stamp
 from lakesync.core.scope import EVERYTHING
 from lakesync.errors import Contention
-from lakesync.fence import read
+from lakesync.fence import read_all
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
@@ -51,16 +51,9 @@ def scan_settled(
 def _written(buffer: Buffer, log: FencedLog, table: str, until: Stamp) -> dict[str, Stamp]:
     """Give the rows of a table that were written shortly before a stamp, each with its commit."""
     found: dict[str, Stamp] = {}
-    for shard in log.heads:
-        after = max(until - stamp(BECOMING_MS_MAX), log.trimmed)
-        while after < until:
-            part = read(buffer, log, shard, (after, until), _LOG_DELTAS_MAX)
-            for entry in part.entries:
-                if table in entry.tables:
-                    found.update(
-                        (delta.row_id, max(entry.stamp, found.get(delta.row_id, 0)))
-                        for delta in decode_records(entry.records)
-                        if delta.table == table
-                    )
-            after = part.until
+    after = max(until - stamp(BECOMING_MS_MAX), log.trimmed)
+    for entry in read_all(buffer, log, (after, until), _LOG_DELTAS_MAX):
+        for delta in decode_records(entry.records) if table in entry.tables else ():
+            if delta.table == table:
+                found[delta.row_id] = max(entry.stamp, found.get(delta.row_id, 0))
     return found
