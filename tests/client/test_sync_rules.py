@@ -9,11 +9,12 @@ import pytest
 
 from lakesync.client import Client
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.messages import PullPage, Resync
+from lakesync.core.messages import PullPage, PushReceipt, Resync
 from lakesync.core.values import parse
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state
 from tests.client.support.gateways import GATEWAY, RealGateway
+from tests.client.support.world import check_sound
 from tests.support.builders import WALL_MS, at_ms
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.core.delta import Delta
-    from lakesync.core.messages import Pull, Push, PushReceipt
+    from lakesync.core.messages import Pull, Push
 
 MINE = {"column": "owner", "op": "eq", "value": "jwt:owner"}
 
@@ -179,8 +180,13 @@ class _Pages:
     def pull(self, _pull: Pull) -> PullPage:
         return self._pages.pop(0)
 
-    def push(self, _push: Push) -> PushReceipt:
-        raise AssertionError
+    def push(self, push: Push) -> PushReceipt:
+        return PushReceipt(at_ms(5), accepted=len(push.deltas), server_time_ms=WALL_MS)
+
+
+def page(*deltas: Delta, cursor: int, **more: Any) -> PullPage:
+    shown: dict[str, Any] = {"has_more": False, **more}
+    return PullPage((encode_records(deltas),), len(deltas), at_ms(cursor), **shown)
 
 
 @pytest.mark.law("K15")
@@ -188,10 +194,6 @@ def test_a_row_that_only_the_log_tells_of_after_it_was_read_again_is_no_more_tha
     tmp_path: Path,
 ) -> None:
     """The log tells that it was deleted; that it was made again, out of sight, it does not."""
-
-    def page(*deltas: Delta, cursor: int, **more: Any) -> PullPage:
-        shown: dict[str, Any] = {"has_more": False, **more}
-        return PullPage((encode_records(deltas),), len(deltas), at_ms(cursor), **shown)
 
     gone = make_delta(Op.DELETE, "todos", "t1", client_id="b", hlc=at_ms(1))
     made = make_delta(Op.INSERT, "todos", "t1", {"title": "x"}, client_id="b", hlc=at_ms(2))
@@ -209,3 +211,34 @@ def test_a_row_that_only_the_log_tells_of_after_it_was_read_again_is_no_more_tha
         client.pull().unwrap()
 
         assert client.get("todos", "t1").unwrap() is None
+
+
+@pytest.mark.law("K15")
+@pytest.mark.parametrize(
+    ("cursor", "more"), [(4, {"title": "mine"}), (6, {})], ids=["still to come", "judged"]
+)
+def test_a_row_that_comes_into_sight_is_what_is_told_of_it_not_what_was_written_out_of_sight(
+    tmp_path: Path, cursor: int, more: dict[str, Any]
+) -> None:
+    """It was deleted out of sight, the deletion was forgotten, and another made it anew."""
+    anew = make_delta(Op.UPDATE, "todos", "t1", {"owner": "a"}, client_id="b", hlc=at_ms(4))
+    transport = _Pages(
+        page(cursor=2, scope="ruled"),
+        page(cursor=3, scope="ruled"),
+        page(anew, cursor=cursor, scope="ruled"),
+        page(cursor=6, scope="ruled"),
+    )
+    with Client(
+        tmp_path / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS
+    ) as client:
+        client.pull().unwrap()
+        client.insert("todos", "t1", {"title": "mine"}).unwrap()
+        client.push().unwrap()
+        client.pull().unwrap()
+        assert client.get("todos", "t1").unwrap() == {"title": "mine"}
+        client.update("todos", "t1", {"n": 1}).unwrap()
+
+        client.pull().unwrap()
+
+        assert client.get("todos", "t1").unwrap() == {"owner": "a", "n": 1, **more}
+        check_sound(client)

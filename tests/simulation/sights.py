@@ -11,8 +11,6 @@ from tests.simulation.model import NOTHING, Key, Row, held_row, row_of
 from tests.simulation.oracle import own_only
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from lakesync.client import Client
     from tests.simulation.clients import Device
     from tests.simulation.history import History
@@ -56,25 +54,8 @@ def _check_row(device: Device, key: Key, held: Row, history: History, eyes: Eyes
         return
     if is_in_lake_only(history, device.client_id, key, held):
         return
-    held = without_its_own(held, row, device.client_ids, history)
     if history.remembered(held) != history.remembered(row):
         raise Violation("clients hold all that they may see", told())
-
-
-def without_its_own(held: Row, row: Row, clients: Collection[str], history: History) -> Row:
-    """Leave out what these clients wrote before a deletion that they never saw, and is forgotten.
-
-    ``docs/spec/visibility.md`` does not promise that they let go of it when the row comes back.
-    """
-    hidden = Row(
-        held.alive if held.alive <= row.deleted else 0, 0,
-        {name: write for name, write in held.columns.items() if write[0] <= row.deleted},
-    )  # fmt: skip
-    is_forgotten = held.deleted < row.deleted <= history.forgotten
-    if not is_forgotten or not own_only(hidden, clients):
-        return held
-    columns = {name: write for name, write in held.columns.items() if name not in hidden.columns}
-    return Row(held.alive if not hidden.alive else 0, held.deleted, columns)
 
 
 def is_in_lake_only(history: History, client_id: str, key: Key, held: Row) -> bool:

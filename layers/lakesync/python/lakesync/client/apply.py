@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
+    from lakesync.client.alone import Alone
     from lakesync.client.catalogue import AppTable, Catalogue
     from lakesync.client.device_clock import DeviceClock
     from lakesync.client.outbox import Outbox
@@ -52,6 +53,7 @@ class Pages:
         outbox: Outbox,
         clock: DeviceClock,
         rebuild: Rebuild,
+        alone: Alone,
     ) -> None:
         self._connection = connection
         self._client_id = client_id
@@ -60,6 +62,7 @@ class Pages:
         self._outbox = outbox
         self._clock = clock
         self._rebuild = rebuild
+        self._alone = alone
 
     def position(self) -> Position:
         """Give where to read on."""
@@ -96,18 +99,7 @@ class Pages:
         for delta in [delta for delta in deltas if delta.op is Op.REMOVE]:
             removals[delta.table].add(delta.row_id)
         for name, by_row in grouped.items():
-            table = self._catalogue.table(name, sorted(_columns(by_row)))
-            row_ids = list(by_row)
-            stored = self._rows.load(table.id, row_ids)
-            logged = not page.snapshot
-            for row_id in self._rebuild.meet(table.id, row_ids, stored, logged=logged):
-                echoed.pop((name, row_id), None)  # merged again without its echoes already
-            if removed := removals.get(name):
-                self._rebuild.remove(table.id, list(removed), stored)
-                for row_id in removed:
-                    echoed.pop((name, row_id), None)
-                    by_row[row_id] = _after_removal(by_row[row_id])
-            self._rows.save(_merged(table, by_row, stored, echoed))
+            self._bring(page, name, by_row, removals.get(name, set()), echoed)
         if deltas:
             newest = max(delta.hlc for delta in deltas)
             # Where rules decide, a row that came into sight comes as it is, ahead of the cursor.
@@ -124,6 +116,33 @@ class Pages:
         if not page.has_more:
             self._rebuild.finish()
             self._outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
+
+    def _bring(
+        self,
+        page: PullPage,
+        name: str,
+        by_row: dict[str, list[Delta]],
+        removed: set[str],
+        echoed: dict[tuple[str, str], int],
+    ) -> None:
+        """Merge what a page tells of one table."""
+        table = self._catalogue.table(name, sorted(_columns(by_row)))
+        row_ids = list(by_row)
+        stored = self._rows.load(table.id, row_ids)
+        logged = not page.snapshot
+        anew = self._rebuild.meet(table.id, row_ids, stored, logged=logged)
+        if removed:
+            self._rebuild.remove(table.id, list(removed), stored)
+        alone = self._alone.met(table.id, row_ids, page.cursor if logged else 0)
+        if told := stored.keys() & alone:
+            # Nothing that was accepted by then is stamped later.
+            until = page.cursor + stamp(DRIFT_MS_MAX)
+            anew |= self._rows.forget(table.id, told, stored, until)
+        for row_id in anew | removed:
+            echoed.pop((name, row_id), None)  # merged again without its echoes already
+        for row_id in removed:
+            by_row[row_id] = _after_removal(by_row[row_id])
+        self._rows.save(_merged(table, by_row, stored, echoed))
 
     def _acknowledge_echoes(self, deltas: list[Delta]) -> dict[tuple[str, str], int]:
         """Take out of the outbox what the page proves to be at the gateway: a receipt was lost.

@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.client.alone import Alone
 from lakesync.client.apply import Pages
 from lakesync.client.catalogue import Catalogue
 from lakesync.client.database import Database
@@ -160,6 +161,7 @@ def _wired(
     clock = DeviceClock(connection, wall_clock)
     offers = Offers(connection, client_id=client_id, catalogue=catalogue, rows=rows, outbox=outbox)
     rebuild = Rebuild(connection, rows, offers)
+    alone = Alone(connection, catalogue)
     pages = Pages(
         connection,
         client_id=client_id,
@@ -168,6 +170,7 @@ def _wired(
         outbox=outbox,
         clock=clock,
         rebuild=rebuild,
+        alone=alone,
     )
     for part in (catalogue, clock, rebuild):
         database.on_reload(part.reload)
@@ -177,7 +180,7 @@ def _wired(
         transport=transport,
         database=database,
         outbox=outbox,
-        settler=Settler(outbox, rows, catalogue, clock),
+        settler=Settler(outbox, rows, alone, catalogue, clock),
         pages=pages,
         rebuild=rebuild,
         schemas=schemas,

@@ -90,6 +90,14 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # The horizon of tombstones, while a snapshot is read.
         "ALTER TABLE _lakesync_sync ADD COLUMN forgotten INTEGER NOT NULL DEFAULT 0",
     ),
+    (
+        # Rows that the gateway has accepted edits of, by when, and that no page has brought.
+        """CREATE TABLE _lakesync_alone (
+            table_id INTEGER NOT NULL,
+            row_id TEXT NOT NULL,
+            accepted INTEGER NOT NULL,
+            PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
+    ),
 )
 
 

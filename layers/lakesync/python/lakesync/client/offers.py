@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from lakesync.client.alone import ruled_tables
 from lakesync.client.entries import Status
 from lakesync.client.rows import Held, base_state
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.merge import fold
-from lakesync.core.scope import EVERYTHING, scope_of
 from lakesync.core.unmerge import deltas_of
 from lakesync.wire.records import decode_records, encode_records
 
@@ -118,7 +118,4 @@ class Offers:
 
     def _hidden(self) -> list[int]:
         """Give the tables of which rules may hide from this client what it wrote itself."""
-        (text,) = self._connection.execute("SELECT scope FROM _lakesync_sync").fetchone()
-        scope = scope_of(text or EVERYTHING)
-        tables = self._connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
-        return [table_id for table_id, name in tables if scope.of(name) != EVERYTHING]
+        return ruled_tables(self._connection)

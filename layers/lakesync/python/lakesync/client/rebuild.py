@@ -67,6 +67,7 @@ class Rebuild:
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
             "SELECT table_id, row_id FROM _lakesync_rows"
         )
+        self._connection.execute("DELETE FROM _lakesync_alone")
         self._connection.execute("UPDATE _lakesync_sync SET cursor = 0")
         self._run(_Mode.REPLACE)
 

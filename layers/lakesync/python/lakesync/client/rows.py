@@ -69,7 +69,7 @@ class Rows:
     def load(self, table_id: int, row_ids: Sequence[str]) -> dict[str, Held]:
         """Give the rows that are held, by row id, with one statement for hundreds of them."""
         found: dict[str, Held] = {}
-        for part, marks in _parts(row_ids):
+        for part, marks in in_parts(row_ids):
             rows = self._connection.execute(
                 "SELECT row_id, state, base, waiting FROM _lakesync_rows "  # noqa: S608 - marks
                 f"WHERE table_id = ? AND row_id IN ({marks})",
@@ -82,7 +82,7 @@ class Rows:
     def stale(self, table_id: int, row_ids: Sequence[str]) -> list[str]:
         """Give those of some rows that a rebuild has not met yet."""
         found: list[str] = []
-        for part, marks in _parts(row_ids):
+        for part, marks in in_parts(row_ids):
             rows = self._connection.execute(
                 "SELECT row_id FROM _lakesync_stale "  # noqa: S608 - marks
                 f"WHERE table_id = ? AND row_id IN ({marks})",
@@ -228,7 +228,7 @@ def base_state(held: Held) -> RowState:
     return decode_row_state((held.state if held.base is None else held.base) or None)
 
 
-def _parts(row_ids: Sequence[str]) -> Iterator[tuple[Sequence[str], str]]:
+def in_parts(row_ids: Sequence[str]) -> Iterator[tuple[Sequence[str], str]]:
     """Cut ids into parts of 1, 2, 4 … `_SELECT_MAX`, the last one padded with a repeated id.
 
     So SQLite meets ten statements in all, and keeps them prepared.

@@ -31,6 +31,7 @@ from lakesync.errors import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from lakesync.client.alone import Alone
     from lakesync.client.batches import Batch
     from lakesync.client.catalogue import Catalogue
     from lakesync.client.device_clock import DeviceClock
@@ -68,10 +69,11 @@ class Settler:
     """Settles receipts. Used within the caller's transaction."""
 
     def __init__(
-        self, outbox: Outbox, rows: Rows, catalogue: Catalogue, clock: DeviceClock
+        self, outbox: Outbox, rows: Rows, alone: Alone, catalogue: Catalogue, clock: DeviceClock
     ) -> None:
         self._outbox = outbox
         self._rows = rows
+        self._alone = alone
         self._catalogue = catalogue
         self._clock = clock
 
@@ -114,7 +116,7 @@ class Settler:
                 late.append(entry)
                 if not isinstance(settled.stamped_wrong, ClockDrift):
                     settled.stamped_wrong = error
-        self._acknowledge(accepted, settled)
+        self._acknowledge(accepted, settled, receipt.server_hlc)
         self._outbox.quarantine(settled.quarantined)
         self._outbox.mark_pending(settled.kept)
         self._outbox.mark_late(settled.unsure)
@@ -126,7 +128,7 @@ class Settler:
             settled.restamped = self.restamp(start, drifted=drifted, events=events)
         return settled
 
-    def _acknowledge(self, entries: list[Entry], settled: Settled) -> None:
+    def _acknowledge(self, entries: list[Entry], settled: Settled, by: Stamp) -> None:
         settled.accepted = len(entries)
         # An entry may be gone by now: another process shares the file, or an echo came first.
         deltas = self._outbox.known(entry.delta for entry in entries)
@@ -138,6 +140,7 @@ class Settler:
         # What is held of a stale row goes with the first page that brings the row, which may be one
         # from before these: so they stay until everything was read.
         self._outbox.hold_back(kept)
+        self._alone.note(known, by)
         self._rows.acknowledge(known)
         self._outbox.remove(delta.hlc for delta in known)
 
