@@ -10,7 +10,7 @@ import pytest
 from lakesync.client import Client, Fault
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.messages import Push
+from lakesync.core.messages import Push, Resync
 from lakesync.errors import Retry
 from lakesync.flush.trim import Trimmer
 from lakesync.gateway.restore import begin_epoch
@@ -18,7 +18,9 @@ from lakesync.ports import FlushState
 from lakesync.result import Err
 from tests.client.support.crashes import Crash, CrashingConnection
 from tests.client.support.gateways import GATEWAY
+from tests.client.support.pages import ScriptedPages, page
 from tests.client.support.world import World, check_sound, reopened, rows_of
+from tests.support.builders import WALL_MS, at_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -277,6 +279,44 @@ def test_an_edit_that_was_accepted_during_a_rebuild_survives_another_restore(wor
     assert rows_of(client) == world.rows()
     assert client.pending().unwrap() == []
     check_sound(client)
+
+
+@pytest.mark.law("K13")
+@pytest.mark.parametrize("epoch", ["", "new"], ids=["the same buffer", "another buffer"])
+def test_an_edit_that_a_snapshot_begun_anew_does_not_show_survives_a_restore(
+    tmp_path: Path, epoch: str
+) -> None:
+    """It was accepted before, and the log behind begins with somebody else's change of its row."""
+    theirs = make_delta(Op.UPDATE, "todos", "t1", {"owner": "b"}, client_id="b", hlc=at_ms(4))
+    rows = {"epoch": epoch, "resync": Resync(("todos",)), "has_more": True}
+    transport = ScriptedPages(
+        page(cursor=2),
+        *([page(cursor=2, epoch=epoch)] if epoch else []),
+        page(cursor=2, snapshot=f"{at_ms(2):x}|||", **rows),
+        None,
+        page(cursor=3, snapshot=f"{at_ms(3):x}|||", **rows),
+        page(theirs, cursor=4, epoch=epoch, has_more=True),
+        None,
+        page(theirs, cursor=4, epoch="restored"),
+        page(theirs, cursor=4, epoch="restored"),
+    )
+    with Client(
+        tmp_path / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS + 60_000
+    ) as client:
+        client.pull().unwrap()
+        assert isinstance(client.pull(), Err)
+        client.insert("todos", "t1", {"title": "mine"}).unwrap()
+        client.push().unwrap()
+        assert isinstance(client.pull(), Err)
+        assert client.get("todos", "t1").unwrap() == {"title": "mine", "owner": "b"}
+        check_sound(client)
+
+        client.pull().unwrap()
+
+        (lost,) = client.pending().unwrap()
+        assert lost.delta.columns == (("title", b'"mine"'),)
+        assert client.get("todos", "t1").unwrap() == {"title": "mine", "owner": "b"}
+        check_sound(client)
 
 
 @pytest.mark.law("K13")

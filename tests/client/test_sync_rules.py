@@ -11,9 +11,9 @@ from lakesync.client import Client
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import PullPage, PushReceipt, Resync
 from lakesync.core.values import parse
-from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state
 from tests.client.support.gateways import GATEWAY, RealGateway
+from tests.client.support.pages import ScriptedPages, page
 from tests.client.support.world import check_sound
 from tests.support.builders import WALL_MS, at_ms
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull, Push
 
 MINE = {"column": "owner", "op": "eq", "value": "jwt:owner"}
@@ -171,24 +170,6 @@ class TestSight:
         assert held.code == "FORBIDDEN"
 
 
-class _Pages:
-    """A transport that brings what it was given."""
-
-    def __init__(self, *pages: PullPage) -> None:
-        self._pages = list(pages)
-
-    def pull(self, _pull: Pull) -> PullPage:
-        return self._pages.pop(0)
-
-    def push(self, push: Push) -> PushReceipt:
-        return PushReceipt(at_ms(5), accepted=len(push.deltas), server_time_ms=WALL_MS)
-
-
-def page(*deltas: Delta, cursor: int, **more: Any) -> PullPage:
-    shown: dict[str, Any] = {"has_more": False, **more}
-    return PullPage((encode_records(deltas),), len(deltas), at_ms(cursor), **shown)
-
-
 @pytest.mark.law("K15")
 def test_a_row_that_only_the_log_tells_of_after_it_was_read_again_is_no_more_than_that(
     tmp_path: Path,
@@ -197,9 +178,15 @@ def test_a_row_that_only_the_log_tells_of_after_it_was_read_again_is_no_more_tha
 
     gone = make_delta(Op.DELETE, "todos", "t1", client_id="b", hlc=at_ms(1))
     made = make_delta(Op.INSERT, "todos", "t1", {"title": "x"}, client_id="b", hlc=at_ms(2))
-    transport = _Pages(
+    transport = ScriptedPages(
         page(gone, made, cursor=3, scope="*"),
-        page(cursor=3, scope="new", snapshot="x|||", resync=Resync(("todos",)), has_more=True),
+        page(
+            cursor=3,
+            scope="new",
+            snapshot=f"{at_ms(3):x}|||",
+            resync=Resync(("todos",)),
+            has_more=True,
+        ),
         page(gone, cursor=4, scope="new"),
     )
     with Client(
@@ -222,7 +209,7 @@ def test_a_row_that_comes_into_sight_is_what_is_told_of_it_not_what_was_written_
 ) -> None:
     """It was deleted out of sight, the deletion was forgotten, and another made it anew."""
     anew = make_delta(Op.UPDATE, "todos", "t1", {"owner": "a"}, client_id="b", hlc=at_ms(4))
-    transport = _Pages(
+    transport = ScriptedPages(
         page(cursor=2, scope="ruled"),
         page(cursor=3, scope="ruled"),
         page(anew, cursor=cursor, scope="ruled"),

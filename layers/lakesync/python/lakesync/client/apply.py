@@ -16,6 +16,7 @@ from lakesync.client.rows import NOT_HELD
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import Op
 from lakesync.core.merge import fold
+from lakesync.core.messages import log_behind
 from lakesync.core.scope import EVERYTHING
 from lakesync.errors import InternalError
 from lakesync.wire.records import decode_records
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from lakesync.client.outbox import Outbox
     from lakesync.client.rebuild import Rebuild
     from lakesync.client.rows import Held, Kept, Rows
+    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage
@@ -98,15 +100,16 @@ class Pages:
         removals: dict[str, set[str]] = defaultdict(set)
         for delta in [delta for delta in deltas if delta.op is Op.REMOVE]:
             removals[delta.table].add(delta.row_id)
+        told = None if page.snapshot else self._begin_log()
         for name, by_row in grouped.items():
-            self._bring(page, name, by_row, removals.get(name, set()), echoed)
+            table = self._catalogue.table(name, sorted(_columns(by_row)))
+            removed = removals.get(name, set())
+            self._bring(table, by_row, removed, echoed, told=told, until=page.cursor)
         if deltas:
             newest = max(delta.hlc for delta in deltas)
             # Where rules decide, a row that came into sight comes as it is, ahead of the cursor.
             ruled = page.scope not in {"", EVERYTHING}
             self._clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
-        if not page.snapshot and (snapshot := self.position().snapshot):
-            self._rebuild.pictured(snapshot)
         self._connection.execute(
             # What was read up to the cursor stays true while a snapshot brings what is newer.
             "UPDATE _lakesync_sync SET epoch = ?, snapshot = ?, scope = ?, "
@@ -117,29 +120,46 @@ class Pages:
             self._rebuild.finish()
             self._outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
 
+    def _begin_log(self) -> Stamp:
+        """Give the stamp behind which a page of the log tells everything."""
+        at = self.position()
+        if at.snapshot:
+            self._rebuild.pictured(at.snapshot)
+        since = log_behind(at.snapshot) if at.snapshot else at.cursor
+        return since + stamp(DRIFT_MS_MAX)
+
     def _bring(
         self,
-        page: PullPage,
-        name: str,
+        table: AppTable,
         by_row: dict[str, list[Delta]],
         removed: set[str],
         echoed: dict[tuple[str, str], int],
+        *,
+        told: Stamp | None,
+        until: Stamp,
     ) -> None:
-        """Merge what a page tells of one table."""
-        table = self._catalogue.table(name, sorted(_columns(by_row)))
+        """Merge what a page tells of one table.
+
+        Args:
+            table: the table.
+            by_row: what it tells.
+            removed: the rows that left this client's sight.
+            echoed: how many deltas of which rows wait no longer; brought up to date.
+            told: where the page begins; None if it is of whole rows, and not of the log.
+            until: where it ends.
+        """
         row_ids = list(by_row)
         stored = self._rows.load(table.id, row_ids)
-        logged = not page.snapshot
-        anew = self._rebuild.meet(table.id, row_ids, stored, logged=logged)
+        anew = self._rebuild.meet(table.id, row_ids, stored, told)
         if removed:
             self._rebuild.remove(table.id, list(removed), stored)
-        alone = self._alone.met(table.id, row_ids, page.cursor if logged else 0)
-        if told := stored.keys() & alone:
+        alone = self._alone.met(table.id, row_ids, 0 if told is None else until)
+        if judged := stored.keys() & alone:
             # Nothing that was accepted by then is stamped later.
-            until = page.cursor + stamp(DRIFT_MS_MAX)
-            anew |= self._rows.forget(table.id, told, stored, until)
+            accepted = until + stamp(DRIFT_MS_MAX)
+            anew |= self._rows.forget(table.id, judged, stored, accepted)
         for row_id in anew | removed:
-            echoed.pop((name, row_id), None)  # merged again without its echoes already
+            echoed.pop((table.name, row_id), None)  # merged again without its echoes already
         for row_id in removed:
             by_row[row_id] = _after_removal(by_row[row_id])
         self._rows.save(_merged(table, by_row, stored, echoed))

@@ -160,7 +160,7 @@ def _wired(
     outbox = Outbox(connection)
     clock = DeviceClock(connection, wall_clock)
     offers = Offers(connection, client_id=client_id, catalogue=catalogue, rows=rows, outbox=outbox)
-    rebuild = Rebuild(connection, rows, offers)
+    rebuild = Rebuild(connection, client_id, rows, offers)
     alone = Alone(connection, catalogue)
     pages = Pages(
         connection,

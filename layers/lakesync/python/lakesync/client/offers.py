@@ -41,6 +41,11 @@ _PUT = (
     "INSERT OR IGNORE INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
     "VALUES (?, NULL, ?, ?, ?, ?)"
 )
+_ROWS = "SELECT table_id, row_id, state, base, waiting FROM _lakesync_rows"
+_MET = (
+    "SELECT table_id, row_id, state, base, waiting FROM _lakesync_rows AS held WHERE NOT EXISTS ("
+    "SELECT 1 FROM _lakesync_stale WHERE table_id = held.table_id AND row_id = held.row_id)"
+)
 
 
 class Offers:
@@ -61,11 +66,16 @@ class Offers:
         self._rows = rows
         self._outbox = outbox
 
-    def make(self) -> None:
-        """Hold this client's own writes of all rows back, until the rebuild has ended."""
+    def make(self, *, met: bool = False) -> None:
+        """Hold this client's own writes back, until the rebuild has ended.
+
+        Args:
+            met: only of rows that the rebuild has met, for it is to meet them once more.
+        """
+        rows = _MET if met else _ROWS
         # A stamp has one place in the outbox: this client's own come first, then all others.
         for anonymous in (False, True):
-            self._connection.executemany(_PUT, self._own(anonymous=anonymous))
+            self._connection.executemany(_PUT, self._own(rows, anonymous=anonymous))
         counted = self._connection.execute(
             "SELECT count(*), table_id, row_id FROM _lakesync_outbox GROUP BY table_id, row_id"
         ).fetchall()
@@ -76,11 +86,8 @@ class Offers:
             counted,
         )
 
-    def _own(self, *, anonymous: bool) -> Iterator[tuple[int, int, int, str, bytes]]:
-        cursor = self._connection.execute(
-            "SELECT table_id, row_id, state, base, waiting FROM _lakesync_rows"
-        )
-        for table_id, row_id, *held in cursor:
+    def _own(self, rows: str, *, anonymous: bool) -> Iterator[tuple[int, int, int, str, bytes]]:
+        for table_id, row_id, *held in self._connection.execute(rows):
             known = base_state(Held(*held))
             table = self._catalogue.by_id(table_id).name
             for delta in deltas_of(table, row_id, known, nobody=self._client_id):

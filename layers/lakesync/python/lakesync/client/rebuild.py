@@ -10,23 +10,26 @@ Where the buffer is another one, the first page that brings a row replaces what 
 the same buffer what was held was true, and a page of rows is merged with it: registers only grow.
 But where the gateway may have forgotten that a row was deleted, what was held from before that
 goes; and a row that only the log behind the rows tells of is no more than that tells: it was not
-in sight when the rows were read.
+in sight when the rows were read. Only this client's own edits of which the log is yet to tell stay:
+if the buffer is restored before it does, nobody else has them.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lakesync.core.merge import EMPTY
+from lakesync.client.rows import base_state
+from lakesync.core.merge import EMPTY, RowState
 from lakesync.core.messages import log_behind
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakesync.client.offers import Offers
-    from lakesync.client.rows import Held, Rows
+    from lakesync.client.rows import Held, LocalKey, Rows
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Resync
 
@@ -42,8 +45,11 @@ class _Mode(IntEnum):
 class Rebuild:
     """The rebuild of one file. Used within the caller's transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, rows: Rows, offers: Offers) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, client_id: str, rows: Rows, offers: Offers
+    ) -> None:
         self._connection = connection
+        self._client_id = client_id
         self._rows = rows
         self._offers = offers
         self._mode = _Mode.NONE
@@ -73,6 +79,8 @@ class Rebuild:
 
     def read_again(self, resync: Resync) -> None:
         """Make the rows of some tables stale; the cursor stays."""
+        if self._mode is _Mode.REPLACE:
+            self._offers.make(met=True)
         local = self._connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
         self._connection.executemany(
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
@@ -88,7 +96,7 @@ class Rebuild:
         self._mode, self._forgotten = mode, forgotten
 
     def meet(
-        self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held], *, logged: bool
+        self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held], told: Stamp | None
     ) -> set[str]:
         """Note that a page brings rows; what was held of them may have to be let go.
 
@@ -97,7 +105,8 @@ class Rebuild:
             row_ids: the rows. One of them may be stale and not held: its own edits were all that
                 was held of it, and were refused.
             stored: those that are held, by id; brought up to date.
-            logged: the page is of the log, and may tell of a part of a row.
+            told: what was stamped up to here was told before the page, which is of the log and may
+                tell of a part of a row; None if it is of whole rows.
 
         Returns:
             The ids of the rows that were merged again, out of what is left and edits that wait.
@@ -106,16 +115,30 @@ class Rebuild:
             return set()
         met = set(self._rows.stale(table_id, row_ids))
         keys = [(table_id, row_id) for row_id in met]
-        if self._mode is _Mode.MERGE and not logged:
+        if self._mode is _Mode.MERGE and told is None:
             self._unmark(keys)
             if not self._forgotten:
                 return set()
             return self._rows.forget(table_id, met & stored.keys(), stored, self._forgotten)
-        self._let_go(keys)
+        own: dict[LocalKey, RowState] = {}
+        if self._mode is _Mode.MERGE and told is not None:
+            for row_id in met & stored.keys():
+                own[table_id, row_id] = self._own(base_state(stored[row_id]), told)
+        self._let_go(keys, own)
         for row_id in met:
             stored.pop(row_id, None)
         stored.update(self._rows.load(table_id, list(met)))
         return met
+
+    def _own(self, state: RowState, told: Stamp) -> RowState:
+        """Give what of a row this client wrote, and the log is yet to tell."""
+        own = {
+            name: held
+            for name, held in state.columns.items()
+            if held[0] > told and held[1] == self._client_id
+        }
+        is_inserted = any(held[0] == state.alive for held in own.values())
+        return RowState(state.alive if is_inserted else 0, 0, own)
 
     def pictured(self, snapshot: str) -> None:
         """Note that a snapshot was read; the log behind it begins."""
@@ -144,12 +167,14 @@ class Rebuild:
         self._offers.settle()
         self._run(_Mode.NONE)
 
-    def _let_go(self, keys: list[tuple[int, str]]) -> None:
+    def _let_go(
+        self, keys: list[LocalKey], left: Mapping[LocalKey, RowState] = MappingProxyType({})
+    ) -> None:
         if keys:
-            self._rows.refold(keys, dict.fromkeys(keys, EMPTY))
+            self._rows.refold(keys, {key: left.get(key, EMPTY) for key in keys})
             self._unmark(keys)
 
-    def _unmark(self, keys: list[tuple[int, str]]) -> None:
+    def _unmark(self, keys: list[LocalKey]) -> None:
         self._connection.executemany(
             "DELETE FROM _lakesync_stale WHERE table_id = ? AND row_id = ?", keys
         )

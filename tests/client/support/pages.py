@@ -1,0 +1,36 @@
+"""A transport that answers what it was told to, page by page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakesync.core.messages import PullPage, PushReceipt
+from lakesync.errors import Unreachable
+from lakesync.wire.records import encode_records
+from tests.support.builders import WALL_MS, at_ms
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import Pull, Push
+
+
+class ScriptedPages:
+    """Brings pages one after the other, None being no network; accepts every push."""
+
+    def __init__(self, *pages: PullPage | None) -> None:
+        self._pages = list(pages)
+
+    def pull(self, _pull: Pull) -> PullPage:
+        page = self._pages.pop(0)
+        if page is None:
+            raise Unreachable("no network")
+        return page
+
+    def push(self, push: Push) -> PushReceipt:
+        return PushReceipt(at_ms(5), accepted=len(push.deltas), server_time_ms=WALL_MS)
+
+
+def page(*deltas: Delta, cursor: int, **more: Any) -> PullPage:
+    """Build a page; ``cursor`` in milliseconds behind `WALL_MS`."""
+    shown: dict[str, Any] = {"has_more": False, **more}
+    return PullPage((encode_records(deltas),), len(deltas), at_ms(cursor), **shown)
