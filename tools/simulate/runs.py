@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -45,28 +46,39 @@ def run_chunk(first_and_last: tuple[int, int]) -> Done:
 
 
 def _workers(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
+    # Ctrl-C is for this process to answer: a worker ends with its chunk.
+    return ProcessPoolExecutor(
+        processes, multiprocessing.get_context("spawn"), signal.signal,
+        (signal.SIGINT, signal.SIG_IGN),
+    )  # fmt: skip
 
 
 def run_many(first: int, seeds: int, processes: int) -> int:
-    """Live through many seeds; tells the progress, and at the end what was exercised."""
+    """Live through many seeds; tells the progress, and at the end what was exercised.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted; what was exercised until then is told.
+    """
     begun = told = time.monotonic()
     chunks = [(at, min(at + CHUNK, first + seeds)) for at in range(first, first + seeds, CHUNK)]
     done = Done(0, Counter(), 0, [])
     with _workers(processes) as pool:
-        for future in as_completed([pool.submit(run_chunk, chunk) for chunk in chunks]):
-            part = future.result()
-            done = Done(
-                done.seeds + part.seeds, done.counts + part.counts,
-                done.simulated_ms + part.simulated_ms, done.failures + part.failures,
-            )  # fmt: skip
-            for seed, what in part.failures:
-                print(f"seed {seed} broke a promise: {what}", flush=True)
-            if time.monotonic() - told > PROGRESS_S:
-                told = time.monotonic()
-                rate = done.seeds / (told - begun)
-                print(f"{done.seeds} of {seeds} seeds, {rate:.0f} a second", flush=True)
-    print("\n".join(summary(done, time.monotonic() - begun)))
+        try:
+            for future in as_completed([pool.submit(run_chunk, chunk) for chunk in chunks]):
+                part = future.result()
+                done = Done(
+                    done.seeds + part.seeds, done.counts + part.counts,
+                    done.simulated_ms + part.simulated_ms, done.failures + part.failures,
+                )  # fmt: skip
+                for seed, what in part.failures:
+                    print(f"seed {seed} broke a promise: {what}", flush=True)
+                if time.monotonic() - told > PROGRESS_S:
+                    told = time.monotonic()
+                    rate = done.seeds / (told - begun)
+                    print(f"{done.seeds} of {seeds} seeds, {rate:.0f} a second", flush=True)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            print("\n".join(summary(done, time.monotonic() - begun)), flush=True)
     return 1 if done.failures else 0
 
 
