@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,6 +51,20 @@ class TestResync:
         assert [(delta.table, delta.row_id) for delta in ann.sent] == [("todos", "r2")]
         assert ann.told == [Resync(("todos",))]
         assert ann.seen().keys() == {("todos", "r2"), ("lists", "l1")}
+
+    def test_it_tells_up_to_where_deletions_may_be_forgotten(self, world: World) -> None:
+        """A client may hold what it wrote into a row that it could not see being deleted."""
+        world.push(insert("r1", owner="ann", at=1))
+        ann = Reader("ann")
+        ann.sync(world)
+        config = world.buffer.config(GATEWAY)
+        forgets = replace(config, version=config.version + 1, forgotten=7)
+        top = max(head.commit for head in world.buffer.heads(GATEWAY, ["main"]).values())
+        world.buffer.save_config(GATEWAY, forgets, top)
+        world.rules(bucket(MINE, tables=["todos"]))
+        ann.sync(world)
+
+        assert {resync.forgotten for resync in ann.told} == {7}
 
     def test_the_log_is_not_read_twice(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         world.rules(bucket(MINE))

@@ -96,7 +96,7 @@ class Resyncs:
         return PullPage(
             runs, len(deltas), top, has_more=True, epoch=log.epoch, scope=scope,
             snapshot=_token(pull.since, aim, None if done else at),
-            resync=_resync(begun, held, now),
+            resync=_resync(begun, held, now, log.config.forgotten),
         )  # fmt: skip
 
     def _check_readable(self, log: FencedLog, since: Stamp, held: Scope, now: Scope) -> None:
@@ -147,12 +147,13 @@ def _telling(held: Scope, now: Scope) -> Scope:
     return Scope(held.others, {table: held.of(table) for table in {*held.tables, *now.tables}})
 
 
-def _resync(begun: list[str], held: Scope, now: Scope) -> Resync | None:
+def _resync(begun: list[str], held: Scope, now: Scope, forgotten: Stamp) -> Resync | None:
     if not begun:
         return None
     tables = tuple(unit for unit in begun if unit != OTHERS)
     named = tuple(sorted({*held.tables, *now.tables})) if OTHERS in begun else None
-    return Resync(tables, named)
+    # A client may hold what it wrote into a row that it could not see being deleted.
+    return Resync(tables, named, forgotten)
 
 
 def _token(since: Stamp, aim: str, at: _Place | None) -> str:
