@@ -77,7 +77,7 @@ def run_many(first: int, seeds: int, processes: int) -> int:
                     rate = done.seeds / (told - begun)
                     print(f"{done.seeds} of {seeds} seeds, {rate:.0f} a second", flush=True)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             print("\n".join(summary(done, time.monotonic() - begun)), flush=True)
     return 1 if done.failures else 0
 
