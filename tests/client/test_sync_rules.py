@@ -9,7 +9,7 @@ import pytest
 
 from lakesync.client import Client
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.messages import PullPage, PushReceipt, Resync
+from lakesync.core.messages import Resync
 from lakesync.core.values import parse
 from lakesync.wire.row_state import decode_row_state
 from tests.client.support.gateways import GATEWAY, RealGateway
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakesync.core.messages import Pull, Push
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
 
 MINE = {"column": "owner", "op": "eq", "value": "jwt:owner"}
 

@@ -41,7 +41,7 @@ class Alone:
     def note(self, deltas: Iterable[Delta], accepted: Stamp) -> None:
         """Note the rows of deltas that a receipt accepts, before their bases hold them.
 
-        Costs nothing where no rules decide.
+        Costs two small reads where no rules decide.
 
         Args:
             deltas: this client's own.

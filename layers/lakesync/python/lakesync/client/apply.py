@@ -123,9 +123,10 @@ class Pages:
     def _begin_log(self) -> Stamp:
         """Give the stamp behind which a page of the log tells everything."""
         at = self.position()
+        since = at.cursor
         if at.snapshot:
-            self._rebuild.pictured(at.snapshot)
-        since = log_behind(at.snapshot) if at.snapshot else at.cursor
+            since = log_behind(at.snapshot)
+            self._rebuild.pictured(since)
         return since + stamp(DRIFT_MS_MAX)
 
     def _bring(

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from lakesync.client.rows import base_state
 from lakesync.core.merge import EMPTY, RowState
-from lakesync.core.messages import log_behind
 
 if TYPE_CHECKING:
     import sqlite3
@@ -80,6 +79,7 @@ class Rebuild:
     def read_again(self, resync: Resync) -> None:
         """Make the rows of some tables stale; the cursor stays."""
         if self._mode is _Mode.REPLACE:
+            # What was accepted since the rebuild began is in no offer, and goes with its row.
             self._offers.make(met=True)
         local = self._connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
         self._connection.executemany(
@@ -115,19 +115,17 @@ class Rebuild:
             return set()
         met = set(self._rows.stale(table_id, row_ids))
         keys = [(table_id, row_id) for row_id in met]
-        if self._mode is _Mode.MERGE and told is None:
-            self._unmark(keys)
-            if not self._forgotten:
-                return set()
-            return self._rows.forget(table_id, met & stored.keys(), stored, self._forgotten)
-        own: dict[LocalKey, RowState] = {}
-        if self._mode is _Mode.MERGE and told is not None:
-            for row_id in met & stored.keys():
-                own[table_id, row_id] = self._own(base_state(stored[row_id]), told)
-        self._let_go(keys, own)
-        for row_id in met:
-            stored.pop(row_id, None)
-        stored.update(self._rows.load(table_id, list(met)))
+        held = met & stored.keys()
+        left: dict[LocalKey, RowState] = {}
+        if self._mode is _Mode.MERGE:
+            if told is None:
+                self._unmark(keys)
+                if not self._forgotten:
+                    return set()
+                return self._rows.forget(table_id, held, stored, self._forgotten)
+            left = {(table_id, row): self._own(base_state(stored[row]), told) for row in held}
+        self._let_go(keys, left)
+        self._load_again(table_id, list(met), stored)
         return met
 
     def _own(self, state: RowState, told: Stamp) -> RowState:
@@ -140,10 +138,10 @@ class Rebuild:
         is_inserted = any(held[0] == state.alive for held in own.values())
         return RowState(state.alive if is_inserted else 0, 0, own)
 
-    def pictured(self, snapshot: str) -> None:
-        """Note that a snapshot was read; the log behind it begins."""
+    def pictured(self, since: Stamp) -> None:
+        """Note that a snapshot was read; the log behind it begins at ``since``."""
         if self._mode is _Mode.REPLACE:
-            self._offers.pictured(log_behind(snapshot))
+            self._offers.pictured(since)
 
     def remove(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> None:
         """Let go of rows that left this client's sight, apart from edits that wait.
@@ -154,9 +152,7 @@ class Rebuild:
             stored: rows of the table by id; brought up to date.
         """
         self._let_go([(table_id, row_id) for row_id in row_ids])
-        for row_id in row_ids:
-            stored.pop(row_id, None)
-        stored.update(self._rows.load(table_id, row_ids))
+        self._load_again(table_id, row_ids, stored)
 
     def finish(self) -> None:
         """Let go of all rows that no page brought; ends the rebuild, if there is one."""
@@ -166,6 +162,11 @@ class Rebuild:
         self._let_go(stale)
         self._offers.settle()
         self._run(_Mode.NONE)
+
+    def _load_again(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> None:
+        for row_id in row_ids:
+            stored.pop(row_id, None)
+        stored.update(self._rows.load(table_id, row_ids))
 
     def _let_go(
         self, keys: list[LocalKey], left: Mapping[LocalKey, RowState] = MappingProxyType({})
