@@ -150,6 +150,7 @@ def test_a_row_of_which_only_a_refused_edit_was_held_comes_with_the_pages(world:
     client = settled(world)
     world.gateway.only_text_in("todos")
     bad = client.insert("todos", "t9", {"title": 7}).unwrap()
+    client.push().unwrap()
     restore(world, kept=1)
     world.clock.ms += 10
     other = world.client("third")
@@ -159,7 +160,6 @@ def test_a_row_of_which_only_a_refused_edit_was_held_comes_with_the_pages(world:
     transport.faults += [Fault.NONE, Fault.NONE, Fault.LOSE_ANSWER]
     client = reopened(world, client, transport=transport, page_deltas=1)
     assert isinstance(client.pull(), Err)  # every row is to be read again, this one too
-    client.push().unwrap()
     client.discard(bad.delta_id).unwrap()
 
     client.pull().unwrap()
@@ -251,7 +251,7 @@ def test_own_edits_that_the_restored_buffer_lost_come_back(world: World) -> None
 
 
 @pytest.mark.law("K13")
-def test_an_edit_that_was_accepted_during_a_rebuild_survives_another_restore(world: World) -> None:
+def test_an_edit_that_was_accepted_during_a_rebuild_survives_a_restore(world: World) -> None:
     other = world.client("other")
     for row in ("t0", "t1", "t2"):
         other.insert("todos", row, {"title": "old"}).unwrap()
@@ -259,7 +259,7 @@ def test_an_edit_that_was_accepted_during_a_rebuild_survives_another_restore(wor
     client = world.client(page_deltas=1)
     client.sync().unwrap()
     client.update("todos", "t1", {"n": 2}).unwrap()
-    world.gateway.epoch = "restored"
+    world.gateway.scope = "ruled"
     transport = world.transport()
     transport.faults += [Fault.NONE, Fault.NONE, Fault.LOSE_ANSWER]
     client = reopened(world, client, transport=transport, page_deltas=1)
@@ -271,7 +271,6 @@ def test_an_edit_that_was_accepted_during_a_rebuild_survives_another_restore(wor
     assert client.get("todos", "t1").unwrap() == {"title": "old", "n": 2}
     check_sound(client)
     restore(world, kept=3)
-    world.gateway.epoch = "restored again"
 
     client.sync().unwrap()
 
@@ -282,23 +281,23 @@ def test_an_edit_that_was_accepted_during_a_rebuild_survives_another_restore(wor
 
 
 @pytest.mark.law("K13")
-@pytest.mark.parametrize("epoch", ["", "new"], ids=["the same buffer", "another buffer"])
+@pytest.mark.parametrize("scope", ["", "ruled"], ids=["the same rules", "other rules"])
 def test_an_edit_that_a_snapshot_begun_anew_does_not_show_survives_a_restore(
-    tmp_path: Path, epoch: str
+    tmp_path: Path, scope: str
 ) -> None:
     """It was accepted before, and the log behind begins with somebody else's change of its row."""
     theirs = make_delta(Op.UPDATE, "todos", "t1", {"owner": "b"}, client_id="b", hlc=at_ms(4))
-    rows = {"epoch": epoch, "resync": Resync(("todos",)), "has_more": True}
+    rows = {"scope": scope, "resync": Resync(("todos",)), "has_more": True}
     transport = ScriptedPages(
         page(cursor=2),
-        *([page(cursor=2, epoch=epoch)] if epoch else []),
+        *([page(cursor=2, scope=scope)] if scope else []),
         page(cursor=2, snapshot=f"{at_ms(2):x}|||", **rows),
         None,
         page(cursor=3, snapshot=f"{at_ms(3):x}|||", **rows),
-        page(theirs, cursor=4, epoch=epoch, has_more=True),
+        page(theirs, cursor=4, scope=scope, has_more=True),
         None,
-        page(theirs, cursor=4, epoch="restored"),
-        page(theirs, cursor=4, epoch="restored"),
+        page(theirs, cursor=4, epoch="restored", scope=scope),
+        page(theirs, cursor=4, epoch="restored", scope=scope),
     )
     with Client(
         tmp_path / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS + 60_000
@@ -317,6 +316,36 @@ def test_an_edit_that_a_snapshot_begun_anew_does_not_show_survives_a_restore(
         assert lost.delta.columns == (("title", b'"mine"'),)
         assert client.get("todos", "t1").unwrap() == {"title": "mine", "owner": "b"}
         check_sound(client)
+
+
+@pytest.mark.law("K13")
+def test_nothing_is_pushed_before_a_restored_buffer_was_read(world: World) -> None:
+    """An event that was lost would come too late behind a new one, and be taken for held."""
+    other = world.client("other")
+    for row in ("t0", "t1"):
+        other.insert("todos", row, {"title": "kept"}).unwrap()
+        other.push().unwrap()
+    world.gateway.events.add("events")
+    world.gateway.scope = "ruled"
+    client = world.client(page_deltas=1)
+    client.insert("events", "e0", {"z": 0}).unwrap()
+    client.sync().unwrap()
+    restore(world, kept=2)
+    client.insert("events", "e1", {"z": 1}).unwrap()
+    transport = world.transport()
+    transport.faults += [Fault.NONE, Fault.NONE, Fault.LOSE_ANSWER]
+    client = reopened(world, client, transport=transport, page_deltas=1)
+    assert isinstance(client.pull(), Err)  # t0 was read, and t1 is to come
+
+    result = client.push()
+
+    assert isinstance(result, Err)
+    assert result.error.code == "CURSOR_EXPIRED"
+    client.sync().unwrap()
+    assert world.rows()["events", "e0"] == {"z": 0}
+    assert rows_of(client) == world.rows()
+    assert client.pending().unwrap() == []
+    check_sound(client)
 
 
 @pytest.mark.law("K13")

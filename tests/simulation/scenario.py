@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
-from tests.simulation.themes import FLUSHES, FORGET_MS_MIN, PLAIN, THEMES
+from tests.simulation.themes import FLUSHES, FORGET_MS_MIN, FORGOTTEN, PLAIN, THEMES
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,8 @@ def scenario_of(seed: int) -> Scenario:
     )
     if theme is PLAIN and Random(f"{seed}/theme of flushes").random() < 0.1:
         theme = FLUSHES
+    if theme is PLAIN and Random(f"{seed}/theme of forgetting").random() < 0.06:
+        theme = FORGOTTEN
     found = changed(replace(drawn, **_upkeep(seed, span_ms), **_rules(seed)), theme)
     # However long it takes, the schedule alone is not to be most of what happens.
     return replace(found, flush_every_s=max(found.flush_every_s, found.span_ms // 2_000_000))

@@ -134,6 +134,21 @@ RULES: dict[str, Any] = {
     "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
 }
 """Rules and claims change often."""
+FORGOTTEN: dict[str, Any] = {
+    **FORGETS,
+    "trim_every_s": 20,
+    "rulings": 2,
+    "reclaims": 2,
+    "clients": 4,
+    "bursts": 20,
+    "burst_edits_max": 2,
+    "rows": 8,
+    "span_ms": 3_600_000,
+    "poll_s": 20.0,
+    "offline": False,
+    "tables": ({"name": "table0", "typed": True},),
+}
+"""Deletions are forgotten of rows that not everyone sees; there are a dozen of them in each."""
 RESTORED: dict[str, Any] = {
     **CLOCKS,
     "bursts": 20,

@@ -47,6 +47,7 @@ class NaiveGateway:
     commits: list[tuple[int, list[Delta]]] = field(default_factory=list)
     pushes: list[Push] = field(default_factory=list)
     epoch: str = ""
+    scope: str = ""
     trimmed: int = 0
     strict: set[str] = field(default_factory=set)
     events: set[str] = field(default_factory=set)
@@ -108,7 +109,7 @@ class NaiveGateway:
     ) -> PullPage:
         runs = tuple(encode_records(deltas) for _, deltas in commits)
         count = sum(len(deltas) for _, deltas in commits)
-        return PullPage(runs, count, cursor, has_more, self.epoch)
+        return PullPage(runs, count, cursor, has_more, self.epoch, scope=self.scope)
 
     def _error(self, delta: Delta) -> LakeSyncError | None:
         try:

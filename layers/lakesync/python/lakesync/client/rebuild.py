@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakesync.client.rows import base_state
 from lakesync.core.merge import EMPTY, RowState
@@ -39,6 +39,11 @@ class _Mode(IntEnum):
     NONE = 0
     REPLACE = 1
     MERGE = 2
+    RESTORE = 3
+    """As `REPLACE`, and the buffer is another one, which may have lost what is held back."""
+
+
+_REPLACING: Final = frozenset({_Mode.REPLACE, _Mode.RESTORE})
 
 
 class Rebuild:
@@ -60,6 +65,14 @@ class Rebuild:
         mode, self._forgotten = row.fetchone()
         self._mode = _Mode(mode)
 
+    @property
+    def delays_pushes(self) -> bool:
+        """Tell whether nothing may be pushed until everything was read.
+
+        An event that was lost keeps its stamp, and would be too late behind a new one.
+        """
+        return self._mode is _Mode.RESTORE
+
     def start(self, *, offers: bool) -> None:
         """Make every row stale and put the cursor at 0; own edits are held back, to be offered.
 
@@ -74,11 +87,12 @@ class Rebuild:
         )
         self._connection.execute("DELETE FROM _lakesync_alone")
         self._connection.execute("UPDATE _lakesync_sync SET cursor = 0")
-        self._run(_Mode.REPLACE)
+        restored = offers or self._mode is _Mode.RESTORE
+        self._run(_Mode.RESTORE if restored else _Mode.REPLACE)
 
     def read_again(self, resync: Resync) -> None:
         """Make the rows of some tables stale; the cursor stays."""
-        if self._mode is _Mode.REPLACE:
+        if self._mode in _REPLACING:
             # What was accepted since the rebuild began is in no offer, and goes with its row.
             self._offers.make(met=True)
         local = self._connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
@@ -140,7 +154,7 @@ class Rebuild:
 
     def pictured(self, since: Stamp) -> None:
         """Note that a snapshot was read; the log behind it begins at ``since``."""
-        if self._mode is _Mode.REPLACE:
+        if self._mode in _REPLACING:
             self._offers.pictured(since)
 
     def remove(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 ROUNDS_MAX: Final = 10
 """How often one sync goes round, while other threads keep editing."""
+_READ_FIRST: Final = "the buffer was restored from a backup; pull to the end, then push again"
 
 
 class Syncer:
@@ -170,6 +171,8 @@ class Syncer:
             if self._outbox.is_empty():
                 return None
             with self._database.transaction():
+                if self._rebuild.delays_pushes:
+                    raise CursorExpired(_READ_FIRST)
                 batch = next_batch(self._outbox, pace.deltas_max, alone=pace.alone)
                 if batch is None:
                     return None
