@@ -159,11 +159,12 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
 def _is_taken_for_held(history: History, key: Key) -> bool:
     """Tell whether an event was lost, and refused as late when it was offered again.
 
-    ``docs/spec/client.md`` does not promise that such a one is told from one that is held.
+    ``docs/spec/client.md`` names what cannot be told from an event that is held.
     """
     return history.appends(key[0]) and any(
         (delta.table, delta.row_id) == key
         and history.refused.get(delta.delta_id) == OutOfOrder.code
+        and (delta.client_id in history.blind or delta.delta_id in history.parted)
         for _, delta in history.lost
     )
 

@@ -77,6 +77,10 @@ class History:
         self.set_aside: set[tuple[str, bytes]] = set()
         """Client and size of every edit that waited for its app: it may be stamped again later."""
         self._logged_by: dict[str, Push] = {}
+        self.blind: set[str] = set()
+        """Clients that a restored buffer took a push from before they had read anything of any."""
+        self.parted: set[str] = set()
+        """What was lost, by id, of pushes of which other parts were not."""
         self.forgotten = 0
         """Deletions up to here may be known to some, and to others not any more."""
         self.handed_out = 0
@@ -127,6 +131,8 @@ class History:
                 self._logged(delta, stamp)
                 if push is not None:
                     self._logged_by[delta.delta_id] = push
+                    if self.lost and push.epoch is None:
+                        self.blind.add(delta.client_id)
         self._unsettled.add(stamp)
         self._check_whole(push)
 
@@ -154,9 +160,17 @@ class History:
                 self.deltas[delta.delta_id] = delta
                 self.commit_of[delta.delta_id] = item.stamp
                 self.of_row[delta.table, delta.row_id].append(delta)
+        for item in gone - held:
+            self.parted.update(
+                delta.delta_id for delta in self.decoded(item) if self._is_parted(delta)
+            )
         # What an earlier restore had lost may be back.
         back = {(self.commit_of[delta_id], delta_id) for delta_id in self.deltas}
         self.lost = [item for item in self.lost if (item[0], item[1].delta_id) not in back]
+
+    def _is_parted(self, lost: Delta) -> bool:
+        push = self._logged_by.get(lost.delta_id)
+        return push is not None and any(delta.delta_id in self.deltas for _, delta in push.deltas)
 
     def _logged(self, delta: Delta, stamp: int) -> None:
         if delta.delta_id in self.deltas:

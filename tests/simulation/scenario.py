@@ -11,7 +11,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
-from tests.simulation.themes import FLUSHES, FORGET_MS_MIN, FORGOTTEN, PLAIN, THEMES
+from tests.simulation.themes import (
+    FLUSHES,
+    FORGET_MS_MIN,
+    FORGOTTEN,
+    PLAIN,
+    RETURNING,
+    THEMES,
+)
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,13 @@ class Scenario:
 SPANS_MS = [60_000, 600_000, 3_600_000, 86_400_000, 7 * 86_400_000]
 LARGE_SPAN_MS_MAX = 3_600_000
 
+RARE_THEMES = {
+    "flushes": (FLUSHES, 0.1),
+    "forgetting": (FORGOTTEN, 0.05),
+    "events": (RETURNING, 0.05),
+}
+"""Themes of seeds that have no other, each with its share of those."""
+
 POLL_S_MAX = 10_000.0
 """Less than all may take to become quiet."""
 
@@ -169,10 +183,9 @@ def scenario_of(seed: int) -> Scenario:
         together=random.random() < 0.5,
         coarse_ms=random.choice([1, 1, 1, 30_000]),
     )
-    if theme is PLAIN and Random(f"{seed}/theme of flushes").random() < 0.1:
-        theme = FLUSHES
-    if theme is PLAIN and Random(f"{seed}/theme of forgetting").random() < 0.06:
-        theme = FORGOTTEN
+    for name, (rare, share) in RARE_THEMES.items():
+        if theme is PLAIN and Random(f"{seed}/theme of {name}").random() < share:
+            theme = rare
     found = changed(replace(drawn, **_upkeep(seed, span_ms), **_rules(seed)), theme)
     # However long it takes, the schedule alone is not to be most of what happens.
     return replace(found, flush_every_s=max(found.flush_every_s, found.span_ms // 2_000_000))

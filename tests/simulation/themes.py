@@ -181,6 +181,34 @@ SKEWED: dict[str, Any] = {
 """One row, edited again and again under clocks that differ."""
 RESTARTS: dict[str, Any] = {**SKEWED, "faults.crash_client": 0.2, "coarse_ms": 30_000}
 """The same, in apps that die while their clocks stand still."""
+RETURNING: dict[str, Any] = {
+    "restores": 1,
+    "page_deltas": 1,
+    "poll_s": 20.0,
+    "bursts": 20,
+    "burst_edits_max": 2,
+    "clients": 3,
+    "relanings": 2,
+    "reinstalls": 0,
+    "rulings": 0,
+    "reclaims": 0,
+    "widenings": 0,
+    "rogue": 0,
+    "offline": False,
+    "together": False,
+    "rows": 4,
+    "span_ms": 1_800_000,
+    "flush_every_s": 20,
+    "trim_every_s": 20,
+    "retain_every_s": 0,
+    "keep_ms": 60_000,
+    "tables": ({"name": "table0"}, {"name": "table1", "append": True, "typed": True, "lanes": 2}),
+    "faults.flush_broken": 0.0,
+    "faults.partitions": 0.0,
+    "faults.throttle": 0.0,
+    "faults.lose_answer": 0.3,
+}
+"""Events are lost with a buffer that trims its log, and are offered to it once more."""
 LATE: dict[str, Any] = {
     **CLOCKS,
     "bursts": 10,

@@ -1,13 +1,16 @@
-"""Which edits leave together: in stamp order, in bounded batches, local transactions uncut."""
+"""Which edits leave together: in stamp order, in bounded batches, local transactions uncut.
+
+What was accepted before, by a buffer that was restored since, goes before all others.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.entries import Entry
+from lakesync.client.entries import Entry, Status
 from lakesync.wire.incoming import PUSH_DELTAS_MAX
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ class Batch:
 
     entries: tuple[Entry, ...]
     atomic: bool
-    """Some of the edits belong to one local transaction: one commit or none."""
+    """The edits are one commit or none: some belong to one local transaction, or they return."""
     transactions: int
     """Local transactions and single edits in the batch."""
     epoch: str | None = None
@@ -66,6 +69,8 @@ def next_batch(outbox: Outbox, deltas_max: int, *, alone: bool) -> Batch | None:
         first = next(units, None)
         if first is None:
             return None
+        if _was_there(first):
+            return _returning(first, iter(()) if alone else takewhile(_was_there, units))
         if len(first) > 1:
             return _atomic(first, iter(()) if alone else units)
         return _singles(first, units, deltas_max)
@@ -90,6 +95,20 @@ def _atomic(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
         entries += unit
         transactions += 1
     return Batch(tuple(entries), atomic=True, transactions=transactions)
+
+
+def _returning(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
+    """Give what was accepted before, as one commit.
+
+    Of several commits the first could make an event of the next too late, which would be taken for
+    a sign that the gateway has it.
+    """
+    batch = _atomic(first, others)
+    return replace(batch, atomic=len(batch.entries) > 1)
+
+
+def _was_there(unit: list[Entry]) -> bool:
+    return unit[0].status in {Status.OFFERED, Status.LOST}
 
 
 def _singles(first: list[Entry], others: Iterator[list[Entry]], deltas_max: int) -> Batch:

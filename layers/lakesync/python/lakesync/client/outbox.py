@@ -44,9 +44,13 @@ class Outbox:
         ]
 
     def waiting(self) -> sqlite3.Cursor:
-        """Walk through what waits for the gateway, oldest first; close the cursor when done."""
+        """Walk through what waits for the gateway: what was there before, then oldest first.
+
+        Close the cursor when done.
+        """
         return self._connection.execute(
-            "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE status < 2 ORDER BY hlc"
+            "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE status < 2 "
+            "ORDER BY status NOT IN (-1, -2), hlc"
         )
 
     def is_empty(self) -> bool:
