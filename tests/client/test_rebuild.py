@@ -349,6 +349,32 @@ def test_nothing_is_pushed_before_a_restored_buffer_was_read(world: World) -> No
 
 
 @pytest.mark.law("K13")
+def test_what_may_be_lost_goes_before_all_else_and_in_one_commit(world: World) -> None:
+    world.gateway.events.add("events")
+    world.gateway.scope = "ruled"
+    client = world.client()
+    client.insert("todos", "t0", {"title": "kept"}).unwrap()
+    client.sync().unwrap()
+    for row in ("e0", "e1"):
+        client.insert("events", row, {"z": row}).unwrap()
+        client.sync().unwrap()
+    restore(world, kept=1)
+    client.insert("events", "e2", {"z": "new"}).unwrap()
+    client.pull().unwrap()
+    before = len(world.gateway.pushes)
+
+    client.push().unwrap()
+
+    first, second = world.gateway.pushes[before:]
+    assert [delta.row_id for _, delta in first.deltas] == ["e0", "e1"]
+    assert first.atomic
+    assert [delta.row_id for _, delta in second.deltas] == ["e2"]
+    client.sync().unwrap()
+    assert rows_of(client) == world.rows()
+    check_sound(client)
+
+
+@pytest.mark.law("K13")
 def test_what_is_not_lost_is_not_pushed_again(world: World) -> None:
     client = world.client()
     client.insert("todos", "t1", {"title": "kept"}).unwrap()

@@ -6,18 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.client import apply as apply_module
-from lakesync.client import outbox, settle
+from lakesync.client import batches, outbox, settle
 from lakesync.client.apply import Pages
 from lakesync.client.device_clock import DeviceClock
 from lakesync.client.loop import SyncLoop
 from lakesync.client.outbox import Outbox
+from lakesync.client.rebuild import Rebuild
 from lakesync.client.rows import NOT_HELD, Rows
 from lakesync.client.settle import Settler
 from lakesync.client.sync import Syncer
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import LATE, REFUSED_LATE, RESTARTS, SKEWED
+from tests.simulation.themes import LATE, REFUSED_LATE, RESTARTS, RETURNING, SKEWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -116,6 +117,16 @@ def unseen_is_pending() -> list[Replaced]:
         )
 
     return [(Outbox, "settle_doubts", settle_doubts)]
+
+
+@deliberate("new events are pushed before a restored buffer was read", RETURNING)
+def pushes_do_not_wait_for_rebuilds() -> list[Replaced]:
+    return [(Rebuild, "delays_pushes", property(lambda _: False))]
+
+
+@deliberate("what is offered to a restored buffer goes in any number of commits", RETURNING)
+def offers_in_several_commits() -> list[Replaced]:
+    return [(batches, "_was_there", lambda _: False)]
 
 
 @deliberate("edits that are stamped again change their order")

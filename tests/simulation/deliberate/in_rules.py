@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lakesync.client.alone import Alone
 from lakesync.client.offers import Offers
 from lakesync.client.rebuild import Rebuild
 from lakesync.core.delta import Op
 from lakesync.core.transition import Transition, transition_of
 from lakesync.core.unmerge import deltas_of
 from lakesync.core.visibility import rule_columns
+from lakesync.gateway import resync as resync_module
 from lakesync.gateway import sight as sight_module
 from lakesync.gateway.judge import Judge
 from lakesync.gateway.pull import PullService
@@ -19,15 +21,17 @@ from lakesync.gateway.sight import Seen, Sight
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.rule_rows import RuleRowsWriter
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import RESTORED, RULES
+from tests.simulation.themes import FORGOTTEN, RESTORED, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakesync.client.rows import Held
+    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
-    from lakesync.core.messages import Pull, PullPage
+    from lakesync.core.messages import Pull, PullPage, Resync
+    from lakesync.core.scope import Scope
     from lakesync.fence import FencedLog
     from lakesync.ports import LogEntry
 
@@ -177,6 +181,22 @@ def writes_by_the_row_after() -> list[Replaced]:
         return real(self, table, after, after)
 
     return [(Judge, "may_write", may_write)]
+
+
+@deliberate("what was written out of sight stays beside a row that was made anew", FORGOTTEN)
+def unseen_writes_stay() -> list[Replaced]:
+    return [(Alone, "note", lambda *_: None), (Alone, "met", lambda *_: [])]
+
+
+@deliberate("tables are read again as if no deletion were forgotten", FORGOTTEN | {"rulings": 6})
+def resync_without_horizon() -> list[Replaced]:
+    real = resync_module._resync
+
+    def resync(begun: list[str], held: Scope, now: Scope, forgotten: Stamp) -> Resync | None:
+        del forgotten
+        return real(begun, held, now, 0)
+
+    return [(resync_module, "_resync", resync)]
 
 
 @deliberate("what a restored buffer hides is taken for lost, and stamped again", RESTORED)
