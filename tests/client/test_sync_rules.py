@@ -229,3 +229,30 @@ def test_a_row_that_comes_into_sight_is_what_is_told_of_it_not_what_was_written_
 
         assert client.get("todos", "t1").unwrap() == {"owner": "a", "n": 1, **more}
         check_sound(client)
+
+
+@pytest.mark.law("K15")
+def test_of_what_was_written_out_of_sight_that_stays_which_a_page_is_yet_to_tell(
+    tmp_path: Path,
+) -> None:
+    """The one was deleted and forgotten with the row; the other came after its new beginning."""
+    anew = make_delta(Op.UPDATE, "todos", "t1", {"owner": "a"}, client_id="b", hlc=at_ms(4))
+    transport = ScriptedPages(
+        page(cursor=2, scope="ruled"),
+        page(anew, cursor=6, scope="ruled"),
+        page(cursor=8, scope="ruled"),
+    )
+    with Client(
+        tmp_path / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS
+    ) as client:
+        client.pull().unwrap()
+        client.insert("todos", "t1", {"title": "mine"}).unwrap()
+        client.push().unwrap()
+        transport.commit = at_ms(7)
+        client.update("todos", "t1", {"n": 1}).unwrap()
+        client.push().unwrap()
+
+        client.pull().unwrap()
+
+        assert client.get("todos", "t1").unwrap() == {"owner": "a", "n": 1}
+        check_sound(client)

@@ -19,6 +19,8 @@ class ScriptedPages:
 
     def __init__(self, *pages: PullPage | None) -> None:
         self._pages = list(pages)
+        self.commit = at_ms(5)
+        """The last commit when a push is accepted."""
 
     def pull(self, _pull: Pull) -> PullPage:
         page = self._pages.pop(0)
@@ -27,7 +29,7 @@ class ScriptedPages:
         return page
 
     def push(self, push: Push) -> PushReceipt:
-        return PushReceipt(at_ms(5), accepted=len(push.deltas), server_time_ms=WALL_MS)
+        return PushReceipt(self.commit, accepted=len(push.deltas), server_time_ms=WALL_MS)
 
 
 def page(*deltas: Delta, cursor: int, **more: Any) -> PullPage:

@@ -2,7 +2,7 @@
 
 Where rules decide, such a row may be out of sight, and then nobody tells what becomes of it: not
 that it was deleted, nor that the deletion was forgotten. When it comes into sight it is sent whole;
-so what was written into it goes first, if the gateway has judged all of it by then. A row that was
+so what was written into it goes first, as far as the gateway has judged it by then. A row that was
 in sight all along comes whole with its first page too, and nothing is lost by reading it anew.
 Law K15: ``docs/spec/client.md``.
 """
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
 
 _NOTE: Final = (
-    "INSERT INTO _lakesync_alone (table_id, row_id, accepted) VALUES (?, ?, ?) "
-    "ON CONFLICT (table_id, row_id) DO UPDATE SET accepted = max(accepted, excluded.accepted)"
+    "INSERT INTO _lakesync_alone (table_id, row_id, accepted, hlc) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (table_id, row_id, accepted) DO UPDATE SET hlc = max(hlc, excluded.hlc)"
 )
-_RAISE: Final = (
-    "UPDATE _lakesync_alone SET accepted = max(accepted, ?) WHERE table_id = ? AND row_id = ?"
+_IS_NOTED: Final = "SELECT 1 FROM _lakesync_alone WHERE table_id = ? AND row_id = ? LIMIT 1"
+# Every page to come tells what was accepted up to the cursor: the last note of that says it all.
+_SHORTEN: Final = (
+    "DELETE FROM _lakesync_alone AS old WHERE table_id = ? AND row_id = ? AND EXISTS ("
+    "SELECT 1 FROM _lakesync_alone WHERE table_id = old.table_id AND row_id = old.row_id "
+    "AND accepted > old.accepted AND accepted <= (SELECT cursor FROM _lakesync_sync))"
 )
 
 
@@ -50,20 +54,22 @@ class Alone:
         ruled = set(ruled_tables(self._connection))
         if not ruled:
             return
-        keys = dict.fromkeys(
-            (self._catalogue.table(delta.table, ()).id, delta.row_id) for delta in deltas
-        )
-        for table_id, row_id in keys:
+        newest: dict[tuple[int, str], Stamp] = {}
+        for delta in deltas:
+            key = self._catalogue.table(delta.table, ()).id, delta.row_id
+            newest[key] = max(delta.hlc, newest.get(key, 0))
+        for (table_id, row_id), hlc in newest.items():
             if table_id not in ruled:
                 continue
             held = self._connection.execute(SELECT_ROW, (table_id, row_id)).fetchone()
             base = base_state(Held(*(held or NOT_HELD)))
-            if base.alive or base.columns:
-                self._connection.execute(_RAISE, (accepted, table_id, row_id))
-            else:
-                self._connection.execute(_NOTE, (table_id, row_id, accepted))
+            is_held = base.alive or base.columns
+            if is_held and not self._connection.execute(_IS_NOTED, (table_id, row_id)).fetchone():
+                continue
+            self._connection.execute(_NOTE, (table_id, row_id, accepted, hlc))
+            self._connection.execute(_SHORTEN, (table_id, row_id))
 
-    def met(self, table_id: int, row_ids: Sequence[str], until: Stamp) -> list[str]:
+    def met(self, table_id: int, row_ids: Sequence[str], until: Stamp) -> dict[str, Stamp]:
         """Note that a page brings rows; they are no longer alone.
 
         Args:
@@ -72,21 +78,25 @@ class Alone:
             until: the commit up to which the page tells everything; 0 if it tells of rows only.
 
         Returns:
-            Those that are no more than the page tells.
+            For each the stamp up to which all that is held is told by the page, or is no more.
         """
-        found: list[tuple[str, Stamp]] = []
-        if self._connection.execute("SELECT 1 FROM _lakesync_alone LIMIT 1").fetchone():
-            for part, marks in in_parts(row_ids):
-                found += self._connection.execute(
-                    "SELECT row_id, accepted FROM _lakesync_alone "  # noqa: S608 - marks
-                    f"WHERE table_id = ? AND row_id IN ({marks})",
-                    (table_id, *part),
-                ).fetchall()
-            self._connection.executemany(
-                "DELETE FROM _lakesync_alone WHERE table_id = ? AND row_id = ?",
-                [(table_id, row_id) for row_id, _ in found],
+        found: dict[str, Stamp] = {}
+        if not self._connection.execute("SELECT 1 FROM _lakesync_alone LIMIT 1").fetchone():
+            return found
+        for part, marks in in_parts(row_ids):
+            found.update(
+                self._connection.execute(
+                    "SELECT row_id, max(hlc) FROM _lakesync_alone "  # noqa: S608 - marks
+                    f"WHERE table_id = ? AND accepted <= ? AND row_id IN ({marks}) GROUP BY row_id",
+                    (table_id, until, *part),
+                )
             )
-        return [row_id for row_id, accepted in found if accepted <= until]
+            self._connection.execute(
+                "DELETE FROM _lakesync_alone "  # noqa: S608 - marks
+                f"WHERE table_id = ? AND row_id IN ({marks})",
+                (table_id, *part),
+            )
+        return found
 
 
 def ruled_tables(connection: sqlite3.Connection) -> list[int]:

@@ -155,10 +155,8 @@ class Pages:
         if removed:
             self._rebuild.remove(table.id, list(removed), stored)
         alone = self._alone.met(table.id, row_ids, 0 if told is None else until)
-        if judged := stored.keys() & alone:
-            # Nothing that was accepted by then is stamped later.
-            accepted = until + stamp(DRIFT_MS_MAX)
-            anew |= self._rows.forget(table.id, judged, stored, accepted)
+        for row_id in stored.keys() & alone.keys():
+            anew |= self._rows.forget(table.id, [row_id], stored, alone[row_id])
         for row_id in anew | removed:
             echoed.pop((table.name, row_id), None)  # merged again without its echoes already
         for row_id in removed:

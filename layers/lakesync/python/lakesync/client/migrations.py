@@ -98,6 +98,19 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             accepted INTEGER NOT NULL,
             PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
     ),
+    (
+        # And which: one note for each receipt. What is noted already are edits of any stamp.
+        "ALTER TABLE _lakesync_alone RENAME TO _lakesync_alone_before",
+        """CREATE TABLE _lakesync_alone (
+            table_id INTEGER NOT NULL,
+            row_id TEXT NOT NULL,
+            accepted INTEGER NOT NULL,
+            hlc INTEGER NOT NULL,
+            PRIMARY KEY (table_id, row_id, accepted)) WITHOUT ROWID""",
+        """INSERT INTO _lakesync_alone
+            SELECT table_id, row_id, accepted, ~(1 << 63) FROM _lakesync_alone_before""",
+        "DROP TABLE _lakesync_alone_before",
+    ),
 )
 
 
