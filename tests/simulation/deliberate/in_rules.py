@@ -188,6 +188,24 @@ def unseen_writes_stay() -> list[Replaced]:
     return [(Alone, "note", lambda *_: None), (Alone, "met", lambda *_: [])]
 
 
+@deliberate(
+    "what was written out of sight is let go of as a whole or not at all",
+    FORGOTTEN | {"page_deltas": 1, "together": True},
+)
+def unseen_writes_stay_together() -> list[Replaced]:
+    real = Alone.met
+
+    def met(self: Alone, table_id: int, row_ids: Sequence[str], until: Stamp) -> dict[str, Stamp]:
+        later = self._connection.execute(
+            "SELECT row_id FROM _lakesync_alone WHERE table_id = ? AND accepted > ?",
+            (table_id, until),
+        ).fetchall()
+        found = real(self, table_id, row_ids, until)
+        return {row_id: hlc for row_id, hlc in found.items() if (row_id,) not in later}
+
+    return [(Alone, "met", met)]
+
+
 @deliberate("tables are read again as if no deletion were forgotten", FORGOTTEN | {"rulings": 6})
 def resync_without_horizon() -> list[Replaced]:
     real = resync_module._resync
