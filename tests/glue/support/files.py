@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 from lakesync_spark.storage import FAILED, ClaimEntry, StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _CLAIMS = "claims/"
 
@@ -41,7 +42,10 @@ class FileStore:
         """Write an object, whatever is there."""
         path = self.folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(body)
+        # An object is there as a whole or not at all, also for who reads it at this moment.
+        with NamedTemporaryFile(dir=self.folder.parent, delete=False) as file:
+            file.write(body)
+        Path(file.name).replace(path)
 
     def claims(self, only: str = "") -> Iterator[ClaimEntry]:
         prefix = f"{_CLAIMS}{only}/" if only else _CLAIMS
