@@ -185,7 +185,7 @@ def writes_by_the_row_after() -> list[Replaced]:
 
 @deliberate("what was written out of sight stays beside a row that was made anew", FORGOTTEN)
 def unseen_writes_stay() -> list[Replaced]:
-    return [(Alone, "note", lambda *_: None), (Alone, "met", lambda *_: [])]
+    return [(Alone, "note", lambda *_: None), (Alone, "met", lambda *_: {})]
 
 
 @deliberate(

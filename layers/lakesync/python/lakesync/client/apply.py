@@ -155,8 +155,9 @@ class Pages:
         if removed:
             self._rebuild.remove(table.id, list(removed), stored)
         alone = self._alone.met(table.id, row_ids, 0 if told is None else until)
-        for row_id in stored.keys() & alone.keys():
-            anew |= self._rows.forget(table.id, [row_id], stored, alone[row_id])
+        for row_id, judged in alone.items():
+            if row_id in stored:
+                anew |= self._rows.forget(table.id, [row_id], stored, judged)
         for row_id in anew | removed:
             echoed.pop((table.name, row_id), None)  # merged again without its echoes already
         for row_id in removed:
