@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakesync.client.position import Position
-from lakesync.client.rows import NOT_HELD
+from lakesync.client.rows import NOT_HELD, base_state
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import Op
 from lakesync.core.merge import fold
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-    from lakesync.client.alone import Alone
     from lakesync.client.catalogue import AppTable, Catalogue
     from lakesync.client.device_clock import DeviceClock
     from lakesync.client.outbox import Outbox
     from lakesync.client.rebuild import Rebuild
     from lakesync.client.rows import Held, Kept, Rows
+    from lakesync.client.untold import Untold
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
@@ -55,7 +55,7 @@ class Pages:
         outbox: Outbox,
         clock: DeviceClock,
         rebuild: Rebuild,
-        alone: Alone,
+        untold: Untold,
     ) -> None:
         self._connection = connection
         self._client_id = client_id
@@ -64,7 +64,7 @@ class Pages:
         self._outbox = outbox
         self._clock = clock
         self._rebuild = rebuild
-        self._alone = alone
+        self._untold = untold
 
     def position(self) -> Position:
         """Give where to read on."""
@@ -101,10 +101,11 @@ class Pages:
         for delta in [delta for delta in deltas if delta.op is Op.REMOVE]:
             removals[delta.table].add(delta.row_id)
         told = None if page.snapshot else self._begin_log()
+        until = log_behind(page.snapshot) if page.snapshot else page.cursor
         for name, by_row in grouped.items():
             table = self._catalogue.table(name, sorted(_columns(by_row)))
             removed = removals.get(name, set())
-            self._bring(table, by_row, removed, echoed, told=told, until=page.cursor)
+            self._bring(table, by_row, removed, echoed, told=told, until=until)
         if deltas:
             newest = max(delta.hlc for delta in deltas)
             # Where rules decide, a row that came into sight comes as it is, ahead of the cursor.
@@ -147,21 +148,23 @@ class Pages:
             removed: the rows that left this client's sight.
             echoed: how many deltas of which rows wait no longer; brought up to date.
             told: where the page begins; None if it is of whole rows, and not of the log.
-            until: where it ends.
+            until: the commit up to which it tells everything.
         """
         row_ids = list(by_row)
         stored = self._rows.load(table.id, row_ids)
         anew = self._rebuild.meet(table.id, row_ids, stored, told)
         if removed:
             self._rebuild.remove(table.id, list(removed), stored)
-        alone = self._alone.met(table.id, row_ids, 0 if told is None else until)
-        for row_id, judged in alone.items():
-            if row_id in stored:
-                anew |= self._rows.forget(table.id, [row_id], stored, judged)
-        for row_id in anew | removed:
-            echoed.pop((table.name, row_id), None)  # merged again without its echoes already
         for row_id in removed:
             by_row[row_id] = _after_removal(by_row[row_id])
+        left = {
+            row_id: self._untold.without(base_state(stored[row_id]), writes)
+            for row_id, writes in self._untold.told(table.id, by_row, until).items()
+            if row_id in stored
+        }
+        anew |= self._rows.cut(table.id, left, stored)
+        for row_id in anew | removed:
+            echoed.pop((table.name, row_id), None)  # merged again without its echoes already
         self._rows.save(_merged(table, by_row, stored, echoed))
 
     def _acknowledge_echoes(self, deltas: list[Delta]) -> dict[tuple[str, str], int]:

@@ -6,7 +6,6 @@ import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.client.alone import Alone
 from lakesync.client.apply import Pages
 from lakesync.client.catalogue import Catalogue
 from lakesync.client.database import Database
@@ -22,6 +21,7 @@ from lakesync.client.rows import Rows
 from lakesync.client.schemas import KnownSchemas
 from lakesync.client.settle import Settler
 from lakesync.client.sync import Syncer
+from lakesync.client.untold import Untold
 from lakesync.core.delta import check_client_id
 from lakesync.core.merge import view
 from lakesync.core.values import parse
@@ -161,7 +161,7 @@ def _wired(
     clock = DeviceClock(connection, wall_clock)
     offers = Offers(connection, client_id=client_id, catalogue=catalogue, rows=rows, outbox=outbox)
     rebuild = Rebuild(connection, client_id, rows, offers)
-    alone = Alone(connection, catalogue)
+    untold = Untold(connection, client_id=client_id, catalogue=catalogue, rows=rows)
     pages = Pages(
         connection,
         client_id=client_id,
@@ -170,7 +170,7 @@ def _wired(
         outbox=outbox,
         clock=clock,
         rebuild=rebuild,
-        alone=alone,
+        untold=untold,
     )
     for part in (catalogue, clock, rebuild):
         database.on_reload(part.reload)
@@ -180,7 +180,7 @@ def _wired(
         transport=transport,
         database=database,
         outbox=outbox,
-        settler=Settler(outbox, rows, alone, catalogue, clock),
+        settler=Settler(outbox, rows, untold, catalogue, clock),
         pages=pages,
         rebuild=rebuild,
         schemas=schemas,

@@ -111,6 +111,19 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             SELECT table_id, row_id, accepted, ~(1 << 63) FROM _lakesync_alone_before""",
         "DROP TABLE _lakesync_alone_before",
     ),
+    (
+        # Edits that the gateway has accepted, by when, and that no page has told yet.
+        """CREATE TABLE _lakesync_untold (
+            table_id INTEGER NOT NULL,
+            row_id TEXT NOT NULL,
+            hlc INTEGER NOT NULL,
+            accepted INTEGER NOT NULL,
+            PRIMARY KEY (table_id, row_id, hlc)) WITHOUT ROWID""",
+        # What was noted before does not tell which: such rows are read again.
+        """UPDATE _lakesync_sync SET scope = '_'
+            WHERE scope NOT IN ('', '*') AND EXISTS (SELECT 1 FROM _lakesync_alone)""",
+        "DROP TABLE _lakesync_alone",
+    ),
 )
 
 

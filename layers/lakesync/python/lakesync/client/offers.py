@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from lakesync.client.alone import ruled_tables
 from lakesync.client.entries import Status
 from lakesync.client.rows import Held, base_state
+from lakesync.client.untold import ruled_tables
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.merge import fold
 from lakesync.core.unmerge import deltas_of

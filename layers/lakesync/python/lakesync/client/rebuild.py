@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.rows import base_state
+from lakesync.core.forgetting import newer_than
 from lakesync.core.merge import EMPTY, RowState
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ class _Mode(IntEnum):
     """As `REPLACE`, and the buffer is another one, which may have lost what is held back."""
 
 
+_DROP_UNTOLD: Final = (
+    "DELETE FROM _lakesync_untold "
+    "WHERE (table_id, row_id) IN (SELECT table_id, row_id FROM _lakesync_stale)"
+)
 _REPLACING: Final = frozenset({_Mode.REPLACE, _Mode.RESTORE})
 
 
@@ -85,7 +90,7 @@ class Rebuild:
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
             "SELECT table_id, row_id FROM _lakesync_rows"
         )
-        self._connection.execute("DELETE FROM _lakesync_alone")
+        self._connection.execute("DELETE FROM _lakesync_untold")
         self._connection.execute("UPDATE _lakesync_sync SET cursor = 0")
         restored = offers or self._mode is _Mode.RESTORE
         self._run(_Mode.RESTORE if restored else _Mode.REPLACE)
@@ -136,7 +141,11 @@ class Rebuild:
                 self._unmark(keys)
                 if not self._forgotten:
                     return set()
-                return self._rows.forget(table_id, held, stored, self._forgotten)
+                newer = {
+                    row_id: newer_than(base_state(stored[row_id]), self._forgotten)
+                    for row_id in held
+                }
+                return self._rows.cut(table_id, newer, stored)
             left = {(table_id, row): self._own(base_state(stored[row]), told) for row in held}
         self._let_go(keys, left)
         self._load_again(table_id, list(met), stored)
@@ -172,6 +181,7 @@ class Rebuild:
         """Let go of all rows that no page brought; ends the rebuild, if there is one."""
         if not self._mode:
             return
+        self._connection.execute(_DROP_UNTOLD)
         stale = self._connection.execute("SELECT table_id, row_id FROM _lakesync_stale").fetchall()
         self._let_go(stale)
         self._offers.settle()

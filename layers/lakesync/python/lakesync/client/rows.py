@@ -13,18 +13,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from lakesync.core.forgetting import newer_than
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.client.catalogue import AppTable, Catalogue
     from lakesync.client.cells import Cell
-    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
 LocalKey: TypeAlias = tuple[int, str]
@@ -176,22 +174,18 @@ class Rows:
             )
         self.save(kept)
 
-    def forget(
-        self, table_id: int, row_ids: Iterable[str], stored: dict[str, Held], forgotten: Stamp
-    ) -> set[str]:
-        """Let go of what some rows hold from up to the horizon of tombstones.
+    def cut(self, table_id: int, left: Mapping[str, RowState], stored: dict[str, Held]) -> set[str]:
+        """Let go of a part of what some rows hold.
 
         Args:
             table_id: the table.
-            row_ids: the rows.
+            left: for each of them what shall be left, apart from edits that wait.
             stored: rows of the table by id; brought up to date.
-            forgotten: the horizon.
 
         Returns:
             The ids of those that have edits waiting: these were merged again.
         """
         table = self._catalogue.by_id(table_id)
-        left = {row_id: newer_than(base_state(stored[row_id]), forgotten) for row_id in row_ids}
         waiting = {row_id for row_id in left if stored[row_id].base is not None}
         self.refold(
             [(table_id, row_id) for row_id in waiting],

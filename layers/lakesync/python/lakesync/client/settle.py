@@ -31,13 +31,13 @@ from lakesync.errors import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from lakesync.client.alone import Alone
     from lakesync.client.batches import Batch
     from lakesync.client.catalogue import Catalogue
     from lakesync.client.device_clock import DeviceClock
     from lakesync.client.entries import Entry
     from lakesync.client.outbox import Outbox
     from lakesync.client.rows import LocalKey, Rows
+    from lakesync.client.untold import Untold
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import PushReceipt
 
@@ -69,11 +69,11 @@ class Settler:
     """Settles receipts. Used within the caller's transaction."""
 
     def __init__(
-        self, outbox: Outbox, rows: Rows, alone: Alone, catalogue: Catalogue, clock: DeviceClock
+        self, outbox: Outbox, rows: Rows, untold: Untold, catalogue: Catalogue, clock: DeviceClock
     ) -> None:
         self._outbox = outbox
         self._rows = rows
-        self._alone = alone
+        self._untold = untold
         self._catalogue = catalogue
         self._clock = clock
 
@@ -140,7 +140,7 @@ class Settler:
         # What is held of a stale row goes with the first page that brings the row, which may be one
         # from before these: so they stay until everything was read.
         self._outbox.hold_back(kept)
-        self._alone.note(known, by)
+        self._untold.note(known, by)
         self._rows.acknowledge(known)
         self._outbox.remove(delta.hlc for delta in known)
 
