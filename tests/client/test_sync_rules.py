@@ -189,9 +189,7 @@ def test_a_row_that_only_the_log_tells_of_after_it_was_read_again_is_no_more_tha
         ),
         page(gone, cursor=4, scope="new"),
     )
-    with Client(
-        tmp_path / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS
-    ) as client:
+    with _opened(tmp_path, transport) as client:
         client.pull().unwrap()
         assert client.get("todos", "t1").unwrap() == {"title": "x"}
 
@@ -215,9 +213,7 @@ def test_a_row_that_comes_into_sight_is_what_is_told_of_it_not_what_was_written_
         page(anew, cursor=cursor, scope="ruled"),
         page(cursor=6, scope="ruled"),
     )
-    with Client(
-        tmp_path / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS
-    ) as client:
+    with _opened(tmp_path, transport) as client:
         client.pull().unwrap()
         client.insert("todos", "t1", {"title": "mine"}).unwrap()
         client.push().unwrap()
@@ -242,9 +238,7 @@ def test_of_what_was_written_out_of_sight_that_stays_which_a_page_is_yet_to_tell
         page(anew, cursor=6, scope="ruled"),
         page(cursor=8, scope="ruled"),
     )
-    with Client(
-        tmp_path / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS
-    ) as client:
+    with _opened(tmp_path, transport) as client:
         client.pull().unwrap()
         client.insert("todos", "t1", {"title": "mine"}).unwrap()
         client.push().unwrap()
@@ -256,3 +250,71 @@ def test_of_what_was_written_out_of_sight_that_stays_which_a_page_is_yet_to_tell
 
         assert client.get("todos", "t1").unwrap() == {"owner": "a", "n": 1}
         check_sound(client)
+
+
+@pytest.mark.law("K15")
+def test_what_was_written_before_the_first_page_is_judged_like_what_was_written_out_of_sight(
+    tmp_path: Path,
+) -> None:
+    """No page has told yet whether rules decide."""
+    anew = make_delta(Op.UPDATE, "todos", "t1", {"owner": "a"}, client_id="b", hlc=at_ms(8))
+    transport = ScriptedPages(page(cursor=6, scope="ruled"), page(anew, cursor=9, scope="ruled"))
+    with _opened(tmp_path, transport) as client:
+        client.insert("todos", "t1", {"title": "mine"}).unwrap()
+        client.push().unwrap()
+        client.pull().unwrap()
+        assert client.get("todos", "t1").unwrap() == {"title": "mine"}
+
+        client.pull().unwrap()
+
+        assert client.get("todos", "t1").unwrap() == {"owner": "a"}
+        check_sound(client)
+
+
+@pytest.mark.law("K15")
+def test_what_was_accepted_behind_a_deletion_is_out_of_sight_though_the_row_was_seen(
+    tmp_path: Path,
+) -> None:
+    """And when another makes the row anew, it is no more: that deletion was forgotten too."""
+    seen = make_delta(Op.UPDATE, "todos", "t1", {"owner": "a"}, client_id="b", hlc=at_ms(1))
+    newer = make_delta(Op.UPDATE, "todos", "t2", {"owner": "a"}, client_id="b", hlc=at_ms(2))
+    gone = make_delta(Op.DELETE, "todos", "t1", client_id="b", hlc=at_ms(1) + 1)
+    anew = make_delta(Op.UPDATE, "todos", "t1", {"owner": "a"}, client_id="b", hlc=at_ms(8))
+    transport = ScriptedPages(
+        page(seen, newer, cursor=2, scope="ruled"),
+        page(gone, cursor=4, scope="ruled"),
+        page(anew, cursor=9, scope="ruled"),
+    )
+    with _opened(tmp_path, transport) as client:
+        client.pull().unwrap()
+        client.update("todos", "t1", {"n": 1}).unwrap()
+        client.push().unwrap()
+        client.pull().unwrap()
+        assert client.get("todos", "t1").unwrap() == {"n": 1}
+
+        client.pull().unwrap()
+
+        assert client.get("todos", "t1").unwrap() == {"owner": "a"}
+        check_sound(client)
+
+
+@pytest.mark.law("K15")
+def test_what_a_page_has_told_stays_when_the_next_tells_of_something_else(tmp_path: Path) -> None:
+    seen = make_delta(Op.UPDATE, "todos", "t1", {"owner": "a"}, client_id="b", hlc=at_ms(1))
+    other = make_delta(Op.UPDATE, "todos", "t1", {"title": "x"}, client_id="b", hlc=at_ms(8))
+    transport = ScriptedPages(page(seen, cursor=2, scope="ruled"))
+    with _opened(tmp_path, transport) as client:
+        client.pull().unwrap()
+        mine = client.update("todos", "t1", {"n": 1}).unwrap()
+        client.push().unwrap()
+        transport.bring(page(mine, cursor=6, scope="ruled"), page(other, cursor=9, scope="ruled"))
+
+        client.pull().unwrap()
+        client.pull().unwrap()
+
+        assert client.get("todos", "t1").unwrap() == {"owner": "a", "n": 1, "title": "x"}
+        check_sound(client)
+
+
+def _opened(folder: Path, transport: ScriptedPages) -> Client:
+    return Client(folder / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS)

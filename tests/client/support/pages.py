@@ -22,6 +22,10 @@ class ScriptedPages:
         self.commit = at_ms(5)
         """The last commit when a push is accepted."""
 
+    def bring(self, *pages: PullPage) -> None:
+        """Bring more pages behind those that are left."""
+        self._pages += pages
+
     def pull(self, _pull: Pull) -> PullPage:
         page = self._pages.pop(0)
         if page is None:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
-from lakesync.client.position import Position
+from lakesync.client.position import position_of
 from lakesync.client.rows import NOT_HELD, base_state
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import Op
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakesync.client.catalogue import AppTable, Catalogue
     from lakesync.client.device_clock import DeviceClock
     from lakesync.client.outbox import Outbox
+    from lakesync.client.position import Position
     from lakesync.client.rebuild import Rebuild
     from lakesync.client.rows import Held, Kept, Rows
     from lakesync.client.untold import Untold
@@ -68,8 +69,7 @@ class Pages:
 
     def position(self) -> Position:
         """Give where to read on."""
-        row = self._connection.execute("SELECT cursor, epoch, snapshot, scope FROM _lakesync_sync")
-        return Position(*row.fetchone())
+        return position_of(self._connection)
 
     def is_news(self, page: PullPage, at: Position) -> bool:
         """Tell whether a page that answers a position changes anything in the file.

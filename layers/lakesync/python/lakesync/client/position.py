@@ -9,6 +9,8 @@ from lakesync.core.scope import EVERYTHING
 from lakesync.errors import InternalError
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import PullPage
 
@@ -50,6 +52,12 @@ class Position(NamedTuple):
 
 
 NOTHING_READ: Final = Position(0, "", "")
+
+
+def position_of(connection: sqlite3.Connection) -> Position:
+    """Give where a file's client reads on."""
+    row = connection.execute("SELECT cursor, epoch, snapshot, scope FROM _lakesync_sync")
+    return Position(*row.fetchone())
 
 
 def advancing(page: PullPage, at: Position) -> PullPage:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from lakesync.client.position import position_of
 from lakesync.client.rows import NOT_HELD, base_state, in_parts
 from lakesync.core.delta import GATEWAY_CLIENT
 from lakesync.core.merge import EMPTY, RowState, fold
@@ -144,7 +145,7 @@ def ruled_tables(connection: sqlite3.Connection) -> list[int]:
 
     Before the first page that may be any.
     """
-    text, epoch = connection.execute("SELECT scope, epoch FROM _lakesync_sync").fetchone()
-    scope = scope_of(text or EVERYTHING)
+    at = position_of(connection)
+    scope = scope_of(at.scope or EVERYTHING)
     tables = connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
-    return [table_id for table_id, name in tables if not epoch or scope.of(name) != EVERYTHING]
+    return [table_id for table_id, name in tables if at.is_new or scope.of(name) != EVERYTHING]
