@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.client.position import position_of
 from lakesync.client.rows import NOT_HELD, base_state, in_parts
-from lakesync.core.delta import GATEWAY_CLIENT
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.core.scope import EVERYTHING, scope_of
 
@@ -116,8 +115,9 @@ class Untold:
         settled: list[tuple[int, str, Stamp]] = []
         for row_id, noted in self._noted(table_id, list(rows)).items():
             deltas = rows[row_id]
-            names = {self._client_id, GATEWAY_CLIENT}  # a bare insert is told by the latter
-            told = {delta.hlc for delta in deltas if delta.client_id in names}
+            # Whoever is named: of a bare insert only the stamp is known. And what has the stamp of
+            # a write that a deletion took was taken by it too.
+            told = {delta.hlc for delta in deltas}
             is_in_sight = fold(deltas, EMPTY)._replace(deleted=0) != EMPTY
             due = {hlc for hlc, accepted in noted.items() if accepted <= until} - told
             if is_in_sight and due:
