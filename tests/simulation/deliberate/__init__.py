@@ -7,6 +7,7 @@ from tests.simulation.deliberate import (
     in_gateway,
     in_merge,
     in_rules,
+    in_untold,
     in_upkeep,
 )
 from tests.simulation.deliberate.registry import FAULTS, Deliberate, broken
@@ -21,5 +22,6 @@ __all__ = [
     "in_gateway",
     "in_merge",
     "in_rules",
+    "in_untold",
     "in_upkeep",
 ]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.client.offers import Offers
 from lakesync.client.rebuild import Rebuild
-from lakesync.client.untold import Untold
 from lakesync.core.delta import Op
 from lakesync.core.transition import Transition, transition_of
 from lakesync.core.unmerge import deltas_of
@@ -24,7 +23,7 @@ from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import FORGOTTEN, RESTORED, RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from lakesync.client.rows import Held
     from lakesync.core.clock import Stamp
@@ -181,31 +180,6 @@ def writes_by_the_row_after() -> list[Replaced]:
         return real(self, table, after, after)
 
     return [(Judge, "may_write", may_write)]
-
-
-@deliberate("what was written out of sight stays beside a row that was made anew", FORGOTTEN)
-def unseen_writes_stay() -> list[Replaced]:
-    return [(Untold, "note", lambda *_: None), (Untold, "told", lambda *_: {})]
-
-
-@deliberate(
-    "what was written out of sight is let go of as a whole or not at all",
-    FORGOTTEN | {"page_deltas": 1, "together": True},
-)
-def unseen_writes_stay_together() -> list[Replaced]:
-    real = Untold.told
-
-    def told(
-        self: Untold, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
-    ) -> dict[str, set[Stamp]]:
-        later = self._connection.execute(
-            "SELECT row_id FROM _lakesync_untold WHERE table_id = ? AND accepted > ?",
-            (table_id, until),
-        ).fetchall()
-        found = real(self, table_id, rows, until)
-        return {row_id: writes for row_id, writes in found.items() if (row_id,) not in later}
-
-    return [(Untold, "told", told)]
 
 
 @deliberate("tables are read again as if no deletion were forgotten", FORGOTTEN | {"rulings": 6})
