@@ -68,16 +68,17 @@ class Untold:
     ) -> None:
         stored = self._rows.load(table_id, list(written))
         noted = self._noted(table_id, list(written))
+        new: list[tuple[int, str, Stamp, Stamp]] = []
+        gone: list[tuple[int, str, Stamp]] = []
         for row_id, deltas in written.items():
             base = base_state(stored.get(row_id, NOT_HELD))
             before, after = self._own(base), self._own(fold(deltas, base))
             # What is in the base without a note was told.
-            new = ({delta.hlc for delta in deltas} & after) - before
-            self._connection.executemany(
-                _PUT, [(table_id, row_id, hlc, accepted) for hlc in sorted(new)]
-            )
-            gone = noted.get(row_id, {}).keys() - after
-            self._connection.executemany(_DROP, [(table_id, row_id, hlc) for hlc in sorted(gone)])
+            own = ({delta.hlc for delta in deltas} & after) - before
+            new += [(table_id, row_id, hlc, accepted) for hlc in sorted(own)]
+            gone += [(table_id, row_id, hlc) for hlc in sorted(noted[row_id].keys() - after)]
+        self._connection.executemany(_PUT, new)
+        self._connection.executemany(_DROP, gone)
 
     def _own(self, state: RowState) -> set[Stamp]:
         """Give the stamps in a row that may be this client's own."""
@@ -103,32 +104,29 @@ class Untold:
 
         Args:
             table_id: the table.
-            rows: what it tells of each, after the row's last removal.
+            rows: what it tells of each after the row's last removal, if there is one.
             until: the commit up to which it tells everything that is in sight.
 
         Returns:
             The writes that are no more, by row: the row is in sight without them.
         """
-        found: dict[str, set[Stamp]] = {}
+        gone: dict[str, set[Stamp]] = {}
         if not self._connection.execute(_ANY).fetchone():
-            return found
+            return gone
         settled: list[tuple[int, str, Stamp]] = []
         for row_id, noted in self._noted(table_id, list(rows)).items():
             deltas = rows[row_id]
             # Whoever is named: of a bare insert only the stamp is known. And what has the stamp of
             # a write that a deletion took was taken by it too.
-            told = {delta.hlc for delta in deltas}
-            is_in_sight = fold(deltas, EMPTY)._replace(deleted=0) != EMPTY
-            due = {hlc for hlc, accepted in noted.items() if accepted <= until} - told
-            if is_in_sight and due:
-                found[row_id] = due
-            elif not deltas:
-                due = set(noted)  # it was removed
-            else:
-                due = set()
-            settled += [(table_id, row_id, hlc) for hlc in sorted(due | told)]
+            over = noted.keys() & {delta.hlc for delta in deltas} if deltas else set(noted)
+            if fold(deltas, EMPTY)._replace(deleted=0) != EMPTY:
+                due = {hlc for hlc, accepted in noted.items() if accepted <= until} - over
+                if due:
+                    gone[row_id] = due
+                    over |= due
+            settled += [(table_id, row_id, hlc) for hlc in sorted(over)]
         self._connection.executemany(_DROP, settled)
-        return found
+        return gone
 
     def without(self, state: RowState, writes: Collection[Stamp]) -> RowState:
         """Give a row without some of this client's writes."""
