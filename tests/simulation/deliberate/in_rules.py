@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lakesync.client.apply import Pages
 from lakesync.client.offers import Offers
 from lakesync.client.rebuild import Rebuild
+from lakesync.client.untold import Untold
 from lakesync.core.delta import Op
 from lakesync.core.transition import Transition, transition_of
 from lakesync.core.unmerge import deltas_of
@@ -23,8 +25,9 @@ from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import FORGOTTEN, RESTORED, RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from lakesync.client.apply import Grouped
     from lakesync.client.rows import Held
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -184,13 +187,29 @@ def writes_by_the_row_after() -> list[Replaced]:
 
 @deliberate("tables are read again as if no deletion were forgotten", FORGOTTEN | {"rulings": 6})
 def resync_without_horizon() -> list[Replaced]:
-    real = resync_module._resync
+    """The gateway does not tell, and the client does not infer it from what it is not told."""
+    real, apply, told = resync_module._resync, Pages.apply, Untold.told
+    is_of_rows = False
 
     def resync(begun: list[str], held: Scope, now: Scope, forgotten: Stamp) -> Resync | None:
         del forgotten
         return real(begun, held, now, 0)
 
-    return [(resync_module, "_resync", resync)]
+    def apply_page(self: Pages, page: PullPage, grouped: Grouped) -> None:
+        nonlocal is_of_rows
+        is_of_rows = bool(page.snapshot)
+        apply(self, page, grouped)
+
+    def told_by(
+        self: Untold, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
+    ) -> dict[str, set[Stamp]]:
+        return told(self, table_id, rows, 0 if is_of_rows else until)
+
+    return [
+        (resync_module, "_resync", resync),
+        (Pages, "apply", apply_page),
+        (Untold, "told", told_by),
+    ]
 
 
 @deliberate("what a restored buffer hides is taken for lost, and stamped again", RESTORED)
