@@ -79,7 +79,8 @@ class Device:
         self._folder = folder
         self._random = world.stream(f"client {number}")
         self._workload = workload
-        self._installs = 0
+        self.installs = 0
+        """How often it was reinstalled."""
         self.number = number
         self.client_id = f"client{number}"
         self.client_ids = [self.client_id]
@@ -180,7 +181,7 @@ class Device:
     @property
     def is_original(self) -> bool:
         """Tell whether the file is still the first one."""
-        return not self._installs
+        return not self.installs
 
     def statement(self) -> None:
         """Die here, perhaps."""
@@ -192,11 +193,11 @@ class Device:
         # The statement under way must not meet a closed file: it is closed when that has unwound.
         self._world.later("close", self._bury, 0)
         self._dead, self.client = self.client, None
-        installs = self._installs
+        installs = self.installs
 
         def restart() -> None:
             self._bury()
-            if installs == self._installs:
+            if installs == self.installs:
                 self.boot()
 
         self._world.later("restart", restart, int(self._random.random() * 60_000))
@@ -216,11 +217,11 @@ class Device:
         world.scheduler.kill(self.process)
         self.shut()
         self.session.lost(self._path)
-        self._installs += 1
+        self.installs += 1
         if self._random.random() < 0.5:
-            self.client_id = f"client{self.number}-{self._installs}"
+            self.client_id = f"client{self.number}-{self.installs}"
             self.client_ids.append(self.client_id)
-        self._path = self._folder / f"{self.number}-{self._installs}.db"
+        self._path = self._folder / f"{self.number}-{self.installs}.db"
         self.session.reinstalled(self.client_id)
         self.knows = None
         self.boot()

@@ -125,6 +125,8 @@ class Scenario:
     """How often a table gets another column."""
     offline: bool = False
     """Clients may begin with a long time without a network."""
+    eager: bool = False
+    """Users edit as soon as the app is installed, before it has synced."""
 
     def to_json(self) -> dict[str, Any]:
         """Give it as plain values."""

@@ -25,6 +25,7 @@ LEFT_OUT = (
     "relanings",
     "rogue",
     "offline",
+    "eager",
     "client_skew_ms",
     "function_skew_ms",
     "commit_items_max",

@@ -149,6 +149,15 @@ FORGOTTEN: dict[str, Any] = {
     "tables": ({"name": "table0", "typed": True},),
 }
 """Deletions are forgotten of rows that not everyone sees; there are a dozen of them in each."""
+EAGER: dict[str, Any] = {
+    **FORGOTTEN,
+    "eager": True,
+    "rulings": 1,
+    "reclaims": 0,
+    "reinstalls": 5,
+    "bursts": 10,
+}
+"""The same, of rows that their author wrote before it had read anything."""
 RESTORED: dict[str, Any] = {
     **CLOCKS,
     "bursts": 20,

@@ -38,6 +38,7 @@ class Workload:
         self._typed = world.stream(f"typed values {number}")
         self._left = world.scenario.bursts
         self._made = 0
+        self._begun = -1
 
     def run(self, device: Device) -> None:
         """Edit until the user has had enough."""
@@ -46,6 +47,10 @@ class Workload:
             self._world.count("long offline")
             away_ms = int(scenario.span_ms * self._random.random())
             device.link.down_until_ms = scheduler.now_ms + away_ms
+        if scenario.eager and self._begun != device.installs:
+            self._begun = device.installs
+            self._world.count("eager start")
+            self._burst(device)
         while self._left > 0:
             self._left -= 1
             pause_ms = self._random.expovariate(scenario.bursts) * scenario.span_ms

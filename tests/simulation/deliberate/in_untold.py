@@ -9,7 +9,7 @@ from lakesync.client.position import position_of
 from lakesync.client.rows import base_state
 from lakesync.client.untold import Untold
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import FORGOTTEN
+from tests.simulation.themes import EAGER, FORGOTTEN
 
 if TYPE_CHECKING:
     import sqlite3
@@ -44,7 +44,7 @@ def unseen_writes_stay_together() -> list[Replaced]:
     return [(Untold, "told", told)]
 
 
-@deliberate("what is written before the first page is not noted", FORGOTTEN)
+@deliberate("what is written before the first page is not noted", EAGER)
 def first_writes_stay() -> list[Replaced]:
     real = untold_module.ruled_tables
 
