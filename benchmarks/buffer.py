@@ -26,9 +26,9 @@ from lakesync.buffer.transaction import transact
 from lakesync.core.layout import Placement
 from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
-from lakesync.gateway.limits import Limits
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.log.limits import Limits
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:

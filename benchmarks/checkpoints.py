@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.entries import at_least, at_most, cpu_us
 from benchmarks.first_sync import COLUMNS, GATEWAY, ROWS, MadeRows
-from lakesync.checkpoint.build import Builder
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.errors import NotFound
+from lakesync.maintenance.checkpoint_build import Builder
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry

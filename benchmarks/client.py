@@ -22,7 +22,7 @@ from lakesync.wire.records import encode_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakesync.client.database import Durability
+    from lakesync.client.storage.database import Durability
     from lakesync.core.delta import Delta
 
 EDITS: Final = 3_000

@@ -24,13 +24,13 @@ from urllib.parse import urlsplit
 
 from lakesync.buffer.keys import row_place
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.checkpoint.build import Builder
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import RowState
 from lakesync.core.messages import Push
 from lakesync.errors import NotFound
+from lakesync.maintenance.checkpoint_build import Builder
 from lakesync.ports import ROW_PARTS, FlushState, Head, RowSlice, StoredRow
 from lakesync.wire.row_state import encode_row_state
 
@@ -147,9 +147,9 @@ def _say(**what: object) -> None:
 
 def serve(folder: Path) -> None:
     """Build, then answer one request at a time, as a function does, until the client is done."""
+    from lakesync.compat.checkpoint_stream import CheckpointService  # noqa: PLC0415
     from lakesync.gateway.pull import PullService  # noqa: PLC0415 - the client needs none of it
     from lakesync.gateway.push import PushService  # noqa: PLC0415
-    from lakesync.gateway.stream import CheckpointService  # noqa: PLC0415
     from lakesync.runtime.api.checkpoint import checkpoint_routes  # noqa: PLC0415
     from lakesync.runtime.api.pull import pull_routes  # noqa: PLC0415
     from lakesync.runtime.http import create_app, lambda_handler  # noqa: PLC0415
@@ -243,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
 def sync(folder: Path, port: int) -> None:
     """Sync a new file until nothing is new."""
     from lakesync.client import Client  # noqa: PLC0415 - the server needs none of it
-    from lakesync.client.http_transport import HttpTransport  # noqa: PLC0415
+    from lakesync.client.transport.http import HttpTransport  # noqa: PLC0415
 
     url = f"http://127.0.0.1:{port}"
     with (

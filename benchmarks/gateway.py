@@ -19,7 +19,7 @@ from lakesync.buffer.transaction import transact
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.gateway.tail import Tails
+from lakesync.log.log_cache import Tails
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:

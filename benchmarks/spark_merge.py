@@ -36,7 +36,7 @@ from benchmarks.entries import at_most
 from benchmarks.jvm import cpu_s as jvm_cpu_s
 from lakesync.core.clock import stamp
 from lakesync.core.schema import Column, TableSchema
-from lakesync.flush.plan import Batch
+from lakesync.maintenance.batches import Batch
 from tests.glue.support.files import FileStore
 from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
 from tools.local_stack.java import java_home

@@ -15,7 +15,7 @@ from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.gateway.tail import Tails
+from lakesync.log.log_cache import Tails
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry

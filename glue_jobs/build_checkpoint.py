@@ -2,7 +2,7 @@
 
 Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog`` as those of the other job,
 ``--chunk_bytes``, and ``--flushed``, how far the gateway was flushed
-(`lakesync.checkpoint.flushed`). The last line is a JSON summary. Law L13: ``docs/spec/lake.md``.
+(`lakesync.checkpoint.from_lake`). The last line is a JSON summary. Law L13: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakesync.checkpoint.flushed import flushed_from_json
 from lakesync.errors import ValidationFailed
+from lakesync.checkpoint.from_lake import flushed_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync.checkpoint.flushed import Flushed
+    from lakesync.checkpoint.from_lake import Flushed
 
 _LAKE: Final = ("lake_bucket", "database_prefix", "catalog")
 

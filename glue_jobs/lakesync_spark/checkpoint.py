@@ -1,7 +1,7 @@
 """Checkpoint: all rows of a gateway out of the lake, for tables too large for the row states.
 
     1. each state table is looked at                    its mark, and the snapshot that carries it
-    2. the stamp from which the log goes on is chosen   `lakesync.checkpoint.flushed`
+    2. the stamp from which the log goes on is chosen   `lakesync.checkpoint.from_lake`
     3. the rows of each snapshot become chunks          `write_chunks`
     4. the manifest is written                          from here the checkpoint exists
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakesync.checkpoint.flushed import Flushed
     from lakesync.core.clock import Stamp
+    from lakesync.checkpoint.from_lake import Flushed
     from lakesync.ports import ObjectStore
     from lakesync_spark.arguments import CheckpointArguments
     from lakesync_spark.lake_table import LakeTable

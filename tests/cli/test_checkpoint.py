@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakesync.adapters.lake.s3 import S3Objects
-from lakesync.checkpoint.build import Builder
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.cli.app import app
 from lakesync.cli.aws import Aws
+from lakesync.maintenance.checkpoint_build import Builder
 from lakesync.ports import ROW_PARTS
 from tests.support.builders import insert
 from tests.support.checkpoints import GATEWAY, Kept

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.client.catalogue import APP_COLUMNS_MAX, AppTable, table_sql
+from lakesync.client.storage.catalogue import APP_COLUMNS_MAX, AppTable, table_sql
 from lakesync.core.delta import Op
 from lakesync.core.merge import RowState
 from lakesync.result import Err, Ok
@@ -255,7 +255,7 @@ def test_table_names_that_sqlite_folds_or_reserves_stay_apart(world: World) -> N
 def test_a_column_for_which_sqlite_has_no_room_is_kept_and_read_by_get(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.client.catalogue.APP_COLUMNS_MAX", 40)
+    monkeypatch.setattr("lakesync.client.storage.catalogue.APP_COLUMNS_MAX", 40)
     columns = {f"c{place}": place for place in range(60)}
     names = list(columns)
     for start in range(0, 60, 25):

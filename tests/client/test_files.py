@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.client import Client
-from lakesync.client import migrations as module
-from lakesync.client.migrations import MIGRATIONS, migrate
+from lakesync.client.storage import migrations as module
+from lakesync.client.storage.migrations import MIGRATIONS, migrate
 from lakesync.errors import Conflict, Unavailable, ValidationFailed
 from lakesync.result import Err, Ok
 from tests.client.support.world import check_sound, reopened
@@ -158,7 +158,7 @@ def test_a_full_disk_is_an_err_and_nothing_was_written(
 def test_a_file_held_by_another_process_is_an_err(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.client.database.BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("lakesync.client.storage.database.BUSY_TIMEOUT_S", 0.05)
     client = world.client()
     with closing(sqlite3.connect(world.folder / "a.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""lakesync.client.read_ahead: the same pages, sooner."""
+"""lakesync.client.download.read_ahead: the same pages, sooner."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from lakesync.client import read_ahead
-from lakesync.client.read_ahead import ReadAhead, following
+from lakesync.client.download import read_ahead
+from lakesync.client.download.read_ahead import ReadAhead, following
 from lakesync.core.messages import Pull, PullPage
 from lakesync.errors import CursorExpired, Unreachable
 
@@ -79,7 +79,7 @@ def test_an_answer_that_waited_long_is_asked_for_again(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("lakesync.client.read_ahead.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("lakesync.client.download.read_ahead.time.monotonic", lambda: now[0])
     reader = ReadAhead(gateway)
     page = reader.pull(Pull("c"))
     reader._ahead.join()  # type: ignore[union-attr]

@@ -229,7 +229,7 @@ def test_a_transaction_too_large_for_a_commit_goes_edit_by_edit(both: World) -> 
 def test_a_transaction_that_no_push_can_carry_is_not_even_tried_as_one(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
 ) -> None:
-    monkeypatch.setattr(f"lakesync.client.batches.{name}", bound)
+    monkeypatch.setattr(f"lakesync.client.upload.batches.{name}", bound)
     client = world.client()
     with client.transaction() as edits:
         for place in range(30):

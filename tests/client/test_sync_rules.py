@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.client import Client
-from lakesync.client.migrations import MIGRATIONS
+from lakesync.client.storage.migrations import MIGRATIONS
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Resync
 from lakesync.core.values import parse

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakesync.compat.followers import BEGUN, TOLD
 from lakesync.core.messages import Pull, Push
-from lakesync.gateway.followers import BEGUN, TOLD
 from lakesync.result import Err, Ok
 from tests.compat.world import GATEWAY, RULES, TABLE, World, deltas_of
 from tests.support.builders import at_ms, delete, insert, update

@@ -1,4 +1,4 @@
-"""lakesync.gateway.followers: existing clients lose nothing, whatever their cursors do."""
+"""lakesync.compat.followers: existing clients lose nothing, whatever their cursors do."""
 
 from __future__ import annotations
 

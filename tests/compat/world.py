@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.compat.followers import FollowingPulls, FollowingPushes
 from lakesync.core.clock import HybridLogicalClock
 from lakesync.core.merge import view
 from lakesync.core.messages import Pull, Push
 from lakesync.core.values import parse
-from lakesync.gateway.followers import FollowingPulls, FollowingPushes
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state
 from tests.compat.older import OlderClient

@@ -13,7 +13,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.layout import Placement
 from lakesync.core.messages import Pull
 from lakesync.errors import Unavailable
-from lakesync.gateway.limits import Limits
+from lakesync.log.limits import Limits
 from lakesync.result import Err, Ok
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import at_ms, push, update

@@ -11,7 +11,7 @@ import pytest
 
 from lakesync.buffer.network import Network
 from lakesync.errors import Contention, InternalError, Unavailable, Unreachable
-from lakesync.gateway.limits import Limits
+from lakesync.log.limits import Limits
 from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, pulled, pusher

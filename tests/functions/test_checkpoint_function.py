@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.checkpoint import chunks
+from lakesync.compat import checkpoint_stream as stream
 from lakesync.core.merge import fold, view
-from lakesync.gateway import stream
 from lakesync.ports import Follower
 from lakesync.runtime import wiring
 from lakesync.runtime.api import checkpoint as route

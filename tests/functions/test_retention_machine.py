@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.checkpoint.flushed import flushed_from_json
-from lakesync.checkpoint.keep import KEEP_MS, Keeper
-from lakesync.fence import Fence
-from lakesync.flush.trim import Trimmer
+from lakesync.log.read_barrier import Fence
+from lakesync.checkpoint.from_lake import flushed_from_json
+from lakesync.maintenance.checkpoint_keep import KEEP_MS, Keeper
+from lakesync.maintenance.trim import Trimmer
 from lakesync.runtime.retain import Retention, retain_handler
 from tests.functions.conftest import Context
 from tests.support.builders import at_ms, delete, insert, update

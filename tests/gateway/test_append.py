@@ -12,7 +12,7 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.pack import pack_mark, unpack_mark
 from lakesync.core.append import REMEMBERED_MAX, REMEMBERED_MIN, AppendMark, advanced
 from lakesync.core.layout import Placement
-from lakesync.gateway.limits import Limits
+from lakesync.log.limits import Limits
 from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pulled, pusher

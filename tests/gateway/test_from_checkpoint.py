@@ -14,7 +14,7 @@ from lakesync.core.delta import Op
 from lakesync.core.merge import view
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
-from lakesync.gateway.restore import begin_epoch
+from lakesync.maintenance.restore import begin_epoch
 from lakesync.result import Err
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state

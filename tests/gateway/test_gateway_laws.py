@@ -23,7 +23,7 @@ from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.core.layout import Placement
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import OutcomeKind, Pull
-from lakesync.gateway.limits import Limits
+from lakesync.log.limits import Limits
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, push
 from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, puller, pusher

@@ -11,7 +11,7 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.layout import Placement
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, CursorExpired, ValidationFailed
-from lakesync.gateway.limits import Limits
+from lakesync.log.limits import Limits
 from lakesync.ports import HeadMoved
 from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push

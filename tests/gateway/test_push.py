@@ -13,8 +13,8 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.layout import Placement
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import AtomicPushTooLarge, Contention
-from lakesync.gateway.limits import Limits
-from lakesync.gateway.plan import delta_bytes
+from lakesync.log.limits import Limits
+from lakesync.log.plan import delta_bytes
 from lakesync.result import Err
 from lakesync.wire.records import encode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
@@ -289,7 +289,7 @@ def test_a_warm_process_learns_of_a_new_configuration(
 def test_memory_that_is_full_is_emptied_and_nothing_is_lost(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.gateway.warm.BYTES_REMEMBERED_MAX", 2_000)
+    monkeypatch.setattr("lakesync.log.row_cache.BYTES_REMEMBERED_MAX", 2_000)
     service = pusher(buffer, time_=time)
     deltas: list[Delta] = []
     for number in range(50):

@@ -15,9 +15,9 @@ from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.unmerge import deltas_of
 from lakesync.errors import Conflict, Contention, CursorExpired, Unavailable, ValidationFailed
-from lakesync.flush.trim import Trimmer
-from lakesync.gateway import restore
-from lakesync.gateway.restore import begin_epoch
+from lakesync.maintenance import restore
+from lakesync.maintenance.restore import begin_epoch
+from lakesync.maintenance.trim import Trimmer
 from lakesync.ports import FlushState, HeadMoved
 from lakesync.result import Err
 from lakesync.wire.records import decode_records

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
-from lakesync.flush import plan
+from lakesync.maintenance import batches as plan
 from lakesync_spark.arguments import Arguments, parse_arguments
 from lakesync_spark.batches import Batch, parse_claim
 from lakesync_spark.chain import has_gap, next_chain

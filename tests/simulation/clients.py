@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.client import Client
 from lakesync.client.loop import SyncLoop
-from lakesync.client.migrations import migrate
+from lakesync.client.storage.migrations import migrate
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok, Result
 from tests.simulation.network import GATEWAY, Link, SimulatedTransport

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from lakesync.errors import LakeSyncError
-from lakesync.flush.run import Flusher, due_gateways
 from lakesync.gateway.admin import AdminService
+from lakesync.maintenance.flush import Flusher, due_gateways
 from lakesync.result import Err, Ok
 from tests.simulation.lake import PREFIX, RUN_ENDS, JsonEncoder, Materialiser
 from tests.simulation.ports import (

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.client.answers import error_of
+from lakesync.client.transport.answers import error_of
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.errors import (
     ClockDrift,

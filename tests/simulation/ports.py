@@ -187,7 +187,7 @@ class SimulatedQueue:
 
 
 class SimulatedChance:
-    """`lakesync.gateway.commit.Chance` from the seed."""
+    """`lakesync.log.commit.Chance` from the seed."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._random = world.stream("chance").random

@@ -10,15 +10,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakesync.checkpoint.build import Builder
-from lakesync.checkpoint.keep import Keeper
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.errors import LakeSyncError
-from lakesync.fence import Fence
-from lakesync.flush.trim import Trimmer
-from lakesync.gateway import restore
-from lakesync.gateway.declare import Declare
-from lakesync.gateway.forget import Forgetter
+from lakesync.log.declare import Declare
+from lakesync.log.read_barrier import Fence
+from lakesync.maintenance import restore
+from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.maintenance.checkpoint_keep import Keeper
+from lakesync.maintenance.tombstones import Forgetter
+from lakesync.maintenance.trim import Trimmer
 from lakesync.result import Ok
 from tests.simulation.ports import SimulatedBuffer, SimulatedChance, SimulatedObjects, sleeper
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from lakesync.core.layout import Placement
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
-from lakesync.gateway.limits import Limits
-from lakesync.gateway.restore import begin_epoch
+from lakesync.log.limits import Limits
+from lakesync.maintenance.restore import begin_epoch
 from lakesync.result import Err
 from tests.simulation import checkers
 from tests.simulation.chaos import Chaos

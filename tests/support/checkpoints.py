@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.checkpoint.build import Builder
 from lakesync.checkpoint.chunks import CHUNK_BYTES_MAX
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.merge import EMPTY, fold
 from lakesync.core.messages import Pull
-from lakesync.flush.trim import Trimmer
-from lakesync.gateway.declare import Declare
-from lakesync.gateway.forget import Forgetter
 from lakesync.gateway.pull import PullService
+from lakesync.log.declare import Declare
+from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.maintenance.tombstones import Forgetter
+from lakesync.maintenance.trim import Trimmer
 from lakesync.ports import FlushState
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import encode_row_state
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from lakesync.checkpoint.build import BuildReport
     from lakesync.checkpoint.manifest import Manifest
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage
+    from lakesync.maintenance.checkpoint_build import BuildReport
     from lakesync.ports import RowKey
     from tests.support.lake import Life
 

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
-from lakesync.gateway.limits import DEFAULT_LIMITS
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PullPage
-    from lakesync.gateway.limits import Limits
+    from lakesync.log.limits import Limits
     from lakesync.ports import Buffer
 
 
 class SeededChance:
-    """`lakesync.gateway.commit.Chance` with the same jitter each time."""
+    """`lakesync.log.commit.Chance` with the same jitter each time."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)

@@ -11,7 +11,7 @@ from lakesync.adapters.lake.sqs import SqsQueue
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.core.delta import Op
-from lakesync.flush.run import Flusher
+from lakesync.maintenance.flush import Flusher
 
 if TYPE_CHECKING:
     from tests.support.deployed import Tenant

@@ -25,12 +25,12 @@ import jwt
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.flush.run import Flusher
+from lakesync.compat.checkpoint_stream import CheckpointService
+from lakesync.compat.followers import FollowingPulls, FollowingPushes
 from lakesync.gateway.admin import AdminService
-from lakesync.gateway.followers import FollowingPulls, FollowingPushes
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.gateway.stream import CheckpointService
+from lakesync.maintenance.flush import Flusher
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.open import open_routes

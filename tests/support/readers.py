@@ -11,8 +11,8 @@ from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.values import parse
 from lakesync.errors import CursorExpired
-from lakesync.flush.trim import KEEP_MS_MIN, Trimmer
-from lakesync.gateway.limits import Limits
+from lakesync.log.limits import Limits
+from lakesync.maintenance.trim import KEEP_MS_MIN, Trimmer
 from lakesync.ports import FlushState
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state

@@ -22,9 +22,9 @@ from lakesync.errors import (
     SchemaMismatch,
 )
 from lakesync.gateway.admin import AdminService
-from lakesync.gateway.limits import Limits
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.log.limits import Limits
 from lakesync.result import Err, Ok, Result
 from lakesync.wire.records import encode_records
 

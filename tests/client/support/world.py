@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakesync.client import Client, MemoryTransport
-from lakesync.client.cells import cell
-from lakesync.client.migrations import PREFIX
+from lakesync.client.storage.cells import cell
+from lakesync.client.storage.migrations import PREFIX
 from lakesync.core.merge import fold, view
 from lakesync.core.messages import Pull
 from lakesync.wire.records import decode_records

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.core.merge import RowState
 from lakesync.core.names import lake_column
-from lakesync.flush.plan import Batch
+from lakesync.maintenance.batches import Batch
 from lakesync.ports import BatchRow
 from lakesync_spark.arguments import Arguments
 from lakesync_spark.run import run

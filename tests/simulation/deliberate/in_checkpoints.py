@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.checkpoint import build as build_module
-from lakesync.checkpoint.build import Builder
-from lakesync.checkpoint.keep import Keeper
 from lakesync.checkpoint.manifest import TableChunks, checkpoint_id
 from lakesync.checkpoint.store import Checkpoints, put_manifest
-from lakesync.gateway.sight import Seen, Sight
+from lakesync.gateway.rule_filter import Seen, Sight
+from lakesync.maintenance import checkpoint_build as build_module
+from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.maintenance.checkpoint_keep import Keeper
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import CHECKPOINTS, RULES
 
 if TYPE_CHECKING:
     from lakesync.checkpoint.manifest import Manifest
-    from lakesync.checkpoint.progress import Progress
     from lakesync.core.clock import Stamp
+    from lakesync.maintenance.checkpoint_progress import Progress
     from lakesync.ports import FlushState, ObjectStore
     from lakesync.wire.row_records import RowRun
 

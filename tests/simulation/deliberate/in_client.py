@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client import apply as apply_module
-from lakesync.client import batches, outbox, settle
-from lakesync.client.apply import Pages
-from lakesync.client.device_clock import DeviceClock
+from lakesync.client.download import apply as apply_module
+from lakesync.client.download.apply import Pages
 from lakesync.client.loop import SyncLoop
-from lakesync.client.outbox import Outbox
-from lakesync.client.rebuild import Rebuild
-from lakesync.client.rows import NOT_HELD, Rows
-from lakesync.client.settle import Settler
+from lakesync.client.recovery.resync import Rebuild
+from lakesync.client.storage.device_clock import DeviceClock
+from lakesync.client.storage.rows import NOT_HELD, Rows
 from lakesync.client.sync import Syncer
+from lakesync.client.upload import batches, outbox, receipts
+from lakesync.client.upload.outbox import Outbox
+from lakesync.client.upload.receipts import Settler
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -23,10 +23,10 @@ from tests.simulation.themes import LATE, REFUSED_LATE, RESTARTS, RETURNING, SKE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakesync.client.batches import Batch
-    from lakesync.client.entries import Entry
-    from lakesync.client.position import Position
-    from lakesync.client.settle import Settled
+    from lakesync.client.download.position import Position
+    from lakesync.client.upload.batches import Batch
+    from lakesync.client.upload.entries import Entry
+    from lakesync.client.upload.receipts import Settled
     from lakesync.core.messages import PullPage, PushReceipt
     from lakesync.errors import LakeSyncError
 
@@ -103,8 +103,8 @@ def refused_edits_are_dropped() -> list[Replaced]:
 @deliberate("an event whose push went unanswered is stamped again", REFUSED_LATE)
 def doubtful_events_are_stamped_again() -> list[Replaced]:
     return [
-        (settle, "_may_be_there", lambda *_: False),
-        (settle, "_may_have_come", lambda *_: False),
+        (receipts, "_may_be_there", lambda *_: False),
+        (receipts, "_may_have_come", lambda *_: False),
         (outbox, "IN_DOUBT", frozenset()),
     ]
 

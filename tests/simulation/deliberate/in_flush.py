@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.flush import run as run_module
-from lakesync.flush.plan import batches
-from lakesync.flush.run import Flusher, FlushReport
+from lakesync.maintenance import flush as run_module
+from lakesync.maintenance.batches import batches
+from lakesync.maintenance.flush import Flusher, FlushReport
 from lakesync.ports import FlushState
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.lake import Lake, Materialiser

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import lakesync.fence as fence_module
+import lakesync.log.read_barrier as fence_module
 from lakesync.buffer import memory
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.append import Admission, Gate
 from lakesync.core.clock import HybridLogicalClock
 from lakesync.core.layout import Layout
-from lakesync.fence import Fence
-from lakesync.gateway import commit as commit_module
 from lakesync.gateway import pull as pull_module
 from lakesync.gateway import push as push_module
-from lakesync.gateway import warm as warm_module
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.log import commit as commit_module
+from lakesync.log import row_cache as warm_module
+from lakesync.log.read_barrier import Fence
 from lakesync.ports import NO_HEAD, Head
 from lakesync.wire.records import decode_records
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.layout import Placement
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
-    from lakesync.gateway.warm import WarmShard
+    from lakesync.log.row_cache import WarmShard
     from lakesync.ports import Commit
 
 # --- pulls ----------------------------------------------------------------------------------------

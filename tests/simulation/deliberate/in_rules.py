@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.apply import Pages
-from lakesync.client.offers import Offers
-from lakesync.client.rebuild import Rebuild
-from lakesync.client.untold import Untold
+from lakesync.client.download.apply import Pages
+from lakesync.client.download.pending_echo import Untold
+from lakesync.client.recovery.resync import Rebuild
+from lakesync.client.recovery.server_restore import Offers
 from lakesync.core.delta import Op
 from lakesync.core.transition import Transition, transition_of
 from lakesync.core.unmerge import deltas_of
 from lakesync.core.visibility import rule_columns
 from lakesync.gateway import resync as resync_module
-from lakesync.gateway import sight as sight_module
-from lakesync.gateway.judge import Judge
+from lakesync.gateway import rule_filter as sight_module
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.resync import Resyncs
-from lakesync.gateway.sight import Seen, Sight
+from lakesync.gateway.rule_filter import Seen, Sight
+from lakesync.log.write_rules import Judge
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.rule_rows import RuleRowsWriter
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -27,14 +27,14 @@ from tests.simulation.themes import FORGOTTEN, RESTORED, RULES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakesync.client.apply import Grouped
-    from lakesync.client.rows import Held
+    from lakesync.client.download.apply import Grouped
+    from lakesync.client.storage.rows import Held
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import Pull, PullPage, Resync
     from lakesync.core.scope import Scope
-    from lakesync.fence import FencedLog
+    from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import LogEntry
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.client import untold as untold_module
-from lakesync.client.position import position_of
-from lakesync.client.rows import base_state
-from lakesync.client.untold import Untold
+from lakesync.client.download import pending_echo as untold_module
+from lakesync.client.download.pending_echo import Untold
+from lakesync.client.download.position import position_of
+from lakesync.client.storage.rows import base_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import EAGER, FORGOTTEN
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.offers import Offers
+from lakesync.client.recovery.server_restore import Offers
 from lakesync.client.sync import Syncer
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
 from lakesync.errors import CursorExpired
-from lakesync.flush import trim
-from lakesync.flush.trim import Trimmer
-from lakesync.gateway import forget, merging, restore, snapshot
 from lakesync.gateway import pull as pull_module
+from lakesync.gateway import snapshot
+from lakesync.log import merge_batch
+from lakesync.maintenance import restore, tombstones, trim
+from lakesync.maintenance.trim import Trimmer
 from lakesync.result import Ok, Result
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -21,10 +22,10 @@ from tests.simulation.themes import FORGETS, TRIMMED
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakesync.client.position import Position as ClientPosition
+    from lakesync.client.download.position import Position as ClientPosition
     from lakesync.core.messages import Pull, PullPage
     from lakesync.errors import LakeSyncError
-    from lakesync.fence import FencedLog
+    from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import Buffer, Head
 
 
@@ -136,11 +137,11 @@ def snapshot_goes_on_too_late() -> list[Replaced]:
 @deliberate("a tombstone is trimmed early: before any horizon is declared", FORGETS)
 def tombstone_trimmed_early() -> list[Replaced]:
     return [
-        (forget, "_with_horizon", lambda held, _: held),
-        (forget, "_is_forgettable", lambda row, _: is_tombstone(decode_row_state(row.state))),
+        (tombstones, "_with_horizon", lambda held, _: held),
+        (tombstones, "_is_forgettable", lambda row, _: is_tombstone(decode_row_state(row.state))),
     ]
 
 
 @deliberate("what is older than the horizon of tombstones is merged", FORGETS)
 def horizon_is_not_heeded() -> list[Replaced]:
-    return [(merging, "may_undo_a_deletion", lambda *_: False)]
+    return [(merge_batch, "may_undo_a_deletion", lambda *_: False)]

@@ -213,7 +213,7 @@ class FlushState:
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """What is remembered of one follower; see `lakesync.gateway.followers`."""
+    """What is remembered of one follower; see `lakesync.compat.followers`."""
 
     read_from: Stamp = 0
     """Where its next page begins, if it comes with the cursor ``since`` once more."""
@@ -304,7 +304,7 @@ class Buffer(Protocol):
 
         Ends early once they hold ``count_max`` deltas or about 1 MB, and says so; is never empty
         while the range holds an entry. An entry of a commit that is just happening may be missing:
-        the chain of ``previous`` shows it (`lakesync.fence.read`).
+        the chain of ``previous`` shows it (`lakesync.log.read_barrier.read`).
         """
         ...
 

@@ -18,7 +18,7 @@ def call(url: str, token: str, method: str, path: str, body: object = None) -> d
     """
     import httpx
 
-    from lakesync.client.answers import error_of
+    from lakesync.client.transport.answers import error_of
 
     headers = {"Authorization": f"Bearer {token}"}
     try:

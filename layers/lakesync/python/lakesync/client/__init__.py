@@ -5,11 +5,11 @@ process; `SyncLoop` syncs in the background.
 """
 
 from lakesync.client.client import Client
-from lakesync.client.entries import OutboxEntry, Status
-from lakesync.client.http_transport import HttpTransport, Timeouts
 from lakesync.client.loop import SyncLoop
 from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
-from lakesync.client.transport import Fault, MemoryTransport
+from lakesync.client.transport.http import HttpTransport, Timeouts
+from lakesync.client.transport.in_process import Fault, MemoryTransport
+from lakesync.client.upload.entries import OutboxEntry, Status
 
 __all__ = [
     "Client",

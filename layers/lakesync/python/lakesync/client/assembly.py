@@ -6,22 +6,22 @@ import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.client.apply import Pages
-from lakesync.client.catalogue import Catalogue
-from lakesync.client.database import Database
-from lakesync.client.declare import declare
-from lakesync.client.device_clock import DeviceClock
-from lakesync.client.edits import Edits
-from lakesync.client.failures import translated
-from lakesync.client.migrations import claim, migrate
-from lakesync.client.offers import Offers
-from lakesync.client.outbox import Outbox
-from lakesync.client.rebuild import Rebuild
-from lakesync.client.rows import Rows
-from lakesync.client.schemas import KnownSchemas
-from lakesync.client.settle import Settler
+from lakesync.client.download.apply import Pages
+from lakesync.client.download.pending_echo import Untold
+from lakesync.client.recovery.resync import Rebuild
+from lakesync.client.recovery.server_restore import Offers
+from lakesync.client.storage.catalogue import Catalogue
+from lakesync.client.storage.database import Database
+from lakesync.client.storage.declare import declare
+from lakesync.client.storage.device_clock import DeviceClock
+from lakesync.client.storage.edits import Edits
+from lakesync.client.storage.failures import translated
+from lakesync.client.storage.migrations import claim, migrate
+from lakesync.client.storage.rows import Rows
+from lakesync.client.storage.schemas import KnownSchemas
 from lakesync.client.sync import Syncer
-from lakesync.client.untold import Untold
+from lakesync.client.upload.outbox import Outbox
+from lakesync.client.upload.receipts import Settler
 from lakesync.core.delta import check_client_id
 from lakesync.core.merge import view
 from lakesync.core.values import parse
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from lakesync.client.database import Durability
-    from lakesync.client.entries import Entry, OutboxEntry
+    from lakesync.client.storage.database import Durability
+    from lakesync.client.upload.entries import Entry, OutboxEntry
     from lakesync.core.delta import Delta
     from lakesync.ports import Transport, WallClock
 

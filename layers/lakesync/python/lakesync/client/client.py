@@ -20,7 +20,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from lakesync.client.assembly import Parts, assemble
-from lakesync.client.failures import attempt, of_query
+from lakesync.client.storage.failures import attempt, of_query
 from lakesync.core.delta import Op
 from lakesync.result import Err, Ok, Result
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lakesync.client.database import Durability
-    from lakesync.client.entries import OutboxEntry
+    from lakesync.client.storage.database import Durability
     from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
+    from lakesync.client.upload.entries import OutboxEntry
     from lakesync.core.delta import Delta
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError

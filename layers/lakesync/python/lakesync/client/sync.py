@@ -14,12 +14,12 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.apply import grouped_deltas
-from lakesync.client.batches import Batch, next_batch
-from lakesync.client.pace import Pace
-from lakesync.client.position import NOTHING_READ, advancing
-from lakesync.client.settle import Settled
+from lakesync.client.download.apply import grouped_deltas
+from lakesync.client.download.position import NOTHING_READ, advancing
 from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
+from lakesync.client.upload.batches import Batch, next_batch
+from lakesync.client.upload.pace import Pace
+from lakesync.client.upload.receipts import Settled
 from lakesync.core.messages import SNAPSHOT, Pull, PullPage, Push
 from lakesync.errors import (
     AtomicPushTooLarge,
@@ -31,14 +31,14 @@ from lakesync.errors import (
 )
 
 if TYPE_CHECKING:
-    from lakesync.client.apply import Pages
-    from lakesync.client.database import Database
-    from lakesync.client.device_clock import DeviceClock
-    from lakesync.client.outbox import Outbox
-    from lakesync.client.position import Position
-    from lakesync.client.rebuild import Rebuild
-    from lakesync.client.schemas import KnownSchemas
-    from lakesync.client.settle import Settler
+    from lakesync.client.download.apply import Pages
+    from lakesync.client.download.position import Position
+    from lakesync.client.recovery.resync import Rebuild
+    from lakesync.client.storage.database import Database
+    from lakesync.client.storage.device_clock import DeviceClock
+    from lakesync.client.storage.schemas import KnownSchemas
+    from lakesync.client.upload.outbox import Outbox
+    from lakesync.client.upload.receipts import Settler
     from lakesync.ports import Transport
 
 ROUNDS_MAX: Final = 10

@@ -55,7 +55,7 @@ class Push:
     claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
     """Those of the client's token, by which sync rules judge its writes."""
     own_cursor: bool = True
-    """The client's cursor is moved by pages alone; see `lakesync.gateway.followers`."""
+    """The client's cursor is moved by pages alone; see `lakesync.compat.followers`."""
 
     @property
     def is_followers(self) -> bool:
@@ -125,7 +125,7 @@ class Pull:
     """The scope of the page that gave the cursor; empty if the client does not know it."""
     own_cursor: bool = True
     """The client merges by stamps, and its cursor is moved by pages alone; see
-    `lakesync.gateway.followers`."""
+    `lakesync.compat.followers`."""
 
     rules: SyncRules | None = None
     """What decides in the place of the rules in force: never a client's word."""

@@ -19,9 +19,9 @@ from lakesync.errors import (
     NotFound,
     RulesRefused,
 )
-from lakesync.gateway.declare import Declare
-from lakesync.gateway.pressure import unflushed_bytes
-from lakesync.gateway.trial import Trial
+from lakesync.gateway.rules_dry_run import Trial
+from lakesync.log.backpressure import unflushed_bytes
+from lakesync.log.declare import Declare
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from lakesync.core.rules import SyncRules
     from lakesync.core.schema import TableSchema
     from lakesync.core.visibility import Claims
-    from lakesync.gateway.commit import Chance
-    from lakesync.gateway.trial import TableTrial
+    from lakesync.gateway.rules_dry_run import TableTrial
+    from lakesync.log.commit import Chance
     from lakesync.ports import Buffer, WallClock
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.manifest import Manifest
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.config import GatewayConfig
-    from lakesync.gateway.sight import Sight
+    from lakesync.gateway.rule_filter import Sight
 
 _MARK = re.compile(r"=([0-9a-f]{16}-[0-9a-f]{16}):([0-9]{1,9}):([0-9]{1,9})")
 

@@ -1,7 +1,7 @@
 """Pull: whole commits after a cursor, from all shards, in commit order.
 
-No commit is ever missed, because the log is fenced before it is read (`lakesync.fence`), and a page
-ends only where a commit ends. Laws B7-B9: ``docs/spec/commit.md``.
+No commit is ever missed, because the log is fenced before it is read (`lakesync.log.read_barrier`),
+and a page ends only where a commit ends. Laws B7-B9: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.messages import SNAPSHOT, PullPage
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
-from lakesync.fence import Fence, read
-from lakesync.gateway.limits import DEFAULT_LIMITS, Limits
 from lakesync.gateway.resync import Resyncs, is_resync
-from lakesync.gateway.sight import Sight
+from lakesync.gateway.rule_filter import Sight
 from lakesync.gateway.snapshot import Snapshots
-from lakesync.gateway.tail import Tails
+from lakesync.log.limits import DEFAULT_LIMITS, Limits
+from lakesync.log.log_cache import Tails
+from lakesync.log.read_barrier import Fence, read
 from lakesync.result import Err, Ok, Result
 
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
-    from lakesync.fence import FencedLog
+    from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import Buffer, LogEntry, WallClock
 
 

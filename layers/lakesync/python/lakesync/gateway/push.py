@@ -18,10 +18,10 @@ from lakesync.errors import (
     SchemaMismatch,
     ValidationFailed,
 )
-from lakesync.gateway.commit import Committer, ConfigChanged
-from lakesync.gateway.limits import DEFAULT_LIMITS, Limits
-from lakesync.gateway.plan import cut
-from lakesync.gateway.warm import Warm
+from lakesync.log.commit import Committer, ConfigChanged
+from lakesync.log.limits import DEFAULT_LIMITS, Limits
+from lakesync.log.plan import cut
+from lakesync.log.row_cache import Warm
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Push
-    from lakesync.gateway.commit import Chance
-    from lakesync.gateway.merging import Outcome
-    from lakesync.gateway.plan import Admitted
+    from lakesync.log.commit import Chance
+    from lakesync.log.merge_batch import Outcome
+    from lakesync.log.plan import Admitted
     from lakesync.ports import Buffer, WallClock
 
 _REFUSED_WITH_OTHERS = (

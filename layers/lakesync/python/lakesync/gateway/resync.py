@@ -15,17 +15,17 @@ from lakesync.core.delta import is_identifier
 from lakesync.core.messages import PullPage, Resync
 from lakesync.core.scope import NOTHING, OTHERS, UNKNOWN, Scope, digest_of, scope_of
 from lakesync.errors import CursorExpired
-from lakesync.fence import read_all
 from lakesync.gateway.scan import scan_settled
 from lakesync.gateway.snapshot import is_place
+from lakesync.log.read_barrier import read_all
 from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull
-    from lakesync.fence import FencedLog
-    from lakesync.gateway.sight import Sight
+    from lakesync.gateway.rule_filter import Sight
+    from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import Buffer
 
 _SCANS_MAX: Final = 16

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.clock import stamp
 from lakesync.core.scope import EVERYTHING
 from lakesync.errors import Contention
-from lakesync.fence import read_all
+from lakesync.log.read_barrier import read_all
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
-    from lakesync.fence import FencedLog
-    from lakesync.gateway.sight import Sight
+    from lakesync.gateway.rule_filter import Sight
+    from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import Buffer, RowSlice
 
 BECOMING_MS_MAX: Final = 60_000

@@ -1,7 +1,7 @@
 """Snapshot: the rows as they are, page by page, for a cursor that the log does not reach back to.
 
 It is read from the latest checkpoint (`lakesync.checkpoint`) if there is one, else from the buffer.
-Either way the log goes on behind it (`lakesync.checkpoint.begin` says why that is right).
+Either way the log goes on behind it (`lakesync.checkpoint.replay_from` says why that is right).
 Law B11: ``docs/spec/commit.md``.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.checkpoint.begin import behind, has_events, tables_with_rows
+from lakesync.checkpoint.replay_from import behind, has_events, tables_with_rows
 from lakesync.core.delta import check_identifier
 from lakesync.core.messages import SNAPSHOT, PullPage, Resync
 from lakesync.errors import CursorExpired, ValidationFailed
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull
-    from lakesync.fence import FencedLog
-    from lakesync.gateway.sight import Sight
+    from lakesync.gateway.rule_filter import Sight
+    from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import Buffer, WallClock
 
 _SCANS_MAX: Final = 16

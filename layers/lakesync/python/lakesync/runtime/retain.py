@@ -16,20 +16,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.checkpoint.flushed import flushed_to_json, out_of_lake
 from lakesync.errors import ValidationFailed
+from lakesync.checkpoint.from_lake import flushed_to_json, out_of_lake
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypeAlias
 
-    from lakesync.checkpoint.build import Builder
-    from lakesync.checkpoint.keep import Keeper
     from lakesync.checkpoint.store import Checkpoints
-    from lakesync.fence import Fence
-    from lakesync.flush.trim import Trimmer
-    from lakesync.gateway.forget import Forgetter
+    from lakesync.log.read_barrier import Fence
+    from lakesync.maintenance.checkpoint_build import Builder
+    from lakesync.maintenance.checkpoint_keep import Keeper
+    from lakesync.maintenance.tombstones import Forgetter
+    from lakesync.maintenance.trim import Trimmer
     from lakesync.ports import Buffer, WallClock
     from lakesync.runtime.tasks import Handler
 

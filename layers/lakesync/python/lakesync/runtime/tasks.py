@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-    from lakesync.flush.run import FlushReport
+    from lakesync.maintenance.flush import FlushReport
     from lakesync.ports import Queue
 
 Handler: TypeAlias = "Callable[[dict[str, Any], Any], Any]"
@@ -31,7 +31,7 @@ _MARGIN_S: Final = 60
 
 
 class Flush(Protocol):
-    """`lakesync.flush.run.Flusher.flush`."""
+    """`lakesync.maintenance.flush.Flusher.flush`."""
 
     def __call__(
         self, gateway: str, has_time: Callable[[], bool]

@@ -18,11 +18,11 @@ from lakesync.runtime import settings as settings_module
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakesync.flush.run import Flusher
+    from lakesync.compat.checkpoint_stream import CheckpointService
+    from lakesync.compat.followers import FollowingPulls, FollowingPushes
     from lakesync.gateway.admin import AdminService
-    from lakesync.gateway.followers import FollowingPulls, FollowingPushes
-    from lakesync.gateway.limits import Limits
-    from lakesync.gateway.stream import CheckpointService
+    from lakesync.log.limits import Limits
+    from lakesync.maintenance.flush import Flusher
     from lakesync.ports import Buffer, ObjectStore, Queue
     from lakesync.runtime.settings import (
         AdminSettings,
@@ -61,7 +61,7 @@ def sleep_ms(milliseconds: float) -> None:
 
 
 class Randomness:
-    """`lakesync.gateway.commit.Chance` by the operating system's randomness."""
+    """`lakesync.log.commit.Chance` by the operating system's randomness."""
 
     def jitter(self) -> float:
         """Give a number in [0, 1)."""
@@ -86,7 +86,7 @@ def buffer(settings: BufferSettings) -> Buffer:
 
 def push_service(settings: PushSettings) -> FollowingPushes:
     """Give what ``functions/push`` asks."""
-    from lakesync.gateway.followers import FollowingPushes  # noqa: PLC0415
+    from lakesync.compat.followers import FollowingPushes  # noqa: PLC0415
     from lakesync.gateway.push import PushService  # noqa: PLC0415
 
     held = buffer(settings)
@@ -103,7 +103,7 @@ def push_service(settings: PushSettings) -> FollowingPushes:
 
 def limits(settings: PushSettings) -> Limits:
     """Give the gateway's limits, with those that the deployment declares."""
-    from lakesync.gateway.limits import Limits  # noqa: PLC0415
+    from lakesync.log.limits import Limits  # noqa: PLC0415
 
     return Limits(
         flush_threshold_bytes=settings.flush_threshold_bytes,
@@ -115,9 +115,9 @@ def limits(settings: PushSettings) -> Limits:
 def pull_services(settings: PullSettings) -> tuple[FollowingPulls, CheckpointService]:
     """Give what ``functions/pull`` asks."""
     from lakesync.checkpoint.store import Checkpoints  # noqa: PLC0415
-    from lakesync.gateway.followers import FollowingPulls  # noqa: PLC0415
+    from lakesync.compat.checkpoint_stream import CheckpointService  # noqa: PLC0415
+    from lakesync.compat.followers import FollowingPulls  # noqa: PLC0415
     from lakesync.gateway.pull import PullService  # noqa: PLC0415
-    from lakesync.gateway.stream import CheckpointService  # noqa: PLC0415
 
     held, checkpoints = buffer(settings), Checkpoints(objects(settings, settings.lake_bucket))
     pulls = PullService(held, wall_clock=wall_clock, checkpoints=checkpoints)
@@ -182,7 +182,7 @@ def objects(settings: Aws, bucket: str) -> ObjectStore:
 def flusher(settings: FlushSettings) -> Flusher:
     """Give what ``functions/flush`` asks."""
     from lakesync.adapters.lake.parquet import ParquetEncoder  # noqa: PLC0415
-    from lakesync.flush.run import Flusher  # noqa: PLC0415
+    from lakesync.maintenance.flush import Flusher  # noqa: PLC0415
 
     return Flusher(
         buffer(settings),
@@ -194,7 +194,7 @@ def flusher(settings: FlushSettings) -> Flusher:
 
 def due(settings: ScheduleFlushSettings) -> Callable[[], list[str]]:
     """Give what tells which gateways have unflushed data."""
-    from lakesync.flush.run import due_gateways  # noqa: PLC0415
+    from lakesync.maintenance.flush import due_gateways  # noqa: PLC0415
 
     held = buffer(settings)
     return lambda: due_gateways(held)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.checkpoint.build import Builder
-from lakesync.checkpoint.keep import Keeper
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.fence import Fence
-from lakesync.flush.trim import Trimmer
-from lakesync.gateway.declare import Declare
-from lakesync.gateway.forget import Forgetter
+from lakesync.log.declare import Declare
+from lakesync.log.read_barrier import Fence
+from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.maintenance.checkpoint_keep import Keeper
+from lakesync.maintenance.tombstones import Forgetter
+from lakesync.maintenance.trim import Trimmer
 from lakesync.runtime import wiring
 from lakesync.runtime.retain import Retention
 

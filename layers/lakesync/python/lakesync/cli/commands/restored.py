@@ -27,7 +27,7 @@ def restored(
     Example:
       lakesync restored lakesync-prod-buffer-restored
     """
-    from lakesync.gateway.restore import begin_epoch
+    from lakesync.maintenance.restore import begin_epoch
 
     buffer = _buffer(session, table)
     gateways = buffer.gateways()

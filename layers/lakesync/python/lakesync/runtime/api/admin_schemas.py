@@ -8,7 +8,7 @@ from lakesync.core.column_types import TYPES
 from lakesync.core.delta import COLUMNS_MAX
 from lakesync.core.rules import BUCKETS_MAX, FILTERS_MAX, OPERATORS, VALUES_MAX
 from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
-from lakesync.gateway.trial import TRIAL_ROWS_SHOWN_MAX
+from lakesync.gateway.rules_dry_run import TRIAL_ROWS_SHOWN_MAX
 from lakesync.runtime.api.shapes import (
     COUNT,
     FLAG,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from lakesync.core.messages import Pull
-from lakesync.gateway.limits import DEFAULT_LIMITS
+from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.runtime import bodies, observe
 from lakesync.runtime.api import schemas
 from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, Gateway, request_id
 
 if TYPE_CHECKING:
-    from lakesync.gateway.stream import CheckpointFrames, CheckpointService
+    from lakesync.compat.checkpoint_stream import CheckpointFrames, CheckpointService
 
 STREAM: Final = "application/x-lakesync-checkpoint-stream"
 _GZIP_LEVEL: Final = 1

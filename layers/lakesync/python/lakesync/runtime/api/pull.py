@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from lakesync.core.messages import Pull
 from lakesync.core.scope import SCOPE_CHARS_MAX
 from lakesync.errors import NotFound
-from lakesync.gateway.limits import DEFAULT_LIMITS
+from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.runtime import observe
 from lakesync.runtime.api import schemas
 from lakesync.runtime.bodies import Encoding, answer_encoding
@@ -18,7 +18,7 @@ from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, Gateway, answer
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
-    from lakesync.gateway.followers import FollowingPulls
+    from lakesync.compat.followers import FollowingPulls
     from lakesync.gateway.pull import PullService
 
 DELTAS_DEFAULT: Final = 100

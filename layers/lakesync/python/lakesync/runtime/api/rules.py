@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from lakesync.core.rules_json import rules_to_json
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
-from lakesync.gateway.trial import trial_to_json
+from lakesync.gateway.rules_dry_run import trial_to_json
 from lakesync.runtime.api import schemas
 from lakesync.runtime.http import Gateway, admin_of_gateway, answer_json, json_body
 

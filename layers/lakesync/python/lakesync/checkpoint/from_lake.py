@@ -1,0 +1,102 @@
+"""What a checkpoint out of the lake must know of the buffer. Pure.
+
+The lake holds a table up to its mark. Where that is all that was flushed of the table, the table is
+whole up to the watermark: what lies between wrote to other tables. So the log goes on from the
+watermark, or from the least mark of a table of which more was flushed. Whoever reads this before
+the marks is on the safe side, as both only rise. Law L13: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakesync.checkpoint.replay_from import tables_with_rows
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.core.clock import Stamp
+    from lakesync.log.read_barrier import FencedLog
+    from lakesync.ports import FlushState
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """How far a gateway was flushed, as a job far from the buffer is told."""
+
+    gateway: str
+    epoch: str
+    horizon: Stamp
+    watermark: Stamp
+    forgotten: Stamp
+    """Tombstones up to here may be missing."""
+    tables: Mapping[str, Stamp]
+    """The merged tables that were flushed ever, each with its last commit."""
+
+    def since(self, marks: Mapping[str, Stamp]) -> Stamp:
+        """Give the stamp from which the log goes on behind tables with these marks."""
+        behind = (marks.get(name, 0) for name, last in self.tables.items()
+                  if marks.get(name, 0) < last)  # fmt: skip
+        return min(behind, default=self.watermark)
+
+
+def flushed_of(log: FencedLog, state: FlushState) -> Flushed:
+    """Give what a job is told of a log and its flush state, read after the log."""
+    tables = {name: state.last[name] for name in tables_with_rows(log, state)}
+    return Flushed(
+        log.gateway, log.epoch, log.trimmed, state.watermark, log.config.forgotten, tables
+    )
+
+
+def out_of_lake(
+    log: FencedLog, state: FlushState, latest: Manifest | None, rows_min: int
+) -> Flushed | None:
+    """Give what a job is told, if the next checkpoint should come out of the lake.
+
+    It should if the latest one has many rows, and more was flushed since. Not after a restore: the
+    lake may hold what the buffer lost.
+    """
+    if latest is None or log.epoch or state.watermark <= latest.since:
+        return None
+    rows = sum(held.rows for held in latest.tables.values())
+    return flushed_of(log, state) if rows >= rows_min else None
+
+
+def flushed_to_json(flushed: Flushed) -> str:
+    """Write it as a job's argument."""
+    return json.dumps(
+        {
+            "gateway": flushed.gateway,
+            "epoch": flushed.epoch,
+            "horizon": str(flushed.horizon),
+            "watermark": str(flushed.watermark),
+            "forgotten": str(flushed.forgotten),
+            "tables": {name: str(last) for name, last in sorted(flushed.tables.items())},
+        },
+        separators=(",", ":"),
+    )
+
+
+def flushed_from_json(text: str) -> Flushed:
+    """Read what `flushed_to_json` wrote.
+
+    Raises:
+        ValidationFailed: it is something else.
+    """
+    try:
+        held = json.loads(text)
+        tables = {name: int(last) for name, last in held["tables"].items()}
+        return Flushed(
+            held["gateway"],
+            held["epoch"],
+            int(held["horizon"]),
+            int(held["watermark"]),
+            int(held["forgotten"]),
+            tables,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise ValidationFailed("this is not how far a gateway was flushed") from exc

@@ -1,0 +1,51 @@
+"""Where the log goes on behind rows that are read one after the other, while pushes go on.
+
+Why that gives the right rows
+    1. The log goes on from a stamp below which everything was visible before the first row was
+       read: flushed, and older than any commit may take to become visible. So each row holds at
+       the least what was committed up to there.
+    2. What a row holds of later commits comes once more in the log, and changes nothing then.
+    3. A table with anything that is no longer in the log was flushed, so the flush state names it.
+
+Append tables keep no rows: of them the log is all there is, and what is trimmed is in the lake.
+Law B11: ``docs/spec/commit.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.clock import stamp
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+    from lakesync.log.read_barrier import FencedLog
+    from lakesync.ports import FlushState
+
+VISIBLE_MS_MAX: Final = 60_000
+"""How long a commit may take from its stamp to being visible in all its parts, by any function's
+clock: longer than a function runs."""
+
+
+def behind(log: FencedLog, state: FlushState, now_ms: int) -> Stamp:
+    """Give the stamp from which the log goes on behind rows that are read from now on.
+
+    Args:
+        log: the gateway's log.
+        state: how far it was flushed, read after the log.
+        now_ms: the time.
+    """
+    is_flushed = all(head.last_logged <= state.watermark for head in log.heads.values())
+    flushed = log.top if is_flushed else state.watermark
+    visible = stamp(max(now_ms - VISIBLE_MS_MAX, 0))
+    return max(log.trimmed, min(flushed, visible))
+
+
+def tables_with_rows(log: FencedLog, state: FlushState) -> list[str]:
+    """Give the tables that may have rows which the log behind does not give, by name."""
+    return sorted(name for name in state.last if not log.config.appends(name))
+
+
+def has_events(log: FencedLog, state: FlushState) -> bool:
+    """Tell whether there are tables of which the log is all there is."""
+    return any(log.config.appends(name) for name in state.last)

@@ -1,0 +1,247 @@
+"""Remote pages: merged into the local rows, with the cursor, in one transaction.
+
+Pending edits survive because they are in the merged state already: a page can only add to it. The
+path is written for pages of a thousand deltas: rows are read and written by the hundred, and
+nothing is executed for a single delta.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias
+
+from lakesync.client.download.position import position_of
+from lakesync.client.storage.rows import NOT_HELD, base_state
+from lakesync.core.clock import DRIFT_MS_MAX, stamp
+from lakesync.core.delta import Op
+from lakesync.core.merge import fold
+from lakesync.core.messages import log_behind
+from lakesync.core.scope import EVERYTHING
+from lakesync.errors import InternalError
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state, encode_row_state
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+    from lakesync.client.download.pending_echo import Untold
+    from lakesync.client.download.position import Position
+    from lakesync.client.recovery.resync import Rebuild
+    from lakesync.client.storage.catalogue import AppTable, Catalogue
+    from lakesync.client.storage.device_clock import DeviceClock
+    from lakesync.client.storage.rows import Held, Kept, Rows
+    from lakesync.client.upload.outbox import Outbox
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+    from lakesync.core.messages import PullPage
+
+_first = itemgetter(0)
+Grouped: TypeAlias = "dict[str, dict[str, list[Delta]]]"
+"""A page's deltas by table and row id."""
+
+
+class Pages:
+    """Applies pages. Used within the caller's transaction."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        client_id: str,
+        catalogue: Catalogue,
+        rows: Rows,
+        outbox: Outbox,
+        clock: DeviceClock,
+        rebuild: Rebuild,
+        untold: Untold,
+    ) -> None:
+        self._connection = connection
+        self._client_id = client_id
+        self._catalogue = catalogue
+        self._rows = rows
+        self._outbox = outbox
+        self._clock = clock
+        self._rebuild = rebuild
+        self._untold = untold
+
+    def position(self) -> Position:
+        """Give where to read on."""
+        return position_of(self._connection)
+
+    def is_news(self, page: PullPage, at: Position) -> bool:
+        """Tell whether a page that answers a position changes anything in the file.
+
+        Whoever polls is mostly told nothing, and then writes nothing to the disk.
+        """
+        if page.count or page.has_more or page.resync is not None:
+            return True
+        if at != (page.cursor, page.epoch, page.snapshot, page.scope):
+            return True
+        row = self._connection.execute(
+            "SELECT 1 FROM _lakesync_sync WHERE rebuilding OR EXISTS "
+            "(SELECT 1 FROM _lakesync_outbox WHERE status IN (1, -4))"
+        )
+        return row.fetchone() is not None
+
+    def apply(self, page: PullPage, grouped: Grouped) -> None:
+        """Merge a page and move the cursor behind it; applying it again changes nothing.
+
+        Args:
+            page: the page, which follows the position as it is.
+            grouped: its deltas; see `grouped_deltas`.
+        """
+        if page.resync is not None:
+            self._rebuild.read_again(page.resync)
+        deltas = [delta for rows in grouped.values() for held in rows.values() for delta in held]
+        echoed = self._acknowledge_echoes(deltas)
+        removals: dict[str, set[str]] = defaultdict(set)
+        for delta in [delta for delta in deltas if delta.op is Op.REMOVE]:
+            removals[delta.table].add(delta.row_id)
+        told = None if page.snapshot else self._begin_log()
+        until = log_behind(page.snapshot) if page.snapshot else page.cursor
+        for name, by_row in grouped.items():
+            table = self._catalogue.table(name, sorted(_columns(by_row)))
+            removed = removals.get(name, set())
+            self._bring(table, by_row, removed, echoed, told=told, until=until)
+        if deltas:
+            newest = max(delta.hlc for delta in deltas)
+            # Where rules decide, a row that came into sight comes as it is, ahead of the cursor.
+            ruled = page.scope not in {"", EVERYTHING}
+            self._clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
+        self._connection.execute(
+            # What was read up to the cursor stays true while a snapshot brings what is newer.
+            "UPDATE _lakesync_sync SET epoch = ?, snapshot = ?, scope = ?, "
+            "cursor = CASE WHEN ? THEN cursor ELSE ? END",
+            (page.epoch, page.snapshot, page.scope, page.snapshot != "", page.cursor),
+        )
+        if not page.has_more:
+            self._rebuild.finish()
+            self._outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
+
+    def _begin_log(self) -> Stamp:
+        """Give the stamp behind which a page of the log tells everything."""
+        at = self.position()
+        since = at.cursor
+        if at.snapshot:
+            since = log_behind(at.snapshot)
+            self._rebuild.pictured(since)
+        return since + stamp(DRIFT_MS_MAX)
+
+    def _bring(
+        self,
+        table: AppTable,
+        by_row: dict[str, list[Delta]],
+        removed: set[str],
+        echoed: dict[tuple[str, str], int],
+        *,
+        told: Stamp | None,
+        until: Stamp,
+    ) -> None:
+        """Merge what a page tells of one table.
+
+        Args:
+            table: the table.
+            by_row: what it tells.
+            removed: the rows that left this client's sight.
+            echoed: how many deltas of which rows wait no longer; brought up to date.
+            told: where the page begins; None if it is of whole rows, and not of the log.
+            until: the commit up to which it tells everything.
+        """
+        row_ids = list(by_row)
+        stored = self._rows.load(table.id, row_ids)
+        anew = self._rebuild.meet(table.id, row_ids, stored, told)
+        if removed:
+            self._rebuild.remove(table.id, list(removed), stored)
+        for row_id in removed:
+            by_row[row_id] = _after_removal(by_row[row_id])
+        left = {
+            row_id: self._untold.without(base_state(stored[row_id]), writes)
+            for row_id, writes in self._untold.told(table.id, by_row, until).items()
+            if row_id in stored
+        }
+        anew |= self._rows.cut(table.id, left, stored)
+        for row_id in anew | removed:
+            echoed.pop((table.name, row_id), None)  # merged again without its echoes already
+        self._rows.save(_merged(table, by_row, stored, echoed))
+
+    def _acknowledge_echoes(self, deltas: list[Delta]) -> dict[tuple[str, str], int]:
+        """Take out of the outbox what the page proves to be at the gateway: a receipt was lost.
+
+        Returns:
+            How many deltas of which rows wait no longer.
+        """
+        own = [delta for delta in deltas if delta.client_id == self._client_id]
+        echoed: dict[tuple[str, str], int] = defaultdict(int)
+        if own:
+            # A page may bring a delta twice: with the row that came into sight, and by itself.
+            known = {delta.delta_id: delta for delta in self._outbox.known(own)}
+            self._outbox.remove(delta.hlc for delta in known.values())
+            for delta in known.values():
+                echoed[delta.table, delta.row_id] += 1
+        return echoed
+
+
+def grouped_deltas(page: PullPage) -> Grouped:
+    """Decode a page and sort its deltas by row; needs no lock.
+
+    Raises:
+        InternalError: the page does not hold what it says.
+    """
+    grouped: Grouped = {}
+    count = 0
+    for run in page.records:
+        for delta in decode_records(run):
+            count += 1
+            by_row = grouped.get(delta.table)
+            if by_row is None:
+                by_row = grouped[delta.table] = {}
+            held = by_row.get(delta.row_id)
+            if held is None:
+                by_row[delta.row_id] = [delta]
+            else:
+                held.append(delta)
+    if count != page.count:
+        raise InternalError(f"the page counts {page.count} deltas and holds {count}; pull again")
+    return grouped
+
+
+def _columns(by_row: dict[str, list[Delta]]) -> set[str]:
+    """Give the columns that occur in some rows' deltas."""
+    found: set[str] = set()
+    for deltas in by_row.values():
+        for delta in deltas:
+            found.update(map(_first, delta.columns))
+    return found
+
+
+def _after_removal(deltas: list[Delta]) -> list[Delta]:
+    """Give what came of a row after it left this client's sight for the last time."""
+    last = max(place for place, delta in enumerate(deltas) if delta.op is Op.REMOVE)
+    return deltas[last + 1 :]
+
+
+def _merged(
+    table: AppTable,
+    by_row: dict[str, list[Delta]],
+    stored: dict[str, Held],
+    echoed: dict[tuple[str, str], int],
+) -> Iterator[Kept]:
+    """Give the rows that a page changes."""
+    for row_id, deltas in by_row.items():
+        held = stored.get(row_id, NOT_HELD)
+        before = decode_row_state(held.state)
+        after = fold(deltas, before)
+        if held.base is None:
+            if after is not before:
+                yield table, row_id, after, None, 0
+            continue
+        waiting = held.waiting - echoed.get((table.name, row_id), 0)
+        base = encode_row_state(_base(held.base, deltas)) if waiting > 0 else None
+        yield table, row_id, after, base, max(waiting, 0)
+
+
+def _base(base: bytes, deltas: list[Delta]) -> RowState:
+    return fold(deltas, decode_row_state(base or None))

@@ -1,0 +1,115 @@
+"""Typed columns and indexes for an app that wants its own say in its tables.
+
+Not needed to sync: an undeclared column stores each value as it is. A declared type gives SQLite's
+affinity, hence its comparisons and its more compact storage; the exact value stays in the row state
+either way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from lakesync.client.storage.catalogue import ROW_ID, quote, table_sql
+from lakesync.core.column_types import precision_scale
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.client.storage.catalogue import AppTable, Catalogue
+
+_SQL_TYPES: Final = {
+    "string": "TEXT",
+    "number": "REAL",
+    "boolean": "INTEGER",
+    "json": "",  # a number stays a number, an object is its JSON text
+    "null": "",
+    "integer": "INTEGER",
+    "timestamp": "TEXT",
+    "date": "TEXT",
+    "bytes": "TEXT",  # base64, as on the wire
+}
+_DECIMAL: Final = "TEXT"
+"""Decimals stay digits: REAL would round them."""
+
+
+def declare(
+    connection: sqlite3.Connection,
+    catalogue: Catalogue,
+    table: str,
+    columns: Mapping[str, str],
+    indexes: Sequence[Sequence[str]],
+) -> AppTable:
+    """Give a table typed columns and indexes, within the caller's transaction. Safe to repeat.
+
+    Raises:
+        ValidationFailed: a name is malformed, or an index names an unknown column.
+        SchemaMismatch: a type is none of `lakesync.core.column_types.TYPES`.
+    """
+    sql_types = {name: _sql_type(type_name) for name, type_name in columns.items()}
+    found = catalogue.table(table, ())
+    new = {name: kind for name, kind in sql_types.items() if name not in found.columns}
+    catalogue.widen(found, new)
+    _retype(connection, found, sql_types)
+    for index in indexes:
+        _index(connection, found, index)
+    return found
+
+
+def _sql_type(type_name: str) -> str:
+    plain = type_name.replace(" ", "")
+    return _SQL_TYPES[plain] if precision_scale(plain) is None else _DECIMAL
+
+
+def _retype(connection: sqlite3.Connection, table: AppTable, sql_types: Mapping[str, str]) -> None:
+    """Make the table again if a column that exists has another type; its rows are copied."""
+    held = {
+        name: kind
+        for _, name, kind, *_ in connection.execute(
+            f"PRAGMA table_info({quote(table.sql_name)})"
+        ).fetchall()
+    }
+    wanted = {
+        sql_name: sql_types.get(name, held[sql_name])
+        for name, sql_name in table.columns.items()
+        if sql_name
+    }
+    if all(held[name] == kind for name, kind in wanted.items()):
+        return
+    dependants = connection.execute(
+        "SELECT sql FROM sqlite_master "
+        "WHERE tbl_name = ? COLLATE NOCASE AND type IN ('index', 'trigger') AND sql IS NOT NULL",
+        (table.sql_name,),
+    ).fetchall()
+    names = ", ".join(map(quote, (ROW_ID, *wanted)))
+    copy = f"_lakesync_new_{table.id}"
+    old, new = quote(table.sql_name), quote(copy)
+    # Without this, the renaming would fail for an app's view on the table, which is gone meanwhile.
+    connection.execute("PRAGMA legacy_alter_table = ON")
+    try:
+        connection.execute(table_sql(copy, wanted.items()))
+        connection.execute(
+            f"INSERT INTO {new} ({names}) SELECT {names} FROM {old}"  # noqa: S608 - quoted names
+        )
+        connection.execute(f"DROP TABLE {old}")
+        connection.execute(f"ALTER TABLE {new} RENAME TO {old}")
+        for (sql,) in dependants:
+            connection.execute(sql)
+    finally:
+        connection.execute("PRAGMA legacy_alter_table = OFF")
+
+
+def _index(connection: sqlite3.Connection, table: AppTable, columns: Sequence[str]) -> None:
+    sql_names = [table.columns.get(name) for name in columns]
+    if not sql_names or None in sql_names:
+        raise ValidationFailed(
+            f"an index of {table.name} names {', '.join(columns) or 'no column'}; declare its "
+            "columns first",
+            field="indexes",
+        )
+    digest = hashlib.sha256("\0".join(columns).encode()).hexdigest()[:10]
+    name = quote(f"_lakesync_index_{table.id}_{digest}")
+    members = ", ".join(quote(sql_name) for sql_name in sql_names if sql_name)
+    connection.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {quote(table.sql_name)} ({members})")

@@ -1,0 +1,234 @@
+"""Rows as the client keeps them: the merged state, its base without what waits, the app's row.
+
+Rules of this module
+    1. ``state`` is ``base`` merged with the row's deltas in the outbox, whatever their status.
+       ``base`` is everything that is known of the row apart from those. So what a quarantined or
+       re-stamped edit did can be taken back: ``base`` and the remaining deltas are merged again.
+    2. ``base`` is null while nothing of the row waits: it would equal ``state``.
+    3. A row state and its row in the app's table are written in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from lakesync.core.merge import EMPTY, RowState, fold
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state, encode_row_state
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from lakesync.client.storage.catalogue import AppTable, Catalogue
+    from lakesync.client.storage.cells import Cell
+    from lakesync.core.delta import Delta
+
+LocalKey: TypeAlias = tuple[int, str]
+"""``(table_id, row_id)``."""
+
+SELECT_ROW: Final = (
+    "SELECT state, base, waiting FROM _lakesync_rows WHERE table_id = ? AND row_id = ?"
+)
+UPSERT_ROW: Final = (
+    "INSERT INTO _lakesync_rows (table_id, row_id, state, base, waiting) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (table_id, row_id) DO UPDATE SET "
+    "state = excluded.state, base = excluded.base, waiting = excluded.waiting"
+)
+_DELETE_ROW: Final = "DELETE FROM _lakesync_rows WHERE table_id = ? AND row_id = ?"
+_SELECT_MAX: Final = 512
+"""Rows of one SELECT."""
+
+
+class Held(NamedTuple):
+    """A row as it is stored."""
+
+    state: bytes | None
+    base: bytes | None
+    waiting: int
+    """Deltas of the row in the outbox, quarantined ones too."""
+
+
+NOT_HELD: Final = Held(None, None, 0)
+
+
+Kept: TypeAlias = "tuple[AppTable, str, RowState, bytes | None, int]"
+"""A row as it shall be stored: its table, id, state, base and count of waiting deltas."""
+
+
+class Rows:
+    """The rows of one file. Used within the caller's transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, catalogue: Catalogue) -> None:
+        self._connection = connection
+        self._catalogue = catalogue
+
+    def load(self, table_id: int, row_ids: Sequence[str]) -> dict[str, Held]:
+        """Give the rows that are held, by row id, with one statement for hundreds of them."""
+        found: dict[str, Held] = {}
+        for part, marks in in_parts(row_ids):
+            rows = self._connection.execute(
+                "SELECT row_id, state, base, waiting FROM _lakesync_rows "  # noqa: S608 - marks
+                f"WHERE table_id = ? AND row_id IN ({marks})",
+                (table_id, *part),
+            ).fetchall()
+            for row_id, state, base, waiting in rows:
+                found[row_id] = Held(state, base, waiting)
+        return found
+
+    def stale(self, table_id: int, row_ids: Sequence[str]) -> list[str]:
+        """Give those of some rows that a rebuild has not met yet."""
+        found: list[str] = []
+        for part, marks in in_parts(row_ids):
+            rows = self._connection.execute(
+                "SELECT row_id FROM _lakesync_stale "  # noqa: S608 - marks
+                f"WHERE table_id = ? AND row_id IN ({marks})",
+                (table_id, *part),
+            ).fetchall()
+            found += [row_id for (row_id,) in rows]
+        return found
+
+    def stale_among(self, deltas: Iterable[Delta]) -> list[Delta]:
+        """Give those of some deltas whose rows a rebuild has not met yet."""
+        rows: dict[str, list[Delta]] = defaultdict(list)
+        for delta in deltas:
+            rows[delta.table].append(delta)
+        found: list[Delta] = []
+        for table, held in rows.items():
+            table_id = self._catalogue.table(table, ()).id
+            stale = set(self.stale(table_id, [delta.row_id for delta in held]))
+            found += [delta for delta in held if delta.row_id in stale]
+        return found
+
+    def save(self, rows: Iterable[Kept]) -> None:
+        """Write rows, the app's tables included; a row of which nothing is left is forgotten."""
+        upserts: list[tuple[int, str, bytes, bytes | None, int]] = []
+        forgotten: list[LocalKey] = []
+        shown: dict[int, list[list[Cell]]] = defaultdict(list)
+        hidden: dict[int, list[tuple[str]]] = defaultdict(list)
+        for table, row_id, state, base, waiting in rows:
+            if base is None and state == EMPTY:
+                forgotten.append((table.id, row_id))
+            else:
+                upserts.append((table.id, row_id, encode_row_state(state), base, waiting))
+            cells = table.cells(row_id, state)
+            if cells is None:
+                hidden[table.id].append((row_id,))
+            else:
+                shown[table.id].append(cells)
+        many = self._connection.executemany
+        many(UPSERT_ROW, upserts)
+        many(_DELETE_ROW, forgotten)
+        for table_id, parameters in shown.items():
+            many(self._catalogue.by_id(table_id).upsert, parameters)
+        for table_id, row_ids in hidden.items():
+            many(self._catalogue.by_id(table_id).delete, row_ids)
+
+    def acknowledge(self, deltas: Iterable[Delta]) -> None:
+        """Move deltas that left the outbox for the gateway into the bases of their rows.
+
+        What the app sees does not change: the state held them all along.
+        """
+        tables: dict[str, dict[str, list[Delta]]] = defaultdict(lambda: defaultdict(list))
+        for delta in deltas:
+            tables[delta.table][delta.row_id].append(delta)
+        updates: list[tuple[bytes | None, int, int, str]] = []
+        for name, rows in tables.items():
+            table_id = self._catalogue.table(name, ()).id
+            stored = self.load(table_id, list(rows))
+            for row_id, accepted in rows.items():
+                held = stored.get(row_id, NOT_HELD)
+                waiting = held.waiting - len(accepted)
+                base = None
+                if waiting > 0:
+                    base = encode_row_state(fold(accepted, base_state(held)))
+                updates.append((base, max(waiting, 0), table_id, row_id))
+        self._connection.executemany(
+            "UPDATE _lakesync_rows SET base = ?, waiting = ? WHERE table_id = ? AND row_id = ?",
+            updates,
+        )
+
+    def refold(self, keys: Collection[LocalKey], bases: dict[LocalKey, RowState]) -> None:
+        """Merge rows again out of their bases and what the outbox holds of them now.
+
+        Args:
+            keys: the rows.
+            bases: other bases than the stored ones, for some of the rows.
+        """
+        waiting = self._waiting(set(keys))
+        kept = []
+        for key in keys:
+            table_id, row_id = key
+            held = self.load(table_id, (row_id,)).get(row_id, NOT_HELD)
+            base = bases.get(key, base_state(held))
+            deltas = waiting.get(key, ())
+            kept.append(
+                (
+                    self._catalogue.by_id(table_id),
+                    row_id,
+                    fold(deltas, base),
+                    encode_row_state(base) if deltas else None,
+                    len(deltas),
+                )
+            )
+        self.save(kept)
+
+    def cut(self, table_id: int, left: Mapping[str, RowState], stored: dict[str, Held]) -> set[str]:
+        """Let go of a part of what some rows hold.
+
+        Args:
+            table_id: the table.
+            left: for each of them what shall be left, apart from edits that wait.
+            stored: rows of the table by id; brought up to date.
+
+        Returns:
+            The ids of those that have edits waiting: these were merged again.
+        """
+        table = self._catalogue.by_id(table_id)
+        waiting = {row_id for row_id in left if stored[row_id].base is not None}
+        self.refold(
+            [(table_id, row_id) for row_id in waiting],
+            {(table_id, row_id): left[row_id] for row_id in waiting},
+        )
+        shorter = [
+            row_id
+            for row_id, state in left.items()
+            if row_id not in waiting and encode_row_state(state) != stored[row_id].state
+        ]
+        self.save((table, row_id, left[row_id], None, 0) for row_id in shorter)
+        touched = [*waiting, *shorter]
+        for row_id in touched:
+            del stored[row_id]
+        stored.update(self.load(table_id, touched))
+        return waiting
+
+    def _waiting(self, keys: set[LocalKey]) -> dict[LocalKey, list[Delta]]:
+        """Give what the outbox holds of some rows.
+
+        One walk through all of it: this is rarely needed, and an index would cost every edit a
+        page.
+        """
+        found: dict[LocalKey, list[Delta]] = defaultdict(list)
+        cursor = self._connection.execute("SELECT table_id, row_id, run FROM _lakesync_outbox")
+        for table_id, row_id, run in cursor:
+            if (table_id, row_id) in keys:
+                found[table_id, row_id] += decode_records(run)
+        return found
+
+
+def base_state(held: Held) -> RowState:
+    """Give what is known of a row apart from its deltas in the outbox."""
+    return decode_row_state((held.state if held.base is None else held.base) or None)
+
+
+def in_parts(row_ids: Sequence[str]) -> Iterator[tuple[Sequence[str], str]]:
+    """Cut ids into parts of 1, 2, 4 … `_SELECT_MAX`, the last one padded with a repeated id.
+
+    So SQLite meets ten statements in all, and keeps them prepared.
+    """
+    for start in range(0, len(row_ids), _SELECT_MAX):
+        part = list(row_ids[start : start + _SELECT_MAX])
+        size = 1 << (len(part) - 1).bit_length()
+        part += part[-1:] * (size - len(part))
+        yield part, ",".join("?" * size)

@@ -1,0 +1,195 @@
+"""The transport to a deployed gateway: protobuf over HTTPS.
+
+::
+
+    transport = HttpTransport("https://….amazonaws.com", "g1", token=fetch_token)
+
+httpx is imported when a transport is made, so that an app that only edits does not need it.
+"""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
+
+from lakesync.client.download.read_ahead import ReadAhead
+from lakesync.client.transport.answers import error_of
+from lakesync.core.schema import schemas_from_json
+from lakesync.core.values import parse
+from lakesync.errors import AuthFailed, InternalError, Unreachable, ValidationFailed
+from lakesync.wire import proto
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Self
+
+    import httpx
+
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt, Schemas
+
+A = TypeVar("A")
+
+PROTOBUF: Final = "application/x-protobuf"
+JSON: Final = "application/json"
+GZIP_BYTES_MIN: Final = 2_048
+"""Bodies below this cost more to compress than to send."""
+_GZIP_LEVEL: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait, in seconds, by phase.
+
+    ``HttpTransport(..., timeouts=Timeouts(read_s=60))``
+    """
+
+    connect_s: float = 5.0
+    write_s: float = 15.0
+    read_s: float = 35.0
+    """For the next bytes of the answer; API Gateway itself gives up after 30."""
+    pool_s: float = 5.0
+    """For a free connection, if several threads share the transport."""
+
+
+_DEFAULT_TIMEOUTS: Final = Timeouts()
+
+
+class HttpTransport:
+    """`lakesync.ports.Transport` over HTTPS. Safe to share between threads; close it when done.
+
+    Args:
+        base_url: the API's address, up to and without ``/v1``.
+        gateway: the gateway's id; the token must be signed for it.
+        token: a token, or what gives one: asked once, and again when the gateway refuses the last
+            one. It must then give a fresh one.
+        timeouts: how long to wait.
+        http: httpx's own transport, such as ``httpx.MockTransport``; for tests and proxies.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        gateway: str,
+        *,
+        token: str | Callable[[], str],
+        timeouts: Timeouts = _DEFAULT_TIMEOUTS,
+        http: httpx.BaseTransport | None = None,
+    ) -> None:
+        import httpx  # noqa: PLC0415 - see the module's docstring
+
+        self._unreachable = httpx.TransportError
+        self._undecodable = httpx.DecodingError
+        self._token_of = token
+        self._token: str | None = None
+        self._http = httpx.Client(
+            base_url=f"{base_url.rstrip('/')}/v1/sync/{quote(gateway, safe='')}/",
+            transport=http,
+            timeout=httpx.Timeout(
+                connect=timeouts.connect_s,
+                write=timeouts.write_s,
+                read=timeouts.read_s,
+                pool=timeouts.pool_s,
+            ),
+            headers={"Accept": PROTOBUF},
+        )
+        self._ahead = ReadAhead(self._page)
+
+    def push(self, push: Push) -> PushReceipt:
+        """Hand deltas over; see `lakesync.ports.Transport.push`."""
+        self._ahead.wait()
+        body = proto.encode_push(push)
+        headers = {"Content-Type": PROTOBUF}
+        if len(body) >= GZIP_BYTES_MIN:
+            # The same body gives the same bytes, whenever it is sent.
+            body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+        return _read(proto.decode_receipt, self._ask("POST", "push", headers, content=body))
+
+    def pull(self, pull: Pull) -> PullPage:
+        """Fetch the next page, and begin to fetch the one after it.
+
+        See `lakesync.ports.Transport.pull`.
+        """
+        return self._ahead.pull(pull)
+
+    def _page(self, pull: Pull) -> PullPage:
+        query = {
+            "since": str(pull.since),
+            "clientId": pull.client_id,
+            "limit": str(pull.deltas_max),
+        }
+        if pull.epoch:
+            query["epoch"] = pull.epoch
+        if pull.snapshot:
+            query["snapshot"] = pull.snapshot
+        if pull.scope:
+            query["scope"] = pull.scope
+        if pull.removes:
+            query["removes"] = "true"
+        if pull.own_cursor:
+            query["ownCursor"] = "true"
+        return _read(proto.decode_page, self._ask("GET", "pull", {}, params=query))
+
+    def schemas(self) -> Schemas:
+        """Fetch the schemas; see `lakesync.ports.TellsSchemas`."""
+        self._ahead.wait()
+        body = self._ask("GET", "schema", {"Accept": JSON})
+        return _read(lambda held: schemas_from_json(parse(held)), body)
+
+    def close(self) -> None:
+        """Close the connections; safe to repeat."""
+        self._ahead.wait()
+        self._http.close()
+
+    def _ask(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
+        try:
+            return self._answer(method, path, headers, **request)
+        except AuthFailed:
+            self._token = None  # it may have run out; a second refusal is an answer
+            return self._answer(method, path, headers, **request)
+
+    def _answer(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
+        """Send one request and give its answer's body.
+
+        Raises:
+            LakeSyncError: what was answered instead; `Unreachable` if nothing was.
+        """
+        if self._token is None:
+            given = self._token_of
+            self._token = given if isinstance(given, str) else given()
+        authorised = {**headers, "Authorization": f"Bearer {self._token}"}
+        try:
+            response = self._http.request(method, path, headers=authorised, **request)
+        except self._undecodable as exc:
+            raise Unreachable(f"the answer arrived damaged ({exc}); try again") from exc
+        except self._unreachable as exc:
+            reason = str(exc) or type(exc).__name__
+            raise Unreachable(f"the gateway cannot be reached: {reason}; try again") from exc
+        if not response.is_success:
+            raise error_of(response.status_code, response.headers, response.content)
+        wanted = headers.get("Accept", PROTOBUF)
+        if not response.headers.get("content-type", "").startswith(wanted):
+            raise InternalError(
+                f"the answer is not {wanted}: check that the address is a LakeSync gateway's"
+            )
+        return response.content
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _read(decode: Callable[[bytes], A], body: bytes) -> A:
+    """Decode an answer; the fault is not the caller's if it is none.
+
+    Raises:
+        InternalError: the body is not what was asked for.
+    """
+    try:
+        return decode(body)
+    except ValidationFailed as exc:
+        raise InternalError(f"{exc.message}; report it with the time of the request") from exc

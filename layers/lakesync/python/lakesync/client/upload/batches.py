@@ -1,0 +1,125 @@
+"""Which edits leave together: in stamp order, in bounded batches, local transactions uncut.
+
+What was accepted before, by a buffer that was restored since, goes before all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from itertools import groupby, takewhile
+from typing import TYPE_CHECKING, Final
+
+from lakesync.client.upload.entries import Entry, Status
+from lakesync.wire.incoming import PUSH_DELTAS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakesync.client.upload.outbox import Outbox
+
+BATCH_DELTAS_MAX: Final = 500
+"""Single edits of one push: a few commits' worth, so that a lost answer repeats little."""
+BATCH_BYTES_MAX: Final = 1_000_000
+"""Deltas of one push, encoded, unless one edit or transaction alone is larger: seconds on a slow
+line, and far below what a gateway takes."""
+ATOMIC_DELTAS_MAX: Final = 80
+"""Deltas of several small transactions that leave together; a commit takes 100 items, of which each
+shard needs two. One transaction by itself may be larger: the gateway judges it."""
+ATOMIC_BYTES_MAX: Final = 250_000
+"""The same in bytes; a commit's log entry in one shard takes 380,000."""
+
+TRANSACTION_DELTAS_MAX: Final = PUSH_DELTAS_MAX
+"""Deltas of one local transaction that is pushed as one; no push may carry more."""
+TRANSACTION_BYTES_MAX: Final = 4_000_000
+"""The same in bytes: the body of a push, which may hold 4,500,000, and no commit is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one push carries."""
+
+    entries: tuple[Entry, ...]
+    atomic: bool
+    """The edits are one commit or none: some belong to one local transaction, or they return."""
+    transactions: int
+    """Local transactions and single edits in the batch."""
+    epoch: str | None = None
+    """The epoch that the client has read; None if it has read nothing yet."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Tell whether no gateway can take the batch as one, so that asking would be a waste."""
+        entries = self.entries
+        return self.atomic and (
+            len(entries) > TRANSACTION_DELTAS_MAX or _size(entries) > TRANSACTION_BYTES_MAX
+        )
+
+
+def next_batch(outbox: Outbox, deltas_max: int, *, alone: bool) -> Batch | None:
+    """Give what to push next, or None if nothing waits.
+
+    Args:
+        outbox: what waits.
+        deltas_max: single edits in one batch, at most.
+        alone: one local transaction at a time.
+    """
+    with contextlib.closing(outbox.waiting()) as cursor:
+        units = _units(Entry(*row) for row in cursor)
+        first = next(units, None)
+        if first is None:
+            return None
+        if _was_there(first):
+            return _returning(first, iter(()) if alone else takewhile(_was_there, units))
+        if len(first) > 1:
+            return _atomic(first, iter(()) if alone else units)
+        return _singles(first, units, deltas_max)
+
+
+def _units(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Give each local transaction, and each edit that stands alone."""
+    for txn, members in groupby(entries, key=lambda entry: entry.txn):
+        if txn is None:
+            for entry in members:
+                yield [entry]
+        else:
+            yield list(members)
+
+
+def _atomic(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
+    entries, size, transactions = list(first), _size(first), 1
+    for unit in others:
+        size += _size(unit)
+        if len(entries) + len(unit) > ATOMIC_DELTAS_MAX or size > ATOMIC_BYTES_MAX:
+            break
+        entries += unit
+        transactions += 1
+    return Batch(tuple(entries), atomic=True, transactions=transactions)
+
+
+def _returning(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
+    """Give what was accepted before, as one commit.
+
+    Of several commits the first could make an event of the next too late, which would be taken for
+    a sign that the gateway has it.
+    """
+    batch = _atomic(first, others)
+    return replace(batch, atomic=len(batch.entries) > 1)
+
+
+def _was_there(unit: list[Entry]) -> bool:
+    return unit[0].status in {Status.OFFERED, Status.LOST}
+
+
+def _singles(first: list[Entry], others: Iterator[list[Entry]], deltas_max: int) -> Batch:
+    entries, size = list(first), _size(first)
+    for unit in others:
+        size += _size(unit)
+        if len(unit) > 1 or len(entries) >= deltas_max or size > BATCH_BYTES_MAX:
+            break
+        entries += unit
+    return Batch(tuple(entries), atomic=False, transactions=len(entries))
+
+
+def _size(unit: Iterable[Entry]) -> int:
+    return sum(len(entry.run) for entry in unit)

@@ -1,0 +1,224 @@
+"""The outbox: edits that the gateway does not hold yet, or may not, in the order of their stamps.
+
+What may become of one: `lakesync.client.upload.entries`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.client.upload.entries import IN_DOUBT, Entry, OutboxEntry, Status
+from lakesync.errors import BY_CODE, InternalError
+from lakesync.wire.records import decode_records, encode_records
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Collection, Iterable
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.errors import LakeSyncError
+
+ADD: Final = (
+    "INSERT INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
+    "VALUES (?, ?, 0, ?, ?, ?)"
+)
+
+
+class Outbox:
+    """The outbox of one file. Used within the caller's transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
+        """Give what waits for the gateway, or what waits for the app, oldest first."""
+        rows = self._connection.execute(
+            "SELECT status, run, code, message, field FROM _lakesync_outbox "
+            "WHERE (status = 2) = ? ORDER BY hlc",
+            (quarantined,),
+        ).fetchall()
+        return [
+            OutboxEntry(decode_records(run)[0], Status(status), _error(code, message, field))
+            for status, run, code, message, field in rows
+        ]
+
+    def waiting(self) -> sqlite3.Cursor:
+        """Walk through what waits for the gateway: what was there before, then oldest first.
+
+        Close the cursor when done.
+        """
+        return self._connection.execute(
+            "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE status < 2 "
+            "ORDER BY status NOT IN (-1, -2), hlc"
+        )
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing waits for the gateway."""
+        row = self._connection.execute("SELECT 1 FROM _lakesync_outbox WHERE status < 2 LIMIT 1")
+        return row.fetchone() is None
+
+    def mark_sent(self, entries: Iterable[Entry]) -> None:
+        """Note that entries are about to leave."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = 1 WHERE hlc = ? AND status IN (0, -3, -4)",
+            [(entry.hlc,) for entry in entries],
+        )
+
+    def mark_pending(self, entries: Iterable[Entry]) -> None:
+        """Note that the gateway answered, and that this push did not bring it these entries.
+
+        Args:
+            entries: each with the status that it had before it left.
+        """
+        back = {Status.PENDING: Status.PENDING, Status.LATE: Status.LATE}
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = ? WHERE hlc = ? AND status = 1",
+            [(back.get(Status(entry.status), Status.UNSEEN), entry.hlc) for entry in entries],
+        )
+
+    def mark_late(self, entries: Iterable[Entry]) -> None:
+        """Note that entries are too late now: they are at the gateway, or will never be."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = -4 WHERE hlc = ? AND status = 1",
+            [(entry.hlc,) for entry in entries],
+        )
+
+    def settle_doubts(self, until: Stamp) -> None:
+        """Note that no sent entry up to a stamp was held by the gateway when the pull began.
+
+        True once everything was pulled that was committed after they left: an accepted entry comes
+        back as an echo, which removes it. One that is stamped later than the gateway accepts may
+        still be accepted when its time comes, if its push is under way.
+        """
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = CASE status WHEN 1 THEN -3 ELSE 0 END "
+            "WHERE status IN (1, -4) AND hlc <= ?",
+            (until,),
+        )
+
+    def quarantine(self, refused: Iterable[tuple[Entry, LakeSyncError]]) -> None:
+        """Set entries aside with the reason why they were refused."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = 2, code = ?, message = ?, field = ? "
+            "WHERE hlc = ?",
+            [(error.code, error.message, error.field, entry.hlc) for entry, error in refused],
+        )
+
+    def ungroup(self, entries: Iterable[Entry]) -> None:
+        """Let the edits of too large a transaction go one by one."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET txn = NULL WHERE hlc = ?",
+            [(entry.hlc,) for entry in entries],
+        )
+
+    def quarantined(self, delta_id: str) -> Entry | None:
+        """Find a quarantined entry by its delta's id."""
+        rows = self._connection.execute(
+            "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE status = 2"
+        ).fetchall()
+        found = (Entry(*row) for row in rows)
+        return next((entry for entry in found if entry.delta.delta_id == delta_id), None)
+
+    def release(self, entry: Entry) -> None:
+        """Put a quarantined entry back in its place."""
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = 0, code = NULL, message = NULL, field = NULL "
+            "WHERE hlc = ?",
+            (entry.hlc,),
+        )
+
+    def remove(self, hlcs: Iterable[Stamp]) -> None:
+        """Take entries out; what becomes of their rows is the caller's to say."""
+        self._connection.executemany(
+            "DELETE FROM _lakesync_outbox WHERE hlc = ?", [(hlc,) for hlc in hlcs]
+        )
+
+    def known(self, deltas: Iterable[Delta]) -> list[Delta]:
+        """Give those of this client's deltas that are still in the outbox, by stamp and id."""
+        found = []
+        for delta in deltas:
+            row = self._connection.execute(
+                "SELECT run FROM _lakesync_outbox WHERE hlc = ?", (delta.hlc,)
+            ).fetchone()
+            if row and decode_records(row[0])[0].delta_id == delta.delta_id:
+                found.append(delta)
+        return found
+
+    def hold_back(self, hlcs: Iterable[Stamp]) -> None:
+        """Keep entries that were accepted until everything was read; see `Offers.settle`."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = 3, txn = NULL WHERE hlc = ?",
+            [(hlc,) for hlc in hlcs],
+        )
+
+    def held_back(self) -> list[tuple[Stamp, int, str, bytes]]:
+        """Give the stamp, table, row and run of each entry that may not be lost after all."""
+        return self._connection.execute(
+            "SELECT hlc, table_id, row_id, run FROM _lakesync_outbox WHERE status IN (3, -1)"
+        ).fetchall()
+
+    def offer(self, until: Stamp) -> None:
+        """Let what is held back be pushed that may have been trimmed: its stamp is no later."""
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = -1 WHERE status = 3 AND hlc <= ?", (until,)
+        )
+
+    def offer_of(self, table_id: int) -> None:
+        """Let what is held back of a table be pushed that rules may have hidden."""
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = -1 WHERE status = 3 AND table_id = ?", (table_id,)
+        )
+
+    def bring_back(self) -> None:
+        """Let the rest of it be pushed: it is lost."""
+        self._connection.execute("UPDATE _lakesync_outbox SET status = -2 WHERE status = 3")
+
+    def make_new(self, entries: Iterable[Entry]) -> None:
+        """Let lost entries be stamped again like any other, since they come too late."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = 0 WHERE hlc = ? AND status = -2",
+            [(entry.hlc,) for entry in entries],
+        )
+
+    def take_from(
+        self, start: Stamp, doubted: Collection[int] = ()
+    ) -> list[tuple[Entry, tuple[object, ...]]]:
+        """Take out every entry at or behind a stamp, for `put_back` under other stamps.
+
+        But for those that were accepted once: theirs are the stamps that they shall have.
+
+        Args:
+            start: the stamp.
+            doubted: tables of events. What may be at the gateway already stays, and leaves its
+                transaction if it must: under another stamp it would happen twice.
+        """
+        rows = self._connection.execute(
+            "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "
+            "FROM _lakesync_outbox WHERE hlc >= ? AND status IN (0, 1, 2, -3, -4) ORDER BY hlc",
+            (start,),
+        ).fetchall()
+        found = [(Entry(*row[:4]), row[4:]) for row in rows]
+        taken = [
+            (entry, rest)
+            for entry, rest in found
+            if rest[0] not in doubted or entry.status not in IN_DOUBT
+        ]
+        self.remove(entry.hlc for entry, _ in taken)
+        return taken
+
+    def put_back(self, entry: Entry, rest: tuple[object, ...], delta: Delta) -> None:
+        """Put an entry back with its delta stamped again."""
+        status = Status.QUARANTINED if entry.status == Status.QUARANTINED else Status.PENDING
+        self._connection.execute(
+            "INSERT INTO _lakesync_outbox "
+            "(hlc, txn, status, run, table_id, row_id, code, message, field) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (delta.hlc, entry.txn, status, encode_records((delta,)), *rest),
+        )
+
+
+def _error(code: str | None, message: str | None, field: str | None) -> LakeSyncError | None:
+    if code is None:
+        return None
+    return BY_CODE.get(code, InternalError)(message or "", field=field)

@@ -1,0 +1,178 @@
+"""A checkpoint as a stream of frames, for clients that read it whole or part by part.
+
+Its rows are decided as those of a pull are; see `lakesync.gateway.rule_filter`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lakesync.checkpoint.manifest import frame
+from lakesync.checkpoint.replay_from import has_events
+from lakesync.compat.legacy_format import rows_of
+from lakesync.errors import CheckpointTooLarge, CursorExpired, LakeSyncError, NotFound
+from lakesync.gateway.parts import PartMark, read_part
+from lakesync.gateway.rule_filter import Sight
+from lakesync.log.read_barrier import Fence
+from lakesync.result import Err, Ok, Result
+from lakesync.wire.records import decode_records, encode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.checkpoint.store import Checkpoints
+    from lakesync.core.clock import Stamp
+    from lakesync.core.messages import Pull
+    from lakesync.log.read_barrier import FencedLog
+    from lakesync.ports import Buffer
+
+READ_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Parts that one request reads, to find what little its client may see: some seconds."""
+_TABLES_TOLD_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPart:
+    """One part, as one client sees it."""
+
+    checkpoint: str
+    since: Stamp
+    """Where the log goes on behind the whole checkpoint."""
+    frame: bytes
+    following: tuple[str, int] | None
+    """The table and number of the next part; None behind the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFrames:
+    """A whole checkpoint, as one client sees it."""
+
+    checkpoint: str
+    since: Stamp
+    frames: Iterator[bytes]
+    """Read as they are asked for. Raises `lakesync.errors`."""
+    too_large: CheckpointTooLarge
+    """What to answer if they do not fit."""
+
+
+class CheckpointService:
+    """Serves checkpoints of any gateway. One for each process; one request at a time."""
+
+    def __init__(self, buffer: Buffer, checkpoints: Checkpoints) -> None:
+        self._buffer = buffer
+        self._checkpoints = checkpoints
+        self._fence = Fence(buffer)
+
+    def whole(self, gateway: str, pull: Pull) -> Result[CheckpointFrames, LakeSyncError]:
+        """Give the latest checkpoint, frame by frame, never more than one in memory.
+
+        Args:
+            gateway: whose.
+            pull: who asks.
+
+        Returns:
+            The frames; or ``NOT_FOUND`` if there is none, ``UNAVAILABLE``, ``ADAPTER_ERROR``.
+        """
+        try:
+            log = self._fence.raise_heads(gateway)
+            manifest = self._latest(log)
+            sight = Sight(self._buffer, gateway, log.config, pull)
+            return Ok(
+                CheckpointFrames(
+                    manifest.id,
+                    self._since(log, manifest),
+                    map(frame, self._told(gateway, pull, self._runs(manifest, sight, pull))),
+                    _too_large(manifest),
+                )
+            )
+        except LakeSyncError as error:
+            return Err(error)
+
+    def part(
+        self, gateway: str, pull: Pull, table: str, number: int, checkpoint: str = ""
+    ) -> Result[CheckpointPart, LakeSyncError]:
+        """Give one part of a checkpoint.
+
+        Args:
+            gateway: whose.
+            pull: who asks.
+            table: a table of the checkpoint; its first one if empty.
+            number: which of the table's parts, from 0.
+            checkpoint: which checkpoint; the latest if empty.
+
+        Returns:
+            The part; or ``NOT_FOUND`` if there is none such, ``CURSOR_EXPIRED`` if the checkpoint
+            is no longer kept, ``UNAVAILABLE``, ``ADAPTER_ERROR``.
+        """
+        try:
+            log = self._fence.raise_heads(gateway)
+            manifest = self._latest(log, checkpoint)
+            table = table or manifest.after("")
+            held = manifest.tables.get(table)
+            if held is None or number >= held.parts:
+                raise NotFound("the checkpoint has no such part", field="part")
+            sight = Sight(self._buffer, gateway, log.config, pull)
+            mark = PartMark(manifest.id, number)
+            seen = read_part(self._checkpoints, manifest, table, mark, sight, pull.deltas_max)
+            following = manifest.after(table)
+            after = (following, 0) if following else None
+            if number + 1 < held.parts:
+                after = (table, number + 1)
+            since = self._since(log, manifest)
+            return Ok(CheckpointPart(manifest.id, since, frame(b"".join(seen.records)), after))
+        except LakeSyncError as error:
+            return Err(error)
+
+    def _latest(self, log: FencedLog, checkpoint: str = "") -> Manifest:
+        if checkpoint:
+            found = self._checkpoints.manifest(log.gateway, checkpoint)
+            if found.epoch == log.epoch and found.since >= log.trimmed:
+                return found
+            raise CursorExpired("the checkpoint is out of date; begin again", field="checkpoint")
+        latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
+        if latest is None:
+            raise NotFound("there is no checkpoint; pull from 0, or with snapshot=begin")
+        return latest
+
+    def _since(self, log: FencedLog, manifest: Manifest) -> Stamp:
+        # Of events the log is all there is, so it is read as far back as it reaches.
+        events = has_events(log, self._buffer.flush_state(log.gateway))
+        return log.trimmed if events else manifest.since
+
+    def _told(self, gateway: str, pull: Pull, runs: Iterator[bytes]) -> Iterator[bytes]:
+        """Give runs as they are; to a follower as rows that it can apply, whatever it holds."""
+        if not pull.is_followers:
+            yield from runs
+            return
+        known = self._buffer.follower(gateway, pull.client_id)
+        again = known is not None and known.holds_rows
+        for run in runs:
+            deltas = rows_of(decode_records(run), again=again)
+            if deltas:
+                yield encode_records(deltas)
+
+    def _runs(self, manifest: Manifest, sight: Sight, pull: Pull) -> Iterator[bytes]:
+        size = 0
+        for table, held in manifest.tables.items():
+            for number in range(held.parts):
+                mark = PartMark(manifest.id, number)
+                seen = read_part(self._checkpoints, manifest, table, mark, sight, pull.deltas_max)
+                if seen.deltas:
+                    yield b"".join(seen.records)
+                place = held.place(number)
+                size += place.part.size if place else 0
+                if size > READ_BYTES_MAX:
+                    raise _too_large(manifest)
+
+
+def _too_large(manifest: Manifest) -> CheckpointTooLarge:
+    tables = list(manifest.tables.items())
+    named = [f"{name} 0 to {held.parts - 1}" for name, held in tables[:_TABLES_TOLD_MAX]]
+    if len(tables) > _TABLES_TOLD_MAX:
+        named.append(f"and {len(tables) - _TABLES_TOLD_MAX} tables more")
+    return CheckpointTooLarge(
+        "the checkpoint does not fit one answer; ask for its parts with ?table= and part=, "
+        f"following X-Checkpoint-Next: {', '.join(named)}"
+    )

@@ -1,0 +1,1 @@
+"""The log: how a push becomes a commit, and how commits are read back in order."""

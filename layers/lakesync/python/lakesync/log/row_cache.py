@@ -1,0 +1,226 @@
+"""What a warm process remembers between requests, and how it stays true.
+
+Heads, and the states of rows and the append marks of each shard. All may be out of date, and
+nothing is trusted: a commit is conditional on every head, row and mark that it was made by. When a
+head moved, the shard's log between the two heads is applied to the rows that this process itself
+committed, which is cheaper than reading them again; if there is too much of it, they are forgotten.
+
+A row that was only read is never caught up. Who reads while commits become visible may see a head
+and not yet the row that stands under it: such a row lacks a delta from before the head, and a later
+delta applied to it would give it the stamp of a row that has both. A commit that was conditional on
+the row is what proves it; until then the row stays as it was read, or is read again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from lakesync.core.append import AppendMark, joined
+from lakesync.core.merge import EMPTY, RowState, apply
+from lakesync.errors import Unavailable
+from lakesync.log.read_barrier import is_chain
+from lakesync.ports import NO_HEAD, StoredMark
+from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.delta import Delta
+    from lakesync.ports import Buffer, Commit, Head, MarkKey, RowKey
+
+BYTES_REMEMBERED_MAX: Final = 16 * 1024 * 1024
+"""Row states and marks that are put into memory, encoded, before all is forgotten and begun anew.
+In Python's form they hold about five times as much."""
+GATEWAYS_REMEMBERED_MAX: Final = 32
+"""Gateways of which one process remembers anything."""
+CATCH_UP_DELTAS_MAX: Final = 2_000
+"""Deltas read to bring remembered rows up to date; beyond, reading the rows costs less."""
+_SEEN_BYTES: Final = 24
+_ROW_BYTES: Final = 64
+
+WarmRow: TypeAlias = "tuple[RowState, Stamp]"
+"""A row's state, and the commit that wrote it; `EMPTY` and 0 if there is no such row yet."""
+_NO_ROW: Final[WarmRow] = (EMPTY, 0)
+_NO_MARK: Final = StoredMark(AppendMark(), 0)
+
+
+@dataclass(slots=True)
+class WarmShard:
+    """One shard as it was at ``head``; None if it had no head then."""
+
+    head: Head | None
+    rows: dict[RowKey, WarmRow] = field(default_factory=dict)
+    unproven: set[RowKey] = field(default_factory=set)
+    """Of the rows, those that were read, and that no commit has been conditional on since."""
+    marks: dict[str, StoredMark] = field(default_factory=dict)
+    asked_at_bytes: int = 0
+    """The shard's running total when a flush was last asked for."""
+
+
+@dataclass(slots=True)
+class WarmGateway:
+    """One gateway: its configuration, and the shards that were used."""
+
+    config: GatewayConfig
+    shards: dict[str, WarmShard] = field(default_factory=dict)
+
+
+class Warm:
+    """Remembers gateways, the latest used first to stay. One request at a time."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self._gateways: OrderedDict[str, WarmGateway] = OrderedDict()
+        self._bytes = 0
+
+    def make_room(self) -> None:
+        """Forget everything if memory is full; between two requests, never inside one."""
+        if self._bytes > BYTES_REMEMBERED_MAX:
+            self._gateways.clear()
+            self._bytes = 0
+
+    def gateway(self, gateway: str) -> WarmGateway:
+        """Give what is remembered of a gateway, reading its configuration the first time."""
+        held = self._gateways.get(gateway)
+        if held is None:
+            held = self._gateways[gateway] = WarmGateway(self._buffer.config(gateway))
+            if len(self._gateways) > GATEWAYS_REMEMBERED_MAX:
+                self._gateways.popitem(last=False)
+        self._gateways.move_to_end(gateway)
+        return held
+
+    def is_current(self, gateway: str) -> bool:
+        """Look whether the configuration that is remembered is still in force; one read unit."""
+        config = self.gateway(gateway).config
+        shard = next(iter(config.layout.shards()))
+        head = self._buffer.heads(gateway, [shard]).get(shard)
+        return head is None or head.config_version == config.version
+
+    def forget(self, gateway: str) -> None:
+        """Forget a gateway, because its configuration changed."""
+        self._gateways.pop(gateway, None)
+
+    def forget_shards(self, gateway: str, shards: Iterable[str]) -> None:
+        """Forget some shards, because what is remembered of them is out of date."""
+        held = self.gateway(gateway).shards
+        for shard in shards:
+            held.pop(shard, None)
+
+    def shards(self, gateway: str, wanted: Iterable[str]) -> dict[str, WarmShard]:
+        """Give shards as remembered, reading the heads of those that are not."""
+        held = self.gateway(gateway).shards
+        names = list(wanted)
+        missing = [shard for shard in names if shard not in held]
+        if missing:
+            heads = self._buffer.heads(gateway, missing)
+            for shard in missing:
+                held[shard] = WarmShard(heads.get(shard))
+        return {shard: held[shard] for shard in names}
+
+    def load_rows(self, gateway: str, wanted: Mapping[str, Iterable[RowKey]]) -> None:
+        """Read the states of rows that are not remembered, by shard, all in one request."""
+        held = self.gateway(gateway).shards
+        missing = {
+            key: held[shard]
+            for shard, row_keys in wanted.items()
+            for key in row_keys
+            if key not in held[shard].rows
+        }
+        if not missing:
+            return
+        found = self._buffer.rows(gateway, missing)
+        for key, shard in missing.items():
+            stored = found.get(key)
+            shard.rows[key] = (decode_row_state(stored.state), stored.commit) if stored else _NO_ROW
+            shard.unproven.add(key)
+        self._bytes += sum(len(stored.state) for stored in found.values())
+        self._bytes += _ROW_BYTES * len(missing)
+
+    def load_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> None:
+        """Read the append marks that are not remembered, all in one request.
+
+        A mark that was written before a table was last placed anew may know nothing of what that
+        table took in another shard: then what all shards know of the client is joined.
+        """
+        warm = self.gateway(gateway)
+        missing = [key for key in wanted if key[1] not in warm.shards[key[0]].marks]
+        if not missing:
+            return
+        found = self._buffer.marks(gateway, missing)
+        moves = warm.config.layout.moves
+        behind = {key for key in missing if found.get(key, _NO_MARK).mark.moves < moves}
+        shards = warm.config.layout.shards() if behind else ()
+        clients = {client for _, client in behind}
+        # The commit that follows does not write to those, and so proves nothing of them.
+        others = self._buffer.settled_marks(gateway, [(s, c) for s in shards for c in clients])
+        for key in missing:
+            shard, client = key
+            stored = found.get(key, _NO_MARK)
+            if key in behind:
+                known = [held.mark for (_, whose), held in others.items() if whose == client]
+                stored = StoredMark(joined(known, moves), stored.commit)
+            warm.shards[shard].marks[client] = stored
+            self._bytes += _SEEN_BYTES * len(stored.mark.recent) + _ROW_BYTES
+
+    def committed(self, commit: Commit, rows: Mapping[RowKey, RowState]) -> None:
+        """Remember rows and marks as they were just committed."""
+        warm = self.gateway(commit.gateway)
+        shard_of, stamp = warm.config.layout.shard_of, commit.stamp
+        for key, state in rows.items():
+            shard = warm.shards[shard_of(*key)]
+            shard.rows[key] = (state, stamp)
+            shard.unproven.discard(key)
+        self._bytes += sum(len(put.state) for put in commit.rows.values())
+        for name, part in commit.shards.items():
+            for client, put in part.marks.items():
+                warm.shards[name].marks[client] = StoredMark(put.mark, stamp)
+                self._bytes += _SEEN_BYTES * len(put.mark.recent)
+
+    def moved(self, gateway: str, heads: Mapping[str, Head]) -> None:
+        """Bring shards whose heads moved up to date, or forget what was remembered of them."""
+        held = self.gateway(gateway).shards
+        for shard, head in heads.items():
+            before = held.pop(shard, None)
+            if head == NO_HEAD:
+                continue
+            now = held[shard] = WarmShard(head)
+            if before is not None:
+                now.asked_at_bytes = before.asked_at_bytes
+                if self._catch_up(gateway, shard, before, head):
+                    now.rows, now.unproven = before.rows, before.unproven
+
+    def _catch_up(self, gateway: str, shard: str, before: WarmShard, head: Head) -> bool:
+        """Apply to a shard's rows what was logged up to a head; tells whether that was possible."""
+        held = before.head or NO_HEAD
+        if not before.rows or head.epoch != held.epoch or head.commit < held.commit:
+            return False
+        try:
+            news = self._buffer.entries(
+                gateway, shard, held.commit, head.commit, CATCH_UP_DELTAS_MAX
+            )
+        except Unavailable:
+            return False  # reading them again is then the caller's to try
+        if news.until < head.commit or not is_chain(news, held.commit, head.last_logged):
+            return False  # too much, or an entry is not visible yet and a later one of its row is
+        for entry in news.entries:
+            for delta in decode_records(entry.records):
+                _meet(before, delta, entry.stamp)
+        return True
+
+
+def _meet(shard: WarmShard, delta: Delta, stamp: Stamp) -> None:
+    """Apply one logged delta to a remembered row, or forget the row if nothing proves it whole."""
+    key = (delta.table, delta.row_id)
+    row = shard.rows.get(key)
+    if row is None:
+        return
+    if key in shard.unproven:
+        shard.unproven.remove(key)
+        del shard.rows[key]
+    else:
+        shard.rows[key] = (apply(row[0], delta), max(row[1], stamp))

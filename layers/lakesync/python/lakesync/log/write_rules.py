@@ -1,0 +1,91 @@
+"""What sync rules have to do with a push: may this client write the row, and what to log of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.merge import EMPTY, state_of
+from lakesync.core.visibility import rule_values
+from lakesync.wire.rule_rows import RuleRowsWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.logged import LoggedColumns
+    from lakesync.core.merge import RowState
+    from lakesync.core.rules import SyncRules
+    from lakesync.core.visibility import RuleValues, Viewer
+    from lakesync.log.limits import Limits
+    from lakesync.ports import RowKey
+
+_FRAME_BYTES: Final = 8
+"""More than a row or a column costs beside its name and value."""
+
+
+class Judge:
+    """Judges the deltas of one part of a push, shard by shard."""
+
+    def __init__(
+        self, rules: SyncRules, logged: LoggedColumns, viewer: Viewer, limits: Limits
+    ) -> None:
+        self._rules = rules
+        self._logged = logged
+        self._viewer = viewer
+        self._bytes_max = limits.entry_rules_bytes_max
+        self._columns: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another shard's entry."""
+        self._before: dict[RowKey, RowState] = {}
+        self._size_bytes = 0
+
+    def is_full(self) -> bool:
+        """Tell whether the entry has no room for what the rules look at of one more delta."""
+        return self._size_bytes > self._bytes_max
+
+    def may_write(self, table: str, before: RowState, after: RowState) -> bool:
+        """Tell whether the client may change a row so."""
+        _, columns = self._of(table)
+        rows = (rule_values(before, columns), rule_values(after, columns))
+        return self._viewer.may_write(table, *rows)
+
+    def note(self, key: RowKey, before: RowState, after: RowState) -> None:
+        """Note that the entry changes a row."""
+        columns, _ = self._of(key[0])
+        if key not in self._before:
+            self._before[key] = before
+            self._size_bytes += _size(rule_values(before, columns))
+        self._size_bytes += _size(rule_values(after, columns))
+
+    def encoded(self, deltas: Sequence[Delta], rows: Mapping[RowKey, RowState]) -> bytes:
+        """Give what the rules look at of an entry's rows: before the commit, and after all of it.
+
+        Args:
+            deltas: the entry's, in order.
+            rows: the rows as they will be; an event's row is the event.
+        """
+        writer = RuleRowsWriter(lambda table: sorted(self._of(table)[0]))
+        keys = [(delta.table, delta.row_id) for delta in deltas]
+        times = Counter(keys)
+        for key, delta in zip(keys, deltas, strict=True):
+            columns, _ = self._of(delta.table)
+            before, after = self._before.get(key, EMPTY), rows.get(key) or state_of(delta)
+            rule_rows = rule_values(before, columns), rule_values(after, columns)
+            # Of a row that was deleted, its delete is a part: the delta is not all there is.
+            alone = times[key] == 1 and before == EMPTY
+            writer.add(delta.table, *rule_rows, alone=alone)
+        return writer.encoded()
+
+    def _of(self, table: str) -> tuple[frozenset[str], frozenset[str]]:
+        found = self._columns.get(table)
+        if found is None:
+            kept, decisive = self._logged.of(table), self._rules.write_columns(table)
+            found = self._columns[table] = (kept, decisive)
+        return found
+
+
+def _size(row: RuleValues | None) -> int:
+    return _FRAME_BYTES + sum(_FRAME_BYTES + len(n) + len(v) for n, v in (row or {}).items())

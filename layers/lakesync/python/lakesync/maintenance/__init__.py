@@ -1,0 +1,1 @@
+"""What shortens the log: flush, trim, checkpoints, tombstones; and a restore from backup."""

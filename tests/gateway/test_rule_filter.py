@@ -1,0 +1,331 @@
+"""lakesync.gateway.rule_filter: what a client is sent of a log, under rules and their change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.core.delta import Op
+from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.core.values import parse
+from lakesync.errors import CursorExpired
+from lakesync.log.limits import Limits
+from lakesync.result import Err
+from tests.support.builders import at_ms, delete, insert, update
+from tests.support.readers import GATEWAY, MINE, Reader, World, bucket, truth
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.law("V7")
+class TestEnteringAndLeaving:
+    def test_a_row_that_comes_into_sight_is_sent_whole(self, world: World) -> None:
+        world.rules(bucket(MINE))
+        ann = Reader("ann")
+        world.push(insert("r1", owner="bob", title="a", at=1))
+        world.push(update("r1", state="open", at=2))
+        ann.sync(world)
+        assert ann.sent == []
+
+        world.push(update("r1", owner="ann", at=3))
+        ann.sync(world)
+
+        assert ann.seen() == {("todos", "r1"): {"owner": "ann", "title": "a", "state": "open"}}
+        assert {delta.hlc for delta in ann.sent} == {1, 2, 3}
+
+    @pytest.mark.parametrize(("removes", "op"), [(True, Op.REMOVE), (False, Op.DELETE)])
+    def test_a_row_that_leaves_is_taken_away_without_its_new_values(
+        self, world: World, *, removes: bool, op: Op
+    ) -> None:
+        world.rules(bucket(MINE))
+        ann = Reader("ann", removes=removes)
+        world.push(insert("r1", owner="ann", title="a", at=1))
+        ann.sync(world)
+        world.push(update("r1", owner="bob", title="secret", at=2))
+        ann.sync(world)
+
+        assert ann.seen() == {}
+        assert (ann.sent[-1].op, ann.sent[-1].columns) == (op, ())
+
+    def test_deletes_reach_exactly_those_who_saw_the_row(self, world: World) -> None:
+        world.rules(bucket(MINE))
+        ann, bob = Reader("ann"), Reader("bob")
+        world.push(insert("r1", owner="ann", at=1))
+        ann.sync(world)
+        world.push(delete("r1", at=2))
+        ann.sync(world)
+        bob.sync(world)
+
+        assert [delta.op for delta in ann.sent] == [Op.INSERT, Op.DELETE]
+        assert bob.sent == []
+
+    def test_a_row_deleted_and_made_again_in_one_push_is_there(self, world: World) -> None:
+        world.rules(bucket(MINE))
+        ann = Reader("ann")
+        world.push(insert("r1", owner="ann", title="a", at=1))
+        ann.sync(world)
+        world.push(delete("r1", at=2), insert("r1", owner="ann", title="b", at=3))
+        ann.sync(world)
+
+        assert ann.seen() == {("todos", "r1"): {"owner": "ann", "title": "b"}}
+
+    def test_of_a_row_made_anew_its_delete_is_a_part(self, world: World) -> None:
+        """Who wrote the row while it was hidden still holds what the delete took away."""
+        world.rules(bucket(MINE))
+        world.push(insert("r1", owner="bob", at=1))
+        world.push(delete("r1", at=2))
+        world.push(insert("r1", owner="ann", at=3))
+        ann = Reader("ann")
+        ann.sync(world)
+
+        assert [delta.op for delta in ann.sent] == [Op.DELETE, Op.INSERT]
+
+    def test_where_every_row_is_seen_so_is_a_delete_that_came_first(self, world: World) -> None:
+        world.rules(bucket(), bucket(MINE, tables=["events"]))
+        world.push(delete("r1", at=1), insert("e1", table="events", owner="bob", at=2))
+        ann = Reader("ann")
+        ann.sync(world)
+
+        assert [(delta.op, delta.row_id) for delta in ann.sent] == [(Op.DELETE, "r1")]
+
+    def test_a_table_that_no_bucket_covers_is_sent_to_nobody(self, world: World) -> None:
+        world.rules(bucket(MINE))
+        ann = Reader("ann")
+        world.push(insert("r1", table="other", owner="ann", at=1))
+        ann.sync(world)
+
+        assert ann.sent == []
+
+    def test_what_was_logged_before_the_rules_is_decided_by_the_row_as_it_is(
+        self, world: World
+    ) -> None:
+        ann = Reader("ann")
+        world.push(insert("r1", owner="bob", at=1), insert("r2", owner="ann", at=2))
+        ann.sync(world)
+        world.push(update("r1", title="secret", at=3), update("r2", title="mine", at=4))
+        world.rules(bucket(MINE))
+        ann.scope = ""  # as a client that knows none
+        ann.sync(world)
+
+        assert ann.seen() == {("todos", "r2"): {"owner": "ann", "title": "mine"}}
+
+    def test_who_begins_is_sent_no_removals_of_what_it_never_had(self, world: World) -> None:
+        world.push(insert("r1", owner="bob", at=1), insert("r2", owner="ann", at=2))
+        world.rules(bucket(MINE))
+        ann = Reader("ann", limit=1)
+        ann.sync(world)
+
+        assert [delta.row_id for delta in ann.sent] == ["r2"]
+
+    def test_events_are_rows_of_their_own(self, world: World) -> None:
+        world.push(insert("e0", table="events", owner="ann", at=1))
+        world.push(insert("e1", table="events", owner="bob", at=2))
+        world.rules(bucket(MINE, tables=["events"]))
+        world.push(insert("e2", table="events", owner="ann", at=3))
+        world.push(insert("e3", table="events", owner="bob", at=4))
+        ann = Reader("ann")
+        ann.sync(world)
+
+        assert [delta.row_id for delta in ann.sent] == ["e0", "e2"]
+
+
+@pytest.mark.law("V8")
+class TestSparse:
+    def test_a_page_that_is_filtered_empty_moves_the_cursor(self) -> None:
+        world = World(limits=Limits(page_deltas_max=5))
+        world.rules(bucket(MINE))
+        for number in range(300):
+            world.push(insert(f"r{number}", owner="bob", at=number + 1))
+        service = world.pull_service
+        pull = Pull("ann", deltas_max=5, claims={"sub": "ann"})
+        first = service.pull(GATEWAY, pull).unwrap()
+        again = [page.cursor for page in world.pages(pull)]
+
+        assert (first.count, first.has_more) == (0, True)
+        assert first.cursor > 0
+        assert again == sorted(set(again))
+
+    def test_one_request_gets_past_all_that_is_hidden(self, world: World) -> None:
+        world.rules(bucket(MINE))
+        for number in range(500):
+            world.push(insert(f"r{number}", owner="bob", at=number + 1))
+        world.push(insert("mine", owner="ann", at=9_999))
+        page = world.pull_service.pull(
+            GATEWAY, Pull("ann", deltas_max=10, claims={"sub": "ann"})
+        ).unwrap()
+
+        assert (page.count, page.has_more) == (1, False)
+
+
+@pytest.mark.law("V6")
+class TestScope:
+    def test_claims_that_no_filter_reads_lead_to_no_resync(self, world: World) -> None:
+        world.rules(bucket(MINE))
+        ann = Reader("ann")
+        world.push(insert("r1", owner="ann", at=1))
+        ann.sync(world)
+        pull = replace(ann.asks(), claims={"sub": "ann", "exp": 9})
+
+        assert world.pull_service.pull(GATEWAY, pull).unwrap().resync is None
+
+    def test_rules_that_change_in_the_middle_of_a_snapshot_begin_it_again(
+        self, world: World
+    ) -> None:
+        world.push(insert("r1", owner="bob", at=1), insert("r2", owner="ann", at=2))
+        world.flush_and_trim()
+        ann = Reader("ann", limit=1)
+        page = next(world.pages(replace(ann.asks(), snapshot=SNAPSHOT)))
+        world.rules(bucket(MINE))
+        error = world.pull_service.pull(
+            GATEWAY, replace(ann.asks(), snapshot=page.snapshot, scope=page.scope)
+        )
+
+        assert page.snapshot
+        assert isinstance(error, Err)
+        assert isinstance(error.error, CursorExpired)
+
+
+@pytest.mark.law("V5")
+class TestWrites:
+    def test_a_refused_write_is_one_delta_not_the_push(self, world: World) -> None:
+        world.rules(bucket(write=[MINE]))
+        mine, theirs = insert("r1", owner="ann", at=1), insert("r2", owner="bob", at=2)
+
+        assert world.push(mine, theirs, sub="ann") == ["FORBIDDEN"]
+        assert truth(world).keys() == {("todos", "r1")}
+
+    def test_a_row_is_not_given_away_nor_taken(self, world: World) -> None:
+        world.rules(bucket(write=[MINE]))
+        world.push(insert("r1", owner="ann", at=1), sub="ann")
+        world.push(insert("r2", owner="bob", at=2), sub="bob")
+
+        assert world.push(update("r1", owner="bob", at=3), sub="ann") == ["FORBIDDEN"]
+        assert world.push(update("r2", owner="ann", at=4), sub="ann") == ["FORBIDDEN"]
+        assert world.push(delete("r2", at=5), sub="ann") == ["FORBIDDEN"]
+        assert world.push(update("r1", title="fine", at=6), sub="ann") == []
+
+    def test_events_are_judged_too(self, world: World) -> None:
+        world.rules(bucket(tables=["events"], write=[MINE]))
+        events = [
+            insert("e1", table="events", owner="ann", at=1),
+            insert("e2", table="events", owner="bob", at=2),
+        ]
+
+        assert world.push(*events, sub="ann") == ["FORBIDDEN"]
+
+
+# --- any history ----------------------------------------------------------------------------------
+
+owners = st.sampled_from(["ann", "bob"])
+rows = st.sampled_from(["r0", "r1"])
+RULES: list[list[dict[str, Any]]] = [
+    [],
+    [bucket(MINE)],
+    [bucket(MINE), bucket({"column": "state", "op": "eq", "value": "open"})],
+    [bucket({"column": "state", "op": "neq", "value": "open"})],
+    [bucket(MINE, tables=[]), bucket({"column": "title", "op": "gt", "value": "m"})],
+]
+
+
+def may_see(rules: list[dict[str, Any]], sub: str, row: dict[str, Any]) -> bool:
+    """Decide in the most obvious way, for the rules above."""
+    if not rules:
+        return True
+
+    def holds(item: dict[str, Any]) -> bool:
+        value = row.get(item["column"])
+        due = sub if item["value"] == "jwt:sub" else item["value"]
+        if value is None:
+            return False
+        return bool({"eq": value == due, "neq": value != due, "gt": value > due}[item["op"]])
+
+    return any(all(holds(item) for item in one["filters"]) for one in rules)
+
+
+columns = st.fixed_dictionaries(
+    {},
+    optional={"owner": owners | st.none(), "title": st.sampled_from(["a", "z"]),
+              "state": st.sampled_from(["open", "done"])},
+)  # fmt: skip
+edits = st.tuples(st.sampled_from(["insert", "update", "update", "delete"]), rows, columns)
+pushes = st.tuples(st.just("push"), st.lists(edits, min_size=1, max_size=3))
+syncs = st.tuples(st.just("sync"), st.integers(0, 2))
+changes = st.tuples(st.just("rules"), st.integers(0, len(RULES) - 1))
+steps = st.sampled_from([pushes, pushes, syncs, syncs, pushes, syncs, changes]).flatmap(lambda s: s)
+
+
+@pytest.mark.law("V4", "V6", "V7")
+@settings(max_examples=400)
+@given(st.integers(0, len(RULES) - 1), st.lists(steps, min_size=3, max_size=30), st.integers(1, 3))
+def test_whatever_happens_each_client_holds_what_it_may_see_and_was_sent_nothing_else(
+    first: int, happened: list[Any], limit: int
+) -> None:
+    world = World()
+    readers = [Reader("ann", limit=limit), Reader("bob"), Reader("ann", removes=False)]
+    rules = RULES[first]
+    world.rules(*rules)
+    number = 0
+    history: list[dict[tuple[str, str], dict[str, Any]]] = []
+    passing: list[Any] = []
+    for what, how in happened:
+        if what == "push":
+            deltas = []
+            for op, row, values in how:
+                number += 1
+                made = {"insert": insert, "update": update}.get(op)
+                deltas.append(
+                    made(row, at=at_ms(0, number), **values) if made
+                    else delete(row, at=at_ms(0, number))
+                )  # fmt: skip
+            before = truth(world)
+            world.push(*deltas)
+            history.append(truth(world))
+            for delta in deltas:  # a row in sight before and after a commit: its deltas are sent
+                key = (delta.table, delta.row_id)
+                ends = [before.get(key), history[-1].get(key)]
+                values = {name: parse(raw) for name, raw in delta.columns}
+                passing += [(key, values, ends)]
+        elif what == "rules":
+            rules = RULES[how]
+            world.rules(*rules)
+        else:
+            sync(world, readers[how], rules, history, passing)
+    for reader in readers:
+        sync(world, reader, rules, history, passing)
+        due = {key: row for key, row in truth(world).items() if may_see(rules, reader.sub, row)}
+        assert reader.seen() == due
+
+
+def sync(
+    world: World,
+    reader: Reader,
+    rules: list[dict[str, Any]],
+    history: list[dict[tuple[str, str], dict[str, Any]]],
+    passing: list[Any],
+) -> None:
+    """Sync, and hold every value that is sent against what the rules show, of any commit."""
+    reader.sent.clear()
+    reader.sync(world)
+    allowed = {
+        (key, name, value)
+        for rows_then in [*history, truth(world)]
+        for key, row in rows_then.items()
+        if may_see(rules, reader.sub, row)
+        for name, value in row.items()
+    } | {
+        (key, name, value)
+        for key, values, ends in passing
+        if all(row is not None and may_see(rules, reader.sub, row) for row in ends)
+        for name, value in values.items()
+    }
+    if rules:
+        for delta in reader.sent:
+            for name, raw in delta.columns:
+                assert ((delta.table, delta.row_id), name, parse(raw)) in allowed

@@ -1,0 +1,317 @@
+"""lakesync.gateway.rules_dry_run: what rules would do, against what they do once they are saved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.adapters.lake.parquet import ParquetEncoder
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.messages import Pull
+from lakesync.errors import RulesRefused
+from lakesync.gateway import rules_dry_run as trial
+from lakesync.gateway.rules_dry_run import TableTrial, trial_to_json
+from lakesync.maintenance.flush import Flusher
+from lakesync.result import Err
+from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
+from tests.support.gateways import GivenTime, administrator, deltas_of, puller, pusher
+from tests.support.lake import Messages, Objects
+
+if TYPE_CHECKING:
+    from lakesync.ports import RowSlice
+
+GATEWAY = "g"
+MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
+OPEN = {"column": "state", "op": "eq", "value": "open"}
+
+
+def bucket(*filters: dict[str, Any], name: str = "b", **more: Any) -> dict[str, Any]:
+    return {"name": name, "tables": ["todos"], "filters": list(filters)} | more
+
+
+class World:
+    """A gateway with tables, and an administrator who tries rules."""
+
+    def __init__(self, buffer: MemoryBuffer | None = None, time: GivenTime | None = None) -> None:
+        self.buffer = buffer or MemoryBuffer()
+        self.time = time or GivenTime(WALL_MS)
+        self.admin = administrator(self.buffer, time_=self.time)
+        self.service = pusher(self.buffer, time_=self.time)
+        columns = [{"name": name, "type": "string"} for name in ("owner", "state", "title")]
+        for table in ("events", "notes", "todos"):
+            body = {"table": table, "columns": columns, "append": table == "events"}
+            self.admin.register_schema(GATEWAY, body).unwrap()
+
+    def push(self, *deltas: Any) -> None:
+        self.time.now_ms += 10
+        assert self.service.push(GATEWAY, push(*deltas)).unwrap().accepted == len(deltas)
+
+    def rules(self, *buckets: dict[str, Any]) -> None:
+        self.admin.save_rules(GATEWAY, {"buckets": list(buckets)}).unwrap()
+
+    def tries(self, *buckets: dict[str, Any], **claims: Any) -> dict[str, TableTrial]:
+        body = {"buckets": list(buckets)}
+        found = self.admin.try_rules(GATEWAY, body, claims or None).unwrap()
+        return {held.table: held for held in found}
+
+    def sees(self, **claims: Any) -> set[tuple[str, str]]:
+        """Give the rows of todos that a new client pulls, by the rules in force."""
+        reader = puller(self.buffer, time_=self.time)
+        page = reader.pull(GATEWAY, Pull("x", deltas_max=10_000, claims=claims, removes=True))
+        alive: set[tuple[str, str]] = set()
+        for delta in deltas_of(page.unwrap()):
+            key = (delta.table, delta.row_id)
+            alive.discard(key) if delta.op.name in {"DELETE", "REMOVE"} else alive.add(key)
+        return {key for key in alive if key[0] != "events"}
+
+
+@pytest.fixture
+def world() -> World:
+    held = World()
+    held.push(
+        insert("r1", at=at_ms(1), owner="ann", state="open", title="a"),
+        insert("r2", at=at_ms(2), owner="ann", state="done", title="b"),
+        insert("r3", at=at_ms(3), owner="bob", state="open", title="c"),
+        insert("r4", at=at_ms(4), owner="ann", state="open"),
+        insert("n1", at=at_ms(5), table="notes", owner="ann"),
+        insert("e1", at=at_ms(6), table="events", owner="ann"),
+    )
+    held.push(delete("r4", at=at_ms(7)))
+    return held
+
+
+def ids(shown: Any) -> set[object]:
+    return {row["rowId"] for row in shown.rows}
+
+
+@pytest.mark.law("V9")
+class TestTrial:
+    def test_it_counts_and_shows_what_a_client_would_see_gain_and_lose(self, world: World) -> None:
+        world.rules(bucket(MINE))
+
+        todos = world.tries(bucket(OPEN), sub="ann")["todos"]
+
+        assert todos.seen is not None
+        assert (todos.seen.count, todos.seen_in_force) == (2, 2)
+        assert (ids(todos.seen), ids(todos.enter), ids(todos.leave)) == (
+            {"r1", "r3"}, {"r3"}, {"r2"},
+        )  # fmt: skip
+        assert todos.enter.rows == [
+            {"rowId": "r3", "columns": {"owner": "bob", "state": "open", "title": "c"}}
+        ]
+        assert todos.complete
+
+    def test_nothing_is_saved_and_nothing_is_written(self, world: World) -> None:
+        world.rules(bucket(MINE))
+        before = world.buffer.config(GATEWAY), world.sees(sub="ann")
+
+        world.tries(bucket(OPEN), sub="ann")
+
+        assert (world.buffer.config(GATEWAY), world.sees(sub="ann")) == before
+
+    def test_a_table_that_no_bucket_speaks_of_loses_all_its_rows(self, world: World) -> None:
+        notes = world.tries(bucket(MINE), sub="ann")["notes"]
+
+        assert (notes.buckets, notes.changes) == ((), True)
+        assert notes.seen is not None
+        assert (notes.seen.count, notes.seen_in_force, notes.leave.count) == (0, 1, 1)
+
+    def test_without_claims_it_tells_what_tables_are_concerned(self, world: World) -> None:
+        world.rules(bucket(MINE), bucket(name="all notes", tables=["notes"]))
+
+        found = world.tries(bucket(MINE, name="renamed"), bucket(OPEN, name="more"))
+
+        assert {name: (held.buckets, held.changes) for name, held in found.items()} == {
+            "events": ((), False), "notes": ((), True), "todos": (("renamed", "more"), True),
+        }  # fmt: skip
+        again = world.tries(bucket(name="x", tables=["notes"]), bucket(MINE, name="renamed"))
+        assert [held.changes for held in again.values()] == [False] * 3
+        assert all(held.seen is None for held in found.values())
+        assert "seen" not in str(trial_to_json(list(found.values())))
+
+    def test_one_and_true_are_not_the_same_filter(self, world: World) -> None:
+        one, true = ({"column": "owner", "op": "eq", "value": value} for value in (1, True))
+        world.rules(bucket(one))
+
+        assert world.tries(bucket(true))["todos"].changes
+
+    def test_events_are_named_and_not_counted(self, world: World) -> None:
+        events = world.tries(bucket(MINE), sub="ann")["events"]
+
+        assert (events.append, events.seen) == (True, None)
+
+    def test_a_table_without_a_schema_is_looked_at_once_it_was_flushed(self, world: World) -> None:
+        world.push(insert("f1", at=at_ms(9), table="free", owner="ann"))
+        assert "free" not in world.tries(bucket(MINE), sub="ann")
+
+        flush(world)
+
+        free = world.tries(bucket(MINE, tables=[]), sub="ann")["free"]
+        assert free.seen is not None
+        assert (free.seen.count, free.seen_in_force) == (1, 1)
+
+    def test_the_gateway_is_the_one_that_is_asked(self, world: World) -> None:
+        gateway = {"column": "owner", "op": "eq", "value": "jwt:gw"}
+        world.push(insert("r9", at=at_ms(9), owner=GATEWAY))
+
+        todos = world.tries(bucket(gateway), sub="ann", gw="ann")["todos"]
+
+        assert todos.seen is not None
+        assert ids(todos.seen) == {"r9"}
+
+    def test_rules_with_faults_are_refused_as_when_they_are_saved(self, world: World) -> None:
+        body = {"buckets": [bucket({"column": "colour", "op": "eq", "value": "x"}, tables=["ax"])]}
+        refused = [
+            world.admin.save_rules(GATEWAY, body),
+            world.admin.try_rules(GATEWAY, body, None),
+            world.admin.try_rules(GATEWAY, body, {"sub": "ann"}),
+        ]
+
+        errors = [item.error for item in refused if isinstance(item, Err)]
+        assert len(errors) == 3
+        assert isinstance(errors[0], RulesRefused)
+        assert {(type(error), error.message) for error in errors} == {
+            (RulesRefused, errors[0].message)
+        }
+
+
+def flush(world: World) -> None:
+    Flusher(world.buffer, Objects(), Messages(), ParquetEncoder()).flush(GATEWAY).unwrap()
+
+
+# --- bounds
+
+
+@pytest.mark.law("V9")
+class TestBounds:
+    def test_only_a_few_rows_are_shown_and_large_values_left_out(self, world: World) -> None:
+        world.push(*(insert(f"x{n}", at=at_ms(20, n), owner="eve", title="t") for n in range(50)))
+        world.push(insert("big", at=at_ms(30), owner="zoe", title="x" * 10_000, state="s"))
+
+        eve = world.tries(bucket(MINE), sub="eve")["todos"].seen
+        zoe = world.tries(bucket(MINE), sub="zoe")["todos"].seen
+
+        assert eve is not None
+        assert (eve.count, len(eve.rows)) == (50, trial.TRIAL_ROWS_SHOWN_MAX)
+        assert zoe is not None
+        assert zoe.rows == [
+            {"rowId": "big", "columns": {"owner": "zoe", "state": "s"}, "cut": True}
+        ]
+
+    def test_past_what_an_answer_shows_rows_are_only_counted(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(trial, "TRIAL_SHOWN_BYTES_MAX", 1)
+
+        found = world.tries(bucket(OPEN), sub="ann")
+
+        todos = found["todos"].seen
+        assert todos is not None
+        assert (todos.count, todos.rows) == (2, [])
+        assert len(found["notes"].leave.rows) == 1
+
+    def test_one_that_reads_too_much_ends_and_says_so(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(trial, "TRIAL_BYTES_MAX", 1)
+
+        found = world.tries(sub="ann")
+        answer = trial_to_json(list(found.values()))
+
+        assert answer["complete"] is False
+        assert [held.complete for held in found.values()] == [True, True, False]
+        assert found["notes"].seen is not None
+        assert found["notes"].seen.count == 1
+
+    def test_one_that_takes_too_long_ends_and_says_so(self) -> None:
+        class Slow(MemoryBuffer):
+            def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
+                time.now_ms += trial.TRIAL_MS_MAX / 2
+                found = super().scan_rows(gateway, table, place, min(count_max, 1))
+                asked.append(table)
+                return found
+
+        asked: list[str] = []
+        time = GivenTime(WALL_MS)
+        slow = World(Slow(), time)
+        asked.clear()
+        slow.push(*(insert(f"r{n}", at=at_ms(1, n), owner="ann") for n in range(9)))
+
+        found = slow.tries(sub="ann")
+
+        assert asked == ["notes", "todos"]
+        assert (found["notes"].complete, found["todos"].complete) == (True, False)
+        assert found["todos"].seen is not None
+        assert found["todos"].seen.count == 1
+
+    def test_tables_that_can_show_nothing_are_not_read(self, world: World) -> None:
+        world.rules(bucket(MINE))
+        world.buffer.scan_rows = None  # type: ignore[method-assign, assignment]  # not to be asked
+
+        found = world.tries(bucket(MINE, OPEN), region="eu")
+
+        assert all(held.seen is None or held.seen.count == 0 for held in found.values())
+
+
+# --- it tells the truth
+
+_FILTERS = st.sampled_from(
+    [MINE, OPEN, {"column": "owner", "op": "in", "value": "jwt:team"},
+     {"column": "title", "op": "gt", "value": "b"},
+     {"column": "state", "op": "neq", "value": "open"}]
+)  # fmt: skip
+_BUCKETS = st.lists(
+    st.builds(lambda filters: bucket(*filters), st.lists(_FILTERS, max_size=2)), max_size=3
+).map(lambda found: [item | {"name": str(place)} for place, item in enumerate(found)])
+
+
+@pytest.mark.law("V9")
+@settings(max_examples=60)
+@given(
+    before=_BUCKETS,
+    after=_BUCKETS,
+    claims=st.fixed_dictionaries(
+        {"sub": st.sampled_from(["ann", "bob"])},
+        optional={"team": st.lists(st.sampled_from(["ann", "bob", "eve"]), max_size=2)},
+    ),
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 5),
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "owner": st.sampled_from(["ann", "bob", "eve"]),
+                    "state": st.sampled_from(["open", "done"]),
+                    "title": st.sampled_from("abc"),
+                },
+            ),
+        ),
+        max_size=12,
+    ),
+)
+def test_what_it_says_is_what_a_client_gets_once_they_are_saved(
+    before: list[dict[str, Any]],
+    after: list[dict[str, Any]],
+    claims: dict[str, Any],
+    rows: list[tuple[int, dict[str, str]]],
+) -> None:
+    world = World()
+    for number, (row, columns) in enumerate(rows):
+        change = update if columns else delete
+        world.push(change(f"r{row}", at=at_ms(number), **columns))
+    world.rules(*before)
+    saw = world.sees(**claims)
+
+    todos = world.tries(*after, **claims)["todos"]
+    world.rules(*after)
+    sees = world.sees(**claims)
+
+    assert todos.seen is not None
+    assert (todos.seen.count, todos.seen_in_force) == (len(sees), len(saw))
+    assert todos.enter.count == len(sees - saw)
+    assert todos.leave.count == len(saw - sees)
+    assert ids(todos.leave) <= {row_id for _, row_id in saw - sees}
+    assert ids(todos.enter) <= {row_id for _, row_id in sees - saw}

@@ -1,0 +1,349 @@
+"""Checkpoints: the rows byte for byte, whoever dies while they are built."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.checkpoint import chunks, rows
+from lakesync.checkpoint.manifest import began_ms_of, digest, progress_key, since_of
+from lakesync.checkpoint.store import Checkpoints
+from lakesync.core.delta import CHANGES, Op, make_delta
+from lakesync.core.layout import Placement
+from lakesync.errors import AdapterFailed, CursorExpired, Unavailable
+from lakesync.maintenance import checkpoint_build as build
+from lakesync.maintenance.restore import begin_epoch
+from lakesync.result import Err
+from tests.support.builders import WALL_MS, at_ms, delete, insert, update
+from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
+from tests.support.lake import Killed, Life
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+    from lakesync.core.delta import Delta
+    from lakesync.ports import Head
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "PART_DELTAS_MAX", 3)
+
+
+@st.composite
+def _change(draw: st.DrawFn) -> Delta:
+    op = draw(st.sampled_from(CHANGES))
+    columns = {} if op is Op.DELETE else draw(
+        st.dictionaries(st.sampled_from("pqr"), st.sampled_from([None, 1, "x"]), max_size=3)
+    )  # fmt: skip
+    return make_delta(
+        op,
+        draw(st.sampled_from(["notes", "todos"])),
+        draw(st.sampled_from(["r1", "r2", "r3", "\u00e9"])),
+        columns,
+        client_id=draw(st.sampled_from(["a", "b"])),
+        hlc=at_ms(draw(st.integers(1, 9))),
+    )
+
+
+changes: SearchStrategy[list[Delta]] = st.lists(_change(), max_size=12)
+
+
+@pytest.mark.law("R1")
+@settings(deadline=None)
+@given(before=changes, during=changes, after=changes, deltas_max=st.sampled_from([1, 2, 100]))
+def test_who_begins_at_a_checkpoint_holds_what_who_read_the_whole_log_holds(
+    before: list[Delta], during: list[Delta], after: list[Delta], deltas_max: int
+) -> None:
+    gateway = Kept(chunk_bytes=600)
+    gateway.push(*before)
+    gateway.flushed()
+    waiting = iter(during)
+
+    def push_one() -> bool:
+        gateway.push(*itertools.islice(waiting, 1))
+        return True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "PART_DELTAS_MAX", 2)
+        patch.setattr(rows, "_SLICE_ROWS_MAX", 2)
+        gateway.build(push_one)
+    gateway.push(*waiting)
+    gateway.push(*after)
+
+    replayed = Reader(gateway, deltas_max=deltas_max).read(snapshot="")
+    begun = Reader(gateway, deltas_max=deltas_max)
+
+    assert begun.read() == replayed == gateway.rows()
+    gateway.trim(covered=max(map(since_of, gateway.checkpoints.ids(GATEWAY)), default=None))
+    assert Reader(gateway, deltas_max=deltas_max).read() == replayed
+
+
+def busy(chunk_bytes: int = 600) -> Kept:
+    """Give a gateway with two tables of some rows, all of it flushed."""
+    gateway = Kept(chunk_bytes=chunk_bytes)
+    for number in range(20):
+        gateway.push(insert(f"r{number}", at=at_ms(number), n=number, title="t" * number))
+    gateway.push(update("r3", at=at_ms(50), client="b", n=5), delete("r4", at=at_ms(51)))
+    gateway.push(insert("n1", at=at_ms(52), table="notes", n=1))
+    gateway.flushed()
+    return gateway
+
+
+@pytest.mark.law("R2")
+@pytest.mark.usefixtures("small_parts")
+def test_a_build_that_dies_anywhere_is_finished_by_the_next_with_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rows, "_SLICE_ROWS_MAX", 4)
+    whole = busy()
+    whole.build()
+    assert len(whole.latest().tables["todos"].chunks) > 3
+    for calls, last_happens in itertools.product(range(100), (False, True)):
+        gateway = busy()
+        gateway.time.now_ms = whole.time.now_ms
+        try:
+            gateway.builder(Life(calls, last_happens=last_happens)).build(GATEWAY).unwrap()
+        except Killed:
+            gateway.build()
+            assert gateway.objects.held == whole.objects.held
+        else:
+            assert gateway.objects.held == whole.objects.held
+            return
+    pytest.fail("a build takes more calls than this test allows")
+
+
+@pytest.mark.law("R2")
+@pytest.mark.usefixtures("small_parts")
+def test_a_build_whose_time_is_up_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_SLICE_ROWS_MAX", 1)
+    whole, gateway = busy(), busy()
+    whole.build()
+
+    reports: list[build.BuildReport] = []
+    while len(reports) < 50 and not (reports and reports[-1].finished):
+        left = iter([True] * 24)
+        reports.append(gateway.build(lambda left=left: next(left, False)))  # type: ignore[misc]
+        gateway.time.now_ms += 1
+
+    assert len(reports) > 2
+    assert {report.checkpoint for report in reports} == {gateway.latest().id}
+    assert sum(report.rows for report in reports) == len(gateway.rows())
+    assert gateway.latest() == whole.latest()
+
+
+@pytest.mark.law("R2")
+@pytest.mark.usefixtures("small_parts")
+def test_any_number_build_at_once_and_every_manifest_is_true(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rows, "_SLICE_ROWS_MAX", 2)
+    gateway = busy()
+    number = iter(range(100, 200))
+
+    def meanwhile() -> bool:
+        at = next(number)
+        if at % 4 == 0 and at < 130:
+            gateway.push(insert(f"x{at}", at=at_ms(at)), update("r1", at=at_ms(at), n=at))
+            left = iter([True] * 19)
+            gateway.build(lambda: next(left, False))
+        return True
+
+    gateway.build(meanwhile)
+    gateway.build()
+
+    for checkpoint in gateway.checkpoints.ids(GATEWAY):
+        manifest = gateway.checkpoints.manifest(GATEWAY, checkpoint)
+        for held in manifest.tables.values():
+            for chunk in held.chunks:
+                body = gateway.objects.get_object(chunk.key)
+                assert (len(body), digest(body)) == (chunk.size, chunk.sha256)
+                assert sum(part.size for part in chunk.parts) == chunk.size
+        assert gateway.runs_of(manifest)
+    assert Reader(gateway).read() == gateway.rows()
+
+
+@pytest.mark.law("R2")
+def test_a_chunk_is_never_larger_than_it_may_be() -> None:
+    gateway = busy(chunk_bytes=700)
+    gateway.build()
+
+    sizes = [chunk.size for held in gateway.latest().tables.values() for chunk in held.chunks]
+
+    assert len(sizes) > 3
+    assert max(sizes) <= 700
+
+
+def test_a_row_that_is_larger_than_a_chunk_has_one_for_itself() -> None:
+    gateway = busy(chunk_bytes=100)
+    gateway.build()
+
+    found = gateway.latest().tables["todos"]
+
+    assert [part.rows for chunk in found.chunks for part in chunk.parts] == [1] * 20
+
+
+def test_a_part_ends_where_a_page_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "PART_BYTES_MAX", 500)
+    gateway = busy(chunk_bytes=1 << 20)
+    gateway.build()
+
+    (chunk,) = gateway.latest().tables["todos"].chunks
+
+    assert max(part.size for part in chunk.parts) <= 500
+    assert sum(part.rows for part in chunk.parts) == 20
+
+
+def test_tombstones_are_counted() -> None:
+    gateway = busy()
+    gateway.push(delete("n1", table="notes", at=at_ms(60)), delete("r5", at=at_ms(61)))
+    gateway.flushed()
+    gateway.build()
+
+    tables = gateway.latest().tables
+
+    assert (tables["todos"].tombstones.count, tables["todos"].tombstones.oldest) == (2, at_ms(51))
+    assert tables["notes"].tombstones.count == 1
+
+
+def test_none_is_built_while_nothing_changed_or_before_it_is_due() -> None:
+    gateway = busy()
+    hour_ms = 60 * MINUTE_MS
+    first = gateway.build()
+    gateway.time.now_ms += 10 * hour_ms
+    assert gateway.build() == build.BuildReport(first.checkpoint, first.since)
+
+    gateway.push(update("r1", at=at_ms(70), n=1))
+    gateway.flushed()
+    build_now = gateway.builder().build
+    assert build_now(GATEWAY, every_ms=24 * hour_ms).unwrap().checkpoint == first.checkpoint
+    assert build_now(GATEWAY, every_ms=hour_ms).unwrap().checkpoint > first.checkpoint
+    assert len(gateway.checkpoints.ids(GATEWAY)) == 2
+
+
+def test_one_is_due_when_the_rules_are_newer() -> None:
+    gateway = busy()
+    first = gateway.build()
+    mine = {"column": "owner", "op": "eq", "value": "jwt:sub"}
+    body = {"version": 1, "buckets": [{"name": "mine", "tables": [], "filters": [mine]}]}
+    gateway.admin.save_rules(GATEWAY, body).unwrap()
+    gateway.time.now_ms += 10 * MINUTE_MS
+
+    found = gateway.builder().build(GATEWAY, every_ms=1 << 40).unwrap()
+
+    assert found.checkpoint > first.checkpoint
+    assert found.since >= gateway.buffer.config(GATEWAY).logged.since
+
+
+def test_a_gateway_without_anything_has_no_checkpoint() -> None:
+    assert Kept().build() == build.BuildReport()
+    unflushed = Kept()
+    unflushed.push(insert("r1", at=at_ms(1)))
+    assert unflushed.build() == build.BuildReport()
+    assert unflushed.objects.held == {}
+
+
+def test_tables_of_several_shards_and_without_rows() -> None:
+    gateway = Kept()
+    gateway.admin.place_table(GATEWAY, "notes", Placement("hot", 2)).unwrap()
+    body = {"table": "events", "columns": [{"name": "n", "type": "integer"}], "append": True}
+    gateway.admin.register_schema(GATEWAY, body).unwrap()
+    gateway.push(
+        *[insert(f"n{number}", at=at_ms(number), table="notes") for number in range(5)],
+        insert("e1", at=at_ms(9), table="events", n=1),
+    )
+    gateway.flushed()
+    gateway.build()
+
+    assert set(gateway.latest().tables) == {"notes"}
+
+
+@pytest.mark.law("R2")
+@pytest.mark.parametrize("late", ["epoch", "trim", "age"])
+def test_a_build_that_came_to_be_of_no_use_is_begun_anew(late: str) -> None:
+    gateway = busy()
+    killed = gateway.builder(Life(2))
+    with pytest.raises(Killed):
+        killed.build(GATEWAY)
+    assert progress_key(GATEWAY) in gateway.objects.held
+    gateway.push(insert("new", at=at_ms(80)))
+    gateway.flushed()
+    if late == "epoch":
+        begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+        gateway.time.now_ms += 10 * MINUTE_MS
+    elif late == "trim":
+        gateway.trim()
+    else:
+        gateway.time.now_ms += build.PROGRESS_MS_MAX
+
+    report = gateway.build()
+
+    assert report.rows == len(gateway.rows())
+    assert Reader(gateway).read() == gateway.rows()
+
+
+def test_a_store_that_is_away_is_an_err() -> None:
+    class Away(MemoryBuffer):
+        def heads(self, *_: object) -> dict[str, Head]:
+            raise Unavailable("away")
+
+    gateway = busy()
+    gateway.buffer.__class__ = Away
+
+    assert isinstance(gateway.builder().build(GATEWAY), Err)
+
+
+# --- the store
+
+
+def test_a_manifest_comes_back() -> None:
+    gateway = busy()
+    gateway.build()
+
+    again = Checkpoints(gateway.objects).manifest(GATEWAY, gateway.latest().id)
+
+    assert again == gateway.latest()
+    assert (again.gateway, again.since > 0) == (GATEWAY, True)
+
+
+def test_a_part_that_is_gone_or_damaged_says_so() -> None:
+    gateway = busy()
+    gateway.build()
+    manifest = gateway.latest()
+    place = manifest.tables["todos"].place(0)
+    assert place is not None
+    body = gateway.objects.held[place.key]
+    for damaged in (body[: place.part.size - 1], b"\0" + body):
+        gateway.objects.held[place.key] = damaged
+        with pytest.raises(AdapterFailed, match="manifest"):
+            gateway.checkpoints.part(GATEWAY, manifest.id, place)
+    del gateway.objects.held[place.key]
+    with pytest.raises(Exception, match="no object"):
+        gateway.checkpoints.part(GATEWAY, manifest.id, place)
+    for key in list(gateway.objects.held):
+        gateway.objects.delete_object(key)
+    with pytest.raises(CursorExpired):
+        gateway.checkpoints.part(GATEWAY, manifest.id, place)
+    with pytest.raises(CursorExpired):
+        Checkpoints(gateway.objects).manifest(GATEWAY, manifest.id)
+
+
+def test_what_is_no_checkpoint_is_not_listed() -> None:
+    gateway = busy()
+    gateway.build()
+    gateway.objects.put_object(f"checkpoints/{GATEWAY}/manifests/notes.txt", b"", "text/plain")
+
+    assert gateway.checkpoints.ids(GATEWAY) == [gateway.latest().id]
+    assert gateway.checkpoints.ids("g") == []
+
+
+def test_the_time_of_a_build_is_in_its_id() -> None:
+    gateway = busy()
+    gateway.build()
+
+    assert began_ms_of(gateway.latest().id) == gateway.time.now_ms > WALL_MS

@@ -1,0 +1,85 @@
+"""What a build out of the lake is told of the buffer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.errors import ValidationFailed
+from lakesync.log.read_barrier import Fence
+from lakesync.checkpoint.from_lake import (
+    Flushed,
+    flushed_from_json,
+    flushed_to_json,
+    out_of_lake,
+)
+from lakesync.maintenance.restore import begin_epoch
+from tests.support.builders import TABLE, insert
+from tests.support.checkpoints import GATEWAY, Kept
+
+stamps = st.integers(0, (1 << 63) - 1)
+names = st.sampled_from(["notes", "todos", "\u00e9"])
+
+
+@pytest.mark.law("L13")
+@given(
+    st.builds(Flushed, names, st.sampled_from(["", "e1"]), stamps, stamps, stamps,
+              st.dictionaries(names, stamps))
+)  # fmt: skip
+def test_an_argument_says_what_was_said(flushed: Flushed) -> None:
+    assert flushed_from_json(flushed_to_json(flushed)) == flushed
+
+
+@pytest.mark.law("L13")
+@pytest.mark.parametrize(
+    ("marks", "since"),
+    [
+        ({"notes": 40, "todos": 70}, 90),  # all that was flushed is there
+        ({"notes": 40, "todos": 80}, 90),  # and more was by now
+        ({"notes": 40, "todos": 60}, 60),
+        ({"notes": 30, "todos": 60}, 30),
+        ({"todos": 70}, 0),
+    ],
+)
+def test_the_log_goes_on_behind_the_table_that_lags_most(marks: dict[str, int], since: int) -> None:
+    assert Flushed("g", "", 0, 90, 0, {"notes": 40, "todos": 70}).since(marks) == since
+
+
+def test_no_merged_table_holds_nothing_back() -> None:
+    assert Flushed("g", "", 0, 90, 0, {}).since({}) == 90
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '"x"', '{"gateway": "g", "tables": []}',
+             '{"gateway":"g","epoch":"","horizon":"x","watermark":"1","forgotten":"0","tables":{}}']
+)  # fmt: skip
+def test_an_argument_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValidationFailed):
+        flushed_from_json(text)
+
+
+@pytest.mark.law("L13")
+def test_only_what_is_large_and_grew_comes_out_of_the_lake() -> None:
+    gateway = Kept()
+
+    def told(rows_min: int) -> Flushed | None:
+        log = Fence(gateway.buffer).raise_heads(GATEWAY)
+        state = gateway.buffer.flush_state(GATEWAY)
+        latest = gateway.checkpoints.latest(GATEWAY, log.epoch, log.trimmed)
+        return out_of_lake(log, state, latest, rows_min)
+
+    gateway.push(insert("r1"), insert("r2"))
+    gateway.flushed()
+    assert told(1) is None  # the first one comes from the row states, and tells how many there are
+    gateway.build()
+    assert told(1) is None  # nothing was flushed since
+    gateway.push(insert("r3"))
+    assert told(1) is None
+    gateway.flushed()
+    assert told(3) is None
+    found = told(2)
+    assert found is not None
+    assert found.tables == {TABLE: gateway.buffer.flush_state(GATEWAY).watermark}
+    begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+    assert told(1) is None

@@ -1,0 +1,146 @@
+"""Which checkpoints are kept, what the log keeps for them, and cleaning that may die anywhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakesync.checkpoint.manifest import since_of
+from lakesync.errors import AdapterFailed
+from lakesync.maintenance.checkpoint_build import PROGRESS_MS_MAX
+from lakesync.maintenance.checkpoint_keep import KEEP_MS, CleanReport, Keeper
+from lakesync.maintenance.restore import begin_epoch
+from lakesync.result import Err
+from tests.support.builders import at_ms, insert
+from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
+from tests.support.lake import Killed, Life
+
+HOUR_MS = 60 * MINUTE_MS
+
+
+def several(count: int, *, apart_ms: int = 13 * HOUR_MS) -> Kept:
+    """Give a gateway with some checkpoints, built so far apart."""
+    gateway = Kept(chunk_bytes=200)
+    for number in range(count):
+        gateway.time.now_ms += apart_ms
+        gateway.push(insert(f"r{number}", at=at_ms(number), n=number))
+        gateway.push(insert(f"s{number}", at=at_ms(number), n=number))
+        gateway.flushed()
+        gateway.build()
+    return gateway
+
+
+def keeper(gateway: Kept, life: Life | None = None) -> Keeper:
+    objects = life.of(gateway.objects) if life else gateway.objects
+    return Keeper(objects, gateway.checkpoints, wall_clock=gateway.time.wall_clock)
+
+
+@pytest.mark.law("R4")
+def test_the_latest_two_are_kept_and_those_of_the_last_day() -> None:
+    gateway = several(5)
+    ids = gateway.checkpoints.ids(GATEWAY)
+
+    assert keeper(gateway).kept(GATEWAY, "") == ids[-2:]
+    gateway.time.now_ms += 100 * KEEP_MS
+    assert keeper(gateway).kept(GATEWAY, "") == ids[-2:]
+    assert keeper(several(5, apart_ms=HOUR_MS)).kept(GATEWAY, "") != []
+    assert len(keeper(several(5, apart_ms=HOUR_MS)).kept(GATEWAY, "")) == 5
+
+
+@pytest.mark.law("R4")
+def test_the_log_is_trimmed_no_further_than_the_oldest_that_is_kept() -> None:
+    gateway = several(5)
+    first_sync = Reader(gateway, deltas_max=1)
+    kept = keeper(gateway).kept(GATEWAY, "")
+    covered = keeper(gateway).covered(GATEWAY, "")
+
+    gateway.trim(covered=covered)
+
+    assert covered == since_of(kept[0])
+    assert gateway.buffer.heads(GATEWAY, ["main"])["main"].trimmed == covered
+    assert first_sync.read() == gateway.rows()
+    assert keeper(Kept()).covered(GATEWAY, "") == 0
+
+
+@pytest.mark.law("R4")
+def test_what_is_kept_is_whole_after_cleaning_and_the_rest_is_gone() -> None:
+    gateway = several(5)
+    kept = keeper(gateway).kept(GATEWAY, "")
+    gateway.time.now_ms += 2 * KEEP_MS
+
+    assert keeper(gateway).clean(GATEWAY, "").unwrap().objects > 3
+
+    assert gateway.checkpoints.ids(GATEWAY) == kept
+    assert all(any(name in key for name in kept) for key in gateway.objects.held)
+    for name in kept:
+        assert gateway.runs_of(gateway.checkpoints.manifest(GATEWAY, name))
+    assert keeper(gateway).clean(GATEWAY, "").unwrap() == CleanReport()
+
+
+@pytest.mark.law("R4")
+def test_cleaning_that_dies_anywhere_is_finished_by_the_next() -> None:
+    whole = several(4)
+    whole.time.now_ms += 2 * KEEP_MS
+    keeper(whole).clean(GATEWAY, "").unwrap()
+    for calls in range(40):
+        gateway = several(4)
+        gateway.time.now_ms += 2 * KEEP_MS
+        try:
+            keeper(gateway, Life(calls)).clean(GATEWAY, "").unwrap()
+        except Killed:
+            for name in gateway.checkpoints.ids(GATEWAY):
+                assert gateway.runs_of(gateway.checkpoints.manifest(GATEWAY, name))
+            keeper(gateway).clean(GATEWAY, "").unwrap()
+            assert gateway.objects.held == whole.objects.held
+        else:
+            return
+    pytest.fail("cleaning takes more calls than this test allows")
+
+
+@pytest.mark.law("R4")
+def test_chunks_of_a_build_under_way_are_left_alone() -> None:
+    gateway = several(1)
+    gateway.push(insert("new", at=at_ms(90)))
+    gateway.flushed()
+    with pytest.raises(Killed):
+        gateway.builder(Life(3)).build(GATEWAY)
+    before = dict(gateway.objects.held)
+    gateway.time.now_ms += PROGRESS_MS_MAX
+
+    keeper(gateway).clean(GATEWAY, "").unwrap()
+
+    assert gateway.objects.held == before
+    gateway.build()
+    gateway.time.now_ms += 2 * PROGRESS_MS_MAX
+    keeper(gateway).clean(GATEWAY, "").unwrap()
+    assert Reader(gateway).read() == gateway.rows()
+
+
+@pytest.mark.law("R4")
+def test_checkpoints_of_another_epoch_are_not_kept() -> None:
+    gateway = several(2)
+    epoch = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+
+    assert keeper(gateway).kept(GATEWAY, epoch) == []
+    assert keeper(gateway).covered(GATEWAY, epoch) == 0
+    keeper(gateway).clean(GATEWAY, epoch).unwrap()
+    assert gateway.checkpoints.ids(GATEWAY) == []
+
+
+def test_cleaning_ends_when_its_time_is_up() -> None:
+    gateway = several(4)
+    left = iter([True])
+
+    report = keeper(gateway).clean(GATEWAY, "", has_time=lambda: next(left, False)).unwrap()
+
+    assert report == CleanReport(1, finished=False)
+
+
+def test_a_store_that_is_away_is_an_err() -> None:
+    gateway = several(1)
+
+    def list_objects(_: str) -> list[str]:
+        raise AdapterFailed("away")
+
+    gateway.objects.list_objects = list_objects  # type: ignore[method-assign,assignment]
+
+    assert isinstance(keeper(gateway).clean(GATEWAY, ""), Err)

@@ -1,0 +1,356 @@
+"""Forgetting tombstones: none that somebody must be told of, and nothing comes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.merge import EMPTY, fold, view
+from lakesync.core.messages import OutcomeKind
+from lakesync.errors import RowForgotten, Unavailable, ValidationFailed
+from lakesync.maintenance import tombstones as forget
+from lakesync.maintenance.tombstones import ForgetReport
+from lakesync.ports import HeadMoved
+from lakesync.result import Err
+from lakesync.wire.row_state import decode_row_state
+from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
+from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
+from tests.support.gateways import pusher
+from tests.support.lake import Killed, Life
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import PushReceipt
+    from lakesync.ports import Commit
+
+HOUR_MS = 60 * MINUTE_MS
+
+
+def old(*, built: bool = True) -> Kept:
+    """Give a gateway with rows, and tombstones of which all is flushed and trimmed."""
+    gateway = Kept()
+    for row in ("r1", "r2", "r3", "r4"):
+        gateway.push(insert(row, at=at_ms(10), n=1, title="t"))
+    gateway.push(delete("r1", at=at_ms(20)), delete("r2", at=at_ms(21)))
+    gateway.push(insert("n1", at=at_ms(22), table="notes"))
+    gateway.push(delete("n1", at=at_ms(23), table="notes"))
+    gateway.push(update("r4", at=at_ms(30), n=2))
+    gateway.flushed()
+    if built:
+        gateway.build()
+    gateway.trim()
+    return gateway
+
+
+def sent(gateway: Kept, *deltas: Delta) -> PushReceipt:
+    return gateway.pushes.push(GATEWAY, push(*deltas)).unwrap()
+
+
+def codes(receipt: PushReceipt) -> list[str]:
+    return [held.error.code if held.error else held.kind.value for held in receipt.outcomes]
+
+
+@pytest.mark.law("R5")
+@pytest.mark.parametrize("built", [True, False])
+def test_what_was_deleted_long_ago_is_forgotten(*, built: bool) -> None:
+    gateway = old(built=built)
+
+    report = gateway.forgetter().forget(GATEWAY).unwrap()
+
+    assert (report.rows, report.finished) == (3, True)
+    assert set(gateway.rows()) == {("todos", "r3"), ("todos", "r4")}
+    assert gateway.buffer.config(GATEWAY).forgotten == report.horizon > at_ms(23)
+
+
+@pytest.mark.law("R5")
+def test_what_somebody_may_still_have_to_read_stays() -> None:
+    gateway = old()
+    gateway.push(insert("r5", at=at_ms(40)), delete("r5", at=at_ms(41)))
+    gateway.flushed()
+    gateway.time.now_ms += HOUR_MS
+
+    report = gateway.forgetter().forget(GATEWAY).unwrap()
+
+    assert report.horizon > at_ms(41)
+    assert ("todos", "r5") in gateway.rows()
+    assert report.rows == 3
+    gateway.trim()
+    gateway.build()
+    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 1
+
+
+@pytest.mark.law("R5")
+def test_what_is_younger_than_deletions_are_kept_stays() -> None:
+    gateway = old()
+    keep_ms = int(gateway.time.now_ms) - WALL_MS - 21
+
+    assert gateway.forgetter(keep_ms).forget(GATEWAY).unwrap().rows == 2
+    assert ("notes", "n1") in gateway.rows()
+
+
+@pytest.mark.law("R5")
+def test_a_log_that_was_never_trimmed_forgets_nothing() -> None:
+    gateway = Kept()
+    gateway.push(insert("r1", at=at_ms(1)), delete("r1", at=at_ms(2)))
+    gateway.flushed()
+
+    assert gateway.forgetter().forget(GATEWAY).unwrap() == ForgetReport()
+    assert gateway.buffer.config(GATEWAY).version == 0
+    assert Kept().forgetter().forget(GATEWAY).unwrap() == ForgetReport()
+
+
+def test_where_nothing_is_to_be_forgotten_no_configuration_changes() -> None:
+    gateway = Kept()
+    gateway.push(insert("r1", at=at_ms(1)))
+    gateway.flushed()
+    gateway.build()
+    gateway.trim()
+
+    assert gateway.forgetter().forget(GATEWAY).unwrap() == ForgetReport()
+    assert gateway.buffer.config(GATEWAY).version == 0
+
+
+@pytest.mark.law("R6")
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_function_that_remembers_a_forgotten_deletion_refuses_as_any_other(
+    *, alone: bool
+) -> None:
+    """A duplicate would end in its client's rows, which no page will tell of the deletion."""
+    gateway = old()
+    assert codes(sent(gateway, update("r1", at=at_ms(15), n=9))) == ["duplicate"]
+    gateway.forgetter().forget(GATEWAY).unwrap()
+    horizon = gateway.buffer.config(GATEWAY).forgotten
+    beside = [] if alone else [insert("r9", at=horizon + 1)]
+
+    receipt = sent(gateway, update("r1", at=at_ms(15), n=9), *beside)
+    assert codes(receipt) == ["ROW_FORGOTTEN"]
+    assert codes(sent(gateway, delete("r1", at=at_ms(16)))) == ["duplicate"]
+
+
+@pytest.mark.law("R6")
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_function_that_remembers_a_row_from_before_its_deletion_refuses_too(
+    *, alone: bool
+) -> None:
+    gateway = Kept()
+    first = insert("r1", at=at_ms(10), n=1)
+    gateway.push(first)
+    other = pusher(gateway.buffer, time_=gateway.time)
+    other.push(GATEWAY, push(delete("r1", at=at_ms(20)))).unwrap()
+    gateway.flushed()
+    gateway.build()
+    gateway.trim()
+    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 1
+    horizon = gateway.buffer.config(GATEWAY).forgotten
+    beside = [] if alone else [insert("r9", at=horizon + 1)]
+
+    assert codes(sent(gateway, first, *beside)) == ["ROW_FORGOTTEN"]
+
+
+@pytest.mark.law("R6")
+def test_an_old_edit_of_a_forgotten_row_is_refused_and_says_what_to_do() -> None:
+    gateway = old()
+    gateway.forgetter().forget(GATEWAY).unwrap()
+    horizon = gateway.buffer.config(GATEWAY).forgotten
+
+    receipt = sent(
+        gateway,
+        update("r1", at=at_ms(15), n=9),
+        update("r1", at=horizon, n=9),
+        delete("r2", at=at_ms(16)),
+        update("r3", at=at_ms(31), n=9),
+        insert("r2", at=horizon + 1, n=3),
+        update("r2", at=at_ms(18), title="of before"),
+    )
+
+    assert receipt.accepted == 3
+    assert codes(receipt) == ["ROW_FORGOTTEN", "ROW_FORGOTTEN", "duplicate", "ROW_FORGOTTEN"]
+    refused = receipt.outcomes[0].error
+    assert isinstance(refused, RowForgotten)
+    assert (refused.retry.value, "again" in refused.message) == ("never", True)
+    assert view(decode_row_state(gateway.rows()["todos", "r2"])) == {"n": b"3"}
+    assert ("todos", "r1") not in gateway.rows()
+
+
+@pytest.mark.law("R6")
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_push_that_was_decided_before_is_decided_again(*, warm: bool) -> None:
+    """Another process forgets after the rows were read, and before the commit."""
+    gateway = old()
+    late = pusher(gateway.buffer, time_=gateway.time)
+    if warm:
+        late.push(GATEWAY, push(update("r1", at=at_ms(20), n=8))).unwrap()
+    committing = gateway.buffer.commit
+    done: list[int] = []
+
+    def commit(commit: Commit) -> None:
+        if not done:
+            done.append(gateway.forgetter().forget(GATEWAY).unwrap().rows)
+        committing(commit)
+
+    gateway.buffer.commit = commit  # type: ignore[method-assign]
+    receipt = late.push(GATEWAY, push(update("r1", at=at_ms(25), n=9))).unwrap()
+
+    assert done == [3]
+    assert [held.kind for held in receipt.outcomes] == [OutcomeKind.REFUSED]
+    assert ("todos", "r1") not in gateway.rows()
+
+
+@pytest.mark.law("R6")
+def test_a_row_that_came_back_meanwhile_is_not_forgotten() -> None:
+    gateway = old()
+    scanning = gateway.buffer.scan_rows
+
+    def scan_rows(*asked: Any) -> Any:
+        found = scanning(*asked)
+        if asked[1] == "todos":
+            gateway.push(insert("r1", at=at_ms(HOUR_MS), n=7))
+        return found
+
+    gateway.time.now_ms += HOUR_MS
+    gateway.buffer.scan_rows = scan_rows  # type: ignore[method-assign,assignment]
+    report = gateway.forgetter().forget(GATEWAY).unwrap()
+
+    assert report.rows == 2
+    assert view(decode_row_state(gateway.rows()["todos", "r1"])) == {"n": b"7"}
+
+
+@st.composite
+def _step(draw: st.DrawFn) -> Delta | int:
+    if draw(st.integers(0, 3)) == 0:
+        return draw(st.integers(0, 12))
+    op = draw(st.sampled_from([Op.INSERT, Op.UPDATE, Op.DELETE]))
+    columns = {} if op is Op.DELETE else draw(
+        st.dictionaries(st.sampled_from("pq"), st.sampled_from([1, 2]), max_size=2)
+    )  # fmt: skip
+    return make_delta(
+        op, "todos", draw(st.sampled_from(["r1", "r2"])), columns,
+        client_id=draw(st.sampled_from(["a", "b"])), hlc=at_ms(draw(st.integers(1, 12))),
+    )  # fmt: skip
+
+
+steps: SearchStrategy[list[Delta | int]] = st.lists(_step(), max_size=16)
+"""Deltas, pushed in this order; a number forgets what was deleted up to so many milliseconds."""
+
+
+@pytest.mark.law("R6")
+@settings(deadline=None)
+@given(taken=steps)
+@example([insert("r1", at=at_ms(2), p=1), delete("r1", at=at_ms(5)), 6,
+          insert("r1", at=at_ms(7), q=1), 8, update("r1", at=at_ms(3), p=2)])  # fmt: skip
+def test_what_was_deleted_stays_deleted_whatever_comes_late(taken: list[Delta | int]) -> None:
+    """What is seen is what merging every accepted delta gives, with nothing ever forgotten."""
+    gateway = Kept()
+    accepted: dict[str, list[Delta]] = {"r1": [], "r2": []}
+    for step in taken:
+        if isinstance(step, int):
+            gateway.flushed()
+            gateway.trim()
+            keep_ms = int(gateway.time.now_ms) - WALL_MS - step
+            gateway.forgetter(keep_ms).forget(GATEWAY).unwrap()
+            continue
+        receipt = gateway.pushes.push(GATEWAY, push(step, client=step.client_id)).unwrap()
+        if receipt.accepted:
+            accepted[step.row_id].append(step)
+        else:
+            assert codes(receipt) == ["ROW_FORGOTTEN"]
+            assert step.hlc <= gateway.buffer.config(GATEWAY).forgotten
+    for row, deltas in accepted.items():
+        state = gateway.rows().get(("todos", row))
+        seen = view(decode_row_state(state)) if state else None
+        assert seen == view(fold(deltas, EMPTY))
+
+
+@pytest.mark.law("R5")
+def test_forgetting_that_dies_anywhere_is_finished_by_the_next() -> None:
+    for calls in range(1, 20):
+        gateway = old()
+        mortal = Life(calls).of(gateway.buffer)
+        try:
+            gateway.forgetter(buffer=mortal).forget(GATEWAY).unwrap()
+        except Killed:
+            gone = 5 - len(gateway.rows())
+            assert not gone or gateway.buffer.config(GATEWAY).forgotten
+            gateway.forgetter().forget(GATEWAY).unwrap()
+        else:
+            return
+        assert set(gateway.rows()) == {("todos", "r3"), ("todos", "r4")}
+    pytest.fail("forgetting takes more calls than this test allows")
+
+
+def test_forgetting_whose_time_is_up_goes_on_where_it_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forget, "_SLICE_ROWS_MAX", 1)
+    gateway = old()
+    place, rows, calls = "", 0, 0
+    while True:
+        left = iter([True] * 2)
+        found = gateway.forgetter().forget(
+            GATEWAY,
+            place=place,
+            has_time=lambda left=left: next(left, False),  # type: ignore[misc]
+        )
+        report = found.unwrap()
+        rows, place, calls = rows + report.rows, report.place, calls + 1
+        if report.finished:
+            break
+
+    assert (rows, place) == (3, "")
+    assert calls > 2
+
+
+@pytest.mark.parametrize("odd", ["todos", "todos|x", "|"])
+def test_a_place_that_is_none_is_refused(odd: str) -> None:
+    result = old().forgetter().forget(GATEWAY, place=odd)
+
+    if odd == "|":
+        assert result.unwrap().finished
+        return
+    assert isinstance(result, Err)
+    assert isinstance(result.error, ValidationFailed)
+
+
+def test_a_store_that_is_away_is_an_err() -> None:
+    gateway = old()
+
+    def save_config(*_: object) -> None:
+        raise HeadMoved({})
+
+    gateway.buffer.save_config = save_config  # type: ignore[method-assign,assignment]
+    result = gateway.forgetter().forget(GATEWAY)
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, Unavailable)
+    assert len(gateway.rows()) == 5
+
+
+@pytest.mark.law("R5", "R1")
+def test_whoever_begins_afterwards_holds_what_is_left() -> None:
+    gateway = old()
+    gateway.forgetter().forget(GATEWAY).unwrap()
+    reader = Reader(gateway)
+    reader.read()
+
+    shown = {key: view(state) for key, state in reader.states.items() if view(state) is not None}
+    assert shown == {key: view(decode_row_state(state)) for key, state in gateway.rows().items()}
+
+
+def test_a_configuration_keeps_its_horizon() -> None:
+    gateway = old()
+    gateway.forgetter().forget(GATEWAY).unwrap()
+    held = gateway.buffer.config(GATEWAY)
+    body = {"table": "lists", "columns": [{"name": "n", "type": "integer"}]}
+    gateway.admin.register_schema(GATEWAY, body).unwrap()
+
+    again = gateway.forgetter(HOUR_MS).forget(GATEWAY).unwrap()
+
+    assert again.horizon == held.forgotten == gateway.buffer.config(GATEWAY).forgotten
+    assert replace(held, forgotten=0) != held

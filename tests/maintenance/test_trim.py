@@ -1,0 +1,184 @@
+"""Trimming: nothing goes before nobody can need it, and whatever dies in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.clock import stamp
+from lakesync.core.layout import Placement
+from lakesync.core.messages import Pull
+from lakesync.errors import Contention, CursorExpired
+from lakesync.maintenance.trim import KEEP_MS_MIN, Trimmer, TrimReport, horizon
+from lakesync.ports import FlushState
+from lakesync.result import Err
+from tests.support.builders import WALL_MS, at_ms, insert, push
+from tests.support.gateways import GivenTime, administrator, pulled, puller, pusher
+from tests.support.lake import Killed, Life
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.ports import Head
+
+GATEWAY = "g"
+HOUR_MS = 3_600_000
+moments = st.integers(0, WALL_MS)
+
+
+@pytest.mark.law("B10")
+@given(watermark=moments, now_ms=moments, keep_ms=moments, covered=moments | st.none())
+def test_the_horizon_passes_nothing_that_somebody_needs(
+    watermark: int, now_ms: int, keep_ms: int, covered: int | None
+) -> None:
+    found = horizon(stamp(watermark), now_ms, keep_ms, covered and stamp(covered))
+
+    assert found <= stamp(watermark)
+    assert found <= stamp(max(now_ms - max(keep_ms, KEEP_MS_MIN), 0))
+    assert not covered or found <= stamp(covered)
+
+
+class Log:
+    """A gateway of two shards with six commits, ten minutes apart."""
+
+    def __init__(self) -> None:
+        self.buffer = MemoryBuffer()
+        self.time = GivenTime(WALL_MS)
+        administrator(self.buffer, time_=self.time).place_table(
+            GATEWAY, "notes", Placement("hot")
+        ).unwrap()
+        service = pusher(self.buffer, time_=self.time)
+        self.stamps = []
+        for number in range(6):
+            self.time.now_ms += 600_000
+            rows = [insert(f"r{number}", at=at_ms(number, place), table=table)
+                    for place, table in enumerate(("todos", "notes"))]  # fmt: skip
+            self.stamps.append(service.push(GATEWAY, push(*rows)).unwrap().server_hlc)
+
+    def flushed(self, until: int) -> None:
+        """Have everything up to a stamp flushed."""
+        before = self.buffer.flush_state(GATEWAY)
+        assert self.buffer.save_flush_state(GATEWAY, before, FlushState(watermark=until))
+
+    def trimmer(self, life: Life | None = None) -> Trimmer:
+        """Give a trimmer that keeps half an hour."""
+        buffer = life.of(self.buffer) if life else self.buffer
+        return Trimmer(buffer, wall_clock=self.time.wall_clock, keep_ms=1_800_000)
+
+    def left(self) -> list[int]:
+        """Give the stamps that either shard still holds."""
+        parts = [self.buffer.entries(GATEWAY, shard, 0, 1 << 62, 100) for shard in ("main", "hot")]
+        assert [e.stamp for e in parts[0].entries] == [e.stamp for e in parts[1].entries]
+        return [entry.stamp for entry in parts[0].entries]
+
+
+@pytest.mark.law("B10")
+def test_what_is_not_flushed_stays_however_old_it_is() -> None:
+    log = Log()
+    log.time.now_ms += 100 * HOUR_MS
+
+    assert log.trimmer().trim(GATEWAY).unwrap() == TrimReport()
+    assert log.left() == log.stamps
+    log.flushed(log.stamps[1])
+    assert log.trimmer().trim(GATEWAY).unwrap().horizon == log.stamps[1]
+    assert log.left() == log.stamps[2:]
+
+
+@pytest.mark.law("B10")
+def test_what_is_young_or_not_covered_stays() -> None:
+    log = Log()
+    log.flushed(log.stamps[5])
+
+    log.trimmer().trim(GATEWAY, covered=log.stamps[0]).unwrap()
+    assert log.left() == log.stamps[1:]
+    log.trimmer().trim(GATEWAY).unwrap()
+    assert log.left() == log.stamps[3:]
+
+
+@pytest.mark.law("B10")
+def test_a_cursor_below_the_horizon_is_void_and_the_others_miss_nothing() -> None:
+    log = Log()
+    log.flushed(log.stamps[5])
+    log.trimmer().trim(GATEWAY).unwrap()
+    reader = puller(log.buffer, time_=log.time)
+
+    for since in (0, log.stamps[1]):
+        result = reader.pull(GATEWAY, Pull("r", since))
+        assert isinstance(result, Err)
+        assert isinstance(result.error, CursorExpired)
+    assert len(pulled(log.buffer, GATEWAY, since=log.stamps[2])) == 6
+
+
+@pytest.mark.law("B10")
+def test_a_trim_that_dies_anywhere_is_finished_by_the_next() -> None:
+    for calls in range(1, 40):
+        log = Log()
+        log.flushed(log.stamps[5])
+        try:
+            log.trimmer(Life(calls)).trim(GATEWAY).unwrap()
+        except Killed:
+            heads = log.buffer.heads(GATEWAY, ["main", "hot"])
+            for shard, head in heads.items():
+                entries = log.buffer.entries(GATEWAY, shard, 0, 1 << 62, 100).entries
+                gone = set(log.stamps) - {entry.stamp for entry in entries}
+                assert all(at <= head.trimmed for at in gone)
+            log.trimmer().trim(GATEWAY).unwrap()
+            assert log.left() == log.stamps[3:]
+        else:
+            assert log.left() == log.stamps[3:]
+            return
+    pytest.fail("a trim takes more calls than this test allows")
+
+
+def test_a_trim_stops_when_its_time_is_up_and_goes_on_later() -> None:
+    log = Log()
+    log.flushed(log.stamps[5])
+
+    report = log.trimmer().trim(GATEWAY, has_time=lambda: False).unwrap()
+
+    assert (report.finished, log.left()) == (False, log.stamps)
+    assert log.trimmer().trim(GATEWAY).unwrap().finished
+    assert log.left() == log.stamps[3:]
+
+
+def test_a_gateway_without_anything_is_trimmed_to_nothing() -> None:
+    trimmer = Trimmer(MemoryBuffer(), wall_clock=lambda: WALL_MS, keep_ms=0)
+
+    assert trimmer.trim("nobody").unwrap() == TrimReport()
+
+
+def test_a_busy_store_is_an_err() -> None:
+    class Busy(MemoryBuffer):
+        def raise_horizon(self, *_: object) -> None:
+            raise Contention("busy")
+
+    log = Log()
+    log.flushed(log.stamps[5])
+    log.buffer.__class__ = Busy
+
+    assert isinstance(log.trimmer().trim(GATEWAY), Err)
+    assert log.left() == log.stamps
+
+
+@pytest.mark.law("B10")
+def test_a_reader_whose_head_is_older_than_a_trim_finds_the_gap() -> None:
+    """The heads were read before the horizon moved, and the entries after."""
+    log = Log()
+    log.flushed(log.stamps[5])
+
+    class Trimmed(MemoryBuffer):
+        def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
+            found = super().heads(gateway, shards)
+            log.trimmer().trim(GATEWAY).unwrap()
+            return found
+
+    reader = Trimmed()
+    reader._gateways = log.buffer._gateways
+    result = puller(reader, time_=log.time).pull(GATEWAY, Pull("r", log.stamps[0]))
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, Contention)
