@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakesync.errors import ValidationFailed
 from lakesync.checkpoint.from_lake import flushed_from_json
+from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

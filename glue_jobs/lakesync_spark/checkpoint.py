@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakesync.core.clock import Stamp
     from lakesync.checkpoint.from_lake import Flushed
+    from lakesync.core.clock import Stamp
     from lakesync.ports import ObjectStore
     from lakesync_spark.arguments import CheckpointArguments
     from lakesync_spark.lake_table import LakeTable

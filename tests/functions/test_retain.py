@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.errors import Contention, ValidationFailed
 from lakesync.checkpoint.from_lake import flushed_from_json
+from lakesync.errors import Contention, ValidationFailed
 from lakesync.runtime import retain, wiring
 from lakesync.runtime.retain import GATEWAYS_MAX, Retention
 from tests.functions.conftest import Context, event

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.log.read_barrier import Fence
 from lakesync.checkpoint.from_lake import flushed_from_json
+from lakesync.log.read_barrier import Fence
 from lakesync.maintenance.checkpoint_keep import KEEP_MS, Keeper
 from lakesync.maintenance.trim import Trimmer
 from lakesync.runtime.retain import Retention, retain_handler

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from pyspark.errors import PythonException
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
+from lakesync.checkpoint.from_lake import flushed_of
 from lakesync.checkpoint.manifest import Tombstones, digest
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.errors import AdapterFailed, Conflict
 from lakesync.log.read_barrier import Fence
 from lakesync.maintenance.checkpoint_build import Builder
-from lakesync.checkpoint.from_lake import flushed_of
 from lakesync.maintenance.flush import Flusher
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.wire.row_records import row_runs

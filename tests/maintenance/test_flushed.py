@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.errors import ValidationFailed
-from lakesync.log.read_barrier import Fence
 from lakesync.checkpoint.from_lake import (
     Flushed,
     flushed_from_json,
     flushed_to_json,
     out_of_lake,
 )
+from lakesync.errors import ValidationFailed
+from lakesync.log.read_barrier import Fence
 from lakesync.maintenance.restore import begin_epoch
 from tests.support.builders import TABLE, insert
 from tests.support.checkpoints import GATEWAY, Kept

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.errors import ValidationFailed
 from lakesync.checkpoint.from_lake import flushed_to_json, out_of_lake
+from lakesync.errors import ValidationFailed
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
