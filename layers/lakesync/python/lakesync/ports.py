@@ -247,21 +247,11 @@ class Follower:
     """Pages that held them."""
 
 
-class Buffer(Protocol):
-    """The durable buffer of all gateways: heads, commit log, row states, configuration.
-
-    Every read is strongly consistent, item by item: it shows each commit that was answered before,
-    but of one that is just happening it may show one item and not yet another. Any method may raise
-    `lakesync.errors.Unavailable` (or a subclass) when the store throttles or cannot be reached; it
-    is then safe to repeat.
-    """
+class CommitLog(Protocol):
+    """Heads, commits, and the log of a gateway."""
 
     def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
         """Give the heads that exist, by shard."""
-        ...
-
-    def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give the states of the rows that exist."""
         ...
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
@@ -308,48 +298,12 @@ class Buffer(Protocol):
         """
         ...
 
-    def config(self, gateway: str) -> GatewayConfig:
-        """Give the configuration in force; version 0 if nothing was ever declared."""
-        ...
 
-    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = "") -> None:
-        """Put a configuration in force, and its version into every head, in one transaction.
+class Rows(Protocol):
+    """Row states."""
 
-        Every shard of the configuration's layout gets its head raised to ``to``, so that a shard
-        which is new cannot commit below a cursor that was already handed out; and the gateway's
-        epoch, if it has begun one.
-
-        Raises:
-            HeadMoved: a head stands above ``to``.
-            lakesync.errors.Conflict: the version in force is not ``config.version - 1``.
-        """
-        ...
-
-    def gateways(self) -> list[str]:
-        """Give every gateway that was ever written to."""
-        ...
-
-    def follower(self, gateway: str, client_id: str) -> Follower | None:
-        """Give what is remembered of a follower; None if it was never seen."""
-        ...
-
-    def save_follower(self, gateway: str, client_id: str, follower: Follower) -> None:
-        """Remember a follower as it now is; whoever saves last is believed."""
-        ...
-
-    def flush_state(self, gateway: str) -> FlushState:
-        """Give how far the gateway was flushed."""
-        ...
-
-    def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
-        """Move the flush state on; False if it was not as seen, and nothing was written."""
-        ...
-
-    def note_flushed(self, gateway: str, shard: str, until: Stamp, logged_bytes: int) -> None:
-        """Set how much of a shard is flushed: the running total of its last entry to ``until``.
-
-        For backpressure and metrics only. Never lowers what is noted; safe to repeat.
-        """
+    def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
+        """Give the states of the rows that exist."""
         ...
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
@@ -386,6 +340,66 @@ class Buffer(Protocol):
         """
         ...
 
+
+class Configurations(Protocol):
+    """What is declared of gateways."""
+
+    def config(self, gateway: str) -> GatewayConfig:
+        """Give the configuration in force; version 0 if nothing was ever declared."""
+        ...
+
+    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = "") -> None:
+        """Put a configuration in force, and its version into every head, in one transaction.
+
+        Every shard of the configuration's layout gets its head raised to ``to``, so that a shard
+        which is new cannot commit below a cursor that was already handed out; and the gateway's
+        epoch, if it has begun one.
+
+        Raises:
+            HeadMoved: a head stands above ``to``.
+            lakesync.errors.Conflict: the version in force is not ``config.version - 1``.
+        """
+        ...
+
+    def gateways(self) -> list[str]:
+        """Give every gateway that was ever written to."""
+        ...
+
+
+class FlushStates(Protocol):
+    """How far gateways were flushed."""
+
+    def flush_state(self, gateway: str) -> FlushState:
+        """Give how far the gateway was flushed."""
+        ...
+
+    def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
+        """Move the flush state on; False if it was not as seen, and nothing was written."""
+        ...
+
+    def note_flushed(self, gateway: str, shard: str, until: Stamp, logged_bytes: int) -> None:
+        """Set how much of a shard is flushed: the running total of its last entry to ``until``.
+
+        For backpressure and metrics only. Never lowers what is noted; safe to repeat.
+        """
+        ...
+
+
+class Followers(Protocol):
+    """What is remembered of followers."""
+
+    def follower(self, gateway: str, client_id: str) -> Follower | None:
+        """Give what is remembered of a follower; None if it was never seen."""
+        ...
+
+    def save_follower(self, gateway: str, client_id: str, follower: Follower) -> None:
+        """Remember a follower as it now is; whoever saves last is believed."""
+        ...
+
+
+class Upkeep(Protocol):
+    """What is done to a gateway as a whole."""
+
     def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
         """Void every cursor below ``to``; never lowers a horizon, makes no head. Safe to repeat.
 
@@ -411,6 +425,16 @@ class Buffer(Protocol):
             HeadMoved: a head stands above ``to``.
         """
         ...
+
+
+class Buffer(CommitLog, Rows, Configurations, FlushStates, Followers, Upkeep, Protocol):
+    """The durable buffer of all gateways: all of the above. Whoever needs less asks for less.
+
+    Every read is strongly consistent, item by item: it shows each commit that was answered before,
+    but of one that is just happening it may show one item and not yet another. Any method may raise
+    `lakesync.errors.Unavailable` (or a subclass) when the store throttles or cannot be reached; it
+    is then safe to repeat.
+    """
 
 
 # --- the lake -------------------------------------------------------------------------------------
