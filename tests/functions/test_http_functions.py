@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from lakesync.errors import InternalError
 from lakesync.runtime import wiring
 from lakesync.wire import proto
 from tests.functions.conftest import Context, event
@@ -412,6 +413,8 @@ _DONE = {"batches": 1, "deltas": 3, "watermark": "77", "finished": True}
         (_DONE, False, 200, None),
         (_DONE | {"finished": False}, False, 503, "FLUSH_ERROR"),
         ({"code": "ADAPTER_ERROR", "error": "S3 said no"}, False, 502, "ADAPTER_ERROR"),
+        ({"code": "INTERNAL_ERROR", "error": "S3 said no"}, False, 500, "INTERNAL_ERROR"),
+        ({"code": "OF_TOMORROW", "error": "S3 said no"}, False, 500, "INTERNAL_ERROR"),
         ({"errorMessage": "Task timed out"}, True, 503, "FLUSH_ERROR"),
     ],
 )
@@ -429,6 +432,7 @@ def test_flush_now_waits_for_the_flush_function(
 
     assert got.status == status
     assert got.json.get("code") == code
+    assert "S3 said no" not in got.body.decode()
     assert invocation.requests[0]["Payload"] == {"gateway": "demo", "seconds": 20}
     if status == 200:
         assert got.json == {"flushed": True, "batches": 1, "deltas": 3, "watermark": "77"}
@@ -492,6 +496,33 @@ def test_a_bug_is_a_500_with_the_request_id_and_no_detail(
     assert "secret detail" not in answer.body.decode()
     assert "secret detail" in log.getvalue()
     assert '"InternalErrors"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["push", "pull", "admin"])
+def test_a_store_that_refuses_us_is_a_bug_of_ours_and_no_detail_leaves(
+    functions: Functions,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    log: io.StringIO,
+    name: str,
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise InternalError("DynamoDB refused Query: AccessDeniedException")
+
+    for method in ("heads", "config"):
+        monkeypatch.setattr(functions.buffer, method, refused)
+    sent = {"push": "push_json", "pull": "pull_first_page", "admin": "admin_metrics"}[name]
+    answer = functions.http(name, sent)
+    [line] = [line for line in map(json.loads, log.getvalue().splitlines()) if "exception" in line]
+
+    assert (answer.status, answer.json["code"]) == (500, "INTERNAL_ERROR")
+    assert answer.json["requestId"] == "JKJaXmPLvHcESHA="
+    assert "AccessDenied" not in answer.body.decode()
+    assert (line["level"], line["correlation_id"]) == ("ERROR", "JKJaXmPLvHcESHA=")
+    assert "AccessDeniedException" in line["exception"]
+    counted = capsys.readouterr().out
+    assert '"InternalErrors"' in counted
+    assert '"Refused"' not in counted
 
 
 def test_a_missing_authoriser_is_refused_not_trusted(functions: Functions) -> None:

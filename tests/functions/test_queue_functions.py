@@ -10,10 +10,12 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from lakesync.errors import InternalError
 from lakesync.runtime import wiring
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Iterator
 
     from tests.functions.conftest import Functions
@@ -88,6 +90,31 @@ def test_a_flush_that_fails_goes_back(
     demo = [record["messageId"] for record in sent["Records"] if "demo" in record["body"]]
 
     assert [item["itemIdentifier"] for item in answer["batchItemFailures"]] == demo
+
+
+@pytest.mark.parametrize("name", ["flush_due", "flush_direct"])
+def test_a_flush_that_a_bug_of_ours_stopped_is_an_error_in_the_log(
+    functions: Functions,
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    log: io.StringIO,
+    name: str,
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise InternalError("DynamoDB refused Query: AccessDeniedException")
+
+    for method in ("heads", "config"):
+        monkeypatch.setattr(functions.buffer, method, refused)
+    functions.load("flush")(event(name), Context())
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    counted = capsys.readouterr().out
+
+    assert {line["level"] for line in lines} == {"ERROR"}
+    assert any("AccessDeniedException" in line["exception"] for line in lines)
+    assert any(line["where"]["gateway"] == "demo" for line in lines)
+    assert '"InternalErrors"' in counted
+    assert '"FlushesFailed"' in counted
 
 
 def test_a_direct_flush_says_what_it_did(functions: Functions, lake: Lake) -> None:

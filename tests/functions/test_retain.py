@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakesync.checkpoint.from_lake import flushed_from_json
-from lakesync.errors import Contention, ValidationFailed
+from lakesync.errors import Contention, InternalError, ValidationFailed
 from lakesync.runtime import retain, wiring
 from lakesync.runtime.retain import GATEWAYS_MAX, Retention
 from tests.functions.conftest import Context, event
@@ -15,6 +16,7 @@ from tests.support.builders import WALL_MS, at_ms, delete, insert
 from tests.support.checkpoints import GATEWAY, Kept
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Callable
 
     from tests.functions.conftest import Functions
@@ -150,6 +152,25 @@ def test_what_goes_wrong_is_raised_for_the_state_machine_to_try_again(
     for name in ("build", "trim", "forget", "clean"):
         with pytest.raises(Contention):
             run(name)
+
+
+def test_what_goes_wrong_is_logged_with_its_gateway_and_counted_as_what_it_is(
+    run: Callable[..., dict[str, Any]],
+    gateway: Kept,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    log: io.StringIO,
+) -> None:
+    def heads(*_: object) -> Any:
+        raise InternalError("DynamoDB refused Query: AccessDeniedException")
+
+    monkeypatch.setattr(gateway.buffer, "heads", heads)
+    with pytest.raises(InternalError):
+        run("trim")
+    [line] = map(json.loads, log.getvalue().splitlines())
+
+    assert (line["level"], line["where"]) == ("ERROR", {"task": "trim", "gateway": GATEWAY})
+    assert '"InternalErrors"' in capsys.readouterr().out
 
 
 def test_the_tasks_are_those_of_the_state_machine() -> None:

@@ -142,13 +142,24 @@ def test_each_function_is_bounded_logged_and_watched(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_each_function_that_answers_requests_is_watched_for_bugs(name: str) -> None:
+def test_each_function_that_answers_rather_than_raises_is_watched_for_bugs(name: str) -> None:
     properties = functions()[name]
     kinds = {event["Type"] for event in properties.get("Events", {}).values()}
     service = properties["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]
 
     assert service == folder_of(properties)
-    assert (service in alarms_on("LakeSync", "InternalErrors")) == ("HttpApi" in kinds)
+    assert (service in alarms_on("LakeSync", "InternalErrors")) == (
+        "HttpApi" in kinds or service == "flush"
+    )
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_function_that_asks_a_store_for_its_callers_is_watched_for_refusals(name: str) -> None:
+    properties = functions()[name]
+    kinds = {event["Type"] for event in properties.get("Events", {}).values()}
+    asks = "HttpApi" in kinds and "BUFFER_TABLE" in properties["Environment"]["Variables"]
+
+    assert (folder_of(properties) in alarms_on("LakeSync", "DependenciesFailed")) == asks
 
 
 def test_http_functions_end_before_api_gateway_gives_up() -> None:

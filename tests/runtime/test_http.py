@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,24 @@ import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 
-from lakesync.errors import BY_CODE, Backpressure, LakeSyncError, Retry
+from lakesync.errors import (
+    BY_CODE,
+    AdapterFailed,
+    Backpressure,
+    Contention,
+    FlushFailed,
+    InternalError,
+    InvalidCursor,
+    LakeSyncError,
+    RateLimited,
+    Retry,
+    Unavailable,
+    Unreachable,
+)
+from lakesync.runtime import observe
 from lakesync.runtime.bodies import GZIP_BYTES_MIN
 from lakesync.runtime.http import answer_json, create_app
+from tests.support.logs import logged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,10 +77,63 @@ def test_each_error_is_answered_by_its_own_status_and_code(kind: type[LakeSyncEr
     answer = client(raising(kind("do this", field="thing"))).get("/thing")
     body = answer.json()
 
-    assert answer.status_code == kind.status
-    assert (body["error"], body["code"], body["field"]) == ("do this", kind.code, "thing")
+    assert (answer.status_code, body["code"]) == (kind.status, kind.code)
+    if not kind.public_message:
+        assert (body["error"], body["field"]) == ("do this", "thing")
     assert body["requestId"] == answer.headers["x-request-id"]
     assert ("retry-after" in answer.headers) == (kind.retry is Retry.LATER)
+
+
+@pytest.mark.parametrize("kind", [InternalError, AdapterFailed])
+def test_what_is_our_fault_is_answered_without_detail(kind: type[LakeSyncError]) -> None:
+    error = kind("DynamoDB refused Query: AccessDeniedException", field="buffer-table")
+    answer = client(raising(error)).get("/thing")
+
+    assert "AccessDenied" not in answer.text
+    assert "buffer-table" not in answer.text
+    assert answer.json() == {
+        "error": kind.public_message,
+        "code": kind.code,
+        "requestId": answer.headers["x-request-id"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "metric"),
+    [
+        (InternalError("DynamoDB refused Query: AccessDenied"), "ERROR", "InternalErrors"),
+        (KeyError("a bug"), "ERROR", "InternalErrors"),
+        (AdapterFailed("S3 refused k: AccessDenied"), "WARNING", "DependenciesFailed"),
+        (Unreachable("DynamoDB could not be reached"), "WARNING", "DependenciesFailed"),
+        (Unavailable("DynamoDB is busy"), "WARNING", "DependenciesFailed"),
+        (Contention("another write was in progress"), "WARNING", "Contended"),
+        (Backpressure("flushing is behind"), "WARNING", "PushesHeldBack"),
+        (FlushFailed("it goes on"), "WARNING", "FlushesFailed"),
+        (RateLimited("slow down"), "INFO", "Refused"),
+        (InvalidCursor("pull from 0"), "INFO", "Refused"),
+    ],
+    ids=lambda item: type(item).__name__ if isinstance(item, Exception) else item,
+)
+def test_a_failure_is_logged_and_counted_as_what_it_is(
+    error: Exception,
+    level: str,
+    metric: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    observe.publish()  # what others counted
+    capsys.readouterr()
+    with logged(monkeypatch) as log:
+        client(raising(error)).get("/thing")
+        observe.publish()
+    [line] = map(json.loads, log.getvalue().splitlines())
+    [counted] = map(json.loads, capsys.readouterr().out.splitlines())
+
+    assert line["level"] == level
+    assert line["correlation_id"]
+    assert [metric] == [m["Name"] for m in counted["_aws"]["CloudWatchMetrics"][0]["Metrics"]]
+    if level != "INFO":
+        assert str(error.args[0]) in json.dumps(line)
 
 
 def test_retry_after_is_the_errors_own() -> None:

@@ -65,6 +65,9 @@ class LakeSyncError(Exception):
     retry: ClassVar[Retry] = Retry.NEVER
     wait_s: ClassVar[int] = 1
     """Seconds that a `Retry.LATER` takes as a rule."""
+    public_message: ClassVar[str] = ""
+    """What a caller over the network reads instead of the sentence, which is for the operator's log
+    where it tells of what lies behind the gateway; empty if the sentence is for the caller."""
 
     def __init__(
         self, message: str, *, field: str | None = None, retry_after_s: int | None = None
@@ -289,11 +292,15 @@ class Unreachable(Unavailable):
 
 
 class AdapterFailed(LakeSyncError):
-    """A source or destination refused or failed."""
+    """A store, source or destination refused or failed; the answer carries no detail."""
 
     code = "ADAPTER_ERROR"
     status = 502
     retry = Retry.LATER
+    public_message = (
+        "a store or queue behind the gateway failed; try again in a moment, and report the request "
+        "id to the operator if it lasts"
+    )
 
 
 class FlushFailed(LakeSyncError):
@@ -309,6 +316,7 @@ class InternalError(LakeSyncError):
 
     code = "INTERNAL_ERROR"
     status = 500
+    public_message = "an internal error; report the request id to the operator"
 
 
 def _encodable(text: str) -> str:

@@ -1,8 +1,9 @@
 """FastAPI apps for Lambda: one boundary where errors become answers.
 
-Every failure is answered by `lakesync.errors` and nothing else: an error of the tree as it is, a
+Every failure is answered by `lakesync.errors` and nothing else: an error of the tree by its code, a
 malformed parameter as VALIDATION_ERROR that names it, an unknown address as NOT_FOUND, and
-anything unexpected as INTERNAL_ERROR with the request's id and no detail.
+anything unexpected as INTERNAL_ERROR. What is our fault is answered with the request's id and no
+detail; the detail is in the log, under that id.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from starlette.exceptions import HTTPException
 
 from lakesync.core.values import parse
 from lakesync.errors import (
-    Backpressure,
     InternalError,
     LakeSyncError,
     NotFound,
@@ -145,13 +145,13 @@ def request_id(scope: Scope) -> str:
 
 
 def error_answer(scope: Scope, error: LakeSyncError) -> Response:
-    """Give the response that an error of the tree stands for."""
+    """Give the response that an error of the tree stands for; no detail of what is our fault."""
     body: dict[str, Any] = {
-        "error": error.message,
+        "error": error.public_message or error.message,
         "code": error.code,
         "requestId": request_id(scope),
     }
-    if error.field:
+    if error.field and not error.public_message:
         body["field"] = error.field
     if isinstance(error, RulesRefused):
         body["faults"] = [{"path": fault.path, "error": fault.told} for fault in error.faults]
@@ -169,9 +169,7 @@ def _event(scope: Scope) -> dict[str, Any]:
 
 async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, LakeSyncError)  # noqa: S101 - what it was registered for
-    observe.logger.info("refused", extra={"code": error.code, "field": error.field})
-    # One metric for all: each more would be paid for by the month, and the log tells them apart.
-    observe.count("PushesHeldBack" if isinstance(error, Backpressure) else "Refused")
+    observe.failure(error, method=request.method, path=request.url.path)
     return error_answer(request.scope, error)
 
 
@@ -209,5 +207,4 @@ class _Boundary:
             await self._app(scope, receive, send)
         except Exception as error:  # noqa: BLE001 - the boundary: logged, counted, answered
             observe.bug(error, method=scope["method"], path=scope["path"])
-            sentence = "an internal error; report the request id to the operator"
-            await error_answer(scope, InternalError(sentence))(scope, receive, send)
+            await error_answer(scope, InternalError("logged as a bug"))(scope, receive, send)

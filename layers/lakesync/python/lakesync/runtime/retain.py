@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.checkpoint.from_lake import flushed_to_json, out_of_lake
-from lakesync.errors import ValidationFailed
+from lakesync.errors import LakeSyncError, ValidationFailed
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
@@ -153,6 +153,10 @@ def retain_handler(retention: Retention, seconds: Callable[[], float]) -> Handle
                     f"name a task, one of list, {', '.join(tasks)}, and its gateway", field="task"
                 )
             return {"place": "", **tasks[task](gateway, place, lambda: seconds() < ends)}
+        except LakeSyncError as error:
+            # The state machine's own record has no room for what went wrong in which gateway.
+            observe.failure(error, task=str(task), gateway=str(event.get("gateway")))
+            raise
         finally:
             observe.publish()
 

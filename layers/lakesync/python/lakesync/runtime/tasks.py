@@ -55,7 +55,7 @@ def ask_for_flush(queue: Callable[[], Queue]) -> Callable[[str], None]:
         try:
             queue().send(flush_request(gateway))
         except LakeSyncError as error:
-            observe.logger.warning("flush not asked for", extra={"reason": error.message})
+            observe.failure(error, task="ask for a flush")
 
     return ask
 
@@ -112,7 +112,7 @@ def _flushed(flush: Flush, body: str, has_time: Callable[[], bool]) -> bool:
                 _count(report)
                 return True
             case Err(error):
-                _note_failure(error)
+                _note_failure(error, gateway)
     except Exception as error:  # noqa: BLE001 - one message's bug must not cost its neighbours
         observe.bug(error, message=body[:200])
         observe.count("FlushesFailed")
@@ -122,7 +122,8 @@ def _flushed(flush: Flush, body: str, has_time: Callable[[], bool]) -> bool:
 def _flush_one(
     flush: Flush, request: Mapping[str, Any], has_time: Callable[[], bool]
 ) -> dict[str, Any]:
-    match flush(_gateway_of(request), has_time):
+    gateway = _gateway_of(request)
+    match flush(gateway, has_time):
         case Ok(report):
             _count(report)
             return {
@@ -132,13 +133,14 @@ def _flush_one(
                 "finished": report.finished,
             }
         case Err(error):
-            _note_failure(error)
+            _note_failure(error, gateway)
             return {"code": error.code, "error": error.message}
 
 
-def _note_failure(error: LakeSyncError) -> None:
-    observe.logger.warning("flush failed", extra={"code": error.code, "reason": error.message})
-    observe.count("FlushesFailed")
+def _note_failure(error: LakeSyncError, gateway: str) -> None:
+    observe.failure(error, task="flush", gateway=gateway)
+    if not isinstance(error, FlushFailed):
+        observe.count("FlushesFailed")
 
 
 def _gateway_of(request: object) -> str:
