@@ -17,7 +17,7 @@ from lakesync.runtime.api import checkpoint as route
 from lakesync.wire.records import decode_records
 from tests.functions.conftest import event
 from tests.support.builders import at_ms, delete, insert, update
-from tests.support.checkpoints import GATEWAY, Kept
+from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +52,18 @@ class Served:
         if gzip:
             sent["headers"]["accept-encoding"] = gzip
         return self.functions.http("pull", sent)
+
+    def rules(self, tables: list[str]) -> None:
+        """Let each client see its own rows of some tables."""
+        bucket = {"name": "mine", "tables": tables, "filters": [MINE]}
+        self.gateway.admin.save_rules(GATEWAY, {"version": 1, "buckets": [bucket]}).unwrap()
+
+    def rebuild(self) -> None:
+        """Build another checkpoint, from behind all that there is."""
+        self.gateway.time.now_ms += 10 * MINUTE_MS
+        self.gateway.push(update("n1", at=at_ms(90), table="notes", owner="other"))
+        self.gateway.flushed()
+        self.gateway.build()
 
 
 def frames(body: bytes) -> list[list[Delta]]:
@@ -143,8 +155,8 @@ def test_it_is_compressed_for_who_can_read_that(served: Served) -> None:
 
 @pytest.mark.law("R3", "V7")
 def test_each_row_is_decided_and_comes_as_one_insert(served: Served) -> None:
-    bucket = {"name": "mine", "tables": ["todos", "lists"], "filters": [MINE]}
-    served.gateway.admin.save_rules(GATEWAY, {"version": 1, "buckets": [bucket]}).unwrap()
+    served.rules(["todos", "lists"])
+    served.rebuild()
 
     found = [delta for held in frames(served.get().body) for delta in held]
 
@@ -156,6 +168,22 @@ def test_each_row_is_decided_and_comes_as_one_insert(served: Served) -> None:
     (changed,) = [delta for delta in found if delta.row_id == "r5"]
     assert dict(changed.columns)["n"] == b"55"
     assert frames(served.get(claims={"sub": "nobody"}).body) == []
+
+
+@pytest.mark.law("R3", "V4")
+def test_one_from_before_the_rules_is_not_served_to_who_sees_less(served: Served) -> None:
+    """The log behind it does not tell that `r5` has left sight since."""
+    first = served.gateway.latest()
+    served.gateway.push(update("r5", at=at_ms(80), client="c", owner="other"))
+    served.rules(["todos", "lists"])
+
+    assert served.get().status == 404
+    assert served.get({"part": "0"}).status == 404
+    named = served.get({"checkpoint": first.id, "part": "0"})
+    assert (named.status, named.json["code"]) == (410, "CURSOR_EXPIRED")
+    served.rebuild()
+    rows = {delta.row_id for held in frames(served.get().body) for delta in held}
+    assert rows == {"r0", "l1"}
 
 
 @pytest.mark.law("R3")
@@ -220,8 +248,8 @@ def test_what_does_not_fit_one_answer_says_which_parts_to_ask_for(
 
 
 def test_looking_for_little_in_much_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket = {"name": "mine", "tables": [], "filters": [MINE]}
-    served.gateway.admin.save_rules(GATEWAY, {"version": 1, "buckets": [bucket]}).unwrap()
+    served.rules([])
+    served.rebuild()
     monkeypatch.setattr(stream, "READ_BYTES_MAX", 500)
 
     answer = served.get(claims={"sub": "nobody"})

@@ -12,7 +12,7 @@ from lakesync.checkpoint.manifest import frame
 from lakesync.checkpoint.replay_from import has_events
 from lakesync.compat.legacy_format import rows_of
 from lakesync.errors import CheckpointTooLarge, CursorExpired, LakeSyncError, NotFound
-from lakesync.gateway.parts import PartMark, read_part
+from lakesync.gateway.parts import PartMark, check_decides, decides, read_part
 from lakesync.gateway.rule_filter import Sight
 from lakesync.log.read_barrier import Fence
 from lakesync.result import Err, Ok, Result
@@ -77,8 +77,8 @@ class CheckpointService:
         """
         try:
             log = self._fence.raise_heads(gateway)
-            manifest = self._latest(log)
             sight = Sight(self._buffer, gateway, log.config, pull)
+            manifest = self._latest(log, sight)
             return Ok(
                 CheckpointFrames(
                     manifest.id,
@@ -108,12 +108,12 @@ class CheckpointService:
         """
         try:
             log = self._fence.raise_heads(gateway)
-            manifest = self._latest(log, checkpoint)
+            sight = Sight(self._buffer, gateway, log.config, pull)
+            manifest = self._latest(log, sight, checkpoint)
             table = table or manifest.after("")
             held = manifest.tables.get(table)
             if held is None or number >= held.parts:
                 raise NotFound("the checkpoint has no such part", field="part")
-            sight = Sight(self._buffer, gateway, log.config, pull)
             mark = PartMark(manifest.id, number)
             seen = read_part(self._checkpoints, manifest, table, mark, sight, pull.deltas_max)
             following = manifest.after(table)
@@ -125,14 +125,16 @@ class CheckpointService:
         except LakeSyncError as error:
             return Err(error)
 
-    def _latest(self, log: FencedLog, checkpoint: str = "") -> Manifest:
+    def _latest(self, log: FencedLog, sight: Sight, checkpoint: str = "") -> Manifest:
+        """Give the checkpoint that was named, or the latest that its reader may be sent."""
         if checkpoint:
             found = self._checkpoints.manifest(log.gateway, checkpoint)
+            check_decides(found, log.config, sight)
             if found.epoch == log.epoch and found.since >= log.trimmed:
                 return found
             raise CursorExpired("the checkpoint is out of date; begin again", field="checkpoint")
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
-        if latest is None:
+        if latest is None or not decides(latest, log.config, sight):
             raise NotFound("there is no checkpoint; pull from 0, or with snapshot=begin")
         return latest
 
