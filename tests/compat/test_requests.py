@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.runtime.api import pull as route
 from tests.compat.requests import HLC, now, row
 
 if TYPE_CHECKING:
@@ -123,6 +124,33 @@ class TestPull:
             since, more = page["serverHlc"], page["hasMore"]
 
         assert found == ["r0", "r1", "r2"]
+
+    @pytest.mark.law("F1")
+    def test_a_page_that_is_cut_to_fit_and_lost_counts_as_given_once(
+        self, gateway: Asker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its receipt must not lead it past what it never had."""
+        for number in range(4):
+            value = {"column": "title", "value": "x" * 3_000}
+            gateway.push(row(f"r{number}", hlc=str(int(HLC) + number), columns=[value]))
+        monkeypatch.setattr(route, "ANSWER_BYTES_MAX", 12_000)
+        plain = {"accept-encoding": "identity"}
+        params = {"since": "0", "limit": "1000"}
+        gateway.ask("GET", "/sync/{}/pull", params=params, headers=plain, client="client-2")
+        since = gateway.push(
+            row("mine", hlc=now(), clientId="client-2"), clientId="client-2"
+        ).json()["serverHlc"]
+        found, more = set(), True
+        while more:
+            params = {"since": since, "limit": "1000"}
+            answer = gateway.ask(
+                "GET", "/sync/{}/pull", params=params, headers=plain, client="client-2"
+            )
+            assert len(answer.content) <= 12_000
+            found |= {delta["rowId"] for delta in answer.json()["deltas"]}
+            since, more = answer.json()["serverHlc"], answer.json()["hasMore"]
+
+        assert found >= {"r0", "r1", "r2", "r3"}
 
     def test_an_empty_gateway_gives_an_empty_page(self, gateway: Asker) -> None:
         page = gateway.pull().json()

@@ -157,7 +157,7 @@ def test_a_page_that_lambda_cannot_carry_is_cut(
         delta["hlc"] = str(int(delta["hlc"]) + 10)
         del delta["deltaId"]
     functions.http("push", other | {"body": json.dumps(body)})
-    monkeypatch.setattr("lakesync.runtime.api.pull.ANSWER_BYTES_MAX", 900)
+    monkeypatch.setattr("lakesync.runtime.api.pull.ANSWER_BYTES_MAX", 6_000)
     sent = event("pull_first_page")
     sent["headers"]["accept-encoding"] = "identity"
     answer = functions.http("pull", sent)

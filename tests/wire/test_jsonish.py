@@ -7,14 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from lakesync.core.clock import STAMP_MAX
+from lakesync.core.delta import Delta, removal
 from lakesync.core.messages import PullPage, Push
 from lakesync.errors import BY_CODE, DeltaTooLarge, ValidationFailed
 from lakesync.wire import jsonish
 from lakesync.wire.incoming import PUSH_DELTAS_MAX
 from lakesync.wire.records import encode_records
 from tests.support.builders import insert, push, update
+from tests.support.strategies import deltas, identifiers, ids, stamps
 
 DELTA = {
     "op": "INSERT",
@@ -36,6 +40,17 @@ def test_a_push_as_existing_clients_send_it() -> None:
     expected = insert(title="Buy milk", at=112589990684262400)
 
     assert decoded() == replace(push(expected), own_cursor=False)
+
+
+@given(st.lists(deltas() | st.builds(removal, identifiers, ids, stamps), min_size=1))
+@example([removal("t", "\x01" * 512, 1)])
+@example([insert("r", at=1, table="t", **dict.fromkeys("abcdefgh", 1))])
+def test_a_page_grows_by_no_more_than_it_says(sent: list[Delta]) -> None:
+    run = encode_records(sent)
+    empty = len(jsonish.encode_page(PullPage((), 0, 1, has_more=False)))
+
+    written = len(jsonish.encode_page(PullPage((run,), len(sent), 1, has_more=False)))
+    assert written - empty <= jsonish.JSON_GROWTH_TIMES_MAX * len(run)
 
 
 def test_a_number_is_a_stamp_where_it_is_exact() -> None:

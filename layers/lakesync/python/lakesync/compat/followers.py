@@ -87,9 +87,17 @@ class FollowingPulls:
             again=at.holds_rows and at.read_from < at.again_until,
             mine=pull.client_id if at.holds_rows and at.followed else "",
         )  # fmt: skip
-        runs = [run for page in pages for run in page.records]
-        logged = [delta for run in runs for delta in decode_records(run)]
-        deltas = in_order.of(logged, at.owed)
+        while True:
+            runs = [run for page in pages for run in page.records]
+            logged = [delta for run in runs for delta in decode_records(run)]
+            deltas = in_order.of(logged, at.owed)
+            records = (encode_records(deltas),) if deltas else ()
+            if sum(map(len, records)) <= pull.bytes_max or pull.deltas_max == 1:
+                break
+            # Rows as they are can be larger than what was logged. Nothing is recorded yet.
+            fewer = min(pull.deltas_max, max(page.count for page in pages)) // 2
+            pull = replace(pull, deltas_max=max(fewer, 1))
+            pages = self._pages(gateway, pull, at, config)
         cursor = min(page.cursor for page in pages)
         more = any(page.has_more or page.cursor > cursor for page in pages)
         after = replace(_given(at, cursor, len(deltas)), more=more)
@@ -98,13 +106,8 @@ class FollowingPulls:
             after = replace(after, page_until=at.read_from)
         if after != known:
             self._buffer.save_follower(gateway, pull.client_id, after)
-        return replace(
-            pages[0],
-            records=(encode_records(deltas),) if deltas else (),
-            count=len(deltas),
-            cursor=cursor,
-            has_more=more,
-        )
+        page = replace(pages[0], records=records, count=len(deltas), cursor=cursor)
+        return replace(page, has_more=more)
 
     def _pages(
         self, gateway: str, pull: Pull, at: Follower, config: GatewayConfig

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
 
 
+PAGE_BYTES_MAX: Final = 2_000_000
+"""Deltas of one page as they are stored, unless one commit or one row alone is larger: what a
+function and a client hold in memory, and less than Lambda answers."""
 NO_CLAIMS: Final[Mapping[str, Any]] = MappingProxyType({})
 SNAPSHOT: Final = "begin"
 """What asks for all rows as they are, for a cursor that the log no longer reaches back to."""
@@ -129,6 +132,8 @@ class Pull:
 
     rules: SyncRules | None = None
     """What decides in the place of the rules in force: never a client's word."""
+    bytes_max: int = PAGE_BYTES_MAX
+    """Bytes of deltas that the answer can carry, in the form in which they are stored."""
 
     @property
     def is_followers(self) -> bool:

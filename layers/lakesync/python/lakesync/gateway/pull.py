@@ -104,7 +104,7 @@ class PullService:
             if since == log.top:
                 break
             entries, until = self._collect(log, since, deltas_max)
-            page = self._cut(entries, pull.deltas_max, until, sight)
+            page = self._cut(entries, pull, until, sight)
             since = page.cursor
             if page.count:
                 return replace(page, has_more=since < log.top)
@@ -125,19 +125,18 @@ class PullService:
         found = [entry for part in slices for entry in part.entries if entry.stamp <= until]
         return sorted(found, key=lambda entry: entry.stamp), until
 
-    def _cut(
-        self, entries: list[LogEntry], deltas_max: int, until: Stamp, sight: Sight
-    ) -> PullPage:
+    def _cut(self, entries: list[LogEntry], pull: Pull, until: Stamp, sight: Sight) -> PullPage:
         """Take what is seen of whole commits until the page is full."""
+        bytes_max = min(self._limits.page_bytes_max, pull.bytes_max)
         records: list[bytes] = []
         count = size = 0
         cursor: Stamp = 0
         for stamp, commit in groupby(entries, key=lambda entry: entry.stamp):
-            if count >= deltas_max:
+            if count >= pull.deltas_max:
                 break
             seen = sight.of(list(commit))
             size += seen.size_bytes
-            if count and size > self._limits.page_bytes_max:
+            if count and size > bytes_max:
                 break
             records += seen.records
             count += seen.count

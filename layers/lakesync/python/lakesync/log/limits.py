@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakesync.core.messages import PAGE_BYTES_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -29,9 +31,8 @@ class Limits:
     """How long lost races are tried again, before the push is answered 503."""
     page_deltas_max: int = 10_000
     """The greatest page that may be asked for."""
-    page_bytes_max: int = 2_000_000
-    """A page, unless one commit alone is larger. Lambda answers at most 6 MB, and the same deltas
-    as JSON hold up to two and a half times as much."""
+    page_bytes_max: int = PAGE_BYTES_MAX
+    """A page, unless one commit alone is larger, or the answer can carry less."""
     backpressure_bytes_max: int = 256 * 1024 * 1024
     """Unflushed data of one shard, beyond which pushes are refused for now."""
     backpressure_age_ms_max: int = 6 * 3600 * 1000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.delta import Delta, Op, check_client_id
 from lakesync.core.messages import PullPage, Push, PushReceipt, RefusedDelta, Resync
@@ -20,6 +20,10 @@ from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+JSON_GROWTH_TIMES_MAX: Final = 6
+"""How many times as long as a run of deltas its JSON is at the most: a control character in an id
+is six letters there. Text of real rows is about one and a half times as long."""
 
 
 def decode_push(body: bytes) -> Push:

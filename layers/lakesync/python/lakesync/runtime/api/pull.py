@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lakesync.gateway.pull import PullService
 
 DELTAS_DEFAULT: Final = 100
+_REST_BYTES: Final = 5_000
+"""What a page says beside its deltas: its scope, mostly."""
 _EPOCH_LENGTH_MAX: Final = 64
 _SNAPSHOT_LENGTH_MAX: Final = 1_024
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
@@ -119,10 +121,17 @@ def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
             removes=removes,
             scope=scope,
             own_cursor=own_cursor,
+            bytes_max=_bytes_max(reads),
         )
         return _fitting(service, gateway, asked, request, reads)
 
     return router
+
+
+def _bytes_max(reads: Encoding) -> int:
+    """Give the bytes of deltas that an answer in an encoding can carry, whatever they are."""
+    growth = jsonish.JSON_GROWTH_TIMES_MAX if reads is Encoding.JSON else 1
+    return (ANSWER_BYTES_MAX - _REST_BYTES) // growth
 
 
 def _fitting(
@@ -132,11 +141,15 @@ def _fitting(
     request: Request,
     reads: Encoding,
 ) -> Response:
-    """Answer a page that Lambda can carry: half as many deltas, until one does."""
+    """Answer a page that Lambda can carry: of rows as they are half as many, until one does.
+
+    A page of the log is cut before it comes here, and before anything is recorded of a follower.
+    """
     while True:
         page = service.pull(gateway, pull).unwrap()
         response = answer(request, _ENCODE[reads](page), reads)
-        if len(response.body) <= ANSWER_BYTES_MAX or pull.deltas_max == 1:
+        fits = len(response.body) <= ANSWER_BYTES_MAX
+        if fits or pull.deltas_max == 1 or pull.is_followers:
             observe.count("DeltasPulled", page.count)
             return response
         pull = replace(pull, deltas_max=max(min(pull.deltas_max, page.count) // 2, 1))
