@@ -132,8 +132,10 @@ def test_rules_without_a_fault_say_which_tables_they_concern(gateway: LocalGatew
     run("schema", "put", "--table", "airports", "--column", "name:string")
     checked = run("rules", "check", "rules.json")
     assert checked.exit_code == 0
-    assert told(checked, "flights") == ["flights", "mine"]
-    assert told(checked, "airports") == ["airports", "·"]
+    assert told(checked, "flights") == [
+        "flights", "mine", *["rows", "that", "it", "sees,", "and", "new", "ones"],
+    ]  # fmt: skip
+    assert told(checked, "airports") == ["airports", "·", "new", "rows"]
     [answer] = lines(run("rules", "check", "rules.json", "--json"))
     assert (answer["valid"], answer["faults"]) == (True, [])
     assert gateway.buffer.config(GATEWAY).rules.buckets == ()
@@ -158,7 +160,9 @@ def test_offline_no_gateway_is_asked(gateway: LocalGateway) -> None:
     Path("schemas.json").write_text(run("schema", "list", "--json").stdout)
     before = len(gateway.requests)
     checked = run("rules", "check", "rules.json", "--schema", "schemas.json", "--json")
-    assert lines(checked)[0]["tables"] == [{"table": "flights", "buckets": ["mine"]}]
+    assert lines(checked)[0]["tables"] == [
+        {"table": "flights", "buckets": ["mine"], "writers": "seen"}
+    ]
     assert len(gateway.requests) == before
     Path("bad.json").write_text('{"table": "a"}\n{"table":\n')
     bad = run("rules", "check", "rules.json", "--schema", "bad.json")

@@ -114,7 +114,7 @@ class TestSight:
         assert bob.get("todos", "t1").unwrap() is None
 
     def test_edits_that_wait_survive_a_row_that_leaves(self, world: World) -> None:
-        world.rules({"filters": [MINE]})
+        world.rules({"filters": [MINE], "write": []})
         ann, bob = world.client("ann"), world.client("bob", owner="ann")
         ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
         sync(ann, bob)
@@ -128,6 +128,21 @@ class TestSight:
         held = world.gateway.buffer.rows(GATEWAY, [("todos", "t1")])
         columns = decode_row_state(held["todos", "t1"].state).columns
         assert parse(columns["title"][2]) == "still mine"
+
+    def test_an_edit_of_a_row_that_left_is_set_aside_with_its_reason(self, world: World) -> None:
+        world.rules({"filters": [MINE]})
+        ann = world.client("ann")
+        ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
+        ann.update("todos", "t1", {"owner": "eve"}).unwrap()
+        sync(ann)
+        ann.update("todos", "t1", {"title": "too late"}).unwrap()
+        ann.push().unwrap()
+
+        [set_aside] = ann.quarantined().unwrap()
+        assert set_aside.code == "FORBIDDEN"
+        held = world.gateway.buffer.rows(GATEWAY, [("todos", "t1")])
+        columns = decode_row_state(held["todos", "t1"].state).columns
+        assert parse(columns["title"][2]) == "a"
 
     def test_a_change_of_rules_takes_away_and_brings_and_keeps_the_outbox(
         self, world: World

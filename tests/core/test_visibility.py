@@ -126,8 +126,21 @@ def test_a_change_is_what_the_row_was_and_is(
 
 @pytest.mark.law("V5")
 class TestWrites:
-    def test_a_table_without_write_filters_may_be_written(self) -> None:
-        assert viewer(bucket(MINE)).may_write("todos", row(owner="bob"), None)
+    def test_without_write_filters_one_writes_what_one_sees_and_what_is_new(self) -> None:
+        eyes = viewer(bucket(MINE))
+        mine, theirs = row(owner="ann"), row(owner="bob")
+
+        assert eyes.may_write("todos", mine, theirs)
+        assert eyes.may_write("todos", mine, None)
+        assert eyes.may_write("todos", None, theirs)
+        assert not eyes.may_write("todos", theirs, mine)
+        assert not eyes.may_write("todos", theirs, None)
+
+    def test_without_rules_anyone_writes_anything(self) -> None:
+        assert viewer().may_write("todos", row(owner="bob"), None)
+
+    def test_write_filters_that_are_empty_let_anyone_write(self) -> None:
+        assert viewer(bucket(MINE, write=())).may_write("todos", row(owner="bob"), None)
 
     def test_the_row_must_be_the_clients_before_and_after(self) -> None:
         eyes = viewer(bucket(write=(MINE,)))

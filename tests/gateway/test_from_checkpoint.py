@@ -37,7 +37,7 @@ def rules(gateway: Kept, *filters: dict[str, Any]) -> None:
     columns = [{"name": "owner", "type": "string"}, {"name": "n", "type": "number"}]
     schema = {"table": "todos", "columns": columns}
     gateway.admin.register_schema(GATEWAY, schema).unwrap()
-    bucket = {"name": "mine", "tables": ["todos"], "filters": list(filters)}
+    bucket = {"name": "mine", "tables": ["todos"], "filters": list(filters), "write": []}
     body = {"version": 1, "buckets": [bucket]}
     gateway.admin.save_rules(GATEWAY, body).unwrap()
     gateway.time.now_ms += 10 * MINUTE_MS

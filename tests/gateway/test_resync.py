@@ -93,7 +93,9 @@ class TestResync:
         """The log of before the rules would not tell that it has left."""
         buffer = LaggingBuffer()
         world = World(buffer)
-        world.rules(bucket({"column": "title", "op": "eq", "value": "x"}, tables=["lists"]))
+        world.rules(
+            bucket({"column": "title", "op": "eq", "value": "x"}, tables=["lists", "todos"])
+        )
         world.push(insert("r1", owner="ann", at=1), insert("r2", owner="ann", at=2))
         ann = Reader("ann")
         ann.sync(world)

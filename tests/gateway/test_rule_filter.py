@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesync.core.delta import Op
+from lakesync.core.layout import Placement
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.values import parse
 from lakesync.errors import CursorExpired
 from lakesync.log.limits import Limits
 from lakesync.result import Err
-from tests.support.builders import at_ms, delete, insert, update
-from tests.support.readers import GATEWAY, MINE, Reader, World, bucket, truth
+from tests.support.builders import at_ms, delete, insert, push, update
+from tests.support.gateways import administrator, pusher
+from tests.support.readers import (
+    GATEWAY,
+    MINE,
+    Reader,
+    World,
+    bucket,
+    bucket_without_write,
+    truth,
+)
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 @pytest.fixture
@@ -211,6 +224,109 @@ class TestWrites:
         assert world.push(delete("r2", at=5), sub="ann") == ["FORBIDDEN"]
         assert world.push(update("r1", title="fine", at=6), sub="ann") == []
 
+    def test_a_row_out_of_sight_is_not_written_into_sight(self, world: World) -> None:
+        """Who guesses its id would be sent all of it."""
+        world.rules(bucket_without_write(MINE))
+        ann = Reader("ann")
+        world.push(insert("r1", owner="bob", title="secret", at=1), sub="bob")
+        ann.sync(world)
+
+        for guess in (
+            update("r1", owner="ann", at=2),
+            insert("r1", owner="ann", at=3),
+            update("r1", title="mine", at=4),
+            delete("r1", at=5),
+        ):
+            assert world.push(guess, sub="ann") == ["FORBIDDEN"]
+        ann.sync(world)
+
+        assert ann.sent == []
+        assert truth(world) == {("todos", "r1"): {"owner": "bob", "title": "secret"}}
+
+    def test_without_write_filters_one_writes_what_one_saw_and_what_is_new(
+        self, world: World
+    ) -> None:
+        world.rules(bucket_without_write(MINE))
+
+        assert world.push(insert("r1", owner="ann", at=1), sub="ann") == []
+        assert world.push(update("r1", title="mine", at=2), sub="ann") == []
+        assert world.push(update("r1", owner="bob", at=3), sub="ann") == []
+        assert world.push(update("r1", owner="ann", at=4), sub="ann") == ["FORBIDDEN"]
+        assert world.push(insert("r2", owner="bob", at=5), sub="ann") == []
+        assert world.push(update("r2", title="more", at=6), sub="ann") == ["FORBIDDEN"]
+
+    def test_a_row_is_judged_as_it_was_before_the_commit(self, world: World) -> None:
+        """Who gives a row away in a transaction may write to it in the rest of that."""
+        world.rules(bucket_without_write(MINE))
+        made, more = insert("r1", owner="bob", at=1), update("r1", title="more", at=2)
+
+        assert world.push(made, more, sub="ann") == []
+        assert world.push(made, more, sub="ann") == [], "what was accepted comes again"
+        assert world.push(delete("r1", at=3), insert("r1", owner="ann", at=4), sub="ann") == [
+            "FORBIDDEN",
+            "FORBIDDEN",
+        ]
+
+    def test_a_row_that_was_deleted_out_of_sight_may_be_made_anew_and_tells_nothing(
+        self, world: World
+    ) -> None:
+        world.rules(bucket_without_write(MINE))
+        ann = Reader("ann")
+        world.push(insert("r1", owner="bob", title="secret", at=1), sub="bob")
+        world.push(delete("r1", at=5), sub="bob")
+
+        # What is older than the delete changes nothing, and so is taken, and shows nothing.
+        assert world.push(update("r1", owner="ann", at=4), sub="ann") == []
+        ann.sync(world)
+        assert ann.seen() == {}
+
+        assert world.push(update("r1", owner="ann", at=6), sub="ann") == []
+        ann.sync(world)
+        assert ann.seen() == {("todos", "r1"): {"owner": "ann"}}
+        assert world.push(update("r1", title="late", at=7), sub="bob") == ["FORBIDDEN"]
+
+    def test_a_row_brought_back_behind_its_delete_is_one_that_exists(self, world: World) -> None:
+        world.rules(bucket_without_write(MINE))
+        world.push(insert("r1", owner="bob", at=1), sub="bob")
+        world.push(delete("r1", at=2), insert("r1", owner="bob", at=3), sub="bob")
+
+        assert world.push(update("r1", owner="ann", at=4), sub="ann") == ["FORBIDDEN"]
+
+    def test_where_no_bucket_covers_a_table_rows_are_made_and_never_changed(
+        self, world: World
+    ) -> None:
+        world.rules(bucket_without_write(MINE))
+
+        assert world.push(insert("o1", table="other", owner="ann", at=1), sub="ann") == []
+        assert world.push(update("o1", table="other", title="x", at=2), sub="ann") == ["FORBIDDEN"]
+
+    def test_write_filters_are_in_the_place_of_sight(self, world: World) -> None:
+        world.rules(bucket(MINE, write=[]))
+        world.push(insert("r1", owner="bob", at=1), sub="bob")
+
+        assert world.push(update("r1", title="x", at=2), sub="ann") == []
+
+    def test_events_are_new_rows_each(self, world: World) -> None:
+        world.rules(bucket_without_write(MINE, tables=["events"]))
+        theirs = insert("e1", table="events", owner="bob", at=1)
+        mine = insert("e1", table="events", owner="ann", at=2)
+
+        assert world.push(theirs, sub="bob") == []
+        assert world.push(mine, sub="ann") == []
+        ann = Reader("ann")
+        ann.sync(world)
+        assert ann.sent == [mine]
+
+    def test_an_atomic_push_is_refused_whole(self, world: World) -> None:
+        world.rules(bucket_without_write(MINE))
+        world.push(insert("r1", owner="bob", at=1), sub="bob")
+        guess, other = update("r1", owner="ann", at=2), insert("r2", owner="ann", at=3)
+
+        codes = world.push(guess, other, sub="ann", atomic=True)
+
+        assert codes == ["FORBIDDEN", "ATOMIC_PUSH_REFUSED"]
+        assert truth(world).keys() == {("todos", "r1")}
+
     def test_events_are_judged_too(self, world: World) -> None:
         world.rules(bucket(tables=["events"], write=[MINE]))
         events = [
@@ -219,6 +335,21 @@ class TestWrites:
         ]
 
         assert world.push(*events, sub="ann") == ["FORBIDDEN"]
+
+    def test_a_refusal_is_not_of_what_a_warm_process_remembers_of_another_shard(
+        self, world: World
+    ) -> None:
+        administrator(world.buffer).place_table(GATEWAY, "lists", Placement("s1")).unwrap()
+        mine = bucket_without_write(MINE, tables=["todos", "lists"])
+        world.rules(mine)
+        world.push(insert("l1", table="lists", owner="bob", at=1), sub="bob")
+        assert world.push(update("l1", table="lists", title="x", at=2), sub="ann") == ["FORBIDDEN"]
+        other = replace(push(update("l1", table="lists", owner="ann", at=3)), claims={"sub": "bob"})
+        pusher(world.buffer, seed=1, time_=world.time).push(GATEWAY, other).unwrap()
+
+        both = insert("r1", owner="ann", at=4), update("l1", table="lists", title="x", at=5)
+
+        assert world.push(*both, sub="ann") == []
 
 
 # --- any history ----------------------------------------------------------------------------------
@@ -301,6 +432,33 @@ def test_whatever_happens_each_client_holds_what_it_may_see_and_was_sent_nothing
         sync(world, reader, rules, history, passing)
         due = {key: row for key, row in truth(world).items() if may_see(rules, reader.sub, row)}
         assert reader.seen() == due
+
+
+@pytest.mark.law("V5")
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ann", "bob"]), st.lists(edits, min_size=1, max_size=4)),
+        max_size=12,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_without_write_filters_a_push_leaves_what_its_client_does_not_see(
+    pushes: list[tuple[str, list[Any]]], chance: Random
+) -> None:
+    """Whatever stamps it carries; and so it brings nothing into its client's sight."""
+    world = World()
+    world.rules(bucket_without_write(MINE))
+    for sub, edits in pushes:
+        deltas = []
+        for op, row, values in edits:
+            make: Any = {"insert": insert, "update": update, "delete": delete}[op]
+            at = at_ms(chance.randrange(20))
+            deltas.append(make(row, at=at, client=sub, **({} if op == "delete" else values)))
+        before = truth(world)
+        world.push(*deltas, sub=sub)
+        after = truth(world)
+        hidden = {key for key, row in before.items() if row.get("owner") != sub}
+        assert {key: after.get(key) for key in hidden} == {key: before[key] for key in hidden}
 
 
 def sync(

@@ -130,7 +130,15 @@ class TestTrial:
         again = world.tries(bucket(name="x", tables=["notes"]), bucket(MINE, name="renamed"))
         assert [held.changes for held in again.values()] == [False] * 3
         assert all(held.seen is None for held in found.values())
-        assert "seen" not in str(trial_to_json(list(found.values())))
+        assert "'seen':" not in str(trial_to_json(list(found.values())))
+
+    def test_it_tells_who_writes(self, world: World) -> None:
+        def writers(*buckets: dict[str, Any]) -> str:
+            return world.tries(*buckets)["todos"].writers
+
+        assert writers() == writers(bucket(MINE, write=[])) == "anyone"
+        assert writers(bucket(MINE)) == writers(bucket(tables=["notes"])) == "seen"
+        assert writers(bucket(MINE, name="x"), bucket(write=[MINE])) == "filtered"
 
     def test_one_and_true_are_not_the_same_filter(self, world: World) -> None:
         one, true = ({"column": "owner", "op": "eq", "value": value} for value in (1, True))

@@ -125,9 +125,11 @@ class History:
                 raise Violation("commit stamps rise", f"{shard}: {stamp} after {self._last[shard]}")
             self._last[shard] = stamp
             insort(self.log, Logged(stamp, shard, part.entry.records, part.entry.count))
-            for delta in decode_records(part.entry.records):
+            deltas = decode_records(part.entry.records)
+            before = {key: self.row(key) for key in {(one.table, one.row_id) for one in deltas}}
+            for delta in deltas:
                 if push is not None:
-                    self._check_write(delta, push)
+                    self._check_write(delta, push, before[delta.table, delta.row_id])
                 self._logged(delta, stamp)
                 if push is not None:
                     self._logged_by[delta.delta_id] = push
@@ -188,12 +190,18 @@ class History:
         self.commit_of[delta.delta_id] = stamp
         self.of_row[key].append(delta)
 
-    def _check_write(self, delta: Delta, push: Push) -> None:
-        """Hold a write against the rules in force, which its commit required."""
+    def _check_write(self, delta: Delta, push: Push, before: Row) -> None:
+        """Hold a write against the rules in force, which its commit required.
+
+        Args:
+            delta: the write.
+            push: what it came with.
+            before: its row before the commit.
+        """
         (eyes,) = self.rulings.eyes(push.claims)
         key = (delta.table, delta.row_id)
         event = self.appends(delta.table)
-        before = NOTHING if event else self.row(key)
+        before = NOTHING if event else before
         after = row_of([delta] if event else [*self.of_row.get(key, ()), delta])
         if not eyes.may_write(delta.table, before, after):
             raise Violation("writes keep to the rules", f"{delta}: {before}, {after}, {eyes}")

@@ -45,9 +45,11 @@ class Eyes(NamedTuple):
         return self.see_everything or any(not item["filters"] for item in self._covering(table))
 
     def may_write(self, table: str, before: Row, after: Row) -> bool:
-        """Tell whether the client may change a row so."""
+        """Tell whether the client may change a row so, as it was before a commit."""
         filters = [bucket["write"] for bucket in self._covering(table) if "write" in bucket]
-        return not filters or all(
+        if not filters:
+            return self.see_everything or not before.exists or self.see(table, before)
+        return all(
             any(self._all_hold(each, row) for each in filters)
             for row in (before, after)
             if row.exists

@@ -32,6 +32,11 @@ MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
 
 
 def bucket(*filters: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Give a bucket whose rows anyone may write, unless it says otherwise."""
+    return bucket_without_write(*filters, **{"write": []} | more)
+
+
+def bucket_without_write(*filters: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"name": "mine", "tables": ["todos"], "filters": list(filters)} | more
 
 
@@ -64,10 +69,11 @@ class World:
         self.buffer.save_flush_state(GATEWAY, self.buffer.flush_state(GATEWAY), state)
         Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY).unwrap()
 
-    def push(self, *deltas: Delta, sub: str = "c1") -> list[str]:
+    def push(self, *deltas: Delta, sub: str = "c1", atomic: bool = False) -> list[str]:
         """Push; give the codes of what was refused."""
         self.time.now_ms += 10
-        wanted = replace(push(*deltas), claims={"sub": sub})
+        whose = deltas[0].client_id if deltas else sub
+        wanted = replace(push(*deltas, client=whose), claims={"sub": sub}, atomic=atomic)
         receipt = self.push_service.push(GATEWAY, wanted).unwrap()
         return [outcome.error.code for outcome in receipt.outcomes if outcome.error]
 

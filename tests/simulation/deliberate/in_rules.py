@@ -10,9 +10,10 @@ from lakesync.client.download.pending_echo import Untold
 from lakesync.client.recovery.resync import Rebuild
 from lakesync.client.recovery.server_restore import Offers
 from lakesync.core.delta import Op
+from lakesync.core.merge import EMPTY
 from lakesync.core.transition import Transition, transition_of
 from lakesync.core.unmerge import deltas_of
-from lakesync.core.visibility import rule_columns
+from lakesync.core.visibility import Viewer, rule_columns
 from lakesync.gateway import resync as resync_module
 from lakesync.gateway import rule_filter as sight_module
 from lakesync.gateway.pull import PullService
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from lakesync.core.messages import Pull, PullPage, Resync
     from lakesync.core.scope import Scope
     from lakesync.log.read_barrier import FencedLog
-    from lakesync.ports import LogEntry
+    from lakesync.ports import LogEntry, RowKey
 
 
 def transitions(changed: dict[Transition, Transition]) -> list[Replaced]:
@@ -167,9 +168,9 @@ def deletes_are_no_part_of_rows() -> list[Replaced]:
 def writes_by_the_row_before() -> list[Replaced]:
     real = Judge.may_write
 
-    def may_write(self: Judge, table: str, before: RowState, after: RowState) -> bool:
+    def may_write(self: Judge, key: RowKey, before: RowState, after: RowState) -> bool:
         del after
-        return real(self, table, before, before)
+        return real(self, key, before, before)
 
     return [(Judge, "may_write", may_write)]
 
@@ -178,11 +179,21 @@ def writes_by_the_row_before() -> list[Replaced]:
 def writes_by_the_row_after() -> list[Replaced]:
     real = Judge.may_write
 
-    def may_write(self: Judge, table: str, before: RowState, after: RowState) -> bool:
+    def may_write(self: Judge, key: RowKey, before: RowState, after: RowState) -> bool:
         del before
-        return real(self, table, after, after)
+        return real(self, key, EMPTY, after)
 
     return [(Judge, "may_write", may_write)]
+
+
+@deliberate("rows out of sight may be written where no write filters say otherwise", RULES)
+def hidden_rows_are_written() -> list[Replaced]:
+    real = Viewer.may_write
+
+    def may_write(self: Viewer, table: str, before: Any, after: Any) -> bool:
+        return not self._rules.write_filters(table) or real(self, table, before, after)
+
+    return [(Viewer, "may_write", may_write)]
 
 
 @deliberate("tables are read again as if no deletion were forgotten", FORGOTTEN | {"rulings": 6})

@@ -1,8 +1,8 @@
 """Sync rules: which rows a client may see and write, declared once for a gateway.
 
 Rules are buckets. A bucket names tables (none: all of them) and filters; inside a bucket all
-filters hold, across buckets any may. No buckets: everything is visible. A bucket may restrict
-writes too: a table that some bucket's ``write`` covers is written only where one of those holds.
+filters hold, across buckets any may. No buckets: everything is visible. A client writes the rows
+that it sees, and new ones; ``write`` filters of a table's buckets replace that.
 
 Laws V1-V3: ``docs/spec/visibility.md``. How a value is compared: `lakesync.core.comparing`.
 """
@@ -26,6 +26,9 @@ RULE_COLUMNS_MAX: Final = 16
 """Columns of one table that filters may look at: they are kept beside each delta in the log."""
 VALUES_MAX: Final = 200
 """Values of one ``in``; what needs more is a claim, or a column of the row."""
+WRITERS: Final = ("anyone", "filtered", "seen")
+"""Who writes a table's rows: anyone any; whoever passes its ``write`` filters; or, without any,
+each client those that it sees, and new ones."""
 
 Literal: TypeAlias = str | int | float | bool
 
@@ -58,7 +61,8 @@ class Bucket:
     """Empty means all tables."""
     filters: tuple[Filter, ...] = ()
     write: tuple[Filter, ...] | None = None
-    """What a row must be, before and after, for a client to change it; None says nothing."""
+    """What a row must be, before and after, for a client to change it; None says nothing: then
+    other buckets do, or a client changes what it sees."""
 
     def covers(self, table: str) -> bool:
         """Tell whether the bucket speaks of a table."""
@@ -80,11 +84,20 @@ class SyncRules:
         """Give the columns of a table by which its rows' visibility is decided."""
         return frozenset(item.column for bucket in self.covering(table) for item in bucket.filters)
 
+    def write_filters(self, table: str) -> list[tuple[Filter, ...]]:
+        """Give the ``write`` filters of a table, by bucket; none: a client writes what it sees."""
+        return [bucket.write for bucket in self.covering(table) if bucket.write is not None]
+
+    def writers(self, table: str) -> str:
+        """Tell who writes the rows of a table: one of `WRITERS`."""
+        filters = self.write_filters(table)
+        if not self.buckets or () in filters:
+            return "anyone"
+        return "filtered" if filters else "seen"
+
     def write_columns(self, table: str) -> frozenset[str]:
-        """Give the columns of a table by which writes to its rows are decided."""
-        return frozenset(
-            item.column for bucket in self.covering(table) for item in bucket.write or ()
-        )
+        """Give the columns of a table by which its ``write`` filters decide."""
+        return frozenset(item.column for filters in self.write_filters(table) for item in filters)
 
     def claims(self) -> frozenset[Claim]:
         """Give the claims that any filter refers to."""

@@ -44,7 +44,7 @@ class Viewer:
         self._generation = generation
         self._claims = claims
         self._readers: dict[str, Callable[[RuleValues], bool]] = {}
-        self._writers: dict[str, Callable[[RuleValues], bool]] = {}
+        self._writers: dict[str, Callable[[RuleValues | None, RuleValues | None], bool]] = {}
 
     @property
     def sees_everything(self) -> bool:
@@ -91,11 +91,21 @@ class Viewer:
         return self._any_of([bucket.filters for bucket in self._rules.covering(table)], columns)
 
     def may_write(self, table: str, before: RuleValues | None, after: RuleValues | None) -> bool:
-        """Tell whether the client may change a row so: it must be its to write before and after."""
+        """Tell whether the client may change a row so.
+
+        Where ``write`` filters restrict the table, the row passes them before and after. Where
+        none do, the client saw the row, or it is new: who guesses the id of a row out of sight
+        could else write it into sight, and be sent all of it.
+
+        Args:
+            table: the row's table.
+            before: the row as it was before the commit; None if there was none.
+            after: as it would be; None if it would be deleted.
+        """
         decide = self._writers.get(table)
         if decide is None:
             decide = self._writers[table] = self._writer(table)
-        return all(decide(row) for row in (before, after) if row is not None)
+        return decide(before, after)
 
     def scope(self) -> Scope:
         """Give what decides the rows that the client sees, table by table."""
@@ -106,14 +116,15 @@ class Viewer:
             others, {table: digest for table, digest in digests.items() if digest != others}
         )
 
-    def _writer(self, table: str) -> Callable[[RuleValues], bool]:
-        restricted = [
-            bucket.write for bucket in self._rules.covering(table) if bucket.write is not None
-        ]
+    def _writer(self, table: str) -> Callable[[RuleValues | None, RuleValues | None], bool]:
+        if self.sees_everything:
+            return lambda before, after: True  # noqa: ARG005 - whatever the row
+        restricted = self._rules.write_filters(table)
         if not restricted:
-            return _always
+            return lambda before, after: before is None or self.sees(table, before)  # noqa: ARG005
         columns = sorted(self._rules.write_columns(table))
-        return _by_name(self._any_of(restricted, columns), columns)
+        passes = _by_name(self._any_of(restricted, columns), columns)
+        return lambda before, after: all(passes(row) for row in (before, after) if row is not None)
 
     def _any_of(
         self, buckets: Sequence[Sequence[Filter]], columns: Sequence[str]

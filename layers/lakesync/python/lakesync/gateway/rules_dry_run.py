@@ -55,6 +55,8 @@ class TableTrial:
     """Its rows are events, of which there are no states to look at: they are not counted."""
     buckets: tuple[str, ...]
     """The buckets that speak of it."""
+    writers: str
+    """Who writes its rows: one of `lakesync.core.rules.WRITERS`."""
     changes: bool
     """Whether those in force say something else of it."""
     seen: Shown | None = None
@@ -121,6 +123,7 @@ class Trial:
             name,
             self._config.appends(name),
             tuple(bucket.name for bucket in covering),
+            self._rules.writers(name),
             _meaning(self._rules, name) != _meaning(self._config.rules, name),
         )
 
@@ -181,6 +184,7 @@ def _table_to_json(held: TableTrial) -> dict[str, object]:
     told: dict[str, object] = {
         "table": held.table,
         "buckets": list(held.buckets),
+        "writers": held.writers,
         "changes": held.changes,
         "append": held.append,
     }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakesync.log.row_cache import WarmShard
     from lakesync.ports import RowKey
 
-_NOT_YOURS = "your rules do not let you change this row, as it was or as it would be"
+_NOT_YOURS = "the sync rules do not let you change this row, as it was or as it would be"
 _FORGOTTEN = (
     "the edit is older than this gateway remembers deletions, and its row may have been deleted; "
     "sync, and make the edit again if it is still wanted"
@@ -51,6 +51,8 @@ class Outcome:
     """By shard and client, the append marks as they will be."""
     duplicates: list[Admitted] = field(default_factory=list)
     refused: list[tuple[Admitted, LakeSyncError]] = field(default_factory=list)
+    refusing: set[str] = field(default_factory=set)
+    """The shards of those."""
     rest: dict[str, list[Admitted]] = field(default_factory=dict)
     """By shard, what would not fit the same commit, because the rows it touches are large."""
     rule_rows: dict[str, bytes] = field(default_factory=dict)
@@ -64,10 +66,12 @@ class Outcome:
         """Tell whether it was decided by what is remembered, and no commit will prove that right.
 
         A duplicate is one while its client is sure to be told of all that came after it. What is
-        old may have been deleted since, and the deletion be forgotten.
+        old may have been deleted since, and the deletion be forgotten. A refusal is proved by a
+        commit to its own shard only.
         """
-        commits = self.effective and not (atomic and self.refused)
-        return self.has_old_duplicates or bool(self.refused and not commits)
+        commits = not (atomic and self.refused)
+        unproved = self.refusing - self.effective.keys() if commits else self.refusing
+        return self.has_old_duplicates or bool(unproved)
 
 
 def merge_part(
@@ -92,6 +96,7 @@ def merge_part(
     appends = config.appends
     judge = Judge(config.rules, config.logged, viewer, limits) if config.is_judged else None
     for name, admitted in part.shards.items():
+        refused = len(outcome.refused)
         events = [item for item in admitted if appends(item[1].table)]
         edits = [item for item in admitted if not appends(item[1].table)] if events else admitted
         if judge:
@@ -101,6 +106,8 @@ def merge_part(
         )
         if events:
             effective += _admit_events(events, part.since, shards[name], name, outcome, judge)
+        if len(outcome.refused) > refused:
+            outcome.refusing.add(name)
         if effective:
             outcome.effective[name] = effective
             if judge:
@@ -130,7 +137,7 @@ def _merge_edits(
             outcome.duplicates.append(item)
             outcome.has_old_duplicates |= delta.hlc <= old and delta.op is not Op.DELETE
             continue
-        if judge and not judge.may_write(delta.table, before, after):
+        if judge and not judge.may_write(key, before, after):
             outcome.refused.append((item, Forbidden(_NOT_YOURS)))
             continue
         if delta.hlc <= forgotten and may_undo_a_deletion(delta, before, forgotten):
@@ -179,7 +186,9 @@ def _admit_events(
     for item in events:
         delta = item[1]
         gate = gates[delta.client_id]
-        may_write = not judge or judge.may_write(delta.table, EMPTY, state_of(delta))
+        may_write = not judge or judge.may_write(
+            (delta.table, delta.row_id), EMPTY, state_of(delta)
+        )
         # What was taken stays so, whatever rules say by the time it comes again.
         if not may_write and not gate.knows(delta):
             outcome.refused.append((item, Forbidden(_NOT_YOURS)))

@@ -46,11 +46,16 @@ class Judge:
         """Tell whether the entry has no room for what the rules look at of one more delta."""
         return self._size_bytes > self._bytes_max
 
-    def may_write(self, table: str, before: RowState, after: RowState) -> bool:
-        """Tell whether the client may change a row so."""
-        _, columns = self._of(table)
+    def may_write(self, key: RowKey, before: RowState, after: RowState) -> bool:
+        """Tell whether the client may change a row so.
+
+        It is judged as it was before the commit: a client may give a row away and, in the same
+        transaction, write the rest of it.
+        """
+        _, columns = self._of(key[0])
+        before = self._before.get(key, before)
         rows = (rule_values(before, columns), rule_values(after, columns))
-        return self._viewer.may_write(table, *rows)
+        return self._viewer.may_write(key[0], *rows)
 
     def note(self, key: RowKey, before: RowState, after: RowState) -> None:
         """Note that the entry changes a row."""
@@ -82,7 +87,8 @@ class Judge:
     def _of(self, table: str) -> tuple[frozenset[str], frozenset[str]]:
         found = self._columns.get(table)
         if found is None:
-            kept, decisive = self._logged.of(table), self._rules.write_columns(table)
+            kept = self._logged.of(table)
+            decisive = self._rules.columns(table) | self._rules.write_columns(table)
             found = self._columns[table] = (kept, decisive)
         return found
 

@@ -52,8 +52,17 @@ def check(
     if session.out.json_lines:
         session.out.json({"valid": True, "faults": [], "tables": tables})
     else:
-        rows = [(item["table"], ", ".join(item["buckets"]) or None) for item in tables]
-        session.out.table(("table", "buckets"), rows, title="The rules have no fault.")
+        rows = [(item["table"], ", ".join(item["buckets"]) or None, _writes(item))
+                for item in tables]  # fmt: skip
+        head = ("table", "buckets", "a client writes")
+        session.out.table(head, rows, title="The rules have no fault.")
+
+
+def _writes(item: dict[str, Any]) -> str:
+    """Say which rows of a table a client may write."""
+    if item["writers"] == "seen":
+        return "rows that it sees, and new ones" if item["buckets"] else "new rows"
+    return "any row" if item["writers"] == "anyone" else "rows that pass its write filters"
 
 
 def _by_gateway(session: Session, body: object) -> list[dict[str, Any]]:
@@ -69,7 +78,11 @@ def _offline(body: object, files: Sequence[str]) -> list[dict[str, Any]]:
     found = [schema_from_json(item) for file in files for item in read_objects(file)]
     rules = rules_from_json(body, {schema.table: schema for schema in found})
     return [
-        {"table": item.table, "buckets": [bucket.name for bucket in rules.covering(item.table)]}
+        {
+            "table": item.table,
+            "buckets": [bucket.name for bucket in rules.covering(item.table)],
+            "writers": rules.writers(item.table),
+        }
         for item in sorted(found, key=lambda schema: schema.table)
     ]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from lakesync.core.column_types import TYPES
 from lakesync.core.delta import COLUMNS_MAX
-from lakesync.core.rules import BUCKETS_MAX, FILTERS_MAX, OPERATORS, VALUES_MAX
+from lakesync.core.rules import BUCKETS_MAX, FILTERS_MAX, OPERATORS, VALUES_MAX, WRITERS
 from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
 from lakesync.gateway.rules_dry_run import TRIAL_ROWS_SHOWN_MAX
 from lakesync.runtime.api.shapes import (
@@ -101,6 +101,11 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             "table": NAME,
             "append": FLAG | {"description": "Rows are events; they are not counted."},
             "buckets": list_of(TEXT) | {"description": "Those that speak of the table."},
+            "writers": {
+                "enum": list(WRITERS),
+                "description": "Who writes its rows: `anyone` any; whoever passes its `write` "
+                "filters; or, without any, each client those that it sees, and new ones.",
+            },
             "changes": FLAG | {"description": "The rules in force say something else of it."},
         },
         {
