@@ -159,7 +159,9 @@ def test_each_function_that_asks_a_store_for_its_callers_is_watched_for_refusals
     kinds = {event["Type"] for event in properties.get("Events", {}).values()}
     asks = "HttpApi" in kinds and "BUFFER_TABLE" in properties["Environment"]["Variables"]
 
-    assert (folder_of(properties) in alarms_on("LakeSync", "DependenciesFailed")) == asks
+    assert (folder_of(properties) in alarms_on("LakeSync", "DependenciesFailed")) == (
+        asks or name == "AuthoriseFunction"
+    )
 
 
 def test_http_functions_end_before_api_gateway_gives_up() -> None:

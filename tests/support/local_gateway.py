@@ -38,7 +38,8 @@ from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.authoriser import lambda_authoriser
 from lakesync.runtime.http import create_app, lambda_handler
-from lakesync.runtime.tokens import SharedSecrets, TokenRules
+from lakesync.runtime.keys import SharedSecrets
+from lakesync.runtime.tokens import TokenRules
 from tests.support.lake import Objects
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
         admin_routes(admin, flush_now),
         open_routes(),
     )
-    secrets = SharedSecrets(lambda **_: {"current": SECRET})
+    secrets = SharedSecrets(lambda: {"current": SECRET})
     authorise = lambda_authoriser(TokenRules(("HS256",)), secrets)
 
     # A Lambda function serves one request at a time, on a thread with an event loop.

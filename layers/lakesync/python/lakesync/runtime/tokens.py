@@ -6,7 +6,6 @@ and public keys are never tried on the same token.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,20 +15,16 @@ from lakesync.errors import AuthFailed
 from lakesync.runtime.auth import LEEWAY_S, NO_TOKEN, check_expiry, is_time, token_claims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakesync.runtime.auth import TokenClaims
 
 TOKEN_BYTES_MAX: Final = 6 * 1024
 """API Gateway allows 10 KB for all headers; verifying something huge is work for nothing."""
-SECRET_BYTES_MIN: Final = 32
-"""RFC 7518 § 3.2: an HS256 key is at least as long as its hash."""
-REREAD_S: Final = 30
-"""How often at most the secrets are read again because no known one fits."""
 
 
 class Keys(Protocol):
-    """Where verification keys come from."""
+    """Where verification keys come from; see `lakesync.runtime.keys`."""
 
     def candidates(self, header: Mapping[str, Any]) -> Sequence[Any]:
         """Give the keys that may have signed a token with this header; none if there is none."""
@@ -129,69 +124,3 @@ def _check_start(payload: Mapping[str, Any], now_s: float) -> None:
         raise AuthFailed("the token's nbf is not a time")
     if now_s < starts - LEEWAY_S:
         raise AuthFailed("the token is not valid yet; check the clock of whoever made it")
-
-
-class SharedSecrets:
-    """The current and the previous HS256 secret, as the secret store has them.
-
-    Args:
-        read: gives ``{"current": …, "previous": …?}``; ``read(fresh=True)`` passes by any cache.
-        clock: seconds since any moment; it only goes forward.
-    """
-
-    def __init__(
-        self,
-        read: Callable[..., Mapping[str, Any]],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._read = read
-        self._clock = clock
-        self._reread_after = 0.0
-
-    def candidates(self, header: Mapping[str, Any]) -> Sequence[str]:  # noqa: ARG002 - any token
-        """Give the current secret, then the previous one."""
-        return _secrets(self._read(fresh=False))
-
-    def refreshed(self, header: Mapping[str, Any]) -> Sequence[str]:
-        """Give the secrets again, fresh: they may have been rotated a moment ago."""
-        if self._clock() < self._reread_after:
-            return ()
-        # Tokens with a wrong signature must not become a way to call the secret store at will.
-        self._reread_after = self._clock() + REREAD_S
-        known = self.candidates(header)
-        return [secret for secret in _secrets(self._read(fresh=True)) if secret not in known]
-
-
-def _secrets(held: Mapping[str, Any]) -> list[str]:
-    secrets = [held.get("current"), held.get("previous")]
-    usable = [
-        secret
-        for secret in secrets
-        if isinstance(secret, str) and len(secret.encode()) >= SECRET_BYTES_MIN
-    ]
-    if not usable:
-        raise ValueError(f"the secret needs current, text of at least {SECRET_BYTES_MIN} bytes")
-    return usable
-
-
-class PublicKeys:
-    """The public keys of a JWKS address, by key id; unknown ids are looked up again, rarely."""
-
-    def __init__(self, client: jwt.PyJWKClient) -> None:
-        self._client = client
-
-    def candidates(self, header: Mapping[str, Any]) -> Sequence[Any]:
-        """Give the key that the token names; the client fetches the set again if it must."""
-        key_id = header.get("kid")
-        if not isinstance(key_id, str):
-            return ()
-        try:
-            return (self._client.get_signing_key(key_id),)
-        except jwt.PyJWKClientConnectionError:
-            raise
-        except jwt.PyJWKClientError:
-            return ()
-
-    def refreshed(self, header: Mapping[str, Any]) -> Sequence[Any]:  # noqa: ARG002 - see above
-        """Give none: `candidates` has looked already."""
-        return ()

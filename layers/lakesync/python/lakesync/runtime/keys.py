@@ -1,0 +1,144 @@
+"""The keys that verify tokens: fetched, kept, and fetched again at most once in a while.
+
+Anyone may send a token that fits no key, so neither a wrong signature nor an unknown key id may
+become a call to the secret store or the identity provider. And a fetch that fails takes nothing
+away: the keys of before stay in force until newer ones are there.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import jwt
+
+from lakesync.runtime import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Keys = TypeVar("Keys")
+
+KEYS_AGE_S_MAX: Final = 300
+"""How long a key that was taken out of force may go unnoticed by a warm authoriser."""
+FETCH_PAUSE_S: Final = 30
+"""The least time between two fetches because of a token that fits no key, or after one that failed:
+how long a new key may be unknown."""
+FIRST_FETCH_PAUSE_S: Final = 2
+"""The same while there are no keys at all: then nobody gets in, and the next try may succeed."""
+SECRET_BYTES_MIN: Final = 32
+"""RFC 7518 § 3.2: an HS256 key is at least as long as its hash."""
+
+
+class _Kept(Generic[Keys]):
+    """Keys, fetched when they are first needed, when they are old, and when one is not known."""
+
+    def __init__(self, fetch: Callable[[], Keys], clock: Callable[[], float]) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._keys: Keys | None = None
+        self._failure: Exception | None = None
+        self._fetch_after = self._old_after = clock()
+
+    def keys(self) -> Keys:
+        """Give the keys, not older than `KEYS_AGE_S_MAX` unless newer ones cannot be had."""
+        if self._clock() >= max(self._old_after, self._fetch_after):
+            self._renew()
+        if self._keys is None:
+            assert self._failure is not None  # noqa: S101 - no fetch has succeeded, so one failed
+            raise self._failure
+        return self._keys
+
+    def renewed(self) -> Keys:
+        """Give the keys, fetched anew unless that was done a moment ago."""
+        if self._clock() >= self._fetch_after:
+            self._fetch_after = self._clock() + FETCH_PAUSE_S
+            self._renew()
+        return self.keys()
+
+    def _renew(self) -> None:
+        try:
+            self._keys = self._fetch()
+            self._old_after = self._clock() + KEYS_AGE_S_MAX
+        except Exception as failure:
+            if self._keys is None:
+                self._failure = failure
+                self._fetch_after = self._clock() + FIRST_FETCH_PAUSE_S
+                raise
+            self._fetch_after = self._clock() + FETCH_PAUSE_S
+            observe.logger.warning("keys not fetched; those of before stay", exc_info=failure)
+            observe.count(observe.DEPENDENCIES_FAILED)
+
+
+class SharedSecrets:
+    """The current and the previous HS256 secret, as the secret store has them.
+
+    Args:
+        fetch: gives ``{"current": …, "previous": …?}`` as the store has it now.
+        clock: seconds since any moment; it only goes forward.
+    """
+
+    def __init__(
+        self, fetch: Callable[[], Any], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kept = _Kept(lambda: _secrets(fetch()), clock)
+
+    def candidates(self, header: Mapping[str, Any]) -> Sequence[str]:  # noqa: ARG002 - any token
+        """Give the current secret, then the previous one."""
+        return self._kept.keys()
+
+    def refreshed(self, header: Mapping[str, Any]) -> Sequence[str]:
+        """Give secrets that were not known before: they may have been rotated a moment ago."""
+        known = self.candidates(header)
+        return [secret for secret in self._kept.renewed() if secret not in known]
+
+
+def _secrets(document: Any) -> list[str]:
+    pair = document if isinstance(document, dict) else {}
+    usable = [
+        secret
+        for secret in (pair.get("current"), pair.get("previous"))
+        if isinstance(secret, str) and len(secret.encode()) >= SECRET_BYTES_MIN
+    ]
+    if not usable:
+        raise ValueError(f"the secret needs current, text of at least {SECRET_BYTES_MIN} bytes")
+    return usable
+
+
+class PublicKeys:
+    """The public keys of an identity provider, by key id.
+
+    Args:
+        fetch: gives the set of keys (RFC 7517) as the provider publishes it now.
+        clock: seconds since any moment; it only goes forward.
+    """
+
+    def __init__(
+        self, fetch: Callable[[], Any], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kept = _Kept(lambda: _public_keys(fetch()), clock)
+
+    def candidates(self, header: Mapping[str, Any]) -> Sequence[jwt.PyJWK]:
+        """Give the key that the token names; none if it is not known."""
+        return _named(self._kept.keys(), header)
+
+    def refreshed(self, header: Mapping[str, Any]) -> Sequence[jwt.PyJWK]:
+        """Give the key that the token names, if it was not known before."""
+        if self.candidates(header):
+            return ()
+        return _named(self._kept.renewed(), header)
+
+
+def _public_keys(document: Any) -> list[jwt.PyJWK]:
+    usable = [
+        key
+        for key in jwt.PyJWKSet.from_dict(document).keys
+        if key.key_id and key.public_key_use in {"sig", None}
+    ]
+    if not usable:
+        raise ValueError("the set of public keys holds none that signs and has a kid")
+    return usable
+
+
+def _named(keys: Sequence[jwt.PyJWK], header: Mapping[str, Any]) -> Sequence[jwt.PyJWK]:
+    return [key for key in keys if key.key_id == header.get("kid")]

@@ -1,0 +1,221 @@
+"""Keys of tokens: fetched seldom, whatever anyone sends, and never lost because a fetch fails."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.errors import AuthFailed
+from lakesync.runtime import observe, settings, wiring, wiring_keys
+from lakesync.runtime.keys import (
+    FETCH_PAUSE_S,
+    FIRST_FETCH_PAUSE_S,
+    KEYS_AGE_S_MAX,
+    PublicKeys,
+    SharedSecrets,
+)
+from lakesync.runtime.tokens import TokenRules, verify
+from tests.runtime.test_tokens import (
+    BOTH,
+    CURRENT,
+    HS256,
+    NOW,
+    PREVIOUS,
+    by_key,
+    ec_key,
+    key_set,
+    rsa_key,
+    signed,
+)
+from tests.support.logs import logged
+
+if TYPE_CHECKING:
+    from lakesync.runtime.tokens import Keys
+
+NEW = "new-secret-0123456789-0123456789-0123456789"
+
+
+class Store:
+    """A secret store or an identity provider, with a clock; it may be away."""
+
+    def __init__(self, document: Any) -> None:
+        self.document = document
+        self.now_s = 1_000.0
+        self.is_away = False
+        self.fetched_s: list[float] = []
+
+    def fetch(self) -> Any:
+        self.fetched_s.append(self.now_s)
+        if self.is_away:
+            raise ConnectionError("nobody answers")
+        return self.document
+
+    def clock(self) -> float:
+        return self.now_s
+
+
+class Kind:
+    """One of the two kinds of keys, with tokens for it."""
+
+    def __init__(self, name: str) -> None:
+        self.shares_secret = name == "shared"
+        self.rules: TokenRules = HS256 if self.shares_secret else BOTH
+        self.good = signed() if self.shares_secret else by_key(rsa_key(), "RS256", "r1")
+        self.store = Store({"current": CURRENT} if self.shares_secret else key_set())
+        make: Any = SharedSecrets if self.shares_secret else PublicKeys
+        self.keys: Keys = make(self.store.fetch, self.store.clock)
+
+    def bad(self, number: int) -> str:
+        if self.shares_secret:
+            return signed(f"another-secret-{number:020}")
+        return by_key(rsa_key(), "RS256", f"k{number}")
+
+    def is_good(self, token: str) -> bool:
+        try:
+            return verify(token, self.rules, self.keys, NOW).client_id == "c1"
+        except AuthFailed:
+            return False
+
+
+@pytest.fixture(params=["shared", "public"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return Kind(request.param)
+
+
+def test_tokens_that_fit_no_key_do_not_become_fetches(kind: Kind) -> None:
+    assert kind.is_good(kind.good)
+    for number in range(5):
+        assert not kind.is_good(kind.bad(number))
+        kind.store.now_s += FETCH_PAUSE_S / 5
+
+    assert len(kind.store.fetched_s) == 2
+    assert not kind.is_good(kind.bad(5))
+    assert len(kind.store.fetched_s) == 3
+
+
+def test_a_fetch_that_fails_takes_no_key_away(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kind.is_good(kind.good)
+    kind.store.is_away = True
+    with logged(monkeypatch) as log:
+        for number in range(100):
+            kind.store.now_s += KEYS_AGE_S_MAX / 10
+            assert not kind.is_good(kind.bad(number))
+            assert kind.is_good(kind.good)
+
+    assert "keys not fetched; those of before stay" in log.getvalue()
+    kind.store.is_away = False
+    kind.store.now_s += FETCH_PAUSE_S
+    assert kind.is_good(kind.good)
+
+
+def test_a_failed_renewal_is_counted(kind: Kind, capsys: pytest.CaptureFixture[str]) -> None:
+    kind.is_good(kind.good)
+    observe.publish()
+    capsys.readouterr()
+    kind.store.is_away = True
+    kind.store.now_s += KEYS_AGE_S_MAX
+    kind.is_good(kind.good)
+    observe.publish()
+
+    assert json.loads(capsys.readouterr().out)["DependenciesFailed"] == [1.0]
+
+
+def test_without_any_key_the_fault_is_raised_and_the_store_is_spared(kind: Kind) -> None:
+    kind.store.is_away = True
+    for _ in range(3):
+        with pytest.raises(ConnectionError):
+            kind.is_good(kind.good)
+    assert len(kind.store.fetched_s) == 1
+
+    kind.store.is_away = False
+    kind.store.now_s += FIRST_FETCH_PAUSE_S
+    assert kind.is_good(kind.good)
+
+
+def test_what_the_store_holds_must_be_keys(kind: Kind) -> None:
+    kind.is_good(kind.good)
+    documents: list[Any] = [{}, [], None, {"keys": []}, {"keys": [{}]}, {"current": "short"}]
+    for document in documents:
+        kind.store.document = document
+        kind.store.now_s += KEYS_AGE_S_MAX
+        assert kind.is_good(kind.good)  # those of before stay
+
+        with pytest.raises((ValueError, TypeError, jwt.PyJWTError, AttributeError)):
+            Kind.is_good(_cold(kind), kind.good)
+
+
+def _cold(kind: Kind) -> Kind:
+    cold = Kind("shared" if kind.shares_secret else "public")
+    cold.store.document = kind.store.document
+    return cold
+
+
+@pytest.mark.parametrize("is_attacked", [False, True])
+def test_a_key_that_was_put_in_force_is_known_at_once_or_after_the_pause(
+    kind: Kind, *, is_attacked: bool
+) -> None:
+    kind.store.document = (
+        {"current": PREVIOUS} if kind.shares_secret else {"keys": key_set()["keys"][1:]}
+    )
+    other = signed(PREVIOUS) if kind.shares_secret else by_key(ec_key(), "ES256", "e1")
+    assert kind.is_good(other)
+    if is_attacked:
+        assert not kind.is_good(kind.bad(1))
+    kind.store.document = {"current": CURRENT} if kind.shares_secret else key_set()
+
+    assert kind.is_good(kind.good) is not is_attacked
+    kind.store.now_s += FETCH_PAUSE_S
+    assert kind.is_good(kind.good)
+
+
+def test_a_key_that_was_taken_out_of_force_is_refused_when_it_is_old(kind: Kind) -> None:
+    assert kind.is_good(kind.good)
+    kind.store.document = (
+        {"current": NEW} if kind.shares_secret else {"keys": key_set()["keys"][1:]}
+    )
+    assert kind.is_good(kind.good)
+    kind.store.now_s += KEYS_AGE_S_MAX
+
+    assert not kind.is_good(kind.good)
+
+
+Step = tuple[float, bool, bool]
+
+
+@given(st.lists(st.tuples(st.floats(0, 400), st.booleans(), st.booleans()), max_size=60))
+def test_whatever_is_sent_and_whenever_the_store_is_away(steps: list[Step]) -> None:
+    """Good tokens are good from the first fetch on, and there are never many fetches in a while."""
+    kind = Kind("shared")
+    assert kind.is_good(kind.good)
+    for number, (seconds, is_away, is_bad) in enumerate(steps):
+        kind.store.now_s += seconds
+        kind.store.is_away = is_away
+        assert kind.is_good(kind.bad(number) if is_bad else kind.good) is not is_bad
+    fetched_s = kind.store.fetched_s
+
+    # One because the keys are old, one because a token fits none.
+    assert all(c - a >= FETCH_PAUSE_S for a, c in zip(fetched_s, fetched_s[2:], strict=False))
+
+
+def test_the_deployed_authoriser_keeps_keys_by_these_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    public = settings.AuthoriseSettings(
+        region="eu-central-1", algorithms=("RS256",), jwks_url="https://keys.example/jwks.json"
+    )
+    monkeypatch.setattr(jwt.PyJWKClient, "fetch_data", lambda _: key_set())
+    good = by_key(rsa_key(), "RS256", "r1")
+    assert verify(good, BOTH, wiring_keys.keys(public), NOW).client_id == "c1"
+
+    class Secrets:
+        def get_secret_value(self, *, SecretId: str) -> dict[str, str]:  # noqa: N803 - AWS's
+            return {"SecretString": json.dumps({"current": CURRENT, "arn": SecretId})}
+
+    monkeypatch.setattr(wiring, "client", lambda *_, **__: Secrets())
+    shared = settings.AuthoriseSettings(
+        region="eu-central-1", algorithms=("HS256",), secret_arn="arn"
+    )
+    assert verify(signed(), HS256, wiring_keys.keys(shared), NOW).client_id == "c1"
