@@ -79,7 +79,8 @@ def build(
     chunks = {}
     for name, table in sorted(tables.items()):
         to = Destination(objects, flushed.gateway, checkpoint, name, arguments.chunk_bytes)
-        chunks[name] = _write(_rows(spark, table, flushed.forgotten), table, to)
+        rows = _rows(spark, table, flushed.tombstone_horizons.get(name, 0))
+        chunks[name] = _write(rows, table, to)
     held = {name: table for name, table in chunks.items() if table.chunks}
     put_manifest(store, Manifest(checkpoint, flushed.gateway, flushed.epoch, since, held))
     return Built(checkpoint, since, sum(table.rows for table in held.values()))
@@ -97,10 +98,10 @@ def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[s
     return found
 
 
-def _rows(spark: SparkSession, table: LakeTable, forgotten: Stamp) -> DataFrame:
+def _rows(spark: SparkSession, table: LakeTable, horizon: Stamp) -> DataFrame:
     """Give the rows of a table's snapshot, without the tombstones that the buffer may forget."""
     rows = spark.sql(f"SELECT * FROM {table.name} VERSION AS OF {table.snapshot_id}")  # noqa: S608 - ours
-    return rows.where(f"NOT ({IS_DELETED} AND {DELETED} <= {forgotten})")
+    return rows.where(f"NOT ({IS_DELETED} AND {DELETED} <= {horizon})")
 
 
 def _write(rows: DataFrame, table: LakeTable, to: Destination) -> TableChunks:

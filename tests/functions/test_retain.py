@@ -97,7 +97,7 @@ def test_from_the_first_task_to_the_last(run: Callable[..., dict[str, Any]], gat
     found = run("forget", place="")
     assert (found["rows"], found["finished"], found["place"]) == (1, True, "")
     assert set(gateway.rows()) == {("todos", "r2")}
-    assert gateway.buffer.config(GATEWAY).forgotten > at_ms(3) > WALL_MS
+    assert gateway.buffer.config(GATEWAY).tombstone_horizons["todos"] > at_ms(3) > WALL_MS
     assert run("clean") == {"objects": 0, "finished": True, "place": ""}
 
 

@@ -112,7 +112,7 @@ def left(gateway: Kept) -> dict[str, Any]:
     return {
         "rows": gateway.rows(),
         "log": [entry.stamp for entry in held.logs["main"]],
-        "horizons": (held.heads["main"].trimmed, held.config.forgotten),
+        "horizons": (held.heads["main"].trimmed, *held.config.tombstone_horizons.values()),
         "objects": gateway.objects.held,
     }
 

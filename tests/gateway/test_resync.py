@@ -58,13 +58,15 @@ class TestResync:
         ann = Reader("ann")
         ann.sync(world)
         config = world.buffer.config(GATEWAY)
-        forgets = replace(config, version=config.version + 1, forgotten=7)
+        forgets = replace(
+            config, version=config.version + 1, tombstone_horizons={"todos": 7, "lists": 8}
+        )
         top = max(head.commit for head in world.buffer.heads(GATEWAY, ["main"]).values())
         world.buffer.save_config(GATEWAY, forgets, top)
         world.rules(bucket(MINE, tables=["todos"]))
         ann.sync(world)
 
-        assert {resync.forgotten for resync in ann.told} == {7}
+        assert [resync.tombstone_horizons for resync in ann.told] == [{"todos": 7}, {}]
 
     def test_the_log_is_not_read_twice(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         world.rules(bucket(MINE))

@@ -262,7 +262,7 @@ def test_tombstones_that_may_be_forgotten_are_left_out(gateway: Gateway) -> None
     gateway.flush()
     gateway.materialise()
     held = gateway.buffer._gateways[GATEWAY]
-    held.config = replace(held.config, forgotten=at_ms(3))
+    held.config = replace(held.config, tombstone_horizons={TABLE: at_ms(3)})
     built = gateway.build_in_spark()
     manifest = gateway.checkpoints.manifest(GATEWAY, built.checkpoint)
 

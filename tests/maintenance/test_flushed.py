@@ -24,8 +24,8 @@ names = st.sampled_from(["notes", "todos", "\u00e9"])
 
 @pytest.mark.law("L13")
 @given(
-    st.builds(Flushed, names, st.sampled_from(["", "e1"]), stamps, stamps, stamps,
-              st.dictionaries(names, stamps))
+    st.builds(Flushed, names, st.sampled_from(["", "e1"]), stamps, stamps,
+              st.dictionaries(names, stamps), st.dictionaries(names, stamps))
 )  # fmt: skip
 def test_an_argument_says_what_was_said(flushed: Flushed) -> None:
     assert flushed_from_json(flushed_to_json(flushed)) == flushed
@@ -43,16 +43,16 @@ def test_an_argument_says_what_was_said(flushed: Flushed) -> None:
     ],
 )
 def test_the_log_goes_on_behind_the_table_that_lags_most(marks: dict[str, int], since: int) -> None:
-    assert Flushed("g", "", 0, 90, 0, {"notes": 40, "todos": 70}).since(marks) == since
+    assert Flushed("g", "", 0, 90, {}, {"notes": 40, "todos": 70}).since(marks) == since
 
 
 def test_no_merged_table_holds_nothing_back() -> None:
-    assert Flushed("g", "", 0, 90, 0, {}).since({}) == 90
+    assert Flushed("g", "", 0, 90, {}, {}).since({}) == 90
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '"x"', '{"gateway": "g", "tables": []}',
-             '{"gateway":"g","epoch":"","horizon":"x","watermark":"1","forgotten":"0","tables":{}}']
+             '{"gateway":"g","epoch":"","horizon":"x","watermark":"1","tombstoneHorizons":{},"tables":{}}']
 )  # fmt: skip
 def test_an_argument_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValidationFailed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,6 +52,10 @@ def sent(gateway: Kept, *deltas: Delta) -> PushReceipt:
     return gateway.pushes.push(GATEWAY, push(*deltas)).unwrap()
 
 
+def horizon_of(gateway: Kept, table: str = "todos") -> int:
+    return gateway.buffer.config(GATEWAY).tombstone_horizons.get(table, 0)
+
+
 def codes(receipt: PushReceipt) -> list[str]:
     return [held.error.code if held.error else held.kind.value for held in receipt.outcomes]
 
@@ -66,7 +69,7 @@ def test_what_was_deleted_long_ago_is_forgotten(*, built: bool) -> None:
 
     assert (report.rows, report.finished) == (3, True)
     assert set(gateway.rows()) == {("todos", "r3"), ("todos", "r4")}
-    assert gateway.buffer.config(GATEWAY).forgotten == report.horizon > at_ms(23)
+    assert horizon_of(gateway, "todos") == horizon_of(gateway, "notes") > at_ms(23)
 
 
 @pytest.mark.law("R5")
@@ -78,7 +81,7 @@ def test_what_somebody_may_still_have_to_read_stays() -> None:
 
     report = gateway.forgetter().forget(GATEWAY).unwrap()
 
-    assert report.horizon > at_ms(41)
+    assert horizon_of(gateway) > at_ms(41)
     assert ("todos", "r5") in gateway.rows()
     assert report.rows == 3
     gateway.trim()
@@ -126,7 +129,7 @@ def test_a_function_that_remembers_a_forgotten_deletion_refuses_as_any_other(
     gateway = old()
     assert codes(sent(gateway, update("r1", at=at_ms(15), n=9))) == ["duplicate"]
     gateway.forgetter().forget(GATEWAY).unwrap()
-    horizon = gateway.buffer.config(GATEWAY).forgotten
+    horizon = horizon_of(gateway)
     beside = [] if alone else [insert("r9", at=horizon + 1)]
 
     receipt = sent(gateway, update("r1", at=at_ms(15), n=9), *beside)
@@ -148,7 +151,7 @@ def test_a_function_that_remembers_a_row_from_before_its_deletion_refuses_too(
     gateway.build()
     gateway.trim()
     assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 1
-    horizon = gateway.buffer.config(GATEWAY).forgotten
+    horizon = horizon_of(gateway)
     beside = [] if alone else [insert("r9", at=horizon + 1)]
 
     assert codes(sent(gateway, first, *beside)) == ["ROW_FORGOTTEN"]
@@ -158,7 +161,7 @@ def test_a_function_that_remembers_a_row_from_before_its_deletion_refuses_too(
 def test_an_old_edit_of_a_forgotten_row_is_refused_and_says_what_to_do() -> None:
     gateway = old()
     gateway.forgetter().forget(GATEWAY).unwrap()
-    horizon = gateway.buffer.config(GATEWAY).forgotten
+    horizon = horizon_of(gateway)
 
     receipt = sent(
         gateway,
@@ -222,6 +225,68 @@ def test_a_row_that_came_back_meanwhile_is_not_forgotten() -> None:
     assert view(decode_row_state(gateway.rows()["todos", "r1"])) == {"n": b"7"}
 
 
+@pytest.mark.law("R5", "R6")
+@pytest.mark.parametrize("built", [True, False])
+def test_history_is_taken_by_tables_of_which_nothing_was_forgotten(*, built: bool) -> None:
+    gateway = old(built=False)
+    gateway.push(insert("e1", at=at_ms(30), table="events"))
+    gateway.flushed()
+    if built:
+        gateway.build()
+    gateway.trim()
+    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 3
+
+    receipt = sent(gateway, insert("e2", at=at_ms(1), table="events"),
+                   insert("x1", at=at_ms(1), table="new"), insert("r9", at=at_ms(1)))  # fmt: skip
+
+    assert gateway.buffer.config(GATEWAY).tombstone_horizons.keys() == {"notes", "todos"}
+    assert (receipt.accepted, codes(receipt)) == (2, ["ROW_FORGOTTEN"])
+
+
+def keeps(gateway: Kept, *, keep: bool = True) -> None:
+    """Declare that the tombstones of a table are kept, or no longer."""
+    columns = [{"name": name, "type": "json"} for name in ("n", "title", "p", "q")]
+    body = {"table": "todos", "columns": columns, "keepTombstones": keep}
+    gateway.admin.register_schema(GATEWAY, body).unwrap()
+
+
+@pytest.mark.law("R7")
+def test_a_table_that_keeps_its_tombstones_takes_data_of_any_age() -> None:
+    gateway = old(built=False)
+    keeps(gateway)
+    gateway.build()
+    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 1
+
+    receipt = sent(gateway, insert("r1", at=at_ms(15), n=9), insert("r9", at=at_ms(1), n=1))
+
+    assert (receipt.accepted, codes(receipt)) == (2, ["duplicate"])
+    assert view(decode_row_state(gateway.rows()["todos", "r1"])) is None
+    assert view(decode_row_state(gateway.rows()["todos", "r9"])) == {"n": b"1"}
+    assert gateway.buffer.config(GATEWAY).tombstone_horizons.keys() == {"notes"}
+
+    keeps(gateway, keep=False)
+    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 2
+    assert codes(sent(gateway, insert("r8", at=at_ms(1), n=1))) == ["ROW_FORGOTTEN"]
+
+
+@pytest.mark.law("R7")
+def test_tombstones_that_were_found_stay_if_their_table_is_to_keep_them_by_then() -> None:
+    gateway = old()
+    scanning = gateway.buffer.scan_rows
+
+    def scan_rows(*asked: Any) -> Any:
+        found = scanning(*asked)
+        if asked[1] == "todos":
+            keeps(gateway)
+        return found
+
+    gateway.buffer.scan_rows = scan_rows  # type: ignore[method-assign,assignment]
+
+    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 1
+    assert gateway.rows().keys() >= {("todos", "r1"), ("todos", "r2")}
+    assert horizon_of(gateway) == 0
+
+
 @st.composite
 def _step(draw: st.DrawFn) -> Delta | int:
     if draw(st.integers(0, 3)) == 0:
@@ -240,14 +305,19 @@ steps: SearchStrategy[list[Delta | int]] = st.lists(_step(), max_size=16)
 """Deltas, pushed in this order; a number forgets what was deleted up to so many milliseconds."""
 
 
-@pytest.mark.law("R6")
+@pytest.mark.law("R6", "R7")
 @settings(deadline=None)
-@given(taken=steps)
-@example([insert("r1", at=at_ms(2), p=1), delete("r1", at=at_ms(5)), 6,
-          insert("r1", at=at_ms(7), q=1), 8, update("r1", at=at_ms(3), p=2)])  # fmt: skip
-def test_what_was_deleted_stays_deleted_whatever_comes_late(taken: list[Delta | int]) -> None:
+@given(taken=steps, kept=st.booleans())
+@example(taken=[insert("r1", at=at_ms(2), p=1), delete("r1", at=at_ms(5)), 6,
+                insert("r1", at=at_ms(7), q=1), 8, update("r1", at=at_ms(3), p=2)],
+         kept=False)  # fmt: skip
+def test_what_was_deleted_stays_deleted_whatever_comes_late(
+    *, taken: list[Delta | int], kept: bool
+) -> None:
     """What is seen is what merging every accepted delta gives, with nothing ever forgotten."""
     gateway = Kept()
+    if kept:
+        keeps(gateway)
     accepted: dict[str, list[Delta]] = {"r1": [], "r2": []}
     for step in taken:
         if isinstance(step, int):
@@ -261,7 +331,8 @@ def test_what_was_deleted_stays_deleted_whatever_comes_late(taken: list[Delta | 
             accepted[step.row_id].append(step)
         else:
             assert codes(receipt) == ["ROW_FORGOTTEN"]
-            assert step.hlc <= gateway.buffer.config(GATEWAY).forgotten
+            assert not kept
+            assert step.hlc <= horizon_of(gateway)
     for row, deltas in accepted.items():
         state = gateway.rows().get(("todos", row))
         seen = view(decode_row_state(state)) if state else None
@@ -277,7 +348,7 @@ def test_forgetting_that_dies_anywhere_is_finished_by_the_next() -> None:
             gateway.forgetter(buffer=mortal).forget(GATEWAY).unwrap()
         except Killed:
             gone = 5 - len(gateway.rows())
-            assert not gone or gateway.buffer.config(GATEWAY).forgotten
+            assert not gone or horizon_of(gateway, "notes") or horizon_of(gateway)
             gateway.forgetter().forget(GATEWAY).unwrap()
         else:
             return
@@ -352,5 +423,6 @@ def test_a_configuration_keeps_its_horizon() -> None:
 
     again = gateway.forgetter(HOUR_MS).forget(GATEWAY).unwrap()
 
-    assert again.horizon == held.forgotten == gateway.buffer.config(GATEWAY).forgotten
-    assert replace(held, forgotten=0) != held
+    assert again.rows == 0
+    assert held.tombstone_horizons.keys() == {"todos", "notes"}
+    assert gateway.buffer.config(GATEWAY).tombstone_horizons == held.tombstone_horizons

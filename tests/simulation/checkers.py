@@ -151,7 +151,7 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
         if key not in expected and _is_taken_for_held(world.history, key):
             continue
         remembered = world.history.remembered
-        if remembered(held.get(key, row_of(()))) != remembered(row):
+        if remembered(key[0], held.get(key, row_of(()))) != remembered(key[0], row):
             raise Violation("clients converge", f"{device.client_id} {key}: {held.get(key)}, {row}")
         _check_seen(client, key, row, names[key[0]])
 
@@ -197,7 +197,8 @@ def _check_restored(world: World, expected: dict[Key, Row]) -> None:
                       for name, value in delta.columns}  # fmt: skip
             won = {name for name, write in writes.items() if whole.columns.get(name) == write}
             missing = {name for name in won if held.columns.get(name) != whole.columns[name]}
-            gone = whole.deleted == delta.hlc and held.deleted < delta.hlc > history.forgotten
+            gone = whole.deleted == delta.hlc > held.deleted
+            gone = gone and not history.may_be_forgotten(delta.table, delta.hlc)
             if missing or (gone and not _shares_its_stamp(history, delta)):
                 raise Violation("restores lose no own edit", f"{key}: {delta}, {missing}, {held}")
 
@@ -224,7 +225,7 @@ def _check_gateway(world: World, expected: dict[Key, Row]) -> None:
         stored = rows.get(key)
         held = held_row(*decode_row_state(stored.state if stored else None))
         remembered = world.history.remembered
-        if remembered(held) != remembered(merged.get(key, row_of(()))):
+        if remembered(key[0], held) != remembered(key[0], merged.get(key, row_of(()))):
             raise Violation("the gateway converges", f"{key}: {held}, not {merged.get(key)}")
 
 

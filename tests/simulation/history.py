@@ -81,8 +81,8 @@ class History:
         """Clients that a restored buffer took a push from before they had read anything of any."""
         self.parted: set[str] = set()
         """What was lost, by id, of pushes of which other parts were not."""
-        self.forgotten = 0
-        """Deletions up to here may be known to some, and to others not any more."""
+        self.horizons: dict[str, int] = {}
+        """By table: deletions up to here may be known to some, and to others not any more."""
         self.handed_out = 0
         """The greatest cursor that a page carried."""
         self.settled = 0
@@ -97,9 +97,13 @@ class History:
         self._last: dict[str, int] = {}
         self._rows: dict[Key, Row] = {}
 
-    def remembered(self, row: Row) -> Row:
-        """Give a row without a deletion that may be forgotten."""
-        return row._replace(deleted=0) if row.deleted <= self.forgotten else row
+    def may_be_forgotten(self, table: str, deleted: int) -> bool:
+        """Tell whether a deletion of a row of a table may be known to some only."""
+        return deleted <= self.horizons.get(table, 0)
+
+    def remembered(self, table: str, row: Row) -> Row:
+        """Give a row of a table without a deletion that may be forgotten."""
+        return row._replace(deleted=0) if self.may_be_forgotten(table, row.deleted) else row
 
     def row(self, key: Key) -> Row:
         """Give what a row must be after all that was committed."""
@@ -223,7 +227,10 @@ class History:
         """Tell whether a delta would change a row, but for a deletion that may be forgotten."""
         key = (delta.table, delta.row_id)
         after = row_of([*self.of_row.get(key, ()), delta])
-        return self.appends(delta.table) or self.remembered(after) != self.remembered(self.row(key))
+        if self.appends(delta.table):
+            return True
+        rows = (self.remembered(delta.table, row) for row in (after, self.row(key)))
+        return next(rows) != next(rows)
 
     # --- receipts ---------------------------------------------------------------------------------
 
@@ -334,7 +341,7 @@ class History:
             raise Violation("pages are bounded", f"{len(rows)} rows for {pull.deltas_max}")
         for key, deltas in rows.items():
             known = [*self.deltas_until(since, key)]
-            if not at_least(row_of(deltas), self.remembered(row_of(known))):
+            if not at_least(row_of(deltas), self.remembered(key[0], row_of(known))):
                 raise Violation("snapshots are whole", f"{key}: {deltas}, not {known}")
             if not at_least(self.row(key), row_of(deltas)):
                 raise Violation("snapshots are whole", f"{key}: {deltas}, at most {self.row(key)}")

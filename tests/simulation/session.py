@@ -142,7 +142,7 @@ class Session:
             behind = history.in_lake_only[self._client_id]
             known = [d for d in known if not 0 < history.commit_of.get(d.delta_id, 0) <= behind]
         # Under rules a row may have gone from sight; see `tests.simulation.sights`.
-        if not ruled and not at_least(held, history.remembered(row_of(known))):
+        if not ruled and not at_least(held, history.remembered(key[0], row_of(known))):
             raise Violation("no row lacks a page", f"{key}: {held}, not {row_of(known)}")
         own = history.accepted_of.get((self._client_id, *key), ())
         ahead = history.deltas_until(max(until, history.seen_ahead[self._client_id]), key)

@@ -54,7 +54,7 @@ def _check_row(device: Device, key: Key, held: Row, history: History, eyes: Eyes
         return
     if is_in_lake_only(history, device.client_id, key, held):
         return
-    if history.remembered(held) != history.remembered(row):
+    if history.remembered(key[0], held) != history.remembered(key[0], row):
         raise Violation("clients hold all that they may see", told())
 
 

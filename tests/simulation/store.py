@@ -148,7 +148,8 @@ class Store(MemoryBuffer):
         if not self._is_lost:
             self._world.rulings.saved(config.rules)
             history = self._world.history
-            history.forgotten = max(history.forgotten, config.forgotten)
+            for table, horizon in config.tombstone_horizons.items():
+                history.horizons[table] = max(history.horizons.get(table, 0), horizon)
         self._written(("head", shard) for shard in config.layout.shards())
 
     def note_flushed(self, gateway: str, shard: str, until: int, logged_bytes: int) -> None:

@@ -202,9 +202,11 @@ def resync_without_horizon() -> list[Replaced]:
     real, apply, told = resync_module._resync, Pages.apply, Untold.told
     is_of_rows = False
 
-    def resync(begun: list[str], held: Scope, now: Scope, forgotten: Stamp) -> Resync | None:
-        del forgotten
-        return real(begun, held, now, 0)
+    def resync(
+        begun: list[str], held: Scope, now: Scope, horizons: Mapping[str, Stamp]
+    ) -> Resync | None:
+        del horizons
+        return real(begun, held, now, {})
 
     def apply_page(self: Pages, page: PullPage, grouped: Grouped) -> None:
         nonlocal is_of_rows

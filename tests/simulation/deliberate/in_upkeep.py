@@ -137,7 +137,7 @@ def snapshot_goes_on_too_late() -> list[Replaced]:
 @deliberate("a tombstone is trimmed early: before any horizon is declared", FORGETS)
 def tombstone_trimmed_early() -> list[Replaced]:
     return [
-        (tombstones, "_with_horizon", lambda held, _: held),
+        (tombstones, "_with_horizons", lambda config, *_: config),
         (tombstones, "_is_forgettable", lambda row, _: is_tombstone(decode_row_state(row.state))),
     ]
 

@@ -32,8 +32,8 @@ class Flushed:
     epoch: str
     horizon: Stamp
     watermark: Stamp
-    forgotten: Stamp
-    """Tombstones up to here may be missing."""
+    tombstone_horizons: Mapping[str, Stamp]
+    """By table, up to where tombstones may be missing."""
     tables: Mapping[str, Stamp]
     """The merged tables that were flushed ever, each with its last commit."""
 
@@ -47,9 +47,8 @@ class Flushed:
 def flushed_of(log: FencedLog, state: FlushState) -> Flushed:
     """Give what a job is told of a log and its flush state, read after the log."""
     tables = {name: state.last[name] for name in tables_with_rows(log, state)}
-    return Flushed(
-        log.gateway, log.epoch, log.trimmed, state.watermark, log.config.forgotten, tables
-    )
+    horizons = log.config.tombstone_horizons
+    return Flushed(log.gateway, log.epoch, log.trimmed, state.watermark, horizons, tables)
 
 
 def out_of_lake(
@@ -74,8 +73,8 @@ def flushed_to_json(flushed: Flushed) -> str:
             "epoch": flushed.epoch,
             "horizon": str(flushed.horizon),
             "watermark": str(flushed.watermark),
-            "forgotten": str(flushed.forgotten),
-            "tables": {name: str(last) for name, last in sorted(flushed.tables.items())},
+            "tombstoneHorizons": _as_text(flushed.tombstone_horizons),
+            "tables": _as_text(flushed.tables),
         },
         separators=(",", ":"),
     )
@@ -89,14 +88,21 @@ def flushed_from_json(text: str) -> Flushed:
     """
     try:
         held = json.loads(text)
-        tables = {name: int(last) for name, last in held["tables"].items()}
         return Flushed(
             held["gateway"],
             held["epoch"],
             int(held["horizon"]),
             int(held["watermark"]),
-            int(held["forgotten"]),
-            tables,
+            _as_stamps(held["tombstoneHorizons"]),
+            _as_stamps(held["tables"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise ValidationFailed("this is not how far a gateway was flushed") from exc
+
+
+def _as_text(stamps: Mapping[str, Stamp]) -> dict[str, str]:
+    return {name: str(at) for name, at in sorted(stamps.items())}
+
+
+def _as_stamps(text: Mapping[str, str]) -> dict[str, Stamp]:
+    return {name: int(at) for name, at in text.items()}

@@ -37,8 +37,9 @@ class GatewayConfig:
     rules: SyncRules = NO_RULES
     logged: LoggedColumns = field(default_factory=LoggedColumns)
     """What the log keeps of each row for rules to decide by."""
-    forgotten: Stamp = 0
-    """Deletions up to this stamp may be forgotten; see `lakesync.core.forgetting`."""
+    tombstone_horizons: Mapping[str, Stamp] = field(default_factory=lambda: MappingProxyType({}))
+    """By table, the stamp up to which deletions may be forgotten; a table of which nothing ever was
+    is not in it. See `lakesync.core.forgetting`."""
     strict: bool = False
     """Only tables with a schema are written."""
 
@@ -51,6 +52,11 @@ class GatewayConfig:
     def schema_version(self) -> int:
         """A number that grows with every schema that is registered or changed; 0 without any."""
         return sum(schema.version for schema in self.schemas.values())
+
+    def keeps_tombstones(self, table: str) -> bool:
+        """Tell whether the table's deletions are never forgotten."""
+        schema = self.schemas.get(table)
+        return schema is not None and schema.keep_tombstones
 
     def appends(self, table: str) -> bool:
         """Tell whether the table's rows are events, without row states."""
@@ -71,7 +77,7 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         "moves": config.layout.moves,
         "rules": rules_to_json(config.rules),
         "logged": logged_to_json(config.logged),
-        "forgotten": config.forgotten,
+        "tombstoneHorizons": dict(config.tombstone_horizons),
         "strict": config.strict,
     }
 
@@ -93,6 +99,6 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
         layout,
         rules,
         logged,
-        forgotten=body.get("forgotten", 0),
+        tombstone_horizons=MappingProxyType(body.get("tombstoneHorizons", {})),
         strict=body.get("strict", False),
     )

@@ -59,7 +59,8 @@ def _check_partition_types(schema: TableSchema) -> None:
 def _check_table(held: TableSchema, wanted: TableSchema) -> None:
     """Refuse a change of what is declared of the table as a whole.
 
-    ``softDelete`` and ``sourceTable`` say what an adapter does from now on, and may change freely.
+    ``softDelete``, ``sourceTable`` and ``keepTombstones`` say what is done from now on, and may
+    change freely.
     """
     if wanted.append != held.append:
         raise Conflict("append cannot change; make a new table and copy the rows", field="append")

@@ -1,7 +1,8 @@
 """Forgetting: rows that were deleted long ago go, and no old delta may bring them back.
 
 A tombstone is the only thing that tells an old delta that it lost. Once it is gone, a delta is
-judged by the horizon instead, a stamp that every writer knows before the first tombstone goes:
+judged by its table's horizon instead, a stamp that every writer knows before the first tombstone of
+the table goes; a table of which none ever went has no horizon:
 
     a delta at or below the horizon that is older than everything its row holds is not merged
 
@@ -27,24 +28,24 @@ def is_tombstone(state: RowState) -> bool:
     return bool(state.deleted) and not state.alive and not state.columns
 
 
-def newer_than(state: RowState, forgotten: Stamp) -> RowState:
+def newer_than(state: RowState, horizon: Stamp) -> RowState:
     """Give what of a row lies above the horizon of tombstones; ``state`` itself, if all of it."""
     alive, deleted, columns = state
-    kept = {name: held for name, held in columns.items() if held[0] > forgotten}
-    if len(kept) == len(columns) and not 0 < alive <= forgotten:
+    kept = {name: held for name, held in columns.items() if held[0] > horizon}
+    if len(kept) == len(columns) and not 0 < alive <= horizon:
         return state
-    return RowState(alive if alive > forgotten else 0, deleted, kept)
+    return RowState(alive if alive > horizon else 0, deleted, kept)
 
 
-def may_undo_a_deletion(delta: Delta, before: RowState, forgotten: Stamp) -> bool:
+def may_undo_a_deletion(delta: Delta, before: RowState, horizon: Stamp) -> bool:
     """Tell whether a delta is too old to be merged, as a tombstone may have gone that covered it.
 
     Args:
         delta: the delta, which would change the row.
         before: its row; empty if there is none.
-        forgotten: the horizon of tombstones.
+        horizon: the horizon of its table's tombstones.
     """
-    if delta.hlc > forgotten:
+    if delta.hlc > horizon:
         return False
     held = [hlc for hlc, _, _ in before.columns.values()]
     held += [at for at in (before.alive, before.deleted) if at]

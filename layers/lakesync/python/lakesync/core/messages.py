@@ -151,9 +151,9 @@ class Resync:
     tables: tuple[str, ...] = ()
     named: tuple[str, ...] | None = None
     """If not None, all other tables are read again too, apart from these."""
-    forgotten: Stamp = 0
-    """Of deletions up to here the gateway may know nothing any more: what a client holds from up to
-    here, and is not brought, may have been deleted."""
+    tombstone_horizons: Mapping[str, Stamp] = field(default_factory=lambda: MappingProxyType({}))
+    """By table: of deletions up to here the gateway may know nothing any more. What a client holds
+    from up to here, and is not brought, may have been deleted."""
 
     def concerns(self, table: str) -> bool:
         """Tell whether a table is read again."""

@@ -66,6 +66,9 @@ class TableSchema:
     """Rows are events: written once, never merged, at a fraction of the cost."""
     partition: tuple[str, ...] = ()
     """The Iceberg table is partitioned by these columns, timestamps by day."""
+    keep_tombstones: bool = False
+    """Deletions are never forgotten, so deltas of any age are merged: for tables that history is
+    loaded into; see ``docs/adr/0008-loading-old-data.md``."""
 
     def __post_init__(self) -> None:
         check_identifier(self.table, "table")
@@ -136,6 +139,7 @@ def schema_from_json(body: object) -> TableSchema:
         source_table=_typed(fields, "sourceTable", str, None),
         append=_typed(fields, "append", bool, default=False),
         partition=_names(fields, "partition"),
+        keep_tombstones=_typed(fields, "keepTombstones", bool, default=False),
     )
 
 
@@ -148,6 +152,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, object]:
         "sourceTable": schema.source_table,
         "append": schema.append,
         "partition": list(schema.partition),
+        "keepTombstones": schema.keep_tombstones,
     }
     columns = [
         {"name": column.name, "type": column.type, "nullable": column.nullable}
@@ -182,13 +187,18 @@ def schemas_from_json(body: object) -> Schemas:
 def shown_to_clients(schema: TableSchema) -> TableSchema:
     """Give what a client is told of a schema: nothing of the lake or of other systems."""
     return replace(
-        schema, soft_delete=False, external_id_column=None, source_table=None, partition=()
+        schema,
+        soft_delete=False,
+        external_id_column=None,
+        source_table=None,
+        partition=(),
+        keep_tombstones=False,
     )
 
 
 _OPTIONAL_FIELDS: Final = frozenset(
     {"version", "primaryKey", "softDelete", "externalIdColumn", "sourceTable", "append",
-     "partition"}
+     "partition", "keepTombstones"}
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ of it is read twice. Law V10: ``docs/spec/visibility.md``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.delta import is_identifier
@@ -21,6 +22,8 @@ from lakesync.log.read_barrier import read_all
 from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull
@@ -96,7 +99,7 @@ class Resyncs:
         return PullPage(
             runs, len(deltas), top, has_more=True, epoch=log.epoch, scope=scope,
             snapshot=_token(pull.since, aim, None if done else at),
-            resync=_resync(begun, held, now, log.config.forgotten),
+            resync=_resync(begun, held, now, log.config.tombstone_horizons),
         )  # fmt: skip
 
     def _check_readable(self, log: FencedLog, since: Stamp, held: Scope, now: Scope) -> None:
@@ -147,13 +150,22 @@ def _telling(held: Scope, now: Scope) -> Scope:
     return Scope(held.others, {table: held.of(table) for table in {*held.tables, *now.tables}})
 
 
-def _resync(begun: list[str], held: Scope, now: Scope, forgotten: Stamp) -> Resync | None:
+def _resync(
+    begun: list[str], held: Scope, now: Scope, horizons: Mapping[str, Stamp]
+) -> Resync | None:
     if not begun:
         return None
     tables = tuple(unit for unit in begun if unit != OTHERS)
     named = tuple(sorted({*held.tables, *now.tables})) if OTHERS in begun else None
-    # A client may hold what it wrote into a row that it could not see being deleted.
-    return Resync(tables, named, forgotten)
+    # A client may hold what it wrote into a row that it could not see being deleted. Of tables that
+    # it does not see it is told nothing, and nothing of them is brought.
+    concerned = Resync(tables, named)
+    told = {
+        table: horizon
+        for table, horizon in horizons.items()
+        if concerned.concerns(table) and now.of(table) != NOTHING
+    }
+    return replace(concerned, tombstone_horizons=told)
 
 
 def _token(since: Stamp, aim: str, at: _Place | None) -> str:

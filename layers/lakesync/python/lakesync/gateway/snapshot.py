@@ -159,7 +159,10 @@ class Snapshots:
 
     def resync(self, log: FencedLog) -> Resync:
         """Give the tables that a snapshot brings whole."""
-        return Resync(tuple(self._tables(log)), forgotten=log.config.forgotten)
+        tables = tuple(self._tables(log))
+        horizons = log.config.tombstone_horizons
+        told = {table: horizons[table] for table in tables if table in horizons}
+        return Resync(tables, tombstone_horizons=told)
 
     def _tables(self, log: FencedLog) -> list[str]:
         return tables_with_rows(log, self._buffer.flush_state(log.gateway))

@@ -102,7 +102,7 @@ def merge_part(
         if judge:
             judge.begin()
         effective = _merge_edits(
-            edits, shards[name], name, outcome, limits, judge, config.forgotten, old
+            edits, shards[name], name, outcome, limits, judge, config.tombstone_horizons, old
         )
         if events:
             effective += _admit_events(events, part.since, shards[name], name, outcome, judge)
@@ -122,7 +122,7 @@ def _merge_edits(
     outcome: Outcome,
     limits: Limits,
     judge: Judge | None,
-    forgotten: Stamp,
+    horizons: Mapping[str, Stamp],
     old: Stamp,
 ) -> list[Delta]:
     effective: list[Delta] = []
@@ -140,7 +140,7 @@ def _merge_edits(
         if judge and not judge.may_write(key, before, after):
             outcome.refused.append((item, Forbidden(_NOT_YOURS)))
             continue
-        if delta.hlc <= forgotten and may_undo_a_deletion(delta, before, forgotten):
+        if horizons and may_undo_a_deletion(delta, before, horizons.get(delta.table, 0)):
             if delta.op is Op.DELETE:
                 outcome.duplicates.append(item)  # it would hide nothing that is there
             else:

@@ -2,10 +2,13 @@
 
 The steps, in this order; whoever is killed between any two of them is followed by one that repeats:
 
-    1. the horizon is declared        no push that was decided without it can commit after this
-    2. rows are scanned               those go that were deleted at or below the horizon, and whose
-                                      last commit is trimmed: whoever still reads has read it
+    1. rows are scanned               those may go that were deleted long ago, and whose last commit
+                                      is trimmed: whoever still reads has read it
+    2. their tables' horizons rise    no push that was decided without them can commit after this
     3. each goes on the condition     that the commit which was seen still is its last
+
+A table of which nothing goes keeps the horizon it had, which is none at first: so history can be
+loaded into it. Of a table that is declared to keep its tombstones nothing ever goes.
 
 Whatever still holds the row must have read that it was deleted, or begins anew: a cursor reaches
 back to no commit that is trimmed. Laws R5-R6: ``docs/spec/retention.md``.
@@ -14,7 +17,8 @@ back to no commit that is trimmed. Laws R5-R6: ``docs/spec/retention.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.checkpoint.replay_from import tables_with_rows
 from lakesync.core.clock import stamp
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, StoredRow, WallClock
 
 _SLICE_ROWS_MAX: Final = 1_000
+_ROWS_AT_ONCE: Final = 1_000
+"""Tombstones that are found before horizons rise for them: each rise is a configuration, which all
+writers have to read."""
 _TOMBSTONE_BYTES: Final = 9
 
 
@@ -42,8 +49,6 @@ _TOMBSTONE_BYTES: Final = 9
 class ForgetReport:
     """What was forgotten."""
 
-    horizon: Stamp = 0
-    """Deletions up to here may be forgotten."""
     rows: int = 0
     finished: bool = True
     place: str = ""
@@ -90,60 +95,87 @@ class Forgetter:
         try:
             log = self._fence.raise_heads(gateway)
             until = stamp(max(self._wall_clock() - self._keep_ms, 0))
-            tables = self._tables(log, until)
-            if not tables or not log.trimmed:
-                return Ok(ForgetReport(log.config.forgotten))
-            config = self._declare(gateway, lambda held: _with_horizon(held, until))
-            return Ok(self._sweep(log, config.forgotten, tables, place, has_time))
+            if not log.trimmed:
+                return Ok(ForgetReport())
+            return Ok(self._sweep(log, until, place, has_time))
         except LakeSyncError as error:
             return Err(error)
 
     def _tables(self, log: FencedLog, until: Stamp) -> list[str]:
-        """Give the tables that have something to forget, as far as the latest checkpoint tells."""
+        """Give the tables that may have something to forget, by name."""
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
         if latest is None:
-            return tables_with_rows(log, self._buffer.flush_state(log.gateway))
-        return [
-            name for name, held in latest.tables.items()
-            if held.tombstones.count and held.tombstones.oldest <= until
-        ]  # fmt: skip
+            found = tables_with_rows(log, self._buffer.flush_state(log.gateway))
+        else:
+            found = [
+                name for name, table in latest.tables.items()
+                if table.tombstones.count and table.tombstones.oldest <= until
+            ]  # fmt: skip
+        return sorted(name for name in found if not log.config.keeps_tombstones(name))
 
     def _sweep(
-        self,
-        log: FencedLog,
-        horizon: Stamp,
-        tables: list[str],
-        place: str,
-        has_time: Callable[[], bool],
+        self, log: FencedLog, until: Stamp, place: str, has_time: Callable[[], bool]
     ) -> ForgetReport:
         first, at = _place_of(place)
+        old: list[_Tombstone] = []
         rows = 0
-        for table in tables:
+        for table in self._tables(log, until):
             if table < first:
                 continue
             place = at if table == first else ""
             while True:
                 if not has_time():
-                    return ForgetReport(horizon, rows, finished=False, place=f"{table}|{place}")
-                found = self._buffer.scan_rows(log.gateway, table, place, _SLICE_ROWS_MAX)
-                for row_id, row in found.rows:
-                    if row.commit <= log.trimmed and _is_forgettable(row, horizon):
-                        rows += self._buffer.forget_row(log.gateway, table, row_id, row.commit)
-                place = found.place
+                    rows += self._forget(log.gateway, old, until)
+                    return ForgetReport(rows, finished=False, place=f"{table}|{place}")
+                scanned = self._buffer.scan_rows(log.gateway, table, place, _SLICE_ROWS_MAX)
+                old += [
+                    _Tombstone(table, row_id, row.commit) for row_id, row in scanned.rows
+                    if row.commit <= log.trimmed and _is_forgettable(row, until)
+                ]  # fmt: skip
+                if len(old) >= _ROWS_AT_ONCE:
+                    rows += self._forget(log.gateway, old, until)
+                    old = []
+                place = scanned.place
                 if not place:
                     break
-        return ForgetReport(horizon, rows)
+        return ForgetReport(rows + self._forget(log.gateway, old, until))
+
+    def _forget(self, gateway: str, old: list[_Tombstone], until: Stamp) -> int:
+        """Raise the horizons of the tombstones' tables, then remove them; gives how many went."""
+        if not old:
+            return 0
+        tables = {row.table for row in old}
+        config = self._declare(gateway, lambda config: _with_horizons(config, tables, until))
+        return sum(
+            self._buffer.forget_row(gateway, row.table, row.row_id, row.commit) for row in old
+            if not config.keeps_tombstones(row.table)
+        )  # fmt: skip
 
 
-def _with_horizon(held: GatewayConfig, until: Stamp) -> GatewayConfig:
-    return replace(held, forgotten=until) if until > held.forgotten else held
+class _Tombstone(NamedTuple):
+    table: str
+    row_id: str
+    commit: Stamp
+    """The commit that wrote it."""
 
 
-def _is_forgettable(row: StoredRow, horizon: Stamp) -> bool:
+def _with_horizons(config: GatewayConfig, tables: set[str], until: Stamp) -> GatewayConfig:
+    """Give the configuration in which what was deleted up to a stamp may be forgotten."""
+    horizons = config.tombstone_horizons
+    raised = {
+        table: until for table in sorted(tables)
+        if until > horizons.get(table, 0) and not config.keeps_tombstones(table)
+    }  # fmt: skip
+    if not raised:
+        return config
+    return replace(config, tombstone_horizons=MappingProxyType({**horizons, **raised}))
+
+
+def _is_forgettable(row: StoredRow, until: Stamp) -> bool:
     if len(row.state) != _TOMBSTONE_BYTES:
         return False
     state = decode_row_state(row.state)
-    return is_tombstone(state) and state.deleted <= horizon
+    return is_tombstone(state) and state.deleted <= until
 
 
 def _place_of(place: str) -> tuple[str, str]:

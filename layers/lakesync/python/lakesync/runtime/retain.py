@@ -110,7 +110,6 @@ class Retention:
         report = self._forgetter.forget(gateway, place=place, has_time=has_time).unwrap()
         observe.count("RowsForgotten", report.rows)
         return {
-            "horizon": str(report.horizon),
             "rows": report.rows,
             "finished": report.finished,
             "place": report.place,

@@ -169,8 +169,9 @@ def _schema_version(value: object) -> int:
 
 def _resync_fields(resync: Resync) -> dict[str, Any]:
     named = {} if resync.named is None else {"named": resync.named}
-    forgotten = {"forgotten": str(resync.forgotten)} if resync.forgotten else {}
-    return {"tables": resync.tables, **named, **forgotten}
+    horizons = {table: str(stamp) for table, stamp in resync.tombstone_horizons.items()}
+    told = {"tombstoneHorizons": horizons} if horizons else {}
+    return {"tables": resync.tables, **named, **told}
 
 
 def _resync_of(item: object) -> Resync:
@@ -179,8 +180,9 @@ def _resync_of(item: object) -> Resync:
     for names in (fields.get("tables"), named or []):
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValidationFailed("resync must hold lists of tables", field="resync")
-    forgotten = stamp_of(fields.get("forgotten", "0"), "resync.forgotten")
-    return Resync(tuple(fields["tables"]), None if named is None else tuple(named), forgotten)
+    told = object_of(fields.get("tombstoneHorizons", {}), "resync.tombstoneHorizons")
+    horizons = {table: stamp_of(at, "resync.tombstoneHorizons") for table, at in told.items()}
+    return Resync(tuple(fields["tables"]), None if named is None else tuple(named), horizons)
 
 
 def _page_delta(item: object, index: int) -> Delta:

@@ -103,16 +103,23 @@ class SyncResponse(_message.Message):
     def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., resync: _Optional[_Union[Resync, _Mapping]] = ..., schema_version: _Optional[int] = ...) -> None: ...
 
 class Resync(_message.Message):
-    __slots__ = ("tables", "others", "named", "forgotten")
+    __slots__ = ("tables", "others", "named", "tombstone_horizons")
+    class TombstoneHorizonsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     TABLES_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
     NAMED_FIELD_NUMBER: _ClassVar[int]
-    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    TOMBSTONE_HORIZONS_FIELD_NUMBER: _ClassVar[int]
     tables: _containers.RepeatedScalarFieldContainer[str]
     others: bool
     named: _containers.RepeatedScalarFieldContainer[str]
-    forgotten: int
-    def __init__(self, tables: _Optional[_Iterable[str]] = ..., others: _Optional[bool] = ..., named: _Optional[_Iterable[str]] = ..., forgotten: _Optional[int] = ...) -> None: ...
+    tombstone_horizons: _containers.ScalarMap[str, int]
+    def __init__(self, tables: _Optional[_Iterable[str]] = ..., others: _Optional[bool] = ..., named: _Optional[_Iterable[str]] = ..., tombstone_horizons: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("action_id", "client_id", "hlc", "connector", "action_type", "params", "idempotency_key")

@@ -199,7 +199,7 @@ def encode_page(page: PullPage) -> bytes:
         tail.resync.tables.extend(page.resync.tables)
         tail.resync.others = page.resync.named is not None
         tail.resync.named.extend(page.resync.named or ())
-        tail.resync.forgotten = page.resync.forgotten
+        tail.resync.tombstone_horizons.update(page.resync.tombstone_horizons)
     return b"".join((*page.records, tail.SerializeToString()))
 
 
@@ -228,4 +228,7 @@ def decode_page(body: bytes) -> PullPage:
 
 def _resync_of(message: pb.Resync) -> Resync:
     named = tuple(message.named) if message.others else None
-    return Resync(tuple(message.tables), named, message.forgotten)
+    horizons = {
+        table: _stamp(at, "tombstoneHorizons") for table, at in message.tombstone_horizons.items()
+    }
+    return Resync(tuple(message.tables), named, horizons)

@@ -16,6 +16,7 @@ if the buffer is restored before it does, nobody else has them.
 
 from __future__ import annotations
 
+import json
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -62,12 +63,14 @@ class Rebuild:
         self._rows = rows
         self._offers = offers
         self._mode = _Mode.NONE
-        self._forgotten: Stamp = 0
+        self._horizons: dict[int, Stamp] = {}
+        """Of tables, by id, up to where the gateway may have forgotten deletions."""
 
     def reload(self) -> None:
         """Read out of the database whether a rebuild is going on."""
-        row = self._connection.execute("SELECT rebuilding, forgotten FROM _lakesync_sync")
-        mode, self._forgotten = row.fetchone()
+        row = self._connection.execute("SELECT rebuilding, tombstone_horizons FROM _lakesync_sync")
+        mode, horizons = row.fetchone()
+        self._horizons = {int(table_id): at for table_id, at in json.loads(horizons).items()}
         self._mode = _Mode(mode)
 
     @property
@@ -106,13 +109,19 @@ class Rebuild:
             "SELECT table_id, row_id FROM _lakesync_rows WHERE table_id = ?",
             [(table_id,) for table_id, name in local if resync.concerns(name)],
         )
-        self._run(self._mode or _Mode.MERGE, max(self._forgotten, resync.forgotten))
+        horizons = dict(self._horizons)
+        for table_id, name in local:
+            horizon = max(horizons.get(table_id, 0), resync.tombstone_horizons.get(name, 0))
+            if horizon:
+                horizons[table_id] = horizon
+        self._run(self._mode or _Mode.MERGE, horizons)
 
-    def _run(self, mode: _Mode, forgotten: Stamp = 0) -> None:
+    def _run(self, mode: _Mode, horizons: Mapping[int, Stamp] = MappingProxyType({})) -> None:
+        self._mode, self._horizons = mode, dict(horizons)
         self._connection.execute(
-            "UPDATE _lakesync_sync SET rebuilding = ?, forgotten = ?", (mode, forgotten)
+            "UPDATE _lakesync_sync SET rebuilding = ?, tombstone_horizons = ?",
+            (mode, json.dumps(self._horizons)),
         )
-        self._mode, self._forgotten = mode, forgotten
 
     def meet(
         self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held], told: Stamp | None
@@ -139,12 +148,10 @@ class Rebuild:
         if self._mode is _Mode.MERGE:
             if told is None:
                 self._unmark(keys)
-                if not self._forgotten:
+                horizon = self._horizons.get(table_id, 0)
+                if not horizon:
                     return set()
-                newer = {
-                    row_id: newer_than(base_state(stored[row_id]), self._forgotten)
-                    for row_id in held
-                }
+                newer = {row_id: newer_than(base_state(stored[row_id]), horizon) for row_id in held}
                 return self._rows.cut(table_id, newer, stored)
             left = {(table_id, row): self._own(base_state(stored[row]), told) for row in held}
         self._let_go(keys, left)

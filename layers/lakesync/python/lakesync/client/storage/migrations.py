@@ -87,8 +87,8 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "ALTER TABLE _lakesync_sync ADD COLUMN schemas_of TEXT NOT NULL DEFAULT ''",
     ),
     (
-        # The horizon of tombstones, while a snapshot is read.
-        "ALTER TABLE _lakesync_sync ADD COLUMN forgotten INTEGER NOT NULL DEFAULT 0",
+        # The horizons of tombstones by table, as JSON, while a snapshot is read.
+        "ALTER TABLE _lakesync_sync ADD COLUMN tombstone_horizons TEXT NOT NULL DEFAULT '{}'",
     ),
     (
         # Rows that the gateway has accepted edits of, by when, and that no page has brought.
