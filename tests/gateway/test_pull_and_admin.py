@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -223,6 +224,39 @@ def test_registering_again_and_placing_again_change_nothing(
         service.place_table(GATEWAY, "todos", Placement("hot", 2)).unwrap()
 
     assert buffer.config(GATEWAY).version == 2
+
+
+def test_a_client_is_told_of_the_tables_that_it_may_see_and_an_administrator_of_all(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    admin = administrator(buffer, time_=time)
+    for table in ("todos", "salaries", "orders"):
+        column = {"name": "owner", "type": "string"}
+        admin.register_schema("g", {"table": table, "columns": [column]}).unwrap()
+    admin.place_table("g", "salaries", Placement("salaries")).unwrap()
+    admin.place_table("g", "orders", Placement("orders", 2)).unwrap()
+    everyone = {"gateway", "headHlc", "flushedHlc", "unflushedBytes", "unflushedAgeMs"}
+    of_all = admin.metrics("g").unwrap()
+    assert of_all["tables"] == ["orders", "salaries", "todos"]
+    assert admin.metrics("g", {"sub": "c1"}).unwrap() == of_all  # there are no rules
+
+    mine = [{"column": "owner", "op": "eq", "value": "jwt:sub"}]
+    paid = [{"column": "owner", "op": "eq", "value": "jwt:payroll"}]
+    buckets = [
+        {"name": "mine", "tables": ["todos", "orders"], "filters": mine},
+        {"name": "paid", "tables": ["salaries"], "filters": paid},
+    ]
+    admin.save_rules("g", {"buckets": buckets}).unwrap()
+    pusher(buffer, time_=time).push("g", push(insert("r1", at=at_ms(1), table="salaries"))).unwrap()
+    told = admin.metrics("g", {"sub": "c1"}).unwrap()
+
+    assert "salaries" not in json.dumps(told)
+    assert told["tables"] == ["orders", "todos"]
+    assert set(cast("dict[str, object]", told["shards"])) == {"main", "orders.0", "orders.1"}
+    assert told["unflushedBytes"] == 0
+    assert told.keys() >= everyone
+    assert admin.metrics("g", {"payroll": "c1"}).unwrap()["tables"] == ["salaries"]
+    assert admin.metrics("g").unwrap()["tables"] == of_all["tables"]
 
 
 def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: GivenTime) -> None:

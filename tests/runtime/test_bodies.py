@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
+import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from lakesync.errors import BodyTooLarge, LakeSyncError, ValidationFailed
 from lakesync.runtime.bodies import (
+    GZIP_MEMBERS_MAX,
     Encoding,
     accepts_gzip,
     answer_encoding,
@@ -110,6 +113,29 @@ def test_a_bomb_costs_no_more_than_an_honest_body() -> None:
 def test_a_bomb_of_many_members_is_stopped_too() -> None:
     with pytest.raises(BodyTooLarge):
         read_body(gzip.compress(b"\0" * MB) * 50, "gzip", MB)
+
+
+@pytest.mark.parametrize("member", [b"", b"a"])
+def test_a_body_of_very_many_members_is_refused_at_once(
+    member: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each member copies all that follows it: a million of them were minutes of work."""
+    begun = 0
+
+    def counted(window: int) -> Any:
+        nonlocal begun
+        begun += 1
+        assert begun <= GZIP_MEMBERS_MAX
+        return real(window)
+
+    real = zlib.decompressobj
+    monkeypatch.setattr("lakesync.runtime.bodies.zlib.decompressobj", counted)
+    with pytest.raises(ValidationFailed, match="members"):
+        read_body(gzip.compress(member) * 200_000, "gzip", 5 * MB)
+
+    begun = 0
+    most = gzip.compress(member) * GZIP_MEMBERS_MAX
+    assert read_body(most, "gzip", MB) == member * GZIP_MEMBERS_MAX
 
 
 @pytest.mark.parametrize("coding", ["br", "deflate", "gzip, gzip", "zstd"])

@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lakesync.core.clock import stamp_ms
 from lakesync.core.config import TABLES_MAX
 from lakesync.core.evolution import evolve
 from lakesync.core.messages import Schemas
@@ -19,8 +18,8 @@ from lakesync.errors import (
     NotFound,
     RulesRefused,
 )
+from lakesync.gateway.metrics import metrics
 from lakesync.gateway.rules_dry_run import Trial
-from lakesync.log.backpressure import unflushed_bytes
 from lakesync.log.declare import Declare
 from lakesync.result import Err, Ok, Result
 
@@ -163,31 +162,20 @@ class AdminService:
         except LakeSyncError as error:
             return Err(error)
 
-    def metrics(self, gateway: str) -> Result[dict[str, object], LakeSyncError]:
-        """Give a gateway's buffer in numbers: one read unit a shard, and two."""
+    def metrics(
+        self, gateway: str, claims: Claims | None = None
+    ) -> Result[dict[str, object], LakeSyncError]:
+        """Give a gateway's buffer in numbers: one read unit a shard, and two.
+
+        Args:
+            gateway: whose.
+            claims: those of a client, who is told of tables that the rules can show it, and of the
+                shards they go to; None for an administrator, who is told of all.
+        """
         try:
-            config = self._buffer.config(gateway)
-            heads = self._buffer.heads(gateway, config.layout.shards())
-            state = self._buffer.flush_state(gateway)
+            return Ok(metrics(self._buffer, gateway, claims, self._wall_clock()))
         except LakeSyncError as error:
             return Err(error)
-        oldest = [head.oldest_unflushed for head in heads.values() if head.oldest_unflushed]
-        age_ms = self._wall_clock() - stamp_ms(min(oldest)) if oldest else 0
-        return Ok(
-            {
-                "gateway": gateway,
-                "configVersion": config.version,
-                "tables": sorted(config.schemas),
-                "headHlc": str(max((head.commit for head in heads.values()), default=0)),
-                "flushedHlc": str(state.watermark),
-                "unflushedBytes": sum(unflushed_bytes(head) for head in heads.values()),
-                "unflushedAgeMs": max(age_ms, 0),
-                "shards": {
-                    shard: {"headHlc": str(head.commit), "unflushedBytes": unflushed_bytes(head)}
-                    for shard, head in sorted(heads.items())
-                },
-            }
-        )
 
     def _check_holds_no_rows(self, gateway: str, wanted: TableSchema) -> None:
         """Refuse to make events of a table that has rows; one that is pushed right now slips by.

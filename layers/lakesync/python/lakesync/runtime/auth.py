@@ -63,13 +63,18 @@ class Caller:
                 field="clientId",
             )
 
+    @property
+    def is_administrator(self) -> bool:
+        """Tell whether the token's role is ``admin``."""
+        return self.token.role == "admin"
+
     def must_administer(self) -> None:
         """Refuse a caller without the role.
 
         Raises:
             Forbidden: the token's role is not ``admin``.
         """
-        if self.token.role != "admin":
+        if not self.is_administrator:
             raise Forbidden("this route needs a token whose role is admin")
 
 

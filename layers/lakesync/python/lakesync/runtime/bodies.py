@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 GZIP_BYTES_MIN: Final = 1024
 """Smaller answers are sent as they are: compressing them saves no packet."""
+GZIP_MEMBERS_MAX: Final = 100
+"""Members of one compressed body; senders make one. Each costs a copy of what follows it."""
 _GZIP_LEVEL: Final = 1
 _GZIP_WINDOW: Final = 31
 
@@ -98,20 +100,25 @@ def read_body(body: bytes, content_encoding: str | None, bytes_max: int) -> byte
 
 def _inflate(body: bytes, bytes_max: int) -> bytes:
     """Decompress, stopping one byte past the limit: a bomb costs no more than an honest body."""
-    parts: list[bytes] = []
+    inflated: list[bytes] = []
     room = bytes_max + 1
     rest = body
     try:
         while rest and room > 0:
+            if len(inflated) == GZIP_MEMBERS_MAX:
+                raise ValidationFailed(
+                    f"the gzip body has over {GZIP_MEMBERS_MAX} members; compress it as one",
+                    field="Content-Encoding",
+                )
             member = zlib.decompressobj(_GZIP_WINDOW)
-            parts.append(member.decompress(rest, room))
-            room -= len(parts[-1])
+            inflated.append(member.decompress(rest, room))
+            room -= len(inflated[-1])
             if not member.eof and room > 0:
                 raise ValidationFailed("the gzip body ends too early")
             rest = member.unused_data
     except zlib.error as exc:
         raise ValidationFailed(f"the body is not gzip: {exc}", field="Content-Encoding") from exc
-    return b"".join(parts)
+    return b"".join(inflated)
 
 
 def compressed(body: bytes) -> bytes:

@@ -1,0 +1,55 @@
+"""A gateway's buffer in numbers, as far as who asks may see its tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.core.clock import stamp_ms
+from lakesync.core.layout import DEFAULT_SHARD
+from lakesync.core.visibility import Viewer
+from lakesync.log.backpressure import unflushed_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.visibility import Claims
+    from lakesync.ports import Buffer
+
+
+def metrics(buffer: Buffer, gateway: str, claims: Claims | None, now_ms: int) -> dict[str, object]:
+    """Give how much waits to be flushed, since when, and how far the log is, in all and by shard.
+
+    A client (``claims``) is told of tables that the rules can show it, and of the shards they go
+    to: the names of others, and what happens in them, are not its affair.
+    """
+    config = buffer.config(gateway)
+    tables, shards = _shown(config, claims)
+    heads = buffer.heads(gateway, shards)
+    state = buffer.flush_state(gateway)
+    oldest = [head.oldest_unflushed for head in heads.values() if head.oldest_unflushed]
+    age_ms = now_ms - stamp_ms(min(oldest)) if oldest else 0
+    return {
+        "gateway": gateway,
+        "configVersion": config.version,
+        "tables": sorted(tables),
+        "headHlc": str(max((head.commit for head in heads.values()), default=0)),
+        "flushedHlc": str(state.watermark),
+        "unflushedBytes": sum(unflushed_bytes(head) for head in heads.values()),
+        "unflushedAgeMs": max(age_ms, 0),
+        "shards": {
+            shard: {"headHlc": str(head.commit), "unflushedBytes": unflushed_bytes(head)}
+            for shard, head in sorted(heads.items())
+        },
+    }
+
+
+def _shown(config: GatewayConfig, claims: Claims | None) -> tuple[list[str], Sequence[str]]:
+    viewer = Viewer(config.rules, claims or {})
+    if claims is None or viewer.sees_everything:
+        return list(config.schemas), config.layout.shards()
+    placed = [
+        config.layout.tables[table] for table in config.layout.tables if viewer.may_see(table)
+    ]
+    named = {shard for placement in placed for shard in placement.shards()}
+    return [table for table in config.schemas if viewer.may_see(table)], [DEFAULT_SHARD, *named]
