@@ -79,7 +79,8 @@ class MadeRows(MemoryBuffer):
         super().__init__()
         held = self._of(GATEWAY)
         held.heads["main"] = Head(_COMMIT, trimmed=_COMMIT, last_logged=_COMMIT)
-        held.flush = FlushState(_COMMIT, 0, {TABLE: _COMMIT})
+        held.flush = FlushState(_COMMIT)
+        held.flushed[TABLE] = _COMMIT
         self._parts: list[array[int]] = [array("I") for _ in range(ROW_PARTS)]
         for number in range(rows):
             self._parts[int(row_place(_row_id(number))[0], 16)].append(number)

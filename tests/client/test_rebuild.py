@@ -458,7 +458,8 @@ def trimmed(world: World) -> None:
     """Have everything flushed, grown old, and trimmed."""
     buffer = world.gateway.buffer
     top = buffer.heads(GATEWAY, ["main"])["main"].commit
-    buffer.save_flush_state(GATEWAY, FlushState(), FlushState(top, 0, {"todos": top}))
+    buffer.save_flush_state(GATEWAY, FlushState(), FlushState(top))
+    buffer.save_flushed_table(GATEWAY, "todos", top)
     world.clock.ms += 600_000
     Trimmer(buffer, wall_clock=world.clock, keep_ms=0).trim(GATEWAY).unwrap()
 

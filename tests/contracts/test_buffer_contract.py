@@ -434,7 +434,7 @@ def test_a_configured_gateway_is_listed(buffer: Buffer, gateway: str) -> None:
 
 def test_a_flush_state_moves_only_from_where_it_was_seen(buffer: Buffer, gateway: str) -> None:
     recorded = FlushState(until=50)
-    done = FlushState(watermark=50, last=MappingProxyType({"todos": 40, "notes": 50}))
+    done = FlushState(watermark=50)
 
     assert buffer.save_flush_state(gateway, FlushState(), recorded)
     assert not buffer.save_flush_state(gateway, FlushState(), FlushState(until=60))
@@ -442,6 +442,27 @@ def test_a_flush_state_moves_only_from_where_it_was_seen(buffer: Buffer, gateway
     assert buffer.save_flush_state(gateway, recorded, done)
     assert not buffer.save_flush_state(gateway, recorded, FlushState(until=70))
     assert buffer.flush_state(gateway) == done
+
+
+def test_flushed_tables_come_in_order_of_name_and_never_go_back(
+    buffer: Buffer, gateway: str
+) -> None:
+    assert buffer.flushed_tables(gateway) == {}
+    for table, last in [("todos", 40), ("Notes", 50), ("_x", 1), ("todos", 60), ("Notes", 49)]:
+        buffer.save_flushed_table(gateway, table, last)
+
+    assert list(buffer.flushed_tables(gateway).items()) == [("Notes", 50), ("_x", 1), ("todos", 60)]
+    assert buffer.flushed_tables(gateway, "Notes") == {"_x": 1, "todos": 60}
+    assert buffer.flushed_tables(gateway, "todos") == {}
+    assert buffer.flushed_tables("another") == {}
+
+
+def test_any_number_of_tables_may_have_been_flushed(buffer: Buffer, gateway: str) -> None:
+    names = [f"t{number:04}" for number in range(1_200)]
+    for number, name in enumerate(names):
+        buffer.save_flushed_table(gateway, name, number + 1)
+
+    assert list(buffer.flushed_tables(gateway)) == names
 
 
 def test_what_is_flushed_is_noted_and_never_lowered(buffer: Buffer, writer: Writer) -> None:

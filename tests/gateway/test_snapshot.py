@@ -66,8 +66,9 @@ class Trimmed:
         )
         self.time.now_ms += 600_000
         top = max(head.commit for head in self.buffer.heads(GATEWAY, ["main"]).values())
-        last = dict.fromkeys(("todos", "notes", "events"), top)
-        self.buffer.save_flush_state(GATEWAY, FlushState(), FlushState(top, 0, last))
+        for table in ("todos", "notes", "events"):
+            self.buffer.save_flushed_table(GATEWAY, table, top)
+        self.buffer.save_flush_state(GATEWAY, FlushState(), FlushState(top))
         Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY).unwrap()
 
     def push(self, *deltas: Delta) -> None:

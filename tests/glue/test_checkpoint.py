@@ -81,7 +81,9 @@ class Gateway(Kept):
     def build_in_spark(self, objects: FolderObjects | None = None) -> Built:
         """Build a checkpoint out of the lake."""
         log = Fence(self.buffer).raise_heads(GATEWAY)
-        flushed = flushed_of(log, self.buffer.flush_state(GATEWAY))
+        flushed = flushed_of(
+            log, self.buffer.flush_state(GATEWAY), self.buffer.flushed_tables(GATEWAY)
+        )
         arguments = CheckpointArguments("lake", self.prefix, CATALOG, flushed, self.chunk_bytes)
         folder = objects or self.lake
         opened = functools.partial(FolderObjects, folder.folder, folder.full_behind)
@@ -162,14 +164,14 @@ def test_a_table_that_lags_holds_the_stamp_back_and_nothing_is_missing_behind_it
     gateway.push(insert("r1", a=1), insert("n1", a=1, table="notes"))
     gateway.flush()
     gateway.materialise()
-    in_lake = gateway.buffer.flush_state(GATEWAY).last["notes"]
+    in_lake = gateway.buffer.flushed_tables(GATEWAY)["notes"]
     gateway.push(update("r1", a=2, at=at_ms(20)), insert("n2", a=1, table="notes", at=at_ms(20)))
     gateway.flush()
     gateway.materialise(only=f"{GATEWAY}/{TABLE}")
     gateway.push(delete("n1", table="notes", at=at_ms(30)), insert("r2", a=3, at=at_ms(30)))
     built = gateway.build_in_spark()
 
-    assert built.since == in_lake < gateway.buffer.flush_state(GATEWAY).last["notes"]
+    assert built.since == in_lake < gateway.buffer.flushed_tables(GATEWAY)["notes"]
     assert Reader(gateway).read() == gateway.rows()
     gateway.flush()
     gateway.time.now_ms += 600_000

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lakesync.checkpoint.from_lake import (
     Flushed,
     flushed_from_json,
+    flushed_of,
     flushed_to_json,
     out_of_lake,
 )
@@ -63,7 +64,7 @@ def test_an_argument_that_is_none_is_refused(text: str) -> None:
 def test_only_what_is_large_and_grew_comes_out_of_the_lake() -> None:
     gateway = Kept()
 
-    def told(rows_min: int) -> Flushed | None:
+    def told(rows_min: int) -> bool:
         log = Fence(gateway.buffer).raise_heads(GATEWAY)
         state = gateway.buffer.flush_state(GATEWAY)
         latest = gateway.checkpoints.latest(GATEWAY, log.epoch, log.trimmed)
@@ -71,15 +72,26 @@ def test_only_what_is_large_and_grew_comes_out_of_the_lake() -> None:
 
     gateway.push(insert("r1"), insert("r2"))
     gateway.flushed()
-    assert told(1) is None  # the first one comes from the row states, and tells how many there are
+    assert not told(1)  # the first one comes from the row states, and tells how many there are
     gateway.build()
-    assert told(1) is None  # nothing was flushed since
+    assert not told(1)  # nothing was flushed since
     gateway.push(insert("r3"))
-    assert told(1) is None
+    assert not told(1)
     gateway.flushed()
-    assert told(3) is None
-    found = told(2)
-    assert found is not None
-    assert found.tables == {TABLE: gateway.buffer.flush_state(GATEWAY).watermark}
+    assert not told(3)
+    assert told(2)
     begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
-    assert told(1) is None
+    assert not told(1)
+
+
+@pytest.mark.law("L13")
+def test_a_job_is_told_of_the_merged_tables_that_were_flushed() -> None:
+    gateway = Kept()
+    gateway.push(insert("r1"))
+    gateway.flushed()
+    log = Fence(gateway.buffer).raise_heads(GATEWAY)
+    state = gateway.buffer.flush_state(GATEWAY)
+
+    found = flushed_of(log, state, gateway.buffer.flushed_tables(GATEWAY))
+
+    assert found.tables == {TABLE: state.watermark}

@@ -105,6 +105,7 @@ WRITES = {
     "raise_head",
     "save_config",
     "save_flush_state",
+    "save_flushed_table",
     "note_flushed",
     "raise_horizon",
     "drop_entries",

@@ -268,5 +268,5 @@ def _copied(held: Any) -> Any:
     logs = defaultdict(list, {shard: list(log) for shard, log in held.logs.items()})
     return replace(
         held, heads=dict(held.heads), logs=logs, rows=dict(held.rows), marks=dict(held.marks),
-        tokens=set(held.tokens),
+        flushed=dict(held.flushed), tokens=set(held.tokens),
     )  # fmt: skip

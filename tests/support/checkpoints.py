@@ -65,9 +65,10 @@ class Kept:
         self.time.now_ms += 10 * MINUTE_MS
         held = self.buffer._gateways[GATEWAY]
         tables = {name for log in held.logs.values() for entry in log for name in entry.tables}
-        tables |= set(held.flush.last)
         top = max((head.commit for head in held.heads.values()), default=0)
-        held.flush = FlushState(top, 0, dict.fromkeys(sorted(tables), top))
+        for table in {*tables, *held.flushed}:
+            self.buffer.save_flushed_table(GATEWAY, table, top)
+        held.flush = FlushState(top)
         for shard, head in held.heads.items():
             self.buffer.note_flushed(GATEWAY, shard, top, head.logged_bytes)
 

@@ -21,15 +21,19 @@ STEPS = (
     "record the range",
     "write the first table's rows",
     "write the first table's claim",
+    "announce the first",
+    "remember the first table's last commit",
     "write the second table's rows",
     "write the second table's claim",
-    "announce the first",
     "announce the second",
+    "remember the second table's last commit",
     "move the watermark",
     "tell the head",
 )
 """The writes of a flush of two tables, in order."""
-_WRITES = frozenset({"save_flush_state", "note_flushed", "put_object", "send"})
+_WRITES = frozenset(
+    {"save_flush_state", "save_flushed_table", "note_flushed", "put_object", "send"}
+)
 
 
 class Killed(BaseException):

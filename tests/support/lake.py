@@ -62,6 +62,7 @@ class Messages:
 
 STEPS = (
     "save_flush_state",
+    "save_flushed_table",
     "note_flushed",
     "put_object",
     "delete_object",

@@ -65,8 +65,10 @@ class World:
         self.time.now_ms += 2 * KEEP_MS_MIN
         heads = self.buffer.heads(GATEWAY, self.buffer.config(GATEWAY).layout.shards())
         top = max(head.commit for head in heads.values())
-        state = FlushState(top, 0, dict.fromkeys(TABLES, top))
-        self.buffer.save_flush_state(GATEWAY, self.buffer.flush_state(GATEWAY), state)
+        for table in TABLES:
+            self.buffer.save_flushed_table(GATEWAY, table, top)
+        state = self.buffer.flush_state(GATEWAY)
+        self.buffer.save_flush_state(GATEWAY, state, FlushState(top))
         Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY).unwrap()
 
     def push(self, *deltas: Delta, sub: str = "c1", atomic: bool = False) -> list[str]:

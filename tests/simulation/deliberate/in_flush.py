@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.maintenance import flush as run_module
-from lakesync.maintenance.batches import batches
+from lakesync.maintenance.batches import batches, rows_of
 from lakesync.maintenance.flush import Flusher, FlushReport
 from lakesync.ports import FlushState
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -24,24 +23,31 @@ def carried_out(order: str) -> Any:
     """Give `Flusher._carry_out` with its steps in another order.
 
     Args:
-        order: ``s`` stores and claims, ``a`` announces, ``w`` moves the watermark.
+        order: ``s`` stores and claims, ``a`` announces, ``t`` remembers the tables' last commits,
+            ``w`` moves the watermark.
     """
 
     def carry_out(self: Flusher, work: Any, report: FlushReport) -> FlushReport:
-        log, state, slices = work
-        entries = [entry for part in slices.values() for entry in part.entries]
-        planned = batches(log.gateway, entries, state.last)
-        last = {**state.last, **{batch.table: batch.last for batch in planned}}
+        log, state, entries = work
+        flushed = self._buffer.flushed_tables(log.gateway)
+        planned = [
+            batch
+            for table, rows in rows_of(entry for _, entry in entries).items()
+            if flushed.get(table, 0) <= state.watermark
+            for batch in batches(log.gateway, table, rows, flushed.get(table, 0))
+        ]
         for step in order:
             if step == "s":
                 for batch in planned:
                     self._store(batch, log.config)
             elif step == "a":
                 for batch in planned:
-                    schema = log.config.schemas.get(batch.table)
-                    self._queue.send(batch.claim(schema, 0))
+                    self._queue.send(batch.announcement())
+            elif step == "t":
+                for batch in planned:
+                    self._buffer.save_flushed_table(log.gateway, batch.table, batch.last)
             else:
-                done = FlushState(watermark=state.until, until=0, last=last)
+                done = FlushState(watermark=state.until)
                 self._buffer.save_flush_state(log.gateway, state, done)
         return FlushReport(report.batches + len(planned), report.deltas, state.until)
 
@@ -50,17 +56,27 @@ def carried_out(order: str) -> Any:
 
 @deliberate("the watermark moves before the batches are announced")
 def watermark_before_announcement() -> list[Replaced]:
-    return [(Flusher, "_carry_out", carried_out("swa"))]
+    return [(Flusher, "_carry_out", carried_out("swat"))]
 
 
 @deliberate("the watermark moves before the batches are written")
 def watermark_before_object() -> list[Replaced]:
-    return [(Flusher, "_carry_out", carried_out("wsa"))]
+    return [(Flusher, "_carry_out", carried_out("wsat"))]
 
 
 @deliberate("the batches are announced before they are written")
 def announcement_before_object() -> list[Replaced]:
-    return [(Flusher, "_carry_out", carried_out("asw"))]
+    return [(Flusher, "_carry_out", carried_out("astw"))]
+
+
+@deliberate("a table is remembered as flushed before its batches are announced", FLUSHES)
+def table_before_announcement() -> list[Replaced]:
+    return [(Flusher, "_carry_out", carried_out("stwa"))]
+
+
+@deliberate("a table is remembered as flushed only behind the watermark", FLUSHES)
+def table_after_watermark() -> list[Replaced]:
+    return [(Flusher, "_carry_out", carried_out("sawt"))]
 
 
 @deliberate("the end of a range is not recorded: whoever repeats it makes another one", FLUSHES)
@@ -78,11 +94,12 @@ def ranges_are_not_recorded() -> list[Replaced]:
 
 @deliberate("a batch begins at the watermark, not where its table's last one ended")
 def chain_by_watermark() -> list[Replaced]:
-    def planned(gateway: str, entries: Any, last_of: Any) -> Any:
-        found = batches(gateway, entries, last_of)
-        return [replace(batch, after=max([0, *last_of.values()])) for batch in found]
+    def tables(self: MemoryBuffer, gateway: str, after: str = "") -> dict[str, int]:
+        del after
+        gateway_held = self._of(gateway)
+        return dict.fromkeys(gateway_held.flushed, gateway_held.flush.watermark)
 
-    return [(run_module, "batches", planned)]
+    return [(MemoryBuffer, "flushed_tables", tables)]
 
 
 @deliberate("a flush begins one commit behind where the last one ended")

@@ -207,8 +207,6 @@ class FlushState:
     until: Stamp = 0
     """The end of the range in work, recorded before its first object is written; 0 if none is.
     Whoever finds it repeats exactly that range, so a crash repeats the same objects."""
-    last: Mapping[str, Stamp] = field(default_factory=lambda: MappingProxyType({}))
-    """For each table, the last commit of its latest announced batch: where the next begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +373,22 @@ class FlushStates(Protocol):
 
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
         """Move the flush state on; False if it was not as seen, and nothing was written."""
+        ...
+
+    def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
+        """Give the tables that were ever flushed, by name, each with its last commit in a batch.
+
+        A commit is here before the watermark passes it. Whoever compares the two reads the flush
+        state first, so that none is missing below the watermark.
+
+        Args:
+            gateway: whose.
+            after: only tables whose names come behind this one; empty for all.
+        """
+        ...
+
+    def save_flushed_table(self, gateway: str, table: str, last: Stamp) -> None:
+        """Set a table's last commit that was announced in a batch; never lowers it."""
         ...
 
     def note_flushed(self, gateway: str, shard: str, until: Stamp, logged_bytes: int) -> None:

@@ -9,7 +9,7 @@ from lakesync.errors import InternalError
 from lakesync.ports import NO_HEAD, HeadMoved, StaleRead
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.ports import Commit, Head, MarkKey, RowKey, StoredMark, StoredRow
@@ -82,3 +82,16 @@ def check_size(commit: Commit) -> None:
     items = len(sizes) + len(commit.shards)
     if items > ITEMS_MAX or max(sizes) > ITEM_BYTES_MAX or sum(sizes) > COMMIT_BYTES_MAX:
         raise InternalError(f"a commit of {items} items, {sum(sizes)} bytes does not fit")
+
+
+def heads_at_most(heads: Mapping[str, Head], shards: Sequence[str], to: Stamp) -> dict[str, Head]:
+    """Give the heads of shards, all of which must stand at ``to`` at the most.
+
+    Raises:
+        HeadMoved: one stands above.
+    """
+    found = {shard: heads.get(shard, NO_HEAD) for shard in shards}
+    above = {shard: head for shard, head in found.items() if head.commit > to}
+    if above:
+        raise HeadMoved(above)
+    return found

@@ -10,6 +10,7 @@ from lakesync.core.config import GatewayConfig
 from lakesync.ports import FlushState
 
 if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
     from lakesync.ports import (
         Follower,
         Head,
@@ -31,6 +32,7 @@ class HeldGateway:
     marks: dict[MarkKey, StoredMark] = field(default_factory=dict)
     config: GatewayConfig = field(default_factory=GatewayConfig)
     flush: FlushState = field(default_factory=FlushState)
+    flushed: dict[str, Stamp] = field(default_factory=dict)
     followers: dict[str, Follower] = field(default_factory=dict)
     tokens: set[str] = field(default_factory=set)
     """Of the commits that happened."""

@@ -8,7 +8,8 @@ log entry             ``gw|log|shard``       stamp, hex    d n tb lb p r
 row state             ``gw|row|table|hash``  row id        d c
 append mark           ``gw|mark|shard``      client id     d c
 configuration         ``gw|config``          ``config``    d v
-flush state           ``gw|flush``           ``flush``     w u l
+flush state           ``gw|flush``           ``flush``     w u
+flushed table         ``gw|flushed``         table         c
 follower              ``gw|follower|client`` ``follower``  d
 registry of gateways  ``gateways``           gateway id
 ====================  =====================  ============  ====================================
@@ -97,6 +98,11 @@ def config_pk(gateway: str) -> str:
 def flush_pk(gateway: str) -> str:
     """Give the partition key of a gateway's flush state."""
     return f"{check_gateway(gateway)}|flush"
+
+
+def flushed_pk(gateway: str) -> str:
+    """Give the partition key of a gateway's flushed tables; the sort key is the table."""
+    return f"{check_gateway(gateway)}|flushed"
 
 
 def follower_pk(gateway: str, client_id: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import pack
-from lakesync.buffer.conditions import check_heads, check_size, check_states, moved
+from lakesync.buffer.conditions import check_heads, check_size, check_states, heads_at_most, moved
 from lakesync.buffer.held import HeldGateway
 from lakesync.buffer.keys import check_gateway, row_place
 from lakesync.errors import Conflict
@@ -21,7 +21,6 @@ from lakesync.ports import (
     FlushState,
     Follower,
     Head,
-    HeadMoved,
     LogEntry,
     LogSlice,
     RowSlice,
@@ -131,7 +130,7 @@ class MemoryBuffer:
             held = self._of(gateway)
             if held.config.version != config.version - 1:
                 raise Conflict("the configuration changed meanwhile; read it and try again")
-            heads = _at_most(held, config.layout.shards(), to)
+            heads = heads_at_most(held.heads, config.layout.shards(), to)
             for shard, head in heads.items():
                 held.heads[shard] = replace(
                     head, commit=to, config_version=config.version, epoch=epoch or head.epoch
@@ -166,6 +165,18 @@ class MemoryBuffer:
                 return False
             held.flush = state
             return True
+
+    def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
+        """Give the tables that were ever flushed, by name, each with its last commit in a batch."""
+        with self._lock:
+            flushed = self._of(gateway).flushed
+            return {name: flushed[name] for name in sorted(flushed) if name > after}
+
+    def save_flushed_table(self, gateway: str, table: str, last: Stamp) -> None:
+        """Set a table's last commit that was announced in a batch; never lowers it."""
+        with self._lock:
+            flushed = self._of(gateway).flushed
+            flushed[table] = max(flushed.get(table, 0), last)
 
     def note_flushed(self, gateway: str, shard: str, until: Stamp, logged_bytes: int) -> None:
         """Set how much of a shard is flushed; never lowers it."""
@@ -233,17 +244,8 @@ class MemoryBuffer:
         """Put a new epoch into all heads; see `lakesync.ports.Buffer.begin_epoch`."""
         with self._lock:
             held = self._of(gateway)
-            for shard, head in _at_most(held, shards, to).items():
+            for shard, head in heads_at_most(held.heads, shards, to).items():
                 held.heads[shard] = replace(head, commit=to, epoch=epoch_at(to))
 
     def _of(self, gateway: str) -> HeldGateway:
         return self._gateways[check_gateway(gateway)]
-
-
-def _at_most(held: HeldGateway, shards: Sequence[str], to: Stamp) -> dict[str, Head]:
-    """Give the heads of shards, all of which must stand at ``to`` at the most."""
-    heads = {shard: held.heads.get(shard, NO_HEAD) for shard in shards}
-    above = {shard: head for shard, head in heads.items() if head.commit > to}
-    if above:
-        raise HeadMoved(above)
-    return heads

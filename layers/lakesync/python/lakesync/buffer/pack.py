@@ -1,4 +1,4 @@
-"""Stored forms: deflated runs, packed marks, configuration and flush state as text."""
+"""Stored forms: deflated runs, packed marks, configuration as text."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ import struct
 import zlib
 from dataclasses import asdict
 from itertools import accumulate, pairwise
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lakesync.core.append import AppendMark
 from lakesync.core.config import CONFIG_BYTES_MAX, GatewayConfig, config_from_json, config_to_json
 from lakesync.errors import Conflict
 from lakesync.ports import Follower
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LEVEL: Final = 1  # a third of the bytes for 0.7 us a delta; higher levels save little more
 _ID_BYTES: Final = 6
@@ -72,16 +68,6 @@ def pack_config(config: GatewayConfig) -> bytes:
 def unpack_config(data: bytes) -> GatewayConfig:
     """Give the configuration that was packed."""
     return config_from_json(json.loads(inflate(data)))
-
-
-def pack_last(last: Mapping[str, int]) -> str:
-    """Give the stored form of each table's last flushed commit."""
-    return json.dumps(dict(sorted(last.items())))
-
-
-def unpack_last(data: str) -> Mapping[str, int]:
-    """Give what `pack_last` was given."""
-    return MappingProxyType(json.loads(data))
 
 
 def pack_follower(follower: Follower) -> bytes:

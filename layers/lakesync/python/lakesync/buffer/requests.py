@@ -204,11 +204,23 @@ def save_flush_state(table: str, gateway: str, seen: FlushState, state: FlushSta
                 **key(keys.flush_pk(gateway), keys.FLUSH),
                 "w": number(state.watermark),
                 "u": number(state.until),
-                "l": text(pack.pack_last(state.last)),
             },
             "ConditionExpression": (
                 f"{NEVER_WRITTEN} OR {FLUSHED_AS_SEEN}" if first else FLUSHED_AS_SEEN
             ),
             "ExpressionAttributeValues": {":w": number(seen.watermark), ":u": number(seen.until)},
+        }
+    )
+
+
+def save_flushed_table(table: str, gateway: str, name: str, last: Stamp) -> bytes:
+    """Give the write of a table's last announced commit, if it is above the one that is there."""
+    return encode(
+        {
+            "TableName": table,
+            "Key": key(keys.flushed_pk(gateway), name),
+            "UpdateExpression": "SET c = :c",
+            "ConditionExpression": f"{NEVER_WRITTEN} OR c < :c",
+            "ExpressionAttributeValues": {":c": number(last)},
         }
     )

@@ -44,25 +44,22 @@ class Flushed:
         return min(behind, default=self.watermark)
 
 
-def flushed_of(log: FencedLog, state: FlushState) -> Flushed:
-    """Give what a job is told of a log and its flush state, read after the log."""
-    tables = {name: state.last[name] for name in tables_with_rows(log, state)}
+def flushed_of(log: FencedLog, state: FlushState, flushed: Mapping[str, Stamp]) -> Flushed:
+    """Give what a job is told of a log, its flush state and the tables flushed, read in order."""
+    tables = {name: flushed[name] for name in tables_with_rows(log, flushed)}
     horizons = log.config.tombstone_horizons
     return Flushed(log.gateway, log.epoch, log.trimmed, state.watermark, horizons, tables)
 
 
-def out_of_lake(
-    log: FencedLog, state: FlushState, latest: Manifest | None, rows_min: int
-) -> Flushed | None:
-    """Give what a job is told, if the next checkpoint should come out of the lake.
+def out_of_lake(log: FencedLog, state: FlushState, latest: Manifest | None, rows_min: int) -> bool:
+    """Tell whether the next checkpoint should come out of the lake.
 
     It should if the latest one has many rows, and more was flushed since. Not after a restore: the
     lake may hold what the buffer lost.
     """
     if latest is None or log.epoch or state.watermark <= latest.since:
-        return None
-    rows = sum(held.rows for held in latest.tables.values())
-    return flushed_of(log, state) if rows >= rows_min else None
+        return False
+    return sum(chunks.rows for chunks in latest.tables.values()) >= rows_min
 
 
 def flushed_to_json(flushed: Flushed) -> str:

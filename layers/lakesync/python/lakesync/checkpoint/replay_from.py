@@ -5,7 +5,7 @@ Why that gives the right rows
        read: flushed, and older than any commit may take to become visible. So each row holds at
        the least what was committed up to there.
     2. What a row holds of later commits comes once more in the log, and changes nothing then.
-    3. A table with anything that is no longer in the log was flushed, so the flush state names it.
+    3. A table with anything that is no longer in the log was flushed, so the buffer names it.
 
 Append tables keep no rows: of them the log is all there is, and what is trimmed is in the lake.
 Law B11: ``docs/spec/commit.md``.
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.clock import stamp
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lakesync.core.clock import Stamp
     from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import FlushState
@@ -41,11 +43,16 @@ def behind(log: FencedLog, state: FlushState, now_ms: int) -> Stamp:
     return max(log.trimmed, min(flushed, visible))
 
 
-def tables_with_rows(log: FencedLog, state: FlushState) -> list[str]:
-    """Give the tables that may have rows which the log behind does not give, by name."""
-    return sorted(name for name in state.last if not log.config.appends(name))
+def tables_with_rows(log: FencedLog, flushed: Iterable[str]) -> list[str]:
+    """Give the tables that may have rows which the log behind does not give, by name.
+
+    Args:
+        log: the gateway's log.
+        flushed: the tables that were ever flushed, read after the log.
+    """
+    return sorted(name for name in flushed if not log.config.appends(name))
 
 
-def has_events(log: FencedLog, state: FlushState) -> bool:
+def has_events(log: FencedLog, flushed: Iterable[str]) -> bool:
     """Tell whether there are tables of which the log is all there is."""
-    return any(log.config.appends(name) for name in state.last)
+    return any(log.config.appends(name) for name in flushed)

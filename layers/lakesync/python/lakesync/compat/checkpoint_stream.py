@@ -140,7 +140,7 @@ class CheckpointService:
 
     def _since(self, log: FencedLog, manifest: Manifest) -> Stamp:
         # Of events the log is all there is, so it is read as far back as it reaches.
-        events = has_events(log, self._buffer.flush_state(log.gateway))
+        events = has_events(log, self._buffer.flushed_tables(log.gateway))
         return log.trimmed if events else manifest.since
 
     def _told(self, gateway: str, pull: Pull, runs: Iterator[bytes]) -> Iterator[bytes]:

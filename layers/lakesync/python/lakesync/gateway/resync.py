@@ -120,7 +120,7 @@ class Resyncs:
             raise CursorExpired(_BEGIN_ANEW, field="scope")
 
     def _tables(self, log: FencedLog) -> set[str]:
-        return {*self._buffer.flush_state(log.gateway).last, *log.config.schemas}
+        return {*self._buffer.flushed_tables(log.gateway), *log.config.schemas}
 
     def _unflushed(self, log: FencedLog, until: Stamp) -> set[str]:
         """Give the tables that were changed between the watermark and a cursor."""

@@ -87,7 +87,7 @@ class Trial:
 
     def tables(self) -> list[TableTrial]:
         """Give every table that has a schema or was flushed, and what concerns it."""
-        flushed = self._buffer.flush_state(self._gateway).last
+        flushed = self._buffer.flushed_tables(self._gateway)
         return [self._table(name) for name in sorted({*self._config.schemas, *flushed})]
 
     def tables_as(self, claims: Claims, wall_clock: WallClock) -> list[TableTrial]:

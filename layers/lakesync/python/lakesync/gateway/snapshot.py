@@ -108,7 +108,7 @@ class Snapshots:
 
     def _begin(self, log: FencedLog, sight: Sight) -> Position:
         state = self._buffer.flush_state(log.gateway)
-        events = has_events(log, state)
+        events = has_events(log, self._buffer.flushed_tables(log.gateway))
         if not log.trimmed and (events or self._checkpoints is None):
             return Position(0, log.epoch)
         checkpoint = self._latest(log, sight)
@@ -164,12 +164,12 @@ class Snapshots:
         told = {table: horizons[table] for table in tables if table in horizons}
         return Resync(tables, tombstone_horizons=told)
 
-    def _tables(self, log: FencedLog) -> list[str]:
-        return tables_with_rows(log, self._buffer.flush_state(log.gateway))
+    def _tables(self, log: FencedLog, after: str = "") -> list[str]:
+        return tables_with_rows(log, self._buffer.flushed_tables(log.gateway, after))
 
     def _next(self, log: FencedLog, at: Position) -> Position:
         """Give the beginning of the next table that has rows."""
-        table = next((name for name in self._tables(log) if name > at.table), "")
+        table = next(iter(self._tables(log, at.table)), "")
         return Position(at.since, at.epoch, table)
 
     def _of_checkpoint(

@@ -1,4 +1,4 @@
-"""What a batch is: one table's deltas of one range of commits, and its name. Pure.
+"""What a batch is: one table's deltas of some commits in a row, and its name. Pure.
 
 A batch is named by its content: gateway, table, and the range ``(after, last]`` of commit stamps.
 ``after`` is the end of the table's batch before it, so the names alone tell whether one is missing.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakesync.core.names import lake_column
 from lakesync.core.schema import schema_to_json
@@ -17,11 +17,16 @@ from lakesync.ports import BatchRow
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.core.schema import TableSchema
     from lakesync.ports import LogEntry
+
+
+BATCH_CELLS_MAX: Final = 8_000_000
+"""Rows of one batch times its columns, unless one commit alone has more: an object has a place for
+each, 8 bytes while it is made, however few columns each row carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +71,17 @@ class Batch:
             "schema": schema_to_json(schema) if schema else None,
             "columns": dict(self.columns),
         }
-        # ASCII: a queue refuses some characters that a schema's text may hold.
         return json.dumps(body, sort_keys=True)
 
+    def announcement(self) -> str:
+        """Give the message that the claim is there: of bounded size, whatever the schema is."""
+        return json.dumps({"claim": self.claim_key, "object": self.object_key})
 
-def batches(gateway: str, entries: Iterable[LogEntry], last_of: Mapping[str, Stamp]) -> list[Batch]:
-    """Split a range of the log, in commit order, into one batch for each table."""
+
+def rows_of(entries: Iterable[LogEntry]) -> dict[str, list[BatchRow]]:
+    """Give the rows of entries in commit order, by table, tables in order of name."""
     rows: dict[str, list[BatchRow]] = {}
-    in_order = sorted(entries, key=lambda entry: entry.stamp)
-    for stamp, commit in groupby(in_order, key=lambda entry: entry.stamp):
+    for stamp, commit in groupby(entries, key=lambda entry: entry.stamp):
         # Ordinals run on through the commit's shards, so that they are unique in a laned table.
         deltas = chain.from_iterable(decode_records(entry.records) for entry in commit)
         for ordinal, delta in enumerate(deltas):
@@ -89,17 +96,36 @@ def batches(gateway: str, entries: Iterable[LogEntry], last_of: Mapping[str, Sta
                 delta.columns,
             )
             rows.setdefault(delta.table, []).append(row)
-    return [
-        Batch(
-            gateway,
-            table,
-            last_of.get(table, 0),
-            held[-1].commit,
-            tuple(held),
-            {
-                name: lake_column(name)
-                for name in sorted({name for row in held for name, _ in row.columns})
-            },
-        )
-        for table, held in sorted(rows.items())
-    ]
+    return dict(sorted(rows.items()))
+
+
+def batches(gateway: str, table: str, rows: Iterable[BatchRow], after: Stamp) -> Iterator[Batch]:
+    """Cut a table's rows, in commit order, into batches that follow each other.
+
+    Whole commits, as many as `BATCH_CELLS_MAX` allows: the same rows are cut at the same places.
+
+    Args:
+        gateway: whose.
+        table: the table.
+        rows: its rows of one range.
+        after: where its batch before them ended; 0 if there was none.
+    """
+    taken: list[BatchRow] = []
+    columns: set[str] = set()
+    for _, commit in groupby(rows, key=lambda row: row.commit):
+        more = list(commit)
+        names = {name for row in more for name, _ in row.columns}
+        if taken and (len(taken) + len(more)) * len(columns | names) > BATCH_CELLS_MAX:
+            yield _batch(gateway, table, after, taken, columns)
+            after, taken, columns = taken[-1].commit, [], set()
+        taken += more
+        columns |= names
+    if taken:
+        yield _batch(gateway, table, after, taken, columns)
+
+
+def _batch(
+    gateway: str, table: str, after: Stamp, rows: Sequence[BatchRow], columns: Iterable[str]
+) -> Batch:
+    names = {name: lake_column(name) for name in sorted(columns)}
+    return Batch(gateway, table, after, rows[-1].commit, tuple(rows), names)

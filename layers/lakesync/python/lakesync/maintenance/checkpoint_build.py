@@ -132,8 +132,9 @@ class Builder:
                 return None
             if all(head.last_logged <= latest.since for head in log.heads.values()):
                 return None
+        tables = tables_with_rows(log, self._buffer.flushed_tables(log.gateway))
         checkpoint = names.checkpoint_id(since, now_ms)
-        progress = Progress(checkpoint, log.epoch, tuple(tables_with_rows(log, state)))
+        progress = Progress(checkpoint, log.epoch, tuple(tables))
         self._save(log.gateway, progress)
         return progress
 

@@ -3,28 +3,33 @@
 The steps of one range, in this order; a crash between any two of them is healed by running again:
 
     1. the end of the range is recorded        so that whoever comes next repeats this very range
-    2. each table's rows are written           under a name made from the range
-    3. each table's claim is written           from here the materialiser may find the batch
+       of each of its tables in turn:
+    2. the rows are written                    under names made from their commits
+    3. the claims are written                  from here the materialiser may find the batches
     4. the batches are announced on the queue
-    5. the watermark moves                     last: nothing behind it is ever read again
-    6. the heads learn of it                   for backpressure only
+    5. the table's last commit is remembered   from here a repeat leaves the table out
+    6. the watermark moves                     last: nothing behind it is ever read again
+    7. the heads learn of it                   for backpressure only
 
-Laws D1-D4: ``docs/spec/delivery.md``.
+A range is cut by what is in it, in commit order over all shards: how the gateway's tables are laid
+out, now or when the range is repeated, changes nothing. Laws D1-D5: ``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from heapq import merge
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.errors import FlushFailed, LakeSyncError
+from lakesync.errors import LakeSyncError
 from lakesync.log.read_barrier import Fence, read
-from lakesync.maintenance.batches import batches
-from lakesync.ports import FlushState, LogSlice
+from lakesync.maintenance.batches import batches, rows_of
+from lakesync.ports import FlushState
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
@@ -33,7 +38,11 @@ if TYPE_CHECKING:
     from lakesync.ports import BatchEncoder, Buffer, LogEntry, ObjectStore, Queue
 
 RANGE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Deltas of one range, inflated, over all shards: bounds the memory of a flush."""
+"""Deltas of one range, inflated, over all shards, but for its last commit: what a flush holds in
+memory."""
+RANGE_TABLES_MAX: Final = 200
+"""Tables of one range, but for those of its last commit: each is two objects, a message and an
+item, so a range takes seconds."""
 _SLICE_DELTAS_MAX: Final = 10_000
 _PARQUET: Final = "application/vnd.apache.parquet"
 
@@ -50,11 +59,12 @@ class FlushReport:
 
 
 class _Work(NamedTuple):
-    """A recorded range, and what the log holds of it; no range if nothing is left."""
+    """A recorded range, and its entries in commit order; no range if nothing is left."""
 
     log: FencedLog
     state: FlushState
-    slices: dict[str, LogSlice]
+    entries: list[tuple[str, LogEntry]]
+    """Each with its shard."""
 
 
 class Flusher:
@@ -106,80 +116,88 @@ class Flusher:
                 # Recorded by another flush, which may know of shards that were added since.
                 log = self._fence.raise_heads(log.gateway)
             if state.until:
-                # Someone did not finish it, or is at it: the very same again.
+                # Someone did not finish it, or is at it: the very same again, whatever it holds.
                 span = (state.watermark, state.until)
-                return _Work(log, state, self._read(log, span, RANGE_BYTES_MAX * 2))
-            slices = self._read(log, (state.watermark, log.top), RANGE_BYTES_MAX)
-            if not any(part.entries for part in slices.values()):
-                return _Work(log, state, {})
-            until = min(part.until for part in slices.values())
+                return _Work(log, state, list(self._in_order(log, span)))
+            entries, until = self._next(log, (state.watermark, log.top))
+            if not entries:
+                return _Work(log, state, [])
             recorded = replace(state, until=until)
             if self._buffer.save_flush_state(log.gateway, state, recorded):
-                return _Work(log, recorded, _up_to(until, slices))
+                return _Work(log, recorded, entries)
 
-    def _read(
-        self, log: FencedLog, span: tuple[Stamp, Stamp], bytes_max: int
-    ) -> dict[str, LogSlice]:
-        """Read all shards from a stamp on, until they hold so many bytes or the span ends."""
-        share = bytes_max // max(len(log.heads), 1)
-        return {shard: self._slice(log, shard, span, share) for shard in log.heads}
-
-    def _slice(
-        self, log: FencedLog, shard: str, span: tuple[Stamp, Stamp], bytes_max: int
-    ) -> LogSlice:
-        after, until = span
-        found: list[LogEntry] = []
+    def _next(
+        self, log: FencedLog, span: tuple[Stamp, Stamp]
+    ) -> tuple[list[tuple[str, LogEntry]], Stamp]:
+        """Give the entries of the range that begins a span, and where the range ends."""
+        entries: list[tuple[str, LogEntry]] = []
+        tables: set[str] = set()
         size = 0
-        while after < until and size < bytes_max:
+        for stamp, commit in groupby(self._in_order(log, span), key=lambda pair: pair[1].stamp):
+            for shard, entry in commit:
+                entries.append((shard, entry))
+                tables |= entry.tables
+                size += len(entry.records)
+            if size >= RANGE_BYTES_MAX or len(tables) >= RANGE_TABLES_MAX:
+                return entries, stamp
+        return entries, span[1]
+
+    def _in_order(
+        self, log: FencedLog, span: tuple[Stamp, Stamp]
+    ) -> Iterator[tuple[str, LogEntry]]:
+        """Give all entries of a span in commit order, those of one commit in order of shards.
+
+        Holds no more than one slice of each shard.
+        """
+        shards = [self._of_shard(log, shard, span) for shard in log.heads]
+        return merge(*shards, key=lambda pair: pair[1].stamp)
+
+    def _of_shard(
+        self, log: FencedLog, shard: str, span: tuple[Stamp, Stamp]
+    ) -> Iterator[tuple[str, LogEntry]]:
+        after, until = span
+        while after < until:
             part = read(self._buffer, log, shard, (after, until), _SLICE_DELTAS_MAX)
-            found += part.entries
-            size += sum(len(entry.records) for entry in part.entries)
+            yield from ((shard, entry) for entry in part.entries)
             after = part.until
-        return LogSlice(tuple(found), after)
 
     def _carry_out(self, work: _Work, report: FlushReport) -> FlushReport:
-        """Carry out a recorded range, steps 2 to 6."""
-        log, state, slices = work
-        if any(part.until < state.until for part in slices.values()):
-            raise FlushFailed("a recorded range is larger than a flush may hold in memory")
-        entries = [entry for part in slices.values() for entry in part.entries]
-        planned = batches(log.gateway, entries, state.last)
-        claims = [self._store(batch, log.config) for batch in planned]
-        for claim in claims:
-            self._queue.send(claim)
-        last = {**state.last, **{batch.table: batch.last for batch in planned}}
-        done = FlushState(watermark=state.until, until=0, last=last)
+        """Carry out a recorded range, steps 2 to 7."""
+        log, state, entries = work
+        flushed = self._buffer.flushed_tables(log.gateway)
+        for table, rows in rows_of(entry for _, entry in entries).items():
+            after = flushed.get(table, 0)
+            if after > state.watermark:
+                continue  # whoever was at this range before has announced the table
+            for batch in batches(log.gateway, table, rows, after):
+                self._store(batch, log.config)
+                self._queue.send(batch.announcement())
+                report = replace(
+                    report, batches=report.batches + 1, deltas=report.deltas + len(batch.rows)
+                )
+            self._buffer.save_flushed_table(log.gateway, table, rows[-1].commit)
+        done = FlushState(watermark=state.until)
         if self._buffer.save_flush_state(log.gateway, state, done):
             self._note(work)
-        deltas = sum(len(batch.rows) for batch in planned)
-        return FlushReport(report.batches + len(planned), report.deltas + deltas, state.until)
+        return replace(report, watermark=state.until)
 
-    def _store(self, batch: Batch, config: GatewayConfig) -> str:
-        """Write a batch's rows, then its claim; give the claim."""
+    def _store(self, batch: Batch, config: GatewayConfig) -> None:
+        """Write a batch's rows, then its claim."""
         body = self._encoder.encode(batch.rows, batch.columns)
         self._objects.put_object(batch.object_key, body, _PARQUET)
         claim = batch.claim(config.schemas.get(batch.table), len(body))
         self._objects.put_object(batch.claim_key, claim.encode(), "application/json")
-        return claim
 
     def _note(self, work: _Work) -> None:
-        for shard, part in work.slices.items():
-            if part.entries:
-                flushed_bytes = part.entries[-1].logged_bytes
-                self._buffer.note_flushed(work.log.gateway, shard, work.state.until, flushed_bytes)
+        for shard, last in dict(work.entries).items():
+            until, flushed_bytes = work.state.until, last.logged_bytes
+            self._buffer.note_flushed(work.log.gateway, shard, until, flushed_bytes)
 
     def _note_all(self, log: FencedLog) -> None:
         """Tell heads that all is flushed, should an earlier flush have died before it did."""
         for shard, head in log.heads.items():
             if head.logged_bytes > head.flushed_bytes and head.last_logged <= log.top:
                 self._buffer.note_flushed(log.gateway, shard, log.top, head.logged_bytes)
-
-
-def _up_to(until: Stamp, slices: Mapping[str, LogSlice]) -> dict[str, LogSlice]:
-    return {
-        shard: LogSlice(tuple(entry for entry in part.entries if entry.stamp <= until), until)
-        for shard, part in slices.items()
-    }
 
 
 def due_gateways(buffer: Buffer) -> list[str]:

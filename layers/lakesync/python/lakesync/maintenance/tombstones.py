@@ -105,7 +105,7 @@ class Forgetter:
         """Give the tables that may have something to forget, by name."""
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
         if latest is None:
-            found = tables_with_rows(log, self._buffer.flush_state(log.gateway))
+            found = tables_with_rows(log, self._buffer.flushed_tables(log.gateway))
         else:
             found = [
                 name for name, table in latest.tables.items()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.checkpoint.from_lake import flushed_to_json, out_of_lake
+from lakesync.checkpoint.from_lake import flushed_of, flushed_to_json, out_of_lake
 from lakesync.errors import LakeSyncError, ValidationFailed
 from lakesync.runtime import observe
 
@@ -83,8 +83,10 @@ class Retention:
         log = self._fence.raise_heads(gateway)
         state = self._buffer.flush_state(gateway)
         latest = self._checkpoints.latest(gateway, log.epoch, log.trimmed)
-        told = out_of_lake(log, state, latest, self._lake_rows_min)
-        return {"flushed": flushed_to_json(told) if told else ""}
+        if not out_of_lake(log, state, latest, self._lake_rows_min):
+            return {"flushed": ""}
+        flushed = flushed_of(log, state, self._buffer.flushed_tables(gateway))
+        return {"flushed": flushed_to_json(flushed)}
 
     def build(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Build a checkpoint."""
