@@ -9,6 +9,7 @@ import threading
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import pack
@@ -107,8 +108,8 @@ class MemoryBuffer:
             log = self._of(gateway).logs[shard]
             found: list[LogEntry] = []
             count = size = 0
-            for place in range(bisect_right(log, after, key=lambda entry: entry.stamp), len(log)):
-                entry = log[place]
+            begin = bisect_right(log, after, key=lambda entry: entry.stamp)
+            for entry in islice(log, begin, None):
                 if entry.stamp > until:
                     break
                 if count >= count_max or size >= _PAGE_BYTES_MAX:
@@ -169,8 +170,8 @@ class MemoryBuffer:
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
         """Give the tables that were ever flushed, by name, each with its last commit in a batch."""
         with self._lock:
-            flushed = self._of(gateway).flushed
-            return {name: flushed[name] for name in sorted(flushed) if name > after}
+            flushed = sorted(self._of(gateway).flushed.items())
+            return {name: last for name, last in flushed if name > after}
 
     def save_flushed_table(self, gateway: str, table: str, last: Stamp) -> None:
         """Set a table's last commit that was announced in a batch; never lowers it."""
@@ -216,20 +217,19 @@ class MemoryBuffer:
     def forget_row(self, gateway: str, table: str, row_id: str, seen: Stamp) -> bool:
         """Remove a row's state, if it is as it was seen."""
         with self._lock:
-            rows = self._of(gateway).rows
-            found = (table, row_id) in rows and rows[table, row_id].commit == seen
-            if found:
-                del rows[table, row_id]
-                self._places.pop((gateway, table), None)
-            return found
+            rows, key = self._of(gateway).rows, (table, row_id)
+            if key not in rows or rows[key].commit != seen:
+                return False
+            del rows[key]
+            self._places.pop((gateway, table), None)
+            return True
 
     def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
         """Void every cursor below ``to``; never lowers a horizon."""
         with self._lock:
             heads = self._of(gateway).heads
-            head = heads.get(shard)
-            if head is not None and head.trimmed < to:
-                heads[shard] = replace(head, trimmed=to)
+            if shard in heads and heads[shard].trimmed < to:
+                heads[shard] = replace(heads[shard], trimmed=to)
 
     def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
         """Delete entries at or below the shard's horizon; True if none is left."""
