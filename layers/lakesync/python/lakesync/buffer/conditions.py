@@ -21,6 +21,9 @@ ITEM_BYTES_MAX: Final = 400 * 1024
 COMMIT_BYTES_MAX: Final = 4 * 1024 * 1024
 """All items of one commit, as DynamoDB has it."""
 
+PAGE_BYTES_MAX: Final = 1024 * 1024
+"""Entries or rows that one read gives, inflated: beyond, it ends early."""
+
 
 def moved(head: Head | None, seen: Head | None) -> bool:
     """Tell whether a head is not as it was seen."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.buffer import keys, pack, requests, upkeep_requests
 from lakesync.buffer.answers import cancelled, data, entry_of, head_of, number, reason, text
 from lakesync.buffer.caller import Refusal
+from lakesync.buffer.conditions import PAGE_BYTES_MAX
 from lakesync.buffer.transaction import transact
-from lakesync.buffer.upkeep import PAGE_BYTES_MAX, Upkeep
+from lakesync.buffer.upkeep import Upkeep
 from lakesync.core.config import GatewayConfig
 from lakesync.errors import Conflict
 from lakesync.ports import FlushState, LogSlice, StoredMark, StoredRow

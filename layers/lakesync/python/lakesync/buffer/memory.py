@@ -10,10 +10,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from lakesync.buffer import pack
-from lakesync.buffer.conditions import check_heads, check_size, check_states, heads_at_most, moved
+from lakesync.buffer import conditions, pack
 from lakesync.buffer.held import HeldGateway
 from lakesync.buffer.keys import check_gateway, row_place
 from lakesync.errors import Conflict
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.ports import Commit, MarkKey, RowKey
-
-_PAGE_BYTES_MAX: Final = 1024 * 1024
 
 
 class MemoryBuffer:
@@ -72,13 +69,13 @@ class MemoryBuffer:
 
     def commit(self, commit: Commit) -> None:
         """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
-        check_size(commit)
+        conditions.check_size(commit)
         with self._lock:
             held = self._of(commit.gateway)
             if commit.token in held.tokens:
                 return
-            check_heads(held.heads, commit)
-            check_states(held.rows, held.marks, commit)
+            conditions.check_heads(held.heads, commit)
+            conditions.check_states(held.rows, held.marks, commit)
             for shard, part in commit.shards.items():
                 held.heads[shard] = head_after(held.heads.get(shard, NO_HEAD), commit, part.entry)
                 held.logs[shard].append(part.entry)
@@ -95,7 +92,7 @@ class MemoryBuffer:
         with self._lock:
             heads = self._of(gateway).heads
             head = heads.get(shard)
-            if moved(head, seen):
+            if conditions.moved(head, seen):
                 return False
             heads[shard] = replace(head or NO_HEAD, commit=to)
             return True
@@ -112,7 +109,7 @@ class MemoryBuffer:
             for entry in islice(log, begin, None):
                 if entry.stamp > until:
                     break
-                if count >= count_max or size >= _PAGE_BYTES_MAX:
+                if count >= count_max or size >= conditions.PAGE_BYTES_MAX:
                     return LogSlice(tuple(found), found[-1].stamp)
                 found.append(entry)
                 count += entry.count
@@ -131,7 +128,7 @@ class MemoryBuffer:
             held = self._of(gateway)
             if held.config.version != config.version - 1:
                 raise Conflict("the configuration changed meanwhile; read it and try again")
-            heads = heads_at_most(held.heads, config.layout.shards(), to)
+            heads = conditions.heads_at_most(held.heads, config.layout.shards(), to)
             for shard, head in heads.items():
                 held.heads[shard] = replace(
                     head, commit=to, config_version=config.version, epoch=epoch or head.epoch
@@ -200,7 +197,7 @@ class MemoryBuffer:
             found: list[tuple[str, StoredRow]] = []
             size = 0
             for at in (places[number] for number in range(after, len(places))):
-                if len(found) >= count_max or size >= _PAGE_BYTES_MAX:
+                if len(found) >= count_max or size >= conditions.PAGE_BYTES_MAX:
                     return RowSlice(tuple(found), row_place(found[-1][0]))
                 found.append((at[1:], held[table, at[1:]]))
                 size += len(found[-1][1].state)
@@ -244,7 +241,7 @@ class MemoryBuffer:
         """Put a new epoch into all heads; see `lakesync.ports.Buffer.begin_epoch`."""
         with self._lock:
             held = self._of(gateway)
-            for shard, head in heads_at_most(held.heads, shards, to).items():
+            for shard, head in conditions.heads_at_most(held.heads, shards, to).items():
                 held.heads[shard] = replace(head, commit=to, epoch=epoch_at(to))
 
     def _of(self, gateway: str) -> HeldGateway:

@@ -8,6 +8,7 @@ from lakesync.buffer import keys, requests, upkeep_requests
 from lakesync.buffer.answers import cancelled, data, number, text
 from lakesync.buffer.caller import Refusal
 from lakesync.buffer.calls import TableCalls
+from lakesync.buffer.conditions import PAGE_BYTES_MAX
 from lakesync.errors import Contention
 from lakesync.ports import ROW_PARTS, RowSlice, StoredRow, epoch_at
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
 
-PAGE_BYTES_MAX: Final = 1024 * 1024
-"""Entries or rows that one read gives, inflated: beyond, it ends early."""
 _DELETES_MAX: Final = 25
 
 
