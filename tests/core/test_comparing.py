@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.comparing import condition, instant, number_of
+from lakesync.core.column_types import fits
+from lakesync.core.comparing import (
+    RULE_VALUE_BYTES_MAX,
+    condition,
+    instant,
+    is_operand,
+    number,
+)
 from lakesync.core.rules import OPERATORS, ORDERED
 from lakesync.core.values import canonical
+from lakesync.errors import ValidationFailed
 from tests.support.strategies import json_values
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 
 def passes(value: object, op: str, *operands: str | float) -> bool:
@@ -35,6 +49,11 @@ def passes(value: object, op: str, *operands: str | float) -> bool:
         ("2024-05-01T12:00:00Z", "2024-05-01T14:00:00+02:00"),
         ("2024-05-01", "2024-05-01T00:00:00Z"),
         ("2024-05-01T12:00:00", "2024-05-01T12:00Z"),
+        ("2024-05-01 12:00:00", "2024-05-01T12:00Z"),
+        ("0001-01-01T00:00:00+23:59", "0001-01-01T00:00+23:59"),
+        ("9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.000-23:59"),
+        (1e21, "1000000000000000000000"),
+        (0, "-0.000e99999999999999999999"),
     ],
 )
 def test_these_are_equal(value: object, operand: str | float) -> None:
@@ -57,6 +76,10 @@ def test_these_are_equal(value: object, operand: str | float) -> None:
         ("true", "TRUE"),
         ("2024-05-01T12:00:00Z", "2024-05-01T12:00:01Z"),
         ("2024-13-01", "2024-13-02"),
+        (2**53, "9007199254740993"),  # what a double would make of it
+        (0.1, "0.10000000000000000001"),
+        (0, "1e-99999999999999999999"),
+        ("2024-05-01T12:00:00.000000001Z", "2024-05-01T12:00:00.000000002Z"),
     ],
 )
 def test_these_are_different(value: object, operand: str | float) -> None:
@@ -80,6 +103,18 @@ def test_these_are_different(value: object, operand: str | float) -> None:
         ("\ue000", "\U00010000"),  # by code point, where UTF-16 has it the other way
         ("2024-05-01T14:00:00+02:00", "2024-05-01T12:00:01Z"),
         ("2024-05-01", "2024-05-01T00:00:01Z"),
+        ("2024-05-01T12:00:00.000000001Z", "2024-05-01T12:00:00.000000002Z"),
+        ("0001-01-01T00:00:00+23:59", "0001-01-01"),
+        ("9999-12-31", "9999-12-31T23:59:59.999999999-23:59"),
+        ("2024-05-01 12:00:00", "2024-05-01T12:00:01Z"),
+        ("1e-99999999999999999999", 1),
+        ("-1e99999999999999999999", "-1e99999999999999999998"),
+        (0, "1e-99999999999999999999"),
+        ("1e-99999999999999999999", "1e-99999999999999999998"),
+        (0.1, "0.10000000000000000001"),
+        (-0.12, -0.1),
+        (-0.12, "-0.119"),
+        ("-12", -1.5),
     ],
 )
 def test_these_stand_in_order(less: object, more: str | float) -> None:
@@ -87,7 +122,26 @@ def test_these_stand_in_order(less: object, more: str | float) -> None:
 
 
 @pytest.mark.law("V2")
-@pytest.mark.parametrize(("value", "operand"), [(1, "a"), (True, True), (True, 0), (1, True)])
+@pytest.mark.parametrize(
+    ("value", "operand"),
+    [
+        (1, "a"),
+        (True, True),
+        (True, 0),
+        (1, True),
+        ("a", 1),
+        ("a", "1"),
+        ("1", "a"),
+        ("truf", True),
+        ("2024-05-01", "may"),
+        ("2024-05-01", "2024-05-01T24:00:00"),
+        ("2024-05-01", "2024-05-01T23:59:60Z"),
+        ("2024-05-01", "2024-05-01T12:00:00+99:99"),
+        ("2024-05-01", "2024-05-01T12:00:00+24:00"),
+        ("2024-05-01", "0000-01-01"),
+        ("1", "1" * (RULE_VALUE_BYTES_MAX + 1)),
+    ],
+)
 def test_what_is_of_two_kinds_or_has_no_order_is_never_less(value: object, operand: object) -> None:
     assert not any(passes(value, op, operand) for op in ORDERED)  # type: ignore[arg-type]
 
@@ -123,6 +177,122 @@ def test_a_scalar_is_equal_or_different_and_in_order_one_way_at_most(
 @pytest.mark.law("V2")
 @given(st.text(max_size=6), st.text(max_size=6))
 def test_other_text_stands_by_code_point(one: str, two: str) -> None:
-    if all(number_of(text) is None and instant(text) is None for text in (one, two)):
+    if all(number(text) is None and instant(text) is None for text in (one, two)):
         assert passes(one, "lt", two) == (one < two)
         assert passes(one, "gte", two) == (one >= two)
+
+
+# --- whatever comes
+
+
+def _joined(*parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.tuples(*parts).map("".join)
+
+
+digits = st.text("0123456789", min_size=1, max_size=5) | st.sampled_from(
+    ["0" * 300, "9" * 300, "1" + "0" * 200, "9" * 5_000, "99999999999999999999"]
+)
+spelled_numbers = _joined(
+    st.sampled_from(["", "-", "+"]),
+    digits,
+    st.just("") | digits.map(".{}".format),
+    st.just("") | _joined(st.sampled_from(["e", "E", "e-", "e+"]), digits),
+)
+spelled_instants = _joined(
+    st.sampled_from(["0000", "0001", "1969", "2024", "9999", "10000"]),
+    st.sampled_from(["-01-01", "-02-29", "-02-30", "-12-31", "-13-01", "-00-00"]),
+    st.sampled_from(["", "T", " "]),
+    st.sampled_from(
+        ["", "00:00", "12:00:00", "23:59:59", "23:59:60", "24:00", "24:00:00", "25:61"]
+    ),
+    st.sampled_from(["", ".0", ".999999999", ".1234567891", ",5"]),
+    st.sampled_from(["", "Z", "z", "+00:00", "-00:00", "+23:59", "-23:59", "+24:00", "-99:99"]),
+)
+words = st.sampled_from(
+    ["", "true", "null", "NaN", "Infinity", "-", "\0", "\ufeff1", "\u0661", "1_0"]
+)
+texts = spelled_numbers | spelled_instants | words | st.text(max_size=8)
+hostile = texts | json_values | st.floats() | st.integers()
+
+
+def _is_value(value: object) -> bool:
+    try:
+        canonical(value)
+    except ValidationFailed:
+        return False
+    return True
+
+
+@pytest.mark.law("V2")
+@given(hostile.filter(_is_value), hostile.filter(is_operand))
+def test_no_value_makes_a_decision_fail(value: object, operand: str | float) -> None:
+    """And each pair is equal or different, and in order one way at most."""
+    found = {op: passes(value, op, operand) for op in OPERATORS}
+
+    scalar = isinstance(value, str | int | float) and len(canonical(value)) <= RULE_VALUE_BYTES_MAX
+    assert found["eq"] + found["neq"] == scalar
+    assert found["eq"] == found["in"]
+    assert found["lt"] + found["gt"] <= 1
+    assert (found["gte"], found["lte"]) in {
+        (found["gt"], found["lt"]),
+        (not found["lt"], not found["gt"]),
+    }
+    if found["lt"] or found["gt"]:
+        assert not found["eq"]
+        assert found["gte"] != found["lte"]
+    ordered = found["lte"] or found["gte"]
+    if found["eq"] and not isinstance(value, bool) and not isinstance(operand, bool):
+        assert ordered, "what is equal is of one kind"
+
+
+@pytest.mark.law("V2")
+@given(*[(texts | st.integers(-99, 99) | st.floats(allow_nan=False)).filter(is_operand)] * 3)
+def test_the_order_is_one_whatever_stands_in_it(
+    one: str | float, two: str | float, three: str | float
+) -> None:
+    def at_most(left: str | float, right: str | float) -> bool:
+        return passes(left, "lte", right)
+
+    assert at_most(one, one) == (len(canonical(one)) <= RULE_VALUE_BYTES_MAX)
+    if at_most(one, two) and at_most(two, three):
+        assert at_most(one, three)
+    if at_most(one, two) and all(len(canonical(each)) <= 256 for each in (one, two)):
+        assert passes(two, "gte", one), "seen from the other side"
+
+
+@pytest.mark.law("V2")
+@given(st.decimals(allow_nan=False, allow_infinity=False), st.decimals(allow_nan=False))
+def test_numbers_stand_as_exact_arithmetic_has_it(one: Decimal, two: Decimal) -> None:
+    left, right = str(one).replace("E", "e"), str(two).replace("E", "e")
+    if number(left) is not None and number(right) is not None:
+        assert passes(left, "lt", right) == (one < two)
+        assert passes(left, "gte", right) == (one >= two)
+
+
+@pytest.mark.law("V2")
+@given(spelled_instants, spelled_instants)
+def test_instants_stand_as_python_has_it(one: str, two: str) -> None:
+    first, second = instant(one), instant(two)
+    if first is not None and second is not None and "9" not in one[10:] + two[10:]:
+        assert (first < second) == (_datetime(one) < _datetime(two))
+
+
+def _datetime(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+@given(spelled_instants)
+def test_whatever_a_timestamp_or_a_date_holds_is_an_instant(text: str) -> None:
+    if fits("timestamp", canonical(text)) or fits("date", canonical(text)):
+        assert instant(text) is not None
+
+
+@pytest.mark.law("V2")
+@pytest.mark.parametrize("op", OPERATORS)
+def test_what_is_too_long_matches_nothing_and_is_not_read_as_a_number(op: str) -> None:
+    long = "9" * 1_000_000
+
+    assert number(long) is None
+    assert not passes(long, op, long)
+    assert passes("9", op, long) == (op == "neq")

@@ -115,6 +115,9 @@ def test_all_faults_are_named_at_once_each_with_its_path() -> None:
         rule(value={}),
         rule(value=float("inf")),
         rule(value=2**60 + 1),
+        rule(value="half a pair \ud800"),
+        rule(value=["\udfff"]),
+        rule(value="jwt:a.\ud800"),
         rule("size", "in", list(range(201))),
     ],
 )

@@ -149,6 +149,25 @@ class TestEnteringAndLeaving:
         assert [delta.row_id for delta in ann.sent] == ["e0", "e2"]
 
 
+@pytest.mark.law("V2")
+@pytest.mark.parametrize(
+    "value", ["1e-99999999999999999999", "9" * 5_000, "0001-01-01T00:00+23:59"]
+)
+def test_no_value_keeps_anyone_from_reading(world: World, value: str) -> None:
+    ordered = {"column": "title", "op": "gt", "value": "3"}
+    since = {"column": "title", "op": "gt", "value": "2024-01-01"}
+    rules = [bucket(ordered), bucket(since, name="since")]
+    world.rules(*rules)
+    world.push(insert("r1", title=value, at=1), insert("r2", title="4", at=2))
+    ann = Reader("ann")
+    ann.sync(world)
+
+    assert ann.seen().keys() == {("todos", "r2")}
+    admin = administrator(world.buffer, time_=world.time)
+    tried = admin.try_rules(GATEWAY, {"buckets": rules}, {"sub": "ann"}).unwrap()
+    assert [item.seen.count for item in tried if item.table == "todos" and item.seen] == [1]
+
+
 @pytest.mark.law("V8")
 class TestSparse:
     def test_a_page_that_is_filtered_empty_moves_the_cursor(self) -> None:

@@ -1,26 +1,33 @@
-"""How a column's value is held against a filter's operand.
+"""How a column's value is compared with a filter's operand.
 
-Equal are equal numbers (``42`` and an operand ``"42"``), equal booleans, equal texts, and texts
-that spell one instant. Text that merely looks like a number equals nothing but the same text: a
-tenant ``"1e3"`` is not the tenant ``"1000"``. In order stand numbers, also those that travel as
-text since a double would round them; instants (ISO 8601, in UTC where no offset is given); and any
-other text by code point. What is of two kinds is different, and neither is less.
+A scalar is a boolean, a number, an instant or another text. Text spells a number or an instant
+where it looks like one in JSON, or in ISO 8601; numbers are compared digit by digit and instants to
+the nanosecond, so nothing is rounded and nothing is too large.
 
-A null, a missing column, an object and an array match nothing, whatever the operator: what is not
-known is not shown. Law V2: ``docs/spec/visibility.md``.
+- Equal are equal numbers (``42`` and an operand ``"42"``), equal booleans, equal texts, and texts
+  that spell one instant. A text that spells a number equals no other text: the tenant ``"1e3"`` is
+  not the tenant ``"1000"``.
+- In order stand two numbers, two instants (in UTC where no offset is given), and two other texts,
+  these by code point. What is of two kinds is different, and neither is less; booleans have no
+  order.
+- A null, a missing column, an object, an array and whatever is longer than `RULE_VALUE_BYTES_MAX`
+  match nothing, whatever the operator: what is not known is not shown.
+
+No value makes a comparison fail, and none costs more than its length. Law V2:
+``docs/spec/visibility.md``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
-from decimal import Decimal
+from datetime import date
 from functools import lru_cache
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lakesync.core.values import NULL, canonical
+from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,20 +37,27 @@ if TYPE_CHECKING:
 
 Condition: TypeAlias = "Callable[[CanonicalJson | None], bool]"
 """Tells whether a column's value passes; None is a missing column."""
+Number: TypeAlias = tuple[int, int, str]
+"""A decimal number, to be compared: its sign, its power of ten, its digits."""
 
 RULE_VALUE_BYTES_MAX: Final = 256
-"""A longer value matches nothing: what filters look at is kept beside each delta in the log."""
+"""A longer value matches nothing: what filters look at is kept beside each delta in the log. Longer
+text spells no number and no instant."""
 _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "gt": gt, "lt": lt, "gte": ge, "lte": le,
 }  # fmt: skip
 _QUOTE: Final = ord('"')
 _WORDS: Final = (b"true", b"false")
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
+_COMPLEMENT: Final = str.maketrans("0123456789", "9876543210")
 _INSTANT = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[T ]([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:\.([0-9]{1,9}))?)?"
+    r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))?)?"
 )
-_INSTANTS_REMEMBERED: Final = 4_096
+_NS: Final = 1_000_000_000
+_TEXTS_REMEMBERED: Final = 4_096
+"""Texts whose kind is remembered: the rows of one page mostly hold the same few."""
 
 
 def never(value: CanonicalJson | None) -> bool:
@@ -57,7 +71,7 @@ def condition(op: str, operands: Sequence[Literal]) -> Condition:
 
     Args:
         op: one of `lakesync.core.rules.OPERATORS`.
-        operands: what the value is held against; none, if a claim is missing: nothing passes.
+        operands: what the value is compared with; none, if a claim is missing: nothing passes.
             Several are alternatives to ``eq`` and ``in``, all excluded by ``neq``, and nothing to
             an order.
     """
@@ -71,11 +85,9 @@ def condition(op: str, operands: Sequence[Literal]) -> Condition:
 
 def _equal(operands: Sequence[Literal]) -> Condition:
     """Equality is equality of canonical bytes, but for two spellings of one instant."""
-    known = frozenset(form for operand in operands for form in _forms(operand))
-    instants = frozenset(
-        found for operand in operands if (found := instant(_text(operand))) is not None
-    )
-    known = frozenset(form for form in known if len(form) <= RULE_VALUE_BYTES_MAX)
+    forms = {form for operand in operands for form in _forms(operand)}
+    known = frozenset(form for form in forms if len(form) <= RULE_VALUE_BYTES_MAX)
+    instants = frozenset(at for operand in operands if (at := instant(_text(operand))) is not None)
     if not instants:
         return known.__contains__
 
@@ -95,22 +107,33 @@ def _differs(equal: Condition) -> Condition:
 
 
 def _ordered(order: Callable[[Any, Any], bool], operand: Literal) -> Condition:
-    text = _text(operand)
-    number, moment = number_of(text), instant(text)
+    if isinstance(operand, bool):
+        return never
+    kind, key = _in_order(_text(operand))
 
     def ordered(value: CanonicalJson | None) -> bool:
         if value is None or not is_scalar(value) or value in _WORDS:
             return False
-        if value[0] != _QUOTE:
-            return number is not None and order(float(value), number)
-        held = text_of(value)
-        if moment is not None and (at := instant(held)) is not None:
-            return order(at, moment)
-        if number is not None and number_of(held) is not None:
-            return order(Decimal(held), Decimal(text))
-        return order(held, text)
+        its_kind, its_key = _in_order(text_of(value))
+        # A number may be compared with text that spells one, and with no other text.
+        return its_kind is kind and order(its_key, key)
 
     return ordered
+
+
+def is_operand(value: object) -> bool:
+    """Tell whether a column could hold a scalar; half a surrogate pair, or 2^53 + 1, it could not.
+
+    Rules with such a literal are refused. A claim is what the token's issuer wrote: it matches
+    nothing then, as if it were missing.
+    """
+    if not isinstance(value, str | int | float):
+        return False
+    try:
+        canonical(value)
+    except ValidationFailed:
+        return False
+    return True
 
 
 def is_scalar(value: CanonicalJson | None) -> bool:
@@ -127,11 +150,14 @@ def _forms(operand: Literal) -> list[CanonicalJson]:
     """Give every canonical value that an operand equals: itself as text, as number, as boolean."""
     text = _text(operand)
     forms = [canonical(text)]
-    number = number_of(text)
-    if number is not None:
-        forms.append(canonical(number))
-    elif text.encode() in _WORDS:
+    if text.encode() in _WORDS:
         forms.append(text.encode())
+    exact = number(text)
+    if exact is not None:
+        # A double that only comes near is another number: 2^53 is not the tenant 2^53 + 1.
+        near = float(text)
+        if near - near == 0 and number(canonical(near).decode()) == exact:
+            forms.append(canonical(near))
     return forms
 
 
@@ -139,29 +165,56 @@ def _text(operand: Literal) -> str:
     return operand if isinstance(operand, str) else canonical(operand).decode()
 
 
-def number_of(text: str) -> float | None:
-    """Give the number that text spells out, if it does, in a double's range."""
-    if _NUMBER.fullmatch(text) is None:
-        return None
-    number = float(text)
-    return None if number in {float("inf"), float("-inf")} else number
-
-
 def text_of(value: CanonicalJson) -> str:
-    """Give the text of a text value."""
+    """Give the text of a text value, or how a number is written."""
+    if value[0] != _QUOTE:
+        return value.decode()
     if b"\\" in value:
         text: str = json.loads(value)
         return text
     return value[1:-1].decode()
 
 
-@lru_cache(_INSTANTS_REMEMBERED)
-def instant(text: str) -> datetime | None:
-    """Give the instant that text spells out, if it does; without an offset it is in UTC."""
-    if _INSTANT.fullmatch(text) is None:
+@lru_cache(_TEXTS_REMEMBERED)
+def _in_order(text: str) -> tuple[object, Any]:
+    """Give the kind of a text and what it is compared by with others of its kind."""
+    exact = number(text)
+    if exact is not None:
+        return number, exact
+    at = instant(text)
+    return (str, text) if at is None else (instant, at)
+
+
+def number(text: str) -> Number | None:
+    """Give the number that text spells, if it does; equal numbers are equal, a lesser is less."""
+    found = _NUMBER.fullmatch(text) if len(text) <= RULE_VALUE_BYTES_MAX else None
+    if found is None:
         return None
+    minus, whole, fraction, power = found.groups(default="")
+    digits = (whole + fraction).lstrip("0")
+    if not digits.strip("0"):
+        return (0, 0, "")
+    # The number is 0.DIGITS times ten to this power.
+    exponent = int(power or 0) + len(whole) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    if not minus:
+        return (1, exponent, digits)
+    # Of two negative numbers the one with more behind the same digits is less.
+    return (-1, -exponent, digits.translate(_COMPLEMENT) + ":")
+
+
+@lru_cache(_TEXTS_REMEMBERED)
+def instant(text: str) -> int | None:
+    """Give the instant that text spells, if it does, in nanoseconds; in UTC without an offset."""
+    found = _INSTANT.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second, fraction, sign, *offset = found.groups(default="0")
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
+        days = date(int(year), int(month), int(day)).toordinal()
+    except ValueError:  # there is no such day
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    minutes = (days * 24 + int(hour)) * 60 + int(minute)
+    ahead = int(offset[0]) * 60 + int(offset[1])
+    minutes += ahead if sign == "-" else -ahead
+    return (minutes * 60 + int(second)) * _NS + int(fraction.ljust(9, "0"))

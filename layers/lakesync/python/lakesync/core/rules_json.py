@@ -7,9 +7,9 @@ Law V3: ``docs/spec/visibility.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from lakesync.core.comparing import number_of
+from lakesync.core.comparing import is_operand
 from lakesync.core.delta import is_identifier
 from lakesync.core.rules import (
     BUCKETS_MAX,
@@ -81,6 +81,11 @@ def _filter_to_json(item: Filter) -> dict[str, Any]:
     return {"column": item.column, "op": item.op, "value": value}
 
 
+def _is_text(value: object) -> TypeGuard[str]:
+    """Tell whether a value is text that can be stored: not empty, and no half surrogate pairs."""
+    return isinstance(value, str) and bool(value) and is_operand(value)
+
+
 class _Reader:
     """Reads rules, and goes on after a fault."""
 
@@ -115,7 +120,7 @@ class _Reader:
         allowed = {"name", "tables", "filters", "write"}
         fields = self._object(item, path, allowed, {"name", "tables", "filters"})
         name = fields.get("name")
-        if not isinstance(name, str) or not 1 <= len(name) <= _BUCKET_NAME_CHARACTERS_MAX:
+        if not _is_text(name) or len(name) > _BUCKET_NAME_CHARACTERS_MAX:
             told = f"name must be text of 1 to {_BUCKET_NAME_CHARACTERS_MAX} characters"
             self.fault(f"{path}.name", told)
             name = ""
@@ -173,19 +178,14 @@ class _Reader:
             return tuple(item for item in held if item is not None)
         if isinstance(value, str) and value.startswith(CLAIM_PREFIX):
             names = tuple(value.removeprefix(CLAIM_PREFIX).split("."))
-            if all(names):
+            if all(map(_is_text, names)):
                 return Claim(names)
             self.fault(path, "jwt: is followed by a claim's name, nested ones by a dotted path")
             return None
         return self._literal(value, path)
 
     def _literal(self, value: object, path: str) -> str | int | float | bool | None:
-        if isinstance(value, str) and value:
-            return value
-        exact = isinstance(value, bool) or (
-            isinstance(value, int | float) and number_of(repr(value)) == value
-        )
-        if exact and isinstance(value, int | float):
+        if isinstance(value, str | int | float) and value != "" and is_operand(value):
             return value
         self.fault(path, "a value is text that is not empty, a number that a double holds, true or "
                    "false")  # fmt: skip

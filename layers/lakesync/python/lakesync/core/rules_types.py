@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.comparing import instant, number_of
+from lakesync.core.comparing import instant, number
 from lakesync.core.rules import ORDERED, Claim
 from lakesync.errors import Fault
 
@@ -59,7 +59,7 @@ def _incomparable(item: Filter, kind: str) -> str:
     values = item.value if isinstance(item.value, tuple) else (item.value,)
     for value in values:
         text = value if isinstance(value, str) else repr(value).lower()
-        if kind in _NUMBERS and (isinstance(value, bool) or number_of(text) is None):
+        if kind in _NUMBERS and (isinstance(value, bool) or number(text) is None):
             return f"column {item.column} is {kind}, and {text[:40]!r} is no number"
         if kind in _INSTANTS and instant(text) is None:
             return f"column {item.column} is {kind}, and {text[:40]!r} is no ISO 8601 {kind}"

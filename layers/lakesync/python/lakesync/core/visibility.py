@@ -10,12 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lakesync.core.comparing import RULE_VALUE_BYTES_MAX, Condition, condition
+from lakesync.core.comparing import RULE_VALUE_BYTES_MAX, Condition, condition, is_operand
 from lakesync.core.rules import Claim
 from lakesync.core.scope import EVERYTHING, NOTHING, OTHERS, Scope, digest_of
 from lakesync.core.transition import Transition, transition_of
-from lakesync.core.values import canonical
-from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -195,21 +193,7 @@ def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
     for name in operand.path:
         found = found.get(name) if isinstance(found, Mapping) else None
     values = found if isinstance(found, list) else [found]
-    return tuple(value for value in values if _can_be_held(value))
-
-
-def _can_be_held(value: object) -> bool:
-    """Tell whether a column could hold a scalar; half a surrogate pair, or 2^53 + 1, it could not.
-
-    A claim is what the token's issuer wrote, and no client is to be refused for it.
-    """
-    if not isinstance(value, str | int | float):
-        return False
-    try:
-        canonical(value)
-    except ValidationFailed:
-        return False
-    return True
+    return tuple(value for value in values if is_operand(value))
 
 
 def _by_name(
