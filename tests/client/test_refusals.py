@@ -203,7 +203,8 @@ def test_a_delta_refused_for_the_moment_waits_and_is_not_quarantined(world: Worl
 
 @pytest.mark.law("K3")
 def test_a_whole_push_that_is_refused_leaves_every_edit_in_the_outbox(world: World) -> None:
-    client = world.client(transport=_Answers(Forbidden("wrong gateway"), Unavailable("later")))
+    away, no = Unavailable("later"), Forbidden("wrong gateway")
+    client = world.client(transport=_Answers(no, no, away))
     client.insert("todos", "t1", {"title": "x"}).unwrap()
 
     assert _error(client.push()).code == "FORBIDDEN"

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.client import Client, Fault, MemoryTransport, SyncLoop
-from lakesync.client.loop import BACKOFF_S_MAX
-from lakesync.errors import Backpressure, Forbidden, LakeSyncError, Unreachable
-from lakesync.result import Err, Ok, Result
+from lakesync.client import Client, MemoryTransport, SyncLoop
+from lakesync.result import Ok, Result
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import World, check_sound, rows_of
 
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 
     from lakesync.client import SyncSummary
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.errors import LakeSyncError
 
 
 class OneAtATime:
@@ -181,58 +180,3 @@ def test_a_page_that_another_process_overtook_does_not_move_the_cursor_back(worl
     (row,) = left.query("SELECT cursor FROM _lakesync_sync").unwrap()
     assert row["cursor"] == world.gateway.commits[-1][0]
     assert rows_of(left) == world.rows()
-
-
-def test_the_loop_syncs_at_once_after_an_edit_and_stops_when_told(world: World) -> None:
-    client = world.client()
-    synced = threading.Semaphore(0)
-    with SyncLoop(client, every_s=600, on_result=lambda _: synced.release()):
-        assert synced.acquire(timeout=10)
-        client.insert("todos", "t1", {"n": 1}).unwrap()
-        assert synced.acquire(timeout=10)
-        assert client.pending() == Ok([])
-    assert world.rows() == {("todos", "t1"): {"n": 1}}
-
-
-def test_the_loop_goes_on_after_failures(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    transport = world.transport()
-    transport.faults += [Fault.LOSE_REQUEST] * 2
-    client = world.client(transport=transport)
-    client.insert("todos", "t1", {"n": 1}).unwrap()
-    results: list[Result[SyncSummary, LakeSyncError]] = []
-    done = threading.Event()
-
-    def hear(result: Result[SyncSummary, LakeSyncError]) -> None:
-        results.append(result)
-        if isinstance(result, Ok):
-            done.set()
-
-    loop = SyncLoop(client, on_result=hear, chance=lambda: 0.0)
-    monkeypatch.setattr(loop, "backoff_s", lambda _: 0.01)
-    with loop:
-        assert done.wait(10)
-    assert isinstance(results[0], Err)
-    assert world.rows() == {("todos", "t1"): {"n": 1}}
-
-
-def test_the_loop_waits_longer_after_each_failure_and_as_long_as_it_is_asked(
-    world: World,
-) -> None:
-    loop = SyncLoop(world.client(), chance=lambda: 0.999)
-    waits = []
-    for _ in range(12):
-        loop._failures += 1
-        waits.append(loop.backoff_s(Unreachable("away")))
-    assert waits == sorted(waits)
-    assert waits[0] < 2.0
-    assert BACKOFF_S_MAX * 0.9 < waits[-1] <= BACKOFF_S_MAX
-
-    loop = SyncLoop(world.client("b"), chance=lambda: 0.0)
-    assert loop.backoff_s(Unreachable("away")) == 1.0
-    assert loop.backoff_s(Backpressure("full")) == 15.0
-    assert loop.backoff_s(Backpressure("full", retry_after_s=40)) == 40.0
-    assert loop.backoff_s(Forbidden("no")) == BACKOFF_S_MAX
-
-
-def test_a_loop_that_never_started_can_be_stopped(world: World) -> None:
-    SyncLoop(world.client()).stop()

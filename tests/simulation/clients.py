@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.client import Client
 from lakesync.client.loop import SyncLoop
 from lakesync.client.storage.migrations import migrate
+from lakesync.client.sync import never
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok, Result
 from tests.simulation.network import GATEWAY, Link, SimulatedTransport
@@ -20,6 +21,7 @@ from tests.simulation.session import Session
 from tests.simulation.sights import check_sight, has_read_everything
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from lakesync.client.summaries import SyncSummary
@@ -113,9 +115,9 @@ class Device:
         self.client.edited = Event(self._world.scheduler)  # type: ignore[assignment]
         sync = self.client.sync
 
-        def watched() -> Result[SyncSummary, LakeSyncError]:
+        def watched(*, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
             settled, decides = self._world.history.settled, self.decides
-            result = sync()
+            result = sync(stopped=stopped)
             if isinstance(result, Ok) and self.client is not None:
                 self.session.caught_up(self.client, settled)
                 self.knows = decides
@@ -123,15 +125,17 @@ class Device:
             return result
 
         self.client.sync = watched  # type: ignore[method-assign]
+        scheduler = self._world.scheduler
         loop = SyncLoop(
             self.client,
             every_s=self._world.scenario.poll_s,
             on_result=self._synced,
             chance=self._random.random,
+            monotonic_s=lambda: scheduler.now_ms / 1000,
         )
-        loop._stop = Event(self._world.scheduler)  # type: ignore[assignment]
-        scheduler = self._world.scheduler
-        scheduler.spawn(self.process, f"{self.client_id} sync", loop._run)
+        loop._woken = Event(scheduler)  # type: ignore[assignment]
+        body = functools.partial(loop._run, loop._stopped)
+        scheduler.spawn(self.process, f"{self.client_id} sync", body)
         self._workload.run(self)
         self.done = True
 

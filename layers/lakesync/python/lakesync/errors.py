@@ -40,7 +40,7 @@ clients know keep their spelling (``BACKPRESSURE_ERROR``, not ``BACKPRESSURE``).
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +73,8 @@ class LakeSyncError(Exception):
         self, message: str, *, field: str | None = None, retry_after_s: int | None = None
     ) -> None:
         super().__init__(_encodable(message))
+        self.done: Any = None
+        """What was done all the same: the summary of a push, pull or sync that could not end."""
         self.field = field
         self._retry_after_s = retry_after_s
 

@@ -21,6 +21,7 @@ from lakesync.client.storage.rows import Rows
 from lakesync.client.storage.schemas import KnownSchemas
 from lakesync.client.sync import Syncer
 from lakesync.client.upload.outbox import Outbox
+from lakesync.client.upload.push import Pusher
 from lakesync.client.upload.receipts import Settler
 from lakesync.core.delta import check_client_id
 from lakesync.core.merge import view
@@ -175,7 +176,7 @@ def _wired(
     for part in (catalogue, clock, rebuild):
         database.on_reload(part.reload)
     schemas = KnownSchemas(database, transport)
-    syncer = Syncer(
+    pusher = Pusher(
         client_id=client_id,
         transport=transport,
         database=database,
@@ -183,8 +184,17 @@ def _wired(
         settler=Settler(outbox, rows, untold, catalogue, clock),
         pages=pages,
         rebuild=rebuild,
-        schemas=schemas,
         clock=clock,
+    )
+    syncer = Syncer(
+        client_id=client_id,
+        transport=transport,
+        database=database,
+        outbox=outbox,
+        pusher=pusher,
+        pages=pages,
+        rebuild=rebuild,
+        schemas=schemas,
         page_deltas=page_deltas,
     )
     edits = Edits(database, catalogue, clock, client_id)

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from lakesync.client.assembly import Parts, assemble
 from lakesync.client.storage.failures import attempt, of_query
+from lakesync.client.sync import never
 from lakesync.core.delta import Op
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from lakesync.client.storage.database import Durability
@@ -234,9 +235,16 @@ class Client:
         """
         return attempt(self._parts.syncer.pull)
 
-    def sync(self) -> Result[SyncSummary, LakeSyncError]:
-        """Push and pull until nothing waits and nothing is new."""
-        return attempt(self._parts.syncer.sync)
+    def sync(self, *, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
+        """Push and pull until nothing waits and nothing is new; one half may fail alone.
+
+        Args:
+            stopped: asked between two requests; ends the sync when it is true.
+
+        Returns:
+            What was done; or why something must wait, with what was done in ``error.done``.
+        """
+        return attempt(lambda: self._parts.syncer.sync(stopped))
 
     def close(self) -> None:
         """Close the file; safe to repeat. Nothing is lost: everything is on the disk already."""

@@ -1,12 +1,21 @@
-"""`SyncLoop`: sync in the background, soon after each edit, patiently when the network is away."""
+"""`SyncLoop`: sync in the background, soon after edits, patiently when the network is away.
+
+Rules of this module
+    1. The thread ends when it is told to, and for no other reason. What a sync raises is reported
+       as an ``Err``; what the app's ``on_result`` raises is logged.
+    2. Every wait ends early for `SyncLoop.wake` and `SyncLoop.stop`.
+"""
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
-from lakesync.errors import LakeSyncError, Retry
+from lakesync.client.summaries import SyncSummary
+from lakesync.errors import InternalError, LakeSyncError, Retry
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -14,11 +23,19 @@ if TYPE_CHECKING:
     from typing import Self
 
     from lakesync.client.client import Client
-    from lakesync.client.summaries import SyncSummary
 
+GATHER_S: Final = 0.2
+"""How long edits must pause before they are pushed: longer than between two keystrokes."""
+GATHER_S_MAX: Final = 1.0
+"""The longest that edits which do not pause wait for each other."""
 BACKOFF_S_MIN: Final = 1.0
+"""The first wait after a failure is a random part of twice this."""
 BACKOFF_S_MAX: Final = 300.0
 """The longest wait after failures, unless the gateway asks for longer."""
+_SPREAD: Final = 0.2
+"""By which part the wait for news varies, so that clients started together spread out."""
+
+_log = logging.getLogger("lakesync.client")
 
 
 class SyncLoop:
@@ -31,11 +48,14 @@ class SyncLoop:
 
     Args:
         client: the client; the app goes on using it, and closes it after the loop has ended.
-        every_s: how often to look for news, in seconds, while all goes well. An edit is pushed at
-            once. After a failure the wait doubles from `BACKOFF_S_MIN` to `BACKOFF_S_MAX`, with
-            jitter, and is never shorter than what the gateway asked for.
-        on_result: hears each result, on the loop's thread; it must not raise.
+        every_s: how often to look for news, in seconds, give or take a tenth, while all goes well.
+            Edits are pushed when none came for `GATHER_S`, or `GATHER_S_MAX` after the first. After
+            a failure the wait doubles from `BACKOFF_S_MIN` to `BACKOFF_S_MAX`, with jitter, and is
+            never shorter than what the gateway asked for; edits do not shorten it.
+        on_result: hears each result, on the loop's thread. An ``Err`` tells in ``error.done``, a
+            `SyncSummary`, what was pushed and pulled all the same. It may call `wake` and `stop`.
         chance: a random number in [0, 1).
+        monotonic_s: a clock that never goes back, in seconds.
     """
 
     def __init__(
@@ -45,49 +65,101 @@ class SyncLoop:
         every_s: float = 30.0,
         on_result: Callable[[Result[SyncSummary, LakeSyncError]], None] = lambda _: None,
         chance: Callable[[], float] = random.random,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._every_s = every_s
         self._on_result = on_result
         self._chance = chance
-        self._stop = threading.Event()
+        self._monotonic_s = monotonic_s
         self._failures = 0
-        self._thread = threading.Thread(target=self._run, name="lakesync", daemon=True)
+        self._starting = threading.Lock()
+        self._woken = threading.Event()
+        self._stopped = threading.Event()
+        """That of the latest run: each has its own, so that one may begin while another ends."""
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin syncing; once."""
-        self._thread.start()
+        """Begin syncing, for the first time or after `stop`; safe to repeat."""
+        with self._starting:
+            running = self._thread is not None and self._thread.is_alive()
+            if running and not self._stopped.is_set():
+                return
+            self._failures = 0
+            self._stopped = threading.Event()
+            self._thread = threading.Thread(
+                target=self._run, args=(self._stopped,), name="lakesync", daemon=True
+            )
+            self._thread.start()
 
     def stop(self) -> None:
-        """End after the request that is under way; safe to repeat."""
-        self._stop.set()
-        self._client.edited.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        """End after the request that is under way, and wait for that; safe to repeat.
 
-    def _run(self) -> None:
+        Called by ``on_result`` it does not wait: the loop ends when that returns.
+        """
+        with self._starting:
+            self._stopped.set()
+            thread = self._thread
+        self.wake()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def wake(self) -> None:
+        """Sync now: the network is back, the app came to the front, or a push message arrived."""
+        self._woken.set()
+        self._client.edited.set()
+
+    def _run(self, stopped: threading.Event) -> None:
         while True:
             # Cleared before the sync, not after: an edit made meanwhile is worth another round.
+            self._woken.clear()
             self._client.edited.clear()
-            if self._stop.is_set():
+            if stopped.is_set():
+                self.wake()  # what was cleared may have been meant for the next run
                 return
-            result = self._client.sync()
-            self._on_result(result)
+            result = self._sync(stopped)
+            try:
+                self._on_result(result)
+            except Exception:  # noqa: BLE001 - the app's code; see rule 1
+                _log.exception("on_result raised; syncing goes on")
             match result:
                 case Ok():
                     self._failures = 0
-                    self._client.edited.wait(self._every_s)
+                    self._wait_for_edits()
                 case Err(error):
                     self._failures += 1
                     # Edits do not shorten this wait: they would fare like the last ones.
-                    self._stop.wait(self.backoff_s(error))
+                    self._woken.wait(self.backoff_s(error))
+
+    def _sync(self, stopped: threading.Event) -> Result[SyncSummary, LakeSyncError]:
+        try:
+            return self._client.sync(stopped=stopped.is_set)
+        except Exception as exc:  # noqa: BLE001 - see rule 1
+            _log.exception("a sync raised; it is tried again later")
+            error = InternalError(f"the sync ended with {type(exc).__name__}: {exc}; report it")
+            error.done = SyncSummary()
+            error.__cause__ = exc
+            return Err(error)
+
+    def _wait_for_edits(self) -> None:
+        """Wait for an edit and the end of its burst; or until it is time to look for news."""
+        edited = self._client.edited
+        if not edited.wait(self._every_s * (1 + _SPREAD * (self._chance() - 0.5))):
+            return
+        until_s = self._monotonic_s() + GATHER_S_MAX
+        while (left_s := until_s - self._monotonic_s()) > 0:
+            edited.clear()
+            if self._woken.is_set() or not edited.wait(min(GATHER_S, left_s)):
+                return
 
     def backoff_s(self, error: LakeSyncError) -> float:
-        """Give how long to wait after a failure: "full jitter", so that clients spread out."""
+        """Give how long to wait after a failure; random, so that clients spread out."""
+        ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * (1 << min(self._failures, 16)))
         if error.retry is Retry.NEVER:
-            return BACKOFF_S_MAX
-        ceiling = min(BACKOFF_S_MAX, BACKOFF_S_MIN * (1 << min(self._failures, 16)))
-        return max(self._chance() * ceiling, float(error.retry_after_s))
+            ceiling_s, least_s = BACKOFF_S_MAX / 2, BACKOFF_S_MAX / 2
+        else:
+            least_s = float(error.retry_after_s)
+        return max(least_s, min(BACKOFF_S_MAX, least_s + self._chance() * ceiling_s))
 
     def __enter__(self) -> Self:
         self.start()

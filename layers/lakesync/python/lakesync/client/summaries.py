@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakesync.errors import CursorExpired, OutOfOrder
+
+if TYPE_CHECKING:
+    from lakesync.errors import LakeSyncError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,23 @@ class PullSummary:
 
 @dataclass(frozen=True, slots=True)
 class SyncSummary:
-    """What a sync did."""
+    """What a sync did, and what kept a half of it from ending.
 
-    pushed: PushSummary
-    pulled: PullSummary
+    Where a half failed the sync is an ``Err``, whose error has this as its ``done``.
+    """
+
+    pushed: PushSummary = PushSummary()
+    pulled: PullSummary = PullSummary()
+    push_error: LakeSyncError | None = None
+    """Why edits must wait; None if none must."""
+    pull_error: LakeSyncError | None = None
+    """Why pages must wait; None if none must."""
+    stopped: bool = False
+    """It was told to stop before nothing was left to do."""
+
+    @property
+    def error(self) -> LakeSyncError | None:
+        """What keeps the sync from ending: a push that waits for the pull is not to blame."""
+        if isinstance(self.push_error, OutOfOrder | CursorExpired):
+            return self.pull_error or self.push_error
+        return self.push_error or self.pull_error

@@ -11,39 +11,45 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakesync.client.download.apply import grouped_deltas
 from lakesync.client.download.position import NOTHING_READ, advancing
+from lakesync.client.storage.failures import attempt
 from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
-from lakesync.client.upload.batches import Batch, next_batch
-from lakesync.client.upload.pace import Pace
-from lakesync.client.upload.receipts import Settled
-from lakesync.core.messages import SNAPSHOT, Pull, PullPage, Push
+from lakesync.core.messages import SNAPSHOT, Pull, PullPage
 from lakesync.errors import (
-    AtomicPushTooLarge,
-    BodyTooLarge,
     CursorExpired,
     InvalidCursor,
     LakeSyncError,
     OutOfOrder,
+    ValidationFailed,
 )
+from lakesync.result import Ok
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakesync.client.download.apply import Pages
     from lakesync.client.download.position import Position
     from lakesync.client.recovery.resync import Rebuild
     from lakesync.client.storage.database import Database
-    from lakesync.client.storage.device_clock import DeviceClock
     from lakesync.client.storage.schemas import KnownSchemas
     from lakesync.client.upload.outbox import Outbox
-    from lakesync.client.upload.receipts import Settler
+    from lakesync.client.upload.push import Pusher
     from lakesync.ports import Transport
+
+S = TypeVar("S", PushSummary, PullSummary)
 
 ROUNDS_MAX: Final = 10
 """How often one sync goes round, while other threads keep editing."""
-_READ_FIRST: Final = "the buffer was restored from a backup; pull to the end, then push again"
+PAGE_DELTAS_MAX: Final = 10_000
+"""Deltas of one page that may be asked for; no gateway gives more."""
+
+
+def never() -> bool:
+    """Tell that nothing asks a sync to stop."""
+    return False
 
 
 class Syncer:
@@ -56,94 +62,93 @@ class Syncer:
         transport: Transport,
         database: Database,
         outbox: Outbox,
-        settler: Settler,
+        pusher: Pusher,
         pages: Pages,
         rebuild: Rebuild,
         schemas: KnownSchemas,
-        clock: DeviceClock,
         page_deltas: int,
     ) -> None:
+        if not 1 <= page_deltas <= PAGE_DELTAS_MAX:
+            raise ValidationFailed(
+                f"page_deltas must be 1 to {PAGE_DELTAS_MAX}, not {page_deltas}",
+                field="page_deltas",
+            )
         self._client_id = client_id
         self._transport = transport
         self._database = database
         self._outbox = outbox
-        self._settler = settler
+        self._pusher = pusher
         self._pages = pages
         self._rebuild = rebuild
         self._schemas = schemas
-        self._clock = clock
         self._page_deltas = page_deltas
         # One push or pull at a time: a receipt or a page is settled against what it answers.
         self._turn = threading.RLock()
 
-    def sync(self) -> SyncSummary:
+    def sync(self, stopped: Callable[[], bool]) -> SyncSummary:
         """Push and pull until nothing waits and nothing is new.
 
-        A push that must wait does not keep the pull from happening.
+        A half that fails does not keep the other from happening.
+
+        Args:
+            stopped: asked between two requests; ends the sync when it is true.
 
         Raises:
-            LakeSyncError: why something must wait, once all else is done.
+            LakeSyncError: why something must wait, once all else is done; its ``done`` tells of
+                both halves.
         """
         self._database.must_be_idle()
-        pushed, pulled = PushSummary(), PullSummary()
-        failure: LakeSyncError | None = None
+        done = SyncSummary()
         with self._turn:
             for _ in range(ROUNDS_MAX):
-                failure = None
-                try:
-                    pushed += self.push()
-                except LakeSyncError as error:
-                    failure = error
-                pulled += self.pull()
+                pushed, push_error = _half(lambda: self.push(stopped), PushSummary())
+                pulled, pull_error = _half(lambda: self.pull(stopped), PullSummary())
+                done = SyncSummary(
+                    done.pushed + pushed, done.pulled + pulled, push_error, pull_error, stopped()
+                )
                 # The pull has told which late deltas had arrived after all: those go on. So does
                 # what waited for another buffer to be read.
-                if failure is not None and not isinstance(failure, OutOfOrder | CursorExpired):
+                may_go_on = push_error is None or isinstance(push_error, OutOfOrder | CursorExpired)
+                if done.stopped or pull_error is not None or not may_go_on:
                     break
-                if failure is None and self._is_quiet():
+                if push_error is None and self._is_quiet():
                     break
-        if failure is not None:
-            raise failure
-        return SyncSummary(pushed, pulled)
-
-    def push(self) -> PushSummary:
-        """Push until nothing waits.
-
-        Raises:
-            LakeSyncError: why something must wait; what was accepted until then is settled.
-        """
-        self._database.must_be_idle()
-        done = PushSummary()
-        pace = Pace()
-        with self._turn:
-            while (batch := self._leave(pace)) is not None:
-                settled = self._exchange(batch)
-                done += PushSummary(settled.accepted, len(settled.quarantined), settled.restamped)
-                if settled.too_large is not None:
-                    done += self._shrink(batch, settled.too_large, pace)
-                else:
-                    pace.go_on(settled)
+        error = done.error
+        if error is not None:
+            error.done = done
+            raise error
         return done
 
-    def pull(self) -> PullSummary:
-        """Pull to the end.
+    def push(self, stopped: Callable[[], bool] = never) -> PushSummary:
+        """Push until nothing waits; see `Pusher.push`."""
+        self._database.must_be_idle()
+        with self._turn:
+            return self._pusher.push(stopped)
+
+    def pull(self, stopped: Callable[[], bool] = never) -> PullSummary:
+        """Pull to the end, or until it is told to stop.
 
         Raises:
-            LakeSyncError: why it must wait; the pages until then are applied.
+            LakeSyncError: why the rest must wait; its ``done`` tells what is applied.
         """
         self._database.must_be_idle()
         done = PullSummary()
-        with self._turn:
-            while True:
-                with self._database.lock:
-                    at = self._pages.position()
-                page, rebuilt = self._fetch(at)
-                if not self._take(page, at, rebuilt=rebuilt):
-                    continue
-                again = rebuilt or at.scope not in {"", page.scope}
-                done += PullSummary(1, page.count, again)
-                if not page.has_more:
-                    self._schemas.follow(page)
-                    return done
+        try:
+            with self._turn:
+                while not stopped():
+                    with self._database.lock:
+                        at = self._pages.position()
+                    page, rebuilt = self._fetch(at)
+                    if not self._take(page, at, rebuilt=rebuilt):
+                        continue
+                    done += PullSummary(1, page.count, rebuilt or at.scope not in {"", page.scope})
+                    if not page.has_more:
+                        self._schemas.follow(page)
+                        break
+        except LakeSyncError as error:
+            error.done = done
+            raise
+        return done
 
     def _take(self, page: PullPage, at: Position, *, rebuilt: bool) -> bool:
         """Apply a page; False if another process that shares the file has gone ahead."""
@@ -165,57 +170,6 @@ class Syncer:
         with self._database.lock:
             return self._outbox.is_empty()
 
-    def _leave(self, pace: Pace) -> Batch | None:
-        """Choose the next batch and note that it leaves."""
-        with self._database.lock:
-            if self._outbox.is_empty():
-                return None
-            with self._database.transaction():
-                if self._rebuild.delays_pushes:
-                    raise CursorExpired(_READ_FIRST)
-                batch = next_batch(self._outbox, pace.deltas_max, alone=pace.alone)
-                if batch is None:
-                    return None
-                self._outbox.mark_sent(batch.entries)
-                at = self._pages.position()
-                return batch if at.is_new else replace(batch, epoch=at.epoch)
-
-    def _exchange(self, batch: Batch) -> Settled:
-        """Push a batch and settle its receipt."""
-        if batch.is_hopeless:
-            return Settled(too_large=AtomicPushTooLarge("the transaction is larger than any push"))
-        deltas = tuple((place, entry.delta) for place, entry in enumerate(batch.entries))
-        sent_ms = self._clock.device_ms()
-        try:
-            receipt = self._transport.push(
-                Push(self._client_id, deltas, atomic=batch.atomic, epoch=batch.epoch)
-            )
-        except (AtomicPushTooLarge, BodyTooLarge) as error:
-            return Settled(too_large=error)
-        received_ms = self._clock.device_ms()
-        with self._database.transaction():
-            self._clock.correct(receipt.server_time_ms, sent_ms, received_ms)
-            return self._settler.settle(batch, receipt)
-
-    def _shrink(self, batch: Batch, error: LakeSyncError, pace: Pace) -> PushSummary:
-        """Make the next batch smaller than one that was refused for its size.
-
-        A local transaction goes alone before it is given up as one: then its edits go one by one.
-        A single edit that is too large by itself is quarantined.
-        """
-        with self._database.transaction():
-            # It was answered, so none of them is in doubt for it.
-            self._outbox.mark_pending(batch.entries)
-            if batch.transactions > 1:
-                pace.alone = batch.atomic
-                pace.deltas_max = max(1, len(batch.entries) // 2)
-                return PushSummary()
-            if batch.atomic:
-                self._outbox.ungroup(batch.entries)
-                return PushSummary(ungrouped=1)
-            self._outbox.quarantine((entry, error) for entry in batch.entries)
-            return PushSummary(quarantined=1)
-
     def _fetch(self, at: Position) -> tuple[PullPage, bool]:
         """Fetch the next page; if the position means nothing any more, the first one of all.
 
@@ -234,3 +188,11 @@ class Syncer:
         page = ask(Pull(self._client_id, 0, deltas_max, snapshot=SNAPSHOT, removes=True))
         goes_on = at.is_new or (page.snapshot and at.shows_as(page))
         return advancing(page, NOTHING_READ), not (goes_on and page.epoch == at.epoch)
+
+
+def _half(half: Callable[[], S], nothing: S) -> tuple[S, LakeSyncError | None]:
+    """Do a half of a sync; gives what was done, and why not all of it was."""
+    result = attempt(half)
+    if isinstance(result, Ok):
+        return result.value, None
+    return result.error.done or nothing, result.error

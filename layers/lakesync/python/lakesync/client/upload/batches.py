@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from itertools import groupby, takewhile
+from itertools import groupby, islice, takewhile
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.upload.entries import Entry, Status
@@ -42,7 +42,7 @@ class Batch:
     entries: tuple[Entry, ...]
     atomic: bool
     """The edits are one commit or none: some belong to one local transaction, or they return."""
-    transactions: int
+    units: int
     """Local transactions and single edits in the batch."""
     epoch: str | None = None
     """The epoch that the client has read; None if it has read nothing yet."""
@@ -56,24 +56,22 @@ class Batch:
         )
 
 
-def next_batch(outbox: Outbox, deltas_max: int, *, alone: bool) -> Batch | None:
+def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
     """Give what to push next, or None if nothing waits.
 
     Args:
         outbox: what waits.
-        deltas_max: single edits in one batch, at most.
-        alone: one local transaction at a time.
+        units_max: local transactions and single edits in one batch, at most.
     """
     with contextlib.closing(outbox.waiting()) as cursor:
         units = _units(Entry(*row) for row in cursor)
         first = next(units, None)
         if first is None:
             return None
+        others = islice(units, units_max - 1)
         if _was_there(first):
-            return _returning(first, iter(()) if alone else takewhile(_was_there, units))
-        if len(first) > 1:
-            return _atomic(first, iter(()) if alone else units)
-        return _singles(first, units, deltas_max)
+            return _returning(first, takewhile(_was_there, others))
+        return _atomic(first, others) if len(first) > 1 else _singles(first, others)
 
 
 def _units(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
@@ -87,14 +85,14 @@ def _units(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def _atomic(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
-    entries, size, transactions = list(first), _size(first), 1
+    entries, size, count = list(first), _size(first), 1
     for unit in others:
         size += _size(unit)
         if len(entries) + len(unit) > ATOMIC_DELTAS_MAX or size > ATOMIC_BYTES_MAX:
             break
         entries += unit
-        transactions += 1
-    return Batch(tuple(entries), atomic=True, transactions=transactions)
+        count += 1
+    return Batch(tuple(entries), atomic=True, units=count)
 
 
 def _returning(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
@@ -111,14 +109,14 @@ def _was_there(unit: list[Entry]) -> bool:
     return unit[0].status in {Status.OFFERED, Status.LOST}
 
 
-def _singles(first: list[Entry], others: Iterator[list[Entry]], deltas_max: int) -> Batch:
+def _singles(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
     entries, size = list(first), _size(first)
     for unit in others:
         size += _size(unit)
-        if len(unit) > 1 or len(entries) >= deltas_max or size > BATCH_BYTES_MAX:
+        if len(unit) > 1 or size > BATCH_BYTES_MAX:
             break
         entries += unit
-    return Batch(tuple(entries), atomic=False, transactions=len(entries))
+    return Batch(tuple(entries), atomic=False, units=len(entries))
 
 
 def _size(unit: Iterable[Entry]) -> int:

@@ -57,8 +57,8 @@ class Settled:
     """Not held by the gateway, and to be pushed again as they are."""
     unsure: list[Entry] = field(default_factory=list)
     """Refused as late, and perhaps only because an earlier push has just brought them there."""
-    too_large: LakeSyncError | None = None
-    """Why the batch must be smaller; None if it is not too large."""
+    refused: LakeSyncError | None = None
+    """Why the batch was refused as a whole; None if it was not."""
     stamped_wrong: LakeSyncError | None = None
     """Why deltas were stamped again; None if none were."""
     blocked: LakeSyncError | None = None
@@ -215,7 +215,7 @@ def _sort_out(entry: Entry, error: LakeSyncError, settled: Settled) -> None:
         settled.kept.append(entry)
     elif isinstance(error, AtomicPushTooLarge):
         settled.kept.append(entry)
-        settled.too_large = error
+        settled.refused = error
     elif error.retry is Retry.NEVER:
         settled.quarantined.append((entry, error))
     else:

@@ -1,0 +1,179 @@
+"""Pushing: batch after batch, and smaller ones where a push is refused as a whole.
+
+Rules of this module
+    1. The database's lock is never held while the network is waited for.
+    2. A push that is refused as a whole is cut in halves. An edit, or a local transaction, that is
+       refused by itself is set aside: but for its size only if the gateway then accepts an empty
+       push. Where it does not, this client is refused, and none of its edits is to blame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from lakesync.client.summaries import PushSummary
+from lakesync.client.upload.batches import BATCH_DELTAS_MAX, Batch, next_batch
+from lakesync.client.upload.receipts import Settled
+from lakesync.core.messages import Push
+from lakesync.errors import (
+    AtomicPushTooLarge,
+    BodyTooLarge,
+    CursorExpired,
+    Forbidden,
+    InternalError,
+    InvalidInput,
+    LakeSyncError,
+    Retry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.client.download.apply import Pages
+    from lakesync.client.recovery.resync import Rebuild
+    from lakesync.client.storage.database import Database
+    from lakesync.client.storage.device_clock import DeviceClock
+    from lakesync.client.upload.outbox import Outbox
+    from lakesync.client.upload.receipts import Settler
+    from lakesync.ports import Transport
+
+RESTAMPS_MAX: Final = 3
+"""How often one push stamps again before it reports the refusal instead."""
+_READ_FIRST: Final = "the buffer was restored from a backup; pull to the end, then push again"
+
+
+@dataclass(slots=True)
+class _Pace:
+    """What one call of `Pusher.push` remembers from batch to batch."""
+
+    units_max: int = BATCH_DELTAS_MAX
+    """Local transactions and single edits of the next batch, at most."""
+    restamps: int = 0
+    """Pushes in a row that ended in stamping again."""
+
+    def go_on(self, settled: Settled) -> None:
+        """Stop where pushing on would only repeat the same.
+
+        Raises:
+            LakeSyncError: why some must wait.
+        """
+        if settled.blocked is not None:
+            raise settled.blocked
+        if settled.stamped_wrong is not None:
+            self.restamps += 1
+            if self.restamps > RESTAMPS_MAX:
+                raise settled.stamped_wrong
+            return
+        self.restamps = 0
+        self.units_max = min(2 * self.units_max, BATCH_DELTAS_MAX)
+        if not settled.accepted and not settled.quarantined:
+            raise InternalError(
+                "the gateway refused a whole push and named no delta; push again later"
+            )
+
+
+class Pusher:
+    """Pushes the outbox of one client."""
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        transport: Transport,
+        database: Database,
+        outbox: Outbox,
+        settler: Settler,
+        pages: Pages,
+        rebuild: Rebuild,
+        clock: DeviceClock,
+    ) -> None:
+        self._client_id = client_id
+        self._transport = transport
+        self._database = database
+        self._outbox = outbox
+        self._settler = settler
+        self._pages = pages
+        self._rebuild = rebuild
+        self._clock = clock
+
+    def push(self, stopped: Callable[[], bool]) -> PushSummary:
+        """Push until nothing waits, or it is told to stop.
+
+        Raises:
+            LakeSyncError: why something must wait; its ``done`` tells what did not have to.
+        """
+        done = PushSummary()
+        pace = _Pace()
+        try:
+            while not stopped() and (batch := self._leave(pace.units_max)) is not None:
+                settled = self._exchange(batch)
+                done += PushSummary(settled.accepted, len(settled.quarantined), settled.restamped)
+                if settled.refused is None:
+                    pace.go_on(settled)
+                else:
+                    done += self._cut(batch, settled.refused, pace)
+        except LakeSyncError as error:
+            error.done = done
+            raise
+        return done
+
+    def _leave(self, units_max: int) -> Batch | None:
+        """Choose the next batch and note that it leaves."""
+        with self._database.lock:
+            if self._outbox.is_empty():
+                return None
+            with self._database.transaction():
+                if self._rebuild.delays_pushes:
+                    raise CursorExpired(_READ_FIRST)
+                batch = next_batch(self._outbox, units_max)
+                if batch is None:
+                    return None
+                self._outbox.mark_sent(batch.entries)
+                at = self._pages.position()
+                return batch if at.is_new else replace(batch, epoch=at.epoch)
+
+    def _exchange(self, batch: Batch) -> Settled:
+        """Push a batch and settle its receipt, if it is answered with one."""
+        if batch.is_hopeless:
+            return Settled(refused=AtomicPushTooLarge("the transaction is larger than any push"))
+        deltas = tuple((index, entry.delta) for index, entry in enumerate(batch.entries))
+        sent_ms = self._clock.device_ms()
+        try:
+            receipt = self._transport.push(
+                Push(self._client_id, deltas, atomic=batch.atomic, epoch=batch.epoch)
+            )
+        except (InvalidInput, Forbidden) as error:
+            if error.retry is not Retry.NEVER:
+                raise
+            return Settled(refused=error)
+        received_ms = self._clock.device_ms()
+        with self._database.transaction():
+            self._clock.correct(receipt.server_time_ms, sent_ms, received_ms)
+            return self._settler.settle(batch, receipt)
+
+    def _cut(self, batch: Batch, error: LakeSyncError, pace: _Pace) -> PushSummary:
+        """Make the next batch smaller than one that was refused as a whole.
+
+        What cannot be made smaller is to blame: a local transaction that is too large goes edit by
+        edit, anything else is set aside.
+
+        Raises:
+            LakeSyncError: not the edits are refused but this client; they wait.
+        """
+        by_size = isinstance(error, AtomicPushTooLarge | BodyTooLarge)
+        with self._database.transaction():
+            # It was answered, so none of them is in doubt for it.
+            self._outbox.mark_pending(batch.entries)
+            if batch.units > 1:
+                pace.units_max = batch.units // 2
+                return PushSummary()
+            if by_size and batch.atomic:
+                self._outbox.ungroup(batch.entries)
+                return PushSummary(ungrouped=1)
+        if not by_size:
+            self._transport.push(Push(self._client_id, (), epoch=batch.epoch))
+        with self._database.transaction():
+            self._outbox.quarantine((entry, error) for entry in batch.entries)
+        pace.units_max = BATCH_DELTAS_MAX
+        return PushSummary(quarantined=len(batch.entries))
