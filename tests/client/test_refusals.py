@@ -114,18 +114,17 @@ def test_a_quarantined_edit_that_is_retried_flows_once_it_is_allowed(world: Worl
     check_sound(client)
 
 
-@pytest.mark.parametrize("operation", ["retry", "discard"])
-def test_what_is_not_quarantined_can_be_neither_retried_nor_discarded(
-    world: World, operation: str
+def test_what_is_not_quarantined_cannot_be_retried_nor_what_is_gone_discarded(
+    world: World,
 ) -> None:
     client = world.client()
     delta = client.insert("todos", "t1", {"title": "x"}).unwrap()
 
-    result = getattr(client, operation)(delta.delta_id)
-
-    assert isinstance(result, Err)
-    assert result.error.code == "NOT_FOUND"
+    assert _error(client.retry(delta.delta_id)).code == "NOT_FOUND"
+    assert _error(client.discard("0" * 64)).code == "NOT_FOUND"
     assert len(client.pending().unwrap()) == 1
+    client.sync().unwrap()
+    assert _error(client.discard(delta.delta_id)).code == "NOT_FOUND"
 
 
 @pytest.mark.law("K8")

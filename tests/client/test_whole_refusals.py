@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.client import Status
+from lakesync.client import Fault, Status
 from lakesync.errors import (
     AuthFailed,
     BodyTooLarge,
@@ -161,7 +161,9 @@ def test_no_edit_is_set_aside_where_the_client_is_refused(both: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [AuthFailed, Conflict, OutOfOrder, Unavailable, Unreachable], ids=lambda kind: kind.code
+    "error",
+    [AuthFailed, Conflict, OutOfOrder, Unavailable, Unreachable],
+    ids=lambda kind: kind.code,
 )
 def test_what_may_pass_is_waited_for_and_nothing_is_cut(
     world: World, error: type[LakeSyncError]
@@ -226,8 +228,6 @@ def test_a_discarded_edit_that_had_arrived_comes_back_and_its_stamp_is_not_used_
 ) -> None:
     transport = both.transport()
     client = both.client(transport=transport)
-    from lakesync.client import Fault  # noqa: PLC0415
-
     transport.faults.append(Fault.LOSE_ANSWER)
     arrived = client.insert("todos", "t1", {"n": 1}).unwrap()
     assert isinstance(client.push(), Err)

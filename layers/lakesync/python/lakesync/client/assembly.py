@@ -20,6 +20,7 @@ from lakesync.client.storage.migrations import claim, migrate
 from lakesync.client.storage.rows import Rows
 from lakesync.client.storage.schemas import KnownSchemas
 from lakesync.client.sync import Syncer
+from lakesync.client.upload.entries import Status
 from lakesync.client.upload.outbox import Outbox
 from lakesync.client.upload.push import Pusher
 from lakesync.client.upload.receipts import Settler
@@ -34,13 +35,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.client.storage.database import Durability
-    from lakesync.client.upload.entries import Entry, OutboxEntry
+    from lakesync.client.upload.entries import OutboxEntry
     from lakesync.core.delta import Delta
     from lakesync.ports import Transport, WallClock
 
 _STATE: Final = (
     "SELECT state FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id "
     "WHERE name = ? AND row_id = ?"
+)
+
+
+_NO_ENTRY: Final = (
+    "no {} has this id; list them again, since an edit that is stamped again has another"
 )
 
 
@@ -55,6 +61,7 @@ class Parts:
     edits: Edits
     syncer: Syncer
     schemas: KnownSchemas
+    clock: DeviceClock
 
     def declare(
         self, table: str, columns: Mapping[str, str], indexes: Sequence[Sequence[str]]
@@ -89,32 +96,28 @@ class Parts:
             NotFound: there is none with this id.
         """
         with self.database.transaction():
-            entry = self._quarantined(delta_id)
+            entry = self.outbox.find(delta_id)
+            if entry is None or entry.status != Status.QUARANTINED:
+                raise NotFound(_NO_ENTRY.format("quarantined edit"), field="delta_id")
             self.outbox.release(entry)
         return entry.delta
 
     def discard(self, delta_id: str) -> Delta:
-        """Take a quarantined edit back: its row is merged again without it.
+        """Take an edit back: its row is merged again without it.
 
         Raises:
-            NotFound: there is none with this id.
+            NotFound: there is none with this id in the outbox.
         """
         with self.database.transaction():
-            entry = self._quarantined(delta_id)
+            entry = self.outbox.find(delta_id)
+            if entry is None:
+                raise NotFound(_NO_ENTRY.format("edit in the outbox"), field="delta_id")
             delta = entry.delta
+            self.clock.discarded(delta.hlc)
             self.outbox.remove((entry.hlc,))
-            self.rows.refold([(self.catalogue.table(delta.table, ()).id, delta.row_id)], {})
+            key = self.catalogue.table(delta.table, ()).id, delta.row_id
+            self.rows.refold((key,), {}, taken=1)
         return delta
-
-    def _quarantined(self, delta_id: str) -> Entry:
-        entry = self.outbox.quarantined(delta_id)
-        if entry is None:
-            raise NotFound(
-                "no quarantined edit has this id; list them again, since an edit that is stamped "
-                "again has another",
-                field="delta_id",
-            )
-        return entry
 
 
 def assemble(
@@ -198,7 +201,7 @@ def _wired(
         page_deltas=page_deltas,
     )
     edits = Edits(database, catalogue, clock, client_id)
-    return Parts(database, catalogue, rows, outbox, edits, syncer, schemas)
+    return Parts(database, catalogue, rows, outbox, edits, syncer, schemas, clock)
 
 
 def _opened(

@@ -210,10 +210,16 @@ class Client:
 
     def retry(self, delta_id: str) -> Result[Delta, LakeSyncError]:
         """Let a quarantined edit go with the next push; ``NOT_FOUND`` if there is none."""
-        return attempt(lambda: self._parts.release(delta_id))
+        result = attempt(lambda: self._parts.release(delta_id))
+        self.edited.set()
+        return result
 
     def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
-        """Drop a quarantined edit; its row becomes what the other edits make of it."""
+        """Drop an edit that is pending or quarantined; its row becomes what the others make of it.
+
+        A pending one whose push is under way, or was not answered, may have arrived: then the next
+        pull brings it back. ``NOT_FOUND`` if the outbox does not hold it.
+        """
         return attempt(lambda: self._parts.discard(delta_id))
 
     # --- sync -------------------------------------------------------------------------------------

@@ -149,18 +149,23 @@ class Rows:
             updates,
         )
 
-    def refold(self, keys: Collection[LocalKey], bases: dict[LocalKey, RowState]) -> None:
+    def refold(
+        self, keys: Collection[LocalKey], bases: dict[LocalKey, RowState], *, taken: int = 0
+    ) -> None:
         """Merge rows again out of their bases and what the outbox holds of them now.
 
         Args:
             keys: the rows.
             bases: other bases than the stored ones, for some of the rows.
+            taken: how many deltas of each row the caller took out of the outbox. Where no other
+                waits the outbox is not walked through.
         """
-        waiting = self._waiting(set(keys))
+        before = {key: self.load(key[0], (key[1],)).get(key[1], NOT_HELD) for key in keys}
+        waiting = self._waiting({key for key in keys if not taken or before[key].waiting > taken})
         kept = []
         for key in keys:
             table_id, row_id = key
-            held = self.load(table_id, (row_id,)).get(row_id, NOT_HELD)
+            held = before[key]
             base = bases.get(key, base_state(held))
             deltas = waiting.get(key, ())
             kept.append(
@@ -210,6 +215,8 @@ class Rows:
         page.
         """
         found: dict[LocalKey, list[Delta]] = defaultdict(list)
+        if not keys:
+            return found
         cursor = self._connection.execute("SELECT table_id, row_id, run FROM _lakesync_outbox")
         for table_id, row_id, run in cursor:
             if (table_id, row_id) in keys:

@@ -30,6 +30,7 @@ class Outbox:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._by_id: dict[str, Stamp] = {}
 
     def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
         """Give what waits for the gateway, or what waits for the app, oldest first."""
@@ -112,13 +113,24 @@ class Outbox:
             [(entry.hlc,) for entry in entries],
         )
 
-    def quarantined(self, delta_id: str) -> Entry | None:
-        """Find a quarantined entry by its delta's id."""
-        rows = self._connection.execute(
-            "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE status = 2"
-        ).fetchall()
-        found = (Entry(*row) for row in rows)
-        return next((entry for entry in found if entry.delta.delta_id == delta_id), None)
+    def find(self, delta_id: str) -> Entry | None:
+        """Find an entry by its delta's id.
+
+        Ids are not stored, since that would cost each edit. One walk through the outbox remembers
+        them, so that an app that goes through all of its entries costs one walk.
+        """
+        entry = self._at(self._by_id.get(delta_id, 0))
+        if entry is None or entry.delta.delta_id != delta_id:
+            rows = self._connection.execute("SELECT hlc, run FROM _lakesync_outbox")
+            self._by_id = {decode_records(run)[0].delta_id: hlc for hlc, run in rows}
+            entry = self._at(self._by_id.get(delta_id, 0))
+        return entry
+
+    def _at(self, hlc: Stamp) -> Entry | None:
+        row = self._connection.execute(
+            "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE hlc = ?", (hlc,)
+        ).fetchone()
+        return Entry(*row) if row else None
 
     def release(self, entry: Entry) -> None:
         """Put a quarantined entry back in its place."""
