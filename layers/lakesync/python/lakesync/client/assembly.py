@@ -179,16 +179,8 @@ def _wired(
     for part in (catalogue, clock, rebuild):
         database.on_reload(part.reload)
     schemas = KnownSchemas(database, transport)
-    pusher = Pusher(
-        client_id=client_id,
-        transport=transport,
-        database=database,
-        outbox=outbox,
-        settler=Settler(outbox, rows, untold, catalogue, clock),
-        pages=pages,
-        rebuild=rebuild,
-        clock=clock,
-    )
+    settler = Settler(outbox, rows, untold, catalogue, clock)
+    pusher = Pusher(client_id, transport, database, outbox, settler, pages, rebuild, clock)
     syncer = Syncer(
         client_id=client_id,
         transport=transport,

@@ -16,12 +16,12 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from lakesync.client.assembly import Parts, assemble
+from lakesync.client.storage.device_clock import system_clock
 from lakesync.client.storage.failures import attempt, of_query
-from lakesync.client.sync import never
+from lakesync.client.sync import PAGE_DELTAS, never
 from lakesync.core.delta import Op
 from lakesync.result import Err, Ok, Result
 
@@ -37,13 +37,7 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
     from lakesync.ports import Transport, WallClock
 
-PAGE_DELTAS: Final = 5_000
-"""Deltas of one page, by default."""
 _NOTHING: Final[Mapping[str, object]] = {}
-
-
-def _system_clock() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Client:
@@ -72,7 +66,7 @@ class Client:
         *,
         client_id: str,
         transport: Transport,
-        wall_clock: WallClock = _system_clock,
+        wall_clock: WallClock = system_clock,
         durability: Durability = "FULL",
         page_deltas: int = PAGE_DELTAS,
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
@@ -202,10 +196,7 @@ class Client:
         return attempt(lambda: self._parts.entries(quarantined=False))
 
     def quarantined(self) -> Result[list[OutboxEntry], LakeSyncError]:
-        """Give the edits that were refused, each with its code and reason, oldest first.
-
-        Their values stay in the local rows until the app calls `retry` or `discard`.
-        """
+        """Give the edits that were refused, with code and reason; their values stay in the rows."""
         return attempt(lambda: self._parts.entries(quarantined=True))
 
     def retry(self, delta_id: str) -> Result[Delta, LakeSyncError]:
@@ -225,10 +216,10 @@ class Client:
     # --- sync -------------------------------------------------------------------------------------
 
     def push(self) -> Result[PushSummary, LakeSyncError]:
-        """Push all that waits. Refused edits are quarantined, their neighbours flow.
+        """Push all that waits; refused edits are quarantined, their neighbours flow.
 
         Returns:
-            What was done; or why something must wait: it stays in the outbox.
+            What was done; or why the rest waits, with what was done in the error's ``done``.
         """
         return attempt(self._parts.syncer.push)
 
@@ -236,19 +227,15 @@ class Client:
         """Pull all pages; each is applied with its cursor in one transaction.
 
         Returns:
-            What was done; or why the rest must wait. ``CURSOR_EXPIRED``: the gateway no longer
-            has what this client lacks; a checkpoint is needed, and the outbox is kept.
+            As `push`. ``CURSOR_EXPIRED``: the gateway no longer has what this client lacks.
         """
         return attempt(self._parts.syncer.pull)
 
     def sync(self, *, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
-        """Push and pull until nothing waits and nothing is new; one half may fail alone.
-
-        Args:
-            stopped: asked between two requests; ends the sync when it is true.
+        """Push and pull until nothing waits and nothing is new, or ``stopped()`` is true.
 
         Returns:
-            What was done; or why something must wait, with what was done in ``error.done``.
+            As `push`. One half may fail alone: the ``done`` of an error is a `SyncSummary`.
         """
         return attempt(lambda: self._parts.syncer.sync(stopped))
 

@@ -14,6 +14,7 @@ Law K4: ``docs/spec/client.md``; the third rule is K10 there.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import DRIFT_MS_MAX, HybridLogicalClock, stamp
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.ports import WallClock
+
+
+def system_clock() -> int:
+    """Give the time of the machine, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 class DeviceClock:

@@ -78,7 +78,6 @@ class Pusher:
 
     def __init__(
         self,
-        *,
         client_id: str,
         transport: Transport,
         database: Database,
