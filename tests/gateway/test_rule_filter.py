@@ -31,6 +31,11 @@ from tests.support.readers import (
 if TYPE_CHECKING:
     from random import Random
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakesync.ports import RowKey, StoredRow
+
 
 @pytest.fixture
 def world() -> World:
@@ -194,6 +199,85 @@ class TestSparse:
         ).unwrap()
 
         assert (page.count, page.has_more) == (1, False)
+
+
+@pytest.mark.law("V7", "V8")
+class TestManyRowsComeIntoSight:
+    @staticmethod
+    def given_to_ann(world: World, rows: int, title: str = "x", commits: int = 0) -> None:
+        """Have rows that Ann did not see become hers, each by a commit, or all by one."""
+        world.rules(bucket(MINE))
+        made = [insert(f"r{n}", owner="bob", title=title, at=n + 1) for n in range(rows)]
+        given = [update(f"r{n}", owner="ann", at=10_000 + n) for n in range(rows)]
+        for start in range(0, rows, 50):
+            world.push(*made[start : start + 50])
+        for step in [given] if commits == 1 else [[delta] for delta in given]:
+            world.push(*step)
+
+    @staticmethod
+    def counted(world: World, monkeypatch: pytest.MonkeyPatch, ms: int = 0) -> list[int]:
+        """Note how many rows each read asks for; it takes so long."""
+        asked: list[int] = []
+        read = world.buffer.rows
+
+        def rows(gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
+            keys = list(wanted)
+            asked.append(len(keys))
+            world.time.now_ms += ms
+            return read(gateway, keys)
+
+        monkeypatch.setattr(world.buffer, "rows", rows)
+        return asked
+
+    def test_the_rows_of_many_commits_are_read_together(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.given_to_ann(world, 600)
+        asked = self.counted(world, monkeypatch)
+        ann = Reader("ann", limit=5_000)
+        ann.sync(world)
+
+        assert len(ann.seen()) == 600
+        assert len(asked) <= 8
+        assert max(asked) <= 200
+
+    def test_a_request_ends_in_time_and_moves_the_cursor(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.given_to_ann(world, 600)
+        asked = self.counted(world, monkeypatch, ms=7_000)
+        pull = Pull("ann", deltas_max=5_000, claims={"sub": "ann"}, removes=True)
+        cursors = []
+        for page in world.pages(pull):
+            assert 1 <= len(asked) <= 2
+            asked.clear()
+            cursors.append(page.cursor)
+
+        assert cursors == sorted(set(cursors))
+        assert len(cursors) >= 3
+
+    def test_a_page_is_bounded_in_bytes(self) -> None:
+        world = World(limits=Limits(page_bytes_max=30_000))
+        self.given_to_ann(world, 60, title="x" * 5_000)
+        ann = Reader("ann", limit=5_000)
+        pages = list(world.pages(ann.asks()))
+
+        assert max(sum(map(len, page.records)) for page in pages) <= 30_000
+        assert sum(page.count for page in pages) == 120
+
+    @pytest.mark.parametrize("removes", [False])
+    def test_one_commit_may_bring_more_rows_than_an_answer_carries(self, *, removes: bool) -> None:
+        world = World(limits=Limits(page_bytes_max=30_000))
+        self.given_to_ann(world, 40, title="x" * 5_000, commits=1)
+        world.push(update("r3", owner="bob", at=20_000), insert("r99", owner="ann", at=20_001))
+        ann = Reader("ann", limit=5_000, removes=removes)
+        pages = list(world.pages(ann.asks()))
+        ann.take(iter(pages))
+
+        assert {key[1] for key in ann.seen()} == {f"r{n}" for n in range(40) if n != 3} | {"r99"}
+        if removes:
+            assert max(sum(map(len, page.records)) for page in pages) <= 30_000
+            assert all(page.cursor > 0 for page in pages)
 
 
 @pytest.mark.law("V6")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.checkpoint.manifest import TableChunks, checkpoint_id
 from lakesync.checkpoint.store import Checkpoints, put_manifest
-from lakesync.gateway.rule_filter import Seen, Sight
+from lakesync.gateway.records import Records
+from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.maintenance import checkpoint_build as build_module
 from lakesync.maintenance.checkpoint_build import Builder
 from lakesync.maintenance.checkpoint_keep import Keeper
@@ -27,11 +28,11 @@ BOTH = RULES | CHECKPOINTS
 
 @deliberate("a checkpoint is served unfiltered", BOTH)
 def checkpoint_unfiltered() -> list[Replaced]:
-    def row_run(self: Sight, table: str, row: RowRun) -> Seen:
+    def row_run(self: RuleFilter, table: str, row: RowRun) -> Records:
         del self, table
-        return Seen((row.run,), row.deltas)
+        return Records((row.run,), row.deltas)
 
-    return [(Sight, "row_run", row_run)]
+    return [(RuleFilter, "row_run", row_run)]
 
 
 @deliberate("a manifest names the newest commit when its build ends", CHECKPOINTS)

@@ -15,10 +15,11 @@ from lakesync.core.transition import Transition, transition_of
 from lakesync.core.unmerge import deltas_of
 from lakesync.core.visibility import Viewer, rule_columns
 from lakesync.gateway import resync as resync_module
-from lakesync.gateway import rule_filter as sight_module
+from lakesync.gateway import rule_filter as rule_filter_module
 from lakesync.gateway.pull import PullService
+from lakesync.gateway.records import Records
 from lakesync.gateway.resync import Resyncs
-from lakesync.gateway.rule_filter import Seen, Sight
+from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.write_rules import Judge
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.rule_rows import RuleRowsWriter
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lakesync.core.merge import RowState
     from lakesync.core.messages import Pull, PullPage, Resync
     from lakesync.core.scope import Scope
+    from lakesync.gateway.records import RowsToRead
     from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import LogEntry, RowKey
 
@@ -46,20 +48,21 @@ def transitions(changed: dict[Transition, Transition]) -> list[Replaced]:
         found = transition_of(saw, sees, ends=ends)
         return changed.get(found, found)
 
-    return [(sight_module, "transition_of", transition)]
+    return [(rule_filter_module, "transition_of", transition)]
 
 
 @deliberate("filters are held against the delta instead of its row", RULES)
 def filter_on_the_delta() -> list[Replaced]:
-    def entry_of(self: Sight, entry: LogEntry) -> Seen:
+    def entry_of(self: RuleFilter, entry: LogEntry, rows: RowsToRead) -> Records:
+        del rows
         found = []
         for delta in decode_records(entry.records):
             row = rule_columns(delta.columns, self.columns(delta.table))
             if delta.op is Op.DELETE or self._viewer.sees(delta.table, row):
                 found.append(delta)
-        return Seen((encode_records(found),), len(found))
+        return Records((encode_records(found),), len(found))
 
-    return [(Sight, "_entry", entry_of)]
+    return [(RuleFilter, "_entry", entry_of)]
 
 
 @deliberate("only the row after a commit decides", RULES)
@@ -89,11 +92,11 @@ def hidden_rows_are_sent() -> list[Replaced]:
 
 @deliberate("rows as they are come unfiltered", RULES)
 def rows_unfiltered() -> list[Replaced]:
-    def row(self: Sight, table: str, row_id: str, state: RowState) -> list[Delta]:
+    def row(self: RuleFilter, table: str, row_id: str, state: RowState) -> list[Delta]:
         del self
         return deltas_of(table, row_id, state)
 
-    return [(Sight, "row", row)]
+    return [(RuleFilter, "row", row)]
 
 
 @deliberate("a cursor outlives a change of rules or claims", RULES)
@@ -122,9 +125,9 @@ def claims_are_remembered() -> list[Replaced]:
 def resync_of_one_page() -> list[Replaced]:
     real = Resyncs.page
 
-    def page(self: Resyncs, log: FencedLog, pull: Pull, sight: Sight) -> PullPage:
-        found = real(self, log, pull, sight)
-        return replace(found, scope=sight.scope.text())
+    def page(self: Resyncs, log: FencedLog, pull: Pull, rule_filter: RuleFilter) -> PullPage:
+        found = real(self, log, pull, rule_filter)
+        return replace(found, scope=rule_filter.scope.text())
 
     return [(Resyncs, "page", page)]
 

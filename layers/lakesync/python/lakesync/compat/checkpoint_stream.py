@@ -13,7 +13,7 @@ from lakesync.checkpoint.replay_from import has_events
 from lakesync.compat.legacy_format import rows_of
 from lakesync.errors import CheckpointTooLarge, CursorExpired, LakeSyncError, NotFound
 from lakesync.gateway.parts import PartMark, check_decides, decides, read_part
-from lakesync.gateway.rule_filter import Sight
+from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.read_barrier import Fence
 from lakesync.result import Err, Ok, Result
 from lakesync.wire.records import decode_records, encode_records
@@ -77,13 +77,13 @@ class CheckpointService:
         """
         try:
             log = self._fence.raise_heads(gateway)
-            sight = Sight(self._buffer, gateway, log.config, pull)
-            manifest = self._latest(log, sight)
+            rule_filter = RuleFilter(log.config, pull)
+            manifest = self._latest(log, rule_filter)
             return Ok(
                 CheckpointFrames(
                     manifest.id,
                     self._since(log, manifest),
-                    map(frame, self._told(gateway, pull, self._runs(manifest, sight, pull))),
+                    map(frame, self._told(gateway, pull, self._runs(manifest, rule_filter, pull))),
                     _too_large(manifest),
                 )
             )
@@ -108,14 +108,14 @@ class CheckpointService:
         """
         try:
             log = self._fence.raise_heads(gateway)
-            sight = Sight(self._buffer, gateway, log.config, pull)
-            manifest = self._latest(log, sight, checkpoint)
+            rule_filter = RuleFilter(log.config, pull)
+            manifest = self._latest(log, rule_filter, checkpoint)
             table = table or manifest.after("")
             held = manifest.tables.get(table)
             if held is None or number >= held.parts:
                 raise NotFound("the checkpoint has no such part", field="part")
             mark = PartMark(manifest.id, number)
-            seen = read_part(self._checkpoints, manifest, table, mark, sight, pull.deltas_max)
+            seen = read_part(self._checkpoints, manifest, table, mark, rule_filter, pull.deltas_max)
             following = manifest.after(table)
             after = (following, 0) if following else None
             if number + 1 < held.parts:
@@ -125,16 +125,16 @@ class CheckpointService:
         except LakeSyncError as error:
             return Err(error)
 
-    def _latest(self, log: FencedLog, sight: Sight, checkpoint: str = "") -> Manifest:
+    def _latest(self, log: FencedLog, rule_filter: RuleFilter, checkpoint: str = "") -> Manifest:
         """Give the checkpoint that was named, or the latest that its reader may be sent."""
         if checkpoint:
             found = self._checkpoints.manifest(log.gateway, checkpoint)
-            check_decides(found, log.config, sight)
+            check_decides(found, log.config, rule_filter)
             if found.epoch == log.epoch and found.since >= log.trimmed:
                 return found
             raise CursorExpired("the checkpoint is out of date; begin again", field="checkpoint")
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
-        if latest is None or not decides(latest, log.config, sight):
+        if latest is None or not decides(latest, log.config, rule_filter):
             raise NotFound("there is no checkpoint; pull from 0, or with snapshot=begin")
         return latest
 
@@ -155,12 +155,14 @@ class CheckpointService:
             if deltas:
                 yield encode_records(deltas)
 
-    def _runs(self, manifest: Manifest, sight: Sight, pull: Pull) -> Iterator[bytes]:
+    def _runs(self, manifest: Manifest, rule_filter: RuleFilter, pull: Pull) -> Iterator[bytes]:
         size = 0
         for table, held in manifest.tables.items():
             for number in range(held.parts):
                 mark = PartMark(manifest.id, number)
-                seen = read_part(self._checkpoints, manifest, table, mark, sight, pull.deltas_max)
+                seen = read_part(
+                    self._checkpoints, manifest, table, mark, rule_filter, pull.deltas_max
+                )
                 if seen.deltas:
                     yield b"".join(seen.records)
                 place = held.place(number)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.manifest import Manifest
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.config import GatewayConfig
-    from lakesync.gateway.rule_filter import Sight
+    from lakesync.gateway.rule_filter import RuleFilter
 
 _MARK = re.compile(r"=([0-9a-f]{16}-[0-9a-f]{16}):([0-9]{1,9}):([0-9]{1,9})")
 
@@ -46,13 +46,13 @@ class PartPage(NamedTuple):
     """Where in the part the next page begins; 0 if it is read to its end."""
 
 
-def decides(manifest: Manifest, config: GatewayConfig, sight: Sight) -> bool:
-    """Tell whether the log behind a checkpoint says of each of its rows when it leaves sight.
+def decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> bool:
+    """Tell whether the log behind a checkpoint says of each of its rows when it leaves rule_filter.
 
     Entries from before any rule looked at a column do not tell it; so a client that sees not
-    everything would keep rows that left its sight between the checkpoint and the rules.
+    everything would keep rows that left its rule_filter between the checkpoint and the rules.
     """
-    return sight.is_whole or manifest.since >= config.logged.since
+    return rule_filter.sees_everything or manifest.since >= config.logged.since
 
 
 def read_part(
@@ -60,7 +60,7 @@ def read_part(
     manifest: Manifest,
     table: str,
     mark: PartMark,
-    sight: Sight,
+    rule_filter: RuleFilter,
     deltas_max: int,
 ) -> PartPage:
     """Give what a client sees of whole rows from a mark on, until a page is full.
@@ -74,28 +74,28 @@ def read_part(
     if place is None or mark.skip >= place.part.deltas:
         raise ValidationFailed("the checkpoint has no such part", field="snapshot")
     run = checkpoints.part(manifest.gateway, manifest.id, place)
-    if sight.is_whole and not mark.skip and place.part.deltas <= deltas_max:
+    if rule_filter.sees_everything and not mark.skip and place.part.deltas <= deltas_max:
         return PartPage((run,), place.part.deltas, 0)
     kept: list[bytes] = []
     count = at = 0
-    for row in row_runs(run, sight.columns(table)):
+    for row in row_runs(run, rule_filter.columns(table)):
         if at >= mark.skip:
             if count >= deltas_max:
                 return PartPage(tuple(kept), count, at)
-            seen = sight.row_run(table, row)
-            kept += seen.records
-            count += seen.count
+            seen = rule_filter.row_run(table, row)
+            kept += seen.runs
+            count += seen.deltas
         at += row.deltas
     return PartPage(tuple(kept), count, 0)
 
 
-def check_decides(manifest: Manifest, config: GatewayConfig, sight: Sight) -> None:
+def check_decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> None:
     """Refuse a checkpoint from before the rules in force; see `decides`.
 
     Raises:
         CursorExpired: it is one.
     """
-    if not decides(manifest, config, sight):
+    if not decides(manifest, config, rule_filter):
         raise CursorExpired(
             "your rules look at more than the checkpoint tells; begin again", field="scope"
         )

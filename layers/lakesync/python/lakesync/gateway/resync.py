@@ -16,7 +16,7 @@ from lakesync.core.delta import is_identifier
 from lakesync.core.messages import PullPage, Resync
 from lakesync.core.scope import NOTHING, OTHERS, UNKNOWN, Scope, digest_of, scope_of
 from lakesync.errors import CursorExpired
-from lakesync.gateway.scan import scan_settled
+from lakesync.gateway.scan import scan_settled, visible_rows
 from lakesync.gateway.snapshot import is_place
 from lakesync.log.read_barrier import read_all
 from lakesync.wire.records import encode_records
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull
-    from lakesync.gateway.rule_filter import Sight
+    from lakesync.gateway.rule_filter import RuleFilter
     from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import Buffer
 
@@ -63,7 +63,7 @@ class Resyncs:
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
 
-    def page(self, log: FencedLog, pull: Pull, sight: Sight) -> PullPage:
+    def page(self, log: FencedLog, pull: Pull, rule_filter: RuleFilter) -> PullPage:
         """Give the next rows of the tables that the client's scope shows otherwise.
 
         It holds at most as many rows as deltas were asked for.
@@ -71,7 +71,7 @@ class Resyncs:
         Raises:
             CursorExpired: the tables cannot be told, or hold events: everything begins anew.
         """
-        held, now = scope_of(pull.scope), sight.scope
+        held, now = scope_of(pull.scope), rule_filter.scope
         self._check_readable(log, pull.since, held, now)
         aim = digest_of(now.text())
         at = _place_of(pull.snapshot, aim)
@@ -87,8 +87,10 @@ class Resyncs:
                 held = _telling(held, now).marked(units[0], UNKNOWN)
                 at = self._first(log, units[0], held, now)
             if at.table:
-                found = scan_settled(self._buffer, log, sight, at.table, at.place, pull.deltas_max)
-                deltas += sight.rows(at.table, found)
+                found = scan_settled(
+                    self._buffer, log, rule_filter, at.table, at.place, pull.deltas_max
+                )
+                deltas += visible_rows(rule_filter, at.table, found)
                 top = max([top, *(row.commit for _, row in found.rows)])
                 at = self._next(log, at, found.place, held, now)
             if not at.table:

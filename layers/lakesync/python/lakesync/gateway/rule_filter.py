@@ -1,14 +1,13 @@
-"""What one client sees of a gateway's log and rows. All that a pull gives passes through here.
+"""What one client may see of a gateway's log and rows. All that a pull gives passes through here.
 
 A delta is decided by its row as it was at that commit, which the log keeps as far as rules look at
-it; where they look at more than was kept, by the row as it is now. A row that comes into sight is
-sent whole, as it is now, and only if it is in sight now: else its removal is further on.
+it; where they look at more than was kept, by the row as it is now. A row that becomes visible is
+sent whole, as it is now, and only if it is visible now: else its removal is further on in the log.
 Laws V4 and V7: ``docs/spec/visibility.md``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakesync.core.delta import GATEWAY_CLIENT, Delta, Op, checked_delta, removal
@@ -18,6 +17,7 @@ from lakesync.core.transition import Transition, transition_of
 from lakesync.core.unmerge import as_one, deltas_of
 from lakesync.core.visibility import Viewer, rule_columns, rule_values
 from lakesync.errors import Contention
+from lakesync.gateway.records import NO_RECORDS, FilteredCommit, Records, RowsToRead
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.row_state import decode_row_state
 from lakesync.wire.rule_rows import decode_rule_rows, delta_slices, values_of
@@ -30,30 +30,15 @@ if TYPE_CHECKING:
     from lakesync.core.merge import RowState
     from lakesync.core.messages import Pull
     from lakesync.core.values import CanonicalJson
-    from lakesync.ports import Buffer, LogEntry, RowKey, RowSlice
+    from lakesync.ports import LogEntry, RowKey, StoredRow
     from lakesync.wire.row_records import RowRun
     from lakesync.wire.rule_rows import RuleRows
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a client sees of one commit."""
+class RuleFilter:
+    """Applies sync rules to log entries and rows, for one client and one request. Reads nothing."""
 
-    records: tuple[bytes, ...]
-    count: int
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of the records."""
-        return sum(map(len, self.records))
-
-
-class Sight:
-    """One client's sight of one gateway, for as long as one request takes."""
-
-    def __init__(self, buffer: Buffer, gateway: str, config: GatewayConfig, pull: Pull) -> None:
-        self._buffer = buffer
-        self._gateway = gateway
+    def __init__(self, config: GatewayConfig, pull: Pull) -> None:
         self._config = config
         self._removes = pull.removes
         # Who names a scope, or begins, holds only what these very rules and claims have shown.
@@ -66,22 +51,18 @@ class Sight:
         """What decides all this."""
 
     @property
-    def is_whole(self) -> bool:
-        """Tell whether the client sees everything."""
+    def sees_everything(self) -> bool:
+        """Tell whether the client sees every row of every table."""
         return self._viewer.sees_everything
 
-    def of(self, commit: list[LogEntry]) -> Seen:
-        """Give what the client sees of a commit.
+    def columns(self, table: str) -> frozenset[str]:
+        """Give the columns of a table that the rules in force look at."""
+        columns = self._columns.get(table)
+        if columns is None:
+            columns = self._columns[table] = self._rules.columns(table)
+        return columns
 
-        Raises:
-            Contention: a row that the commit wrote is just becoming visible; try again in a moment.
-        """
-        if self.is_whole:
-            records = tuple(entry.records for entry in commit)
-            return Seen(records, sum(entry.count for entry in commit))
-        parts = [self._entry(entry) for entry in commit]
-        records = tuple(run for part in parts for run in part.records if run)
-        return Seen(records, sum(part.count for part in parts))
+    # --- rows -------------------------------------------------------------------------------------
 
     def row(self, table: str, row_id: str, state: RowState) -> list[Delta]:
         """Give a row as the client sees it: as deltas that merge to it, none if it is hidden."""
@@ -91,142 +72,147 @@ class Sight:
             return []
         return deltas_of(table, row_id, state) if self._removes else as_one(table, row_id, state)
 
-    def rows(self, table: str, found: RowSlice) -> list[Delta]:
-        """Give rows as the buffer holds them, each as `row` does."""
-        return [
-            delta
-            for row_id, stored in found.rows
-            for delta in self.row(table, row_id, decode_row_state(stored.state))
-        ]
-
-    def columns(self, table: str) -> frozenset[str]:
-        """Give the columns of a table that the rules in force look at."""
-        found = self._columns.get(table)
-        if found is None:
-            found = self._columns[table] = self._rules.columns(table)
-        return found
-
-    def row_run(self, table: str, row: RowRun) -> Seen:
+    def row_run(self, table: str, row: RowRun) -> Records:
         """Give a row as the client sees it, as `row` does, out of the run of its deltas."""
         if self.scope.of(table) == EVERYTHING:
-            return Seen((row.run,), row.deltas)
+            return Records((row.run,), row.deltas)
         values = row.values and rule_columns(row.values.items(), self.columns(table))
         if row.values is None or not self._viewer.sees(table, values):
-            return Seen((), 0)
+            return NO_RECORDS
         if self._removes:
-            return Seen((row.run,), row.deltas)
+            return Records((row.run,), row.deltas)
         deltas = as_one(table, row.row_id, fold(decode_records(row.run)))
-        return Seen((encode_records(deltas),), len(deltas))
+        return Records((encode_records(deltas),), len(deltas))
 
-    # --- one entry --------------------------------------------------------------------------------
+    def row_now(self, commit: FilteredCommit, key: RowKey, stored: StoredRow | None) -> Records:
+        """Give one of a commit's rows as it is now, or its removal.
 
-    def _entry(self, entry: LogEntry) -> Seen:
-        whole = {table for table in entry.tables if self.scope.of(table) == EVERYTHING}
-        if len(whole) == len(entry.tables):
-            return Seen((entry.records,), entry.count)
+        Raises:
+            Contention: the row is just becoming visible; try again in a moment.
+        """
+        if stored is None or stored.commit < commit.stamp:
+            raise Contention("a row is just becoming visible; try again in a moment")
+        deltas = self.row(*key, decode_row_state(stored.state))
+        if not deltas and commit.rows[key]:
+            deltas = [self._removal(*key, commit.stamp)]
+        return Records((encode_records(deltas),), len(deltas)) if deltas else NO_RECORDS
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def commit(self, entries: list[LogEntry]) -> FilteredCommit:
+        """Give what the client may see of a commit, and which rows have to be read besides."""
+        stamp = entries[0].stamp
+        if self.sees_everything:
+            runs = tuple(entry.records for entry in entries)
+            return FilteredCommit(stamp, Records(runs, sum(entry.count for entry in entries)), {})
+        rows, records = RowsToRead(), NO_RECORDS
+        for entry in entries:
+            records = records.followed_by(self._entry(entry, rows))
+        return FilteredCommit(stamp, records, rows.in_order())
+
+    def _entry(self, entry: LogEntry, rows: RowsToRead) -> Records:
+        all_visible = {table for table in entry.tables if self.scope.of(table) == EVERYTHING}
+        if len(all_visible) == len(entry.tables):
+            return Records((entry.records,), entry.count)
         if not entry.rule_rows:
-            return self._cut(entry, [None] * entry.count, whole)
-        held = decode_rule_rows(entry.rule_rows)
-        seen = self._seen(held)
-        if not whole and not any(seen) and None not in seen:
-            return Seen((), 0)
-        verdicts = self._verdicts(held, seen)
-        if all(verdict is Transition.CHANGE for verdict in verdicts):
-            return Seen((entry.records,), entry.count)
-        return self._cut(entry, verdicts, whole)
+            return self._delta_by_delta(entry, [None] * entry.count, all_visible, rows)
+        rule_rows = decode_rule_rows(entry.rule_rows)
+        visible = self._visible(rule_rows)
+        if not all_visible and not any(visible) and None not in visible:
+            return NO_RECORDS
+        transitions = self._transitions(rule_rows, visible)
+        if all(transition is Transition.CHANGE for transition in transitions):
+            return Records((entry.records,), entry.count)
+        return self._delta_by_delta(entry, transitions, all_visible, rows)
 
-    def _seen(self, held: RuleRows) -> list[bool | None]:
-        """Tell of each row whether it is seen, None where the log does not tell; of no row, no."""
-        deciders = [self._decider(*table) for table in held.tables]
-        seen: list[bool | None] = [False]
-        for number, row in zip(held.of, held.rows, strict=True):
+    def _visible(self, rule_rows: RuleRows) -> list[bool | None]:
+        """Tell of each logged row whether it is visible; None where the log does not tell.
+
+        The first one stands for no row, which is hidden.
+        """
+        deciders = [self._decider(*table) for table in rule_rows.tables]
+        visible: list[bool | None] = [False]
+        for number, row in zip(rule_rows.of, rule_rows.rows, strict=True):
             decide = deciders[number]
-            seen.append(decide and decide(row))
-        return seen
+            visible.append(decide and decide(row))
+        return visible
 
-    def _decider(self, table: str, kept: tuple[str, ...]) -> Callable[[bytes], bool] | None:
+    def _decider(self, table: str, logged: tuple[str, ...]) -> Callable[[bytes], bool] | None:
         """Give what decides a table's logged rows; None if they lack what the rules look at."""
-        key = (table, kept)
+        key = (table, logged)
         if key not in self._deciders:
-            told = self.columns(table) <= {*kept}
-            self._deciders[key] = _by_row(self._viewer.reader(table, kept), kept) if told else None
+            decide = None
+            if self.columns(table) <= {*logged}:
+                decide = _of_logged_row(self._viewer.reader(table, logged), logged)
+            self._deciders[key] = decide
         return self._deciders[key]
 
-    def _verdicts(self, held: RuleRows, seen: Sequence[bool | None]) -> Sequence[Transition | None]:
+    def _transitions(
+        self, rule_rows: RuleRows, visible: Sequence[bool | None]
+    ) -> Sequence[Transition | None]:
         """Decide each delta of an entry; None where the log does not tell."""
-        all_seen = {
+        all_visible = {
             number
-            for number, (table, _) in enumerate(held.tables)
+            for number, (table, _) in enumerate(rule_rows.tables)
             if self.scope.of(table) == EVERYTHING
         }
-        found: list[Transition | None] = []
-        for place, (before, after) in enumerate(zip(held.before, held.after, strict=True)):
-            saw, sees = seen[before], seen[after]
+        transitions: list[Transition | None] = []
+        pairs = zip(rule_rows.before, rule_rows.after, strict=True)
+        for index, (before, after) in enumerate(pairs):
+            saw, sees = visible[before], visible[after]
             row = before or after
-            if row and held.of[row - 1] in all_seen:
-                found.append(Transition.CHANGE)
+            if row and rule_rows.of[row - 1] in all_visible:
+                transitions.append(Transition.CHANGE)
             elif saw is None or sees is None:
-                found.append(None)
+                transitions.append(None)
             else:
-                verdict = transition_of(saw, sees, ends=not after)
-                is_whole = verdict is Transition.ENTER and place in held.whole
-                found.append(Transition.CHANGE if is_whole else verdict)
-        return found
+                transition = transition_of(saw, sees, ends=not after)
+                is_whole_row = transition is Transition.ENTER and index in rule_rows.whole
+                transitions.append(Transition.CHANGE if is_whole_row else transition)
+        return transitions
 
-    def _cut(
-        self, entry: LogEntry, verdicts: Sequence[Transition | None], whole: Collection[str]
-    ) -> Seen:
+    def _delta_by_delta(
+        self,
+        entry: LogEntry,
+        transitions: Sequence[Transition | None],
+        all_visible: Collection[str],
+        rows: RowsToRead,
+    ) -> Records:
         runs: list[bytes] = []
-        count = 0
-        asked: dict[RowKey, bool] = {}
-        for run, verdict in zip(delta_slices(entry.records), verdicts, strict=True):
-            # Where every row is seen, so is the delete of one that was not there yet.
-            if verdict is Transition.NOTHING and not (whole and _table_of(run) in whole):
+        for run, transition in zip(delta_slices(entry.records), transitions, strict=True):
+            # Where every row is visible, so is the delete of one that was not there yet.
+            if transition is Transition.NOTHING and not (
+                all_visible and _table_of(run) in all_visible
+            ):
                 continue
-            kept = run
-            if verdict is not Transition.CHANGE:
-                kept = self._instead(run, verdict, entry.stamp, asked)
-            if kept:
-                runs.append(kept)
-                count += 1
-        made = self._as_they_are(entry.stamp, asked)
-        return Seen((b"".join(runs), encode_records(made)), count + len(made))
+            sent = run
+            if transition is not Transition.CHANGE:
+                sent = self._in_place_of(run, transition, entry.stamp, rows)
+            if sent:
+                runs.append(sent)
+        return Records((b"".join(runs),), len(runs)) if runs else NO_RECORDS
 
-    def _instead(
-        self, run: bytes, verdict: Transition | None, at: Stamp, asked: dict[RowKey, bool]
+    def _in_place_of(
+        self, run: bytes, transition: Transition | None, at: Stamp, rows: RowsToRead
     ) -> bytes:
-        """Give what is sent in a delta's place, or ask for its row."""
+        """Give what is sent in a delta's place; nothing if its row has to be read for that."""
         (delta,) = decode_records(run)
+        key = (delta.table, delta.row_id)
         if self.scope.of(delta.table) == EVERYTHING:
             return run
-        if verdict is Transition.LEAVE:
-            return encode_records([self._removal(delta.table, delta.row_id, at)])
-        if verdict is Transition.END:
+        if transition is Transition.LEAVE:
+            rows.removed.add(key)
+            return encode_records([self._removal(*key, at)])
+        if transition is Transition.END:
             return run if delta.op is Op.DELETE else b""
         if self._config.appends(delta.table):
             # An event that was logged before there were rules; it is its own row.
-            row = rule_columns(delta.columns, self.columns(delta.table))
-            sees = self._viewer.sees(delta.table, row)
-            return run if sees else b""
+            values = rule_columns(delta.columns, self.columns(delta.table))
+            return run if self._viewer.sees(delta.table, values) else b""
         if self.scope.of(delta.table) == NOTHING and not self._holds_more:
             return b""
-        key = (delta.table, delta.row_id)
-        asked[key] = asked.get(key, False) or (verdict is None and self._holds_more)
+        rows.want(key, may_be_held=transition is None and self._holds_more)
         return b""
-
-    def _as_they_are(self, at: Stamp, asked: dict[RowKey, bool]) -> list[Delta]:
-        """Give rows that came into sight, or of which the log does not tell whether they left."""
-        held = self._buffer.rows(self._gateway, asked) if asked else {}
-        found: list[Delta] = []
-        for key, may_have_left in asked.items():
-            stored = held.get(key)
-            if stored is None or stored.commit < at:
-                raise Contention("a row is just becoming visible; try again in a moment")
-            row = self.row(*key, decode_row_state(stored.state))
-            if not row and may_have_left:
-                row = [self._removal(*key, at)]
-            found += row
-        return found
 
     def _removal(self, table: str, row_id: str, at: Stamp) -> Delta:
         if self._removes:
@@ -239,10 +225,10 @@ def _table_of(run: bytes) -> str:
     return delta.table
 
 
-def _by_row(
-    decide: Callable[[Sequence[CanonicalJson | None]], bool], kept: tuple[str, ...]
+def _of_logged_row(
+    decide: Callable[[Sequence[CanonicalJson | None]], bool], logged: tuple[str, ...]
 ) -> Callable[[bytes], bool]:
     """Give a decision about a row as the log keeps it, which is mostly one column's value."""
-    if len(kept) == 1:
+    if len(logged) == 1:
         return lambda row: decide((row or None,))
     return lambda row: decide(values_of(row))

@@ -15,10 +15,12 @@ from lakesync.core.scope import EVERYTHING
 from lakesync.errors import Contention
 from lakesync.log.read_barrier import read_all
 from lakesync.wire.records import decode_records
+from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
-    from lakesync.gateway.rule_filter import Sight
+    from lakesync.core.delta import Delta
+    from lakesync.gateway.rule_filter import RuleFilter
     from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import Buffer, RowSlice
 
@@ -28,7 +30,7 @@ _LOG_DELTAS_MAX: Final = 10_000
 
 
 def scan_settled(
-    buffer: Buffer, log: FencedLog, sight: Sight, table: str, place: str, count_max: int
+    buffer: Buffer, log: FencedLog, rule_filter: RuleFilter, table: str, place: str, count_max: int
 ) -> RowSlice:
     """Give rows as `lakesync.ports.Buffer.scan_rows` does, none older than the log must tell.
 
@@ -40,12 +42,21 @@ def scan_settled(
     """
     found = buffer.scan_rows(log.gateway, table, place, count_max)
     untold = log.config.logged.since
-    if sight.scope.of(table) == EVERYTHING or log.top > untold + stamp(BECOMING_MS_MAX):
+    if rule_filter.scope.of(table) == EVERYTHING or log.top > untold + stamp(BECOMING_MS_MAX):
         return found
     written = _written(buffer, log, table, untold)
     if any(row.commit < written.get(row_id, 0) for row_id, row in found.rows):
         raise Contention("a row is just becoming visible; try again in a moment")
     return found
+
+
+def visible_rows(rule_filter: RuleFilter, table: str, found: RowSlice) -> list[Delta]:
+    """Give rows as the buffer holds them, each as the client sees it."""
+    return [
+        delta
+        for row_id, stored in found.rows
+        for delta in rule_filter.row(table, row_id, decode_row_state(stored.state))
+    ]
 
 
 def _written(buffer: Buffer, log: FencedLog, table: str, until: Stamp) -> dict[str, Stamp]:

@@ -21,7 +21,7 @@ from lakesync.gateway.parts import (
     part_mark_of,
     read_part,
 )
-from lakesync.gateway.scan import scan_settled
+from lakesync.gateway.scan import scan_settled, visible_rows
 from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull
-    from lakesync.gateway.rule_filter import Sight
+    from lakesync.gateway.rule_filter import RuleFilter
     from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import Buffer, WallClock
 
@@ -98,20 +98,20 @@ class Snapshots:
         self._wall_clock = wall_clock
         self._checkpoints = checkpoints
 
-    def position(self, log: FencedLog, asked: str, sight: Sight) -> Position:
+    def position(self, log: FencedLog, asked: str, rule_filter: RuleFilter) -> Position:
         """Give where a client's snapshot begins or goes on; the log itself, if that is best.
 
         Raises:
             ValidationFailed: what is asked for is no position.
         """
-        return self._begin(log, sight) if asked == SNAPSHOT else position_of(asked)
+        return self._begin(log, rule_filter) if asked == SNAPSHOT else position_of(asked)
 
-    def _begin(self, log: FencedLog, sight: Sight) -> Position:
+    def _begin(self, log: FencedLog, rule_filter: RuleFilter) -> Position:
         state = self._buffer.flush_state(log.gateway)
         events = has_events(log, self._buffer.flushed_tables(log.gateway))
         if not log.trimmed and (events or self._checkpoints is None):
             return Position(0, log.epoch)
-        checkpoint = self._latest(log, sight)
+        checkpoint = self._latest(log, rule_filter)
         if checkpoint is None and not log.trimmed:
             return Position(0, log.epoch)
         # Of events the log is all there is, so it is read as far back as it reaches.
@@ -123,14 +123,14 @@ class Snapshots:
         table = checkpoint.after("")
         return Position(since, log.epoch, table, place if table else "")
 
-    def _latest(self, log: FencedLog, sight: Sight) -> Manifest | None:
+    def _latest(self, log: FencedLog, rule_filter: RuleFilter) -> Manifest | None:
         """Give the checkpoint to begin with, if there is one that can be used."""
         if self._checkpoints is None:
             return None
         found = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
-        return found if found and decides(found, log.config, sight) else None
+        return found if found and decides(found, log.config, rule_filter) else None
 
-    def page(self, log: FencedLog, pull: Pull, at: Position, sight: Sight) -> PullPage:
+    def page(self, log: FencedLog, pull: Pull, at: Position, rule_filter: RuleFilter) -> PullPage:
         """Give the rows from a position on, as deltas that merge to them.
 
         It holds at most as many rows as deltas were asked for; the last one may be empty.
@@ -143,19 +143,21 @@ class Snapshots:
             raise CursorExpired("the snapshot is out of date; begin it again", field="snapshot")
         mark = part_mark_of(at.place)
         if mark is not None:
-            return self._of_checkpoint(log, pull, at, mark, sight)
+            return self._of_checkpoint(log, pull, at, mark, rule_filter)
         deltas: list[Delta] = []
         top = log.top
         for _ in range(_SCANS_MAX):
             if deltas or not at.table:
                 break
-            found = scan_settled(self._buffer, log, sight, at.table, at.place, pull.deltas_max)
-            deltas += sight.rows(at.table, found)
+            found = scan_settled(
+                self._buffer, log, rule_filter, at.table, at.place, pull.deltas_max
+            )
+            deltas += visible_rows(rule_filter, at.table, found)
             top = max([top, *(row.commit for _, row in found.rows)])
             at = at._replace(place=found.place) if found.place else self._next(log, at)
         # Past the stamp of each row, so that whoever follows the gateway's time follows theirs.
         runs = (encode_records(deltas),) if deltas else ()
-        return _page(log, sight, at, runs, len(deltas), top)
+        return _page(log, rule_filter, at, runs, len(deltas), top)
 
     def resync(self, log: FencedLog) -> Resync:
         """Give the tables that a snapshot brings whole."""
@@ -173,18 +175,20 @@ class Snapshots:
         return Position(at.since, at.epoch, table)
 
     def _of_checkpoint(
-        self, log: FencedLog, pull: Pull, at: Position, mark: PartMark, sight: Sight
+        self, log: FencedLog, pull: Pull, at: Position, mark: PartMark, rule_filter: RuleFilter
     ) -> PullPage:
         """Give parts from a mark on, until one of them holds what the client sees."""
         if self._checkpoints is None:
             raise CursorExpired("checkpoints are no longer kept; begin again", field="snapshot")
         manifest = self._checkpoints.manifest(log.gateway, mark.checkpoint)
-        check_decides(manifest, log.config, sight)
+        check_decides(manifest, log.config, rule_filter)
         seen = PartPage((), 0, 0)
         for _ in range(_SCANS_MAX):
             if seen.deltas or not at.table:
                 break
-            seen = read_part(self._checkpoints, manifest, at.table, mark, sight, pull.deltas_max)
+            seen = read_part(
+                self._checkpoints, manifest, at.table, mark, rule_filter, pull.deltas_max
+            )
             if seen.skip:
                 mark = mark._replace(skip=seen.skip)
             elif mark.part + 1 < manifest.tables[at.table].parts:
@@ -193,11 +197,16 @@ class Snapshots:
                 at = at._replace(table=manifest.after(at.table))
                 mark = PartMark(manifest.id)
         at = at._replace(place=mark.to_text() if at.table else "")
-        return _page(log, sight, at, seen.records, seen.deltas, log.top)
+        return _page(log, rule_filter, at, seen.records, seen.deltas, log.top)
 
 
 def _page(
-    log: FencedLog, sight: Sight, at: Position, runs: tuple[bytes, ...], count: int, top: Stamp
+    log: FencedLog,
+    rule_filter: RuleFilter,
+    at: Position,
+    runs: tuple[bytes, ...],
+    count: int,
+    top: Stamp,
 ) -> PullPage:
     return PullPage(
         runs,
@@ -205,6 +214,6 @@ def _page(
         top,
         has_more=True,
         epoch=log.epoch,
-        scope=sight.scope.text(),
+        scope=rule_filter.scope.text(),
         snapshot=at.to_text(),
     )
