@@ -382,6 +382,23 @@ def test_metrics_are_for_administrators_and_clients(functions: Functions, name: 
     assert answer.json["unflushedBytes"] > 0
 
 
+def test_a_client_is_told_nothing_of_tables_that_the_rules_hide_from_it(
+    functions: Functions,
+) -> None:
+    functions.http("admin", "admin_schema")
+    bucket = {"name": "b", "tables": ["todos"],
+              "filters": [{"column": "title", "op": "eq", "value": "jwt:team"}]}  # fmt: skip
+    rules = event("admin_sync_rules") | {"body": json.dumps({"buckets": [bucket]})}
+    assert functions.http("admin", rules).status == 200
+    of_administrator = event("admin_client_metrics")
+    claims = {"sub": "c1", "gw": "demo", "role": "admin", "exp": 4_102_444_800}
+    of_administrator["requestContext"]["authorizer"]["lambda"]["claims"] = json.dumps(claims)
+
+    assert functions.http("admin", "admin_client_metrics").json["tables"] == []
+    assert functions.http("admin", "admin_metrics").json["tables"] == ["todos"]
+    assert functions.http("admin", of_administrator).json["tables"] == ["todos"]
+
+
 class FlushByInvocation:
     """Lambda's Invoke, answered by the flush function itself or as the test wants."""
 

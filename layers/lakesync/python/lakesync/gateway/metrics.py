@@ -48,8 +48,6 @@ def _shown(config: GatewayConfig, claims: Claims | None) -> tuple[list[str], Seq
     viewer = Viewer(config.rules, claims or {})
     if claims is None or viewer.sees_everything:
         return list(config.schemas), config.layout.shards()
-    placed = [
-        config.layout.tables[table] for table in config.layout.tables if viewer.may_see(table)
-    ]
-    named = {shard for placement in placed for shard in placement.shards()}
+    placed = config.layout.tables.items()
+    named = {shard for table, at in placed if viewer.may_see(table) for shard in at.shards()}
     return [table for table in config.schemas if viewer.may_see(table)], [DEFAULT_SHARD, *named]
