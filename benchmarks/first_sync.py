@@ -11,7 +11,6 @@ import asyncio
 import base64
 import json
 import os
-import resource
 import sys
 import time
 from array import array
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from benchmarks.memory import peak_mb
 from lakesync.buffer.keys import row_place
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.checkpoint.store import Checkpoints
@@ -132,11 +132,6 @@ class FolderObjects:
     def delete_object(self, key: str) -> None:
         """Remove an object."""
         (self._folder / key).unlink(missing_ok=True)
-
-
-def peak_mb() -> float:
-    """Give the process's greatest resident size so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MB
 
 
 def _say(**what: object) -> None:
