@@ -11,11 +11,11 @@ from fastapi.routing import APIRoute
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
-from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
     from starlette.routing import BaseRoute
 
 _DESCRIPTION: Final = """\
@@ -26,10 +26,14 @@ Every address is served with and without the `/v1` prefix. 64-bit stamps are dec
 
 
 @cache
-def openapi_document() -> dict[str, Any]:
-    """Give the document, made of the very routes that the functions serve."""
+def openapi_document(open_routes: APIRouter) -> dict[str, Any]:
+    """Give the document, made of the very routes that the functions serve.
+
+    Args:
+        open_routes: those that need no token; they serve the document, so it cannot import them.
+    """
     document = get_openapi(
-        title="LakeSync", version="1", description=_DESCRIPTION, routes=_routes()
+        title="LakeSync", version="1", description=_DESCRIPTION, routes=_routes(open_routes)
     )
     document["servers"] = [{"url": "/"}, {"url": "/v1"}]
     for operations in document["paths"].values():
@@ -44,22 +48,22 @@ def openapi_document() -> dict[str, Any]:
     return document
 
 
-def methods_at(path: str) -> list[str]:
+def methods_at(path: str, open_routes: APIRouter) -> list[str]:
     """Give the methods that an address offers; none if there is no such address."""
     return sorted(
         method
-        for route in _routes()
+        for route in _routes(open_routes)
         if isinstance(route, APIRoute) and route.include_in_schema and route.path_regex.match(path)
         for method in route.methods or ()
     )
 
 
 @cache
-def _routes() -> list[BaseRoute]:
+def _routes(open_routes: APIRouter) -> list[BaseRoute]:
     # Describing calls no service, so there is none.
     nothing: Any = None
     families = (
-        open_routes(),
+        open_routes,
         push_routes(nothing, body_bytes_max=0),
         pull_routes(nothing),
         checkpoint_routes(nothing),

@@ -33,14 +33,14 @@ def open_routes() -> APIRouter:
     async def openapi(request: Request) -> Response:
         from lakesync.runtime.api.document import openapi_document  # noqa: PLC0415
 
-        return answer_json(request, openapi_document())
+        return answer_json(request, openapi_document(router))
 
     @router.api_route("/{path:path}", methods=_METHODS, include_in_schema=False)
     async def unserved(path: str) -> Response:
         """Refuse what no route of API Gateway took; say so where only the method is wrong."""
         from lakesync.runtime.api.document import methods_at  # noqa: PLC0415
 
-        methods = methods_at(f"/{path}")
+        methods = methods_at(f"/{path}", router)
         if methods:
             raise HTTPException(405, headers={"allow": ", ".join(methods)})
         raise HTTPException(404)
