@@ -330,3 +330,17 @@ def test_help_answers_without_importing_what_is_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", [("pull",), ("schema", "list")])
+def test_a_malformed_token_is_refused_and_not_repeated(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, gateway: LocalGateway
+) -> None:
+    token = gateway.token("cli")
+    monkeypatch.setenv("LAKESYNC_TOKEN", f"{token}\n")
+
+    ended = run(*command)
+
+    assert ended.exit_code == 4
+    assert "malformed" in ended.output
+    assert token not in ended.output

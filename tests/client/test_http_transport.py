@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -13,7 +14,7 @@ import pytest
 
 from lakesync.client import HttpTransport, Timeouts
 from lakesync.core.messages import Pull, Push
-from lakesync.errors import BY_CODE, LakeSyncError, Retry
+from lakesync.errors import BY_CODE, AuthFailed, LakeSyncError, Retry, Unreachable
 from lakesync.result import Err, Ok
 from lakesync.wire import proto
 from tests.client.support.gateways import GATEWAY
@@ -133,6 +134,103 @@ def test_a_token_that_is_refused_twice_is_an_err(world: World) -> None:
     assert len(client.pending().unwrap()) == 1
 
 
+SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0.c2lnbmF0dXJl"
+MALFORMED = [
+    f"{SECRET}\n",
+    f"{SECRET}\r\nX-Evil: 1",
+    f"Bearer {SECRET}",
+    f"{SECRET}\N{LATIN SMALL LETTER E WITH ACUTE}",
+    f"\N{ZERO WIDTH SPACE}{SECRET}",
+    f"{SECRET}\0",
+    "",
+    " ",
+    SECRET.encode(),
+    None,
+    {"access_token": SECRET},
+]
+
+
+def everything_told(error: BaseException) -> str:
+    """Give all that a log would hold of an error: its traceback, with its causes."""
+    return "".join(traceback.format_exception(error))
+
+
+@pytest.mark.law("K18")
+@pytest.mark.parametrize("token", MALFORMED, ids=repr)
+def test_a_malformed_token_is_refused_before_it_is_used_and_nowhere_told(
+    world: World, token: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server(world)
+    asked: list[object] = []
+
+    def give() -> Any:
+        asked.append(token)
+        return token
+
+    client = world.client(transport=transport(server, token=give))
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+
+    with caplog.at_level(0):
+        results = (client.push(), client.pull(), client.sync())
+
+    for result in results:
+        assert isinstance(result, Err)
+        error = result.error
+        assert (type(error), error.field, error.retry) == (AuthFailed, "token", Retry.AFTER_REFRESH)
+        assert SECRET not in everything_told(error)
+        assert SECRET not in repr(error)
+    assert SECRET not in caplog.text
+    assert server.requests == []
+    assert len(asked) == 4  # once for each request, and no second time
+    assert len(client.pending().unwrap()) == 1
+    assert client.quarantined() == Ok([])
+
+
+@pytest.mark.law("K18")
+@pytest.mark.parametrize("token", [token for token in MALFORMED if isinstance(token, str)])
+def test_a_malformed_token_that_stays_is_refused_at_once(world: World, token: str) -> None:
+    with pytest.raises(AuthFailed) as raised:
+        transport(Server(world), token=token)
+
+    assert raised.value.field == "token"
+    assert SECRET not in everything_told(raised.value)
+
+
+@pytest.mark.law("K18")
+def test_what_the_token_callable_raises_is_an_err_and_the_next_call_may_succeed(
+    world: World,
+) -> None:
+    given: list[Any] = [OSError(f"no way to https://id.example/?refresh={SECRET}"), "token-1"]
+
+    def give() -> Any:
+        token = given.pop(0)
+        if isinstance(token, Exception):
+            raise token
+        return token
+
+    client = world.client(transport=transport(Server(world), token=give))
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+
+    result = client.push()
+
+    assert isinstance(result, Err)
+    assert (result.error.code, result.error.retry) == ("AUTH_ERROR", Retry.AFTER_REFRESH)
+    assert "OSError" in result.error.message
+    assert SECRET not in result.error.message
+    assert isinstance(result.error.__cause__, OSError)
+    assert client.push().unwrap().accepted == 1
+
+
+def test_an_error_of_ours_out_of_the_token_callable_stays_what_it_is(world: World) -> None:
+    def give() -> str:
+        raise Unreachable("the identity provider is away", retry_after_s=40)
+
+    result = world.client(transport=transport(Server(world), token=give)).pull()
+
+    assert isinstance(result, Err)
+    assert (result.error.code, result.error.retry_after_s) == ("UNREACHABLE", 40)
+
+
 def failure(response: httpx.Response | Exception) -> LakeSyncError:
     """Give the error that a pull makes of an answer."""
 
@@ -177,7 +275,8 @@ def test_an_error_of_the_gateway_is_the_same_error_here(code: str) -> None:
         (503, "UNAVAILABLE"),
         (504, "UNAVAILABLE"),
         (301, "INTERNAL_ERROR"),
-        (418, "INTERNAL_ERROR"),
+        (406, "VALIDATION_ERROR"),
+        (418, "VALIDATION_ERROR"),
     ],
 )
 @pytest.mark.parametrize(
@@ -297,3 +396,10 @@ def test_a_push_over_http_whose_answer_is_lost_is_safe_to_repeat(world: World) -
         assert isinstance(client.sync(), Ok)
 
     assert len(world.deltas()) == 1
+
+
+def test_without_httpx_the_transport_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+
+    with pytest.raises(ImportError, match=r"pip install .*\[client\]"):
+        HttpTransport("https://a.example", "g", token="t")

@@ -99,3 +99,16 @@ def test_a_fault_of_the_network_is_one_of_the_page_that_was_asked_for() -> None:
     page = reader.pull(Pull("c"))
     with pytest.raises(Unreachable):
         reader.pull(following(Pull("c"), page))
+
+
+def test_what_no_fetch_should_raise_is_raised_where_the_page_is_asked_for() -> None:
+    def fetch(pull: Pull) -> PullPage:
+        if pull.since:
+            raise KeyError("a bug")
+        return PullPage((), 0, 7, has_more=True)
+
+    ahead = ReadAhead(fetch)
+    first = ahead.pull(Pull("a"))
+
+    with pytest.raises(KeyError, match="a bug"):
+        ahead.pull(following(Pull("a"), first))

@@ -19,8 +19,9 @@ def call(url: str, token: str, method: str, path: str, body: object = None) -> d
     import httpx
 
     from lakesync.client.transport.answers import error_of
+    from lakesync.client.transport.http import checked_token
 
-    headers = {"Authorization": f"Bearer {token}"}
+    headers = {"Authorization": f"Bearer {checked_token(token)}"}
     try:
         answer = httpx.request(
             method, url.rstrip("/") + path, headers=headers, json=body, timeout=TIMEOUT_S

@@ -96,6 +96,7 @@ class Session:
         from lakesync.client import HttpTransport
 
         gateway = self.connection.gateway
+        self.token()  # what is missing for one is said here, in the command line's words
         return self._open.enter_context(HttpTransport(self.url, gateway, token=self.token))
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:

@@ -12,8 +12,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lakesync.errors import LakeSyncError
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,14 +30,14 @@ class _Fetch(threading.Thread):
         self.pull = pull
         self._fetch = fetch
         self._page: PullPage | None = None
-        self._error: LakeSyncError | None = None
+        self._error: Exception | None = None
         self._answered_s = 0.0
 
     def run(self) -> None:
         """Ask, and keep what comes of it."""
         try:
             self._page = self._fetch(self.pull)
-        except LakeSyncError as error:
+        except Exception as error:  # noqa: BLE001 - raised by `page`, where somebody hears it
             self._error = error
         self._answered_s = time.monotonic()
 

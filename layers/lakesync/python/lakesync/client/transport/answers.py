@@ -43,6 +43,7 @@ _BY_STATUS: Final[dict[int, type[LakeSyncError]]] = {
     429: RateLimited,
 }
 _SERVER_ERROR: Final = 500
+_REFUSED: Final = 400
 _RETRY_AFTER_S_MAX: Final = 3_600
 _TEXT_SHOWN_MAX: Final = 200
 
@@ -59,10 +60,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncEr
     code = fields.get("code")
     kind = BY_CODE.get(code) if isinstance(code, str) else None
     if kind is None:
-        # Without a code nothing of ours wrote it. A 5xx then means that a function crashed, timed
-        # out or is being replaced: the same request may succeed, and repeating it is safe.
-        otherwise = Unavailable if status >= _SERVER_ERROR else InternalError
-        kind = _BY_STATUS.get(status, otherwise)
+        kind = _BY_STATUS.get(status) or _of_class(status)
     sentence = fields.get("error") or fields.get("message") or fields.get("Message")
     if not isinstance(sentence, str):
         shown = body[:_TEXT_SHOWN_MAX].decode(errors="replace").strip()
@@ -77,6 +75,14 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncEr
     if isinstance(error, RulesRefused):
         error.faults = _faults(fields.get("faults"))
     return error
+
+
+def _of_class(status: int) -> type[LakeSyncError]:
+    """Give what a status means that no code explains."""
+    if status >= _SERVER_ERROR:
+        # A function crashed, timed out or is being replaced: repeating the request is safe.
+        return Unavailable
+    return ValidationFailed if status >= _REFUSED else InternalError
 
 
 def _object(body: bytes) -> dict[str, object]:

@@ -10,6 +10,7 @@ httpx is imported when a transport is made, so that an app that only edits does 
 from __future__ import annotations
 
 import gzip
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
@@ -18,7 +19,13 @@ from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.transport.answers import error_of
 from lakesync.core.schema import schemas_from_json
 from lakesync.core.values import parse
-from lakesync.errors import AuthFailed, InternalError, Unreachable, ValidationFailed
+from lakesync.errors import (
+    AuthFailed,
+    InternalError,
+    LakeSyncError,
+    Unreachable,
+    ValidationFailed,
+)
 from lakesync.wire import proto
 
 if TYPE_CHECKING:
@@ -36,6 +43,7 @@ JSON: Final = "application/json"
 GZIP_BYTES_MIN: Final = 2_048
 """Bodies below this cost more to compress than to send."""
 _GZIP_LEVEL: Final = 5
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, "b64token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +71,13 @@ class HttpTransport:
         base_url: the API's address, up to and without ``/v1``.
         gateway: the gateway's id; the token must be signed for it.
         token: a token, or what gives one: asked once, and again when the gateway refuses the last
-            one. It must then give a fresh one.
+            one. It must then give a fresh one. What it raises is an ``AUTH_ERROR``.
         timeouts: how long to wait.
         http: httpx's own transport, such as ``httpx.MockTransport``; for tests and proxies.
+
+    Raises:
+        AuthFailed: the token is malformed.
+        ImportError: httpx is not installed.
     """
 
     def __init__(
@@ -77,8 +89,14 @@ class HttpTransport:
         timeouts: Timeouts = _DEFAULT_TIMEOUTS,
         http: httpx.BaseTransport | None = None,
     ) -> None:
-        import httpx  # noqa: PLC0415 - see the module's docstring
-
+        try:
+            import httpx  # noqa: PLC0415 - see the module's docstring
+        except ModuleNotFoundError as exc:
+            raise ImportError(
+                'HttpTransport needs httpx: pip install "<lakesync\'s folder>[client]", or httpx'
+            ) from exc
+        if isinstance(token, str):
+            checked_token(token)
         self._unreachable = httpx.TransportError
         self._undecodable = httpx.DecodingError
         self._token_of = token
@@ -144,22 +162,43 @@ class HttpTransport:
         self._http.close()
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
+        if self._token is None:
+            self._token = self._new_token()
         try:
-            return self._answer(method, path, headers, **request)
+            return self._answer(self._token, method, path, headers, **request)
         except AuthFailed:
             self._token = None  # it may have run out; a second refusal is an answer
-            return self._answer(method, path, headers, **request)
+        self._token = self._new_token()
+        return self._answer(self._token, method, path, headers, **request)
 
-    def _answer(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
+    def _new_token(self) -> str:
+        """Give a token that may be sent.
+
+        Raises:
+            AuthFailed: there is none, or it is malformed.
+        """
+        if isinstance(self._token_of, str):
+            return self._token_of
+        try:
+            token = self._token_of()
+        except LakeSyncError:
+            raise
+        except Exception as exc:
+            # What it says is not repeated: it may tell a secret.
+            raise AuthFailed(
+                f"no token could be had: what gives it raised {type(exc).__name__}", field="token"
+            ) from exc
+        return checked_token(token)
+
+    def _answer(
+        self, token: str, method: str, path: str, headers: Mapping[str, str], **request: Any
+    ) -> bytes:
         """Send one request and give its answer's body.
 
         Raises:
             LakeSyncError: what was answered instead; `Unreachable` if nothing was.
         """
-        if self._token is None:
-            given = self._token_of
-            self._token = given if isinstance(given, str) else given()
-        authorised = {**headers, "Authorization": f"Bearer {self._token}"}
+        authorised = {**headers, "Authorization": f"Bearer {token}"}
         try:
             response = self._http.request(method, path, headers=authorised, **request)
         except self._undecodable as exc:
@@ -181,6 +220,21 @@ class HttpTransport:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def checked_token(token: object) -> str:
+    """Give a token if a header may carry it; the error does not repeat it.
+
+    Raises:
+        AuthFailed: it is malformed.
+    """
+    if isinstance(token, str) and _TOKEN.fullmatch(token):
+        return token
+    raise AuthFailed(
+        "the token is malformed: it must be text of letters, digits and -._~+/= alone, without "
+        "'Bearer', spaces or a line feed at its end",
+        field="token",
+    )
 
 
 def _read(decode: Callable[[bytes], A], body: bytes) -> A:
