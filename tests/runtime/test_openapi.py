@@ -29,7 +29,7 @@ from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
-from lakesync.runtime.api.document import methods_at, openapi_document
+from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 GATEWAY = "demo"
 CLIENT = "c1"
-OPEN = open_routes()
+DESCRIPTION = Description(open_routes())
 
 
 class Authorised:
@@ -76,7 +76,7 @@ def whole_api() -> FastAPI:
         pull_routes(FollowingPulls(PullService(buffer, wall_clock=wall_clock), buffer)),
         checkpoint_routes(CheckpointService(buffer, Checkpoints(Objects()))),
         admin_routes(AdminService(buffer, **services), lambda _: flushed),
-        OPEN,
+        open_routes(),
     )
 
 
@@ -124,7 +124,7 @@ def test_whatever_is_sent_the_answer_is_as_documented(case: schemathesis.Case[An
 
 OPERATIONS = [
     (method.upper(), path)
-    for path, operations in openapi_document(OPEN)["paths"].items()
+    for path, operations in DESCRIPTION.document["paths"].items()
     for method in operations
     if path != "/health"
 ]
@@ -143,12 +143,12 @@ def test_without_an_authorisers_answer_every_operation_refuses(method: str, path
 
 
 def test_every_component_is_a_sound_schema() -> None:
-    for schema in openapi_document(OPEN)["components"]["schemas"].values():
+    for schema in DESCRIPTION.document["components"]["schemas"].values():
         jsonschema_rs.meta.validate(schema)
 
 
 def test_every_operation_says_who_may_and_what_may_go_wrong() -> None:
-    document = openapi_document(OPEN)
+    document = DESCRIPTION.document
 
     assert document["security"] == [{"token": []}]
     for path, operations in document["paths"].items():
@@ -161,7 +161,7 @@ def test_every_operation_says_who_may_and_what_may_go_wrong() -> None:
 
 
 def test_samples_are_what_the_document_asks_for() -> None:
-    document = openapi_document(OPEN)
+    document = DESCRIPTION.document
     samples = {"push_json": "Push", "admin_schema": "TableSchema", "admin_sync_rules": "SyncRules"}
     for name, component in samples.items():
         schema = {"$ref": f"#/components/schemas/{component}", "components": document["components"]}
@@ -181,4 +181,4 @@ def test_samples_are_what_the_document_asks_for() -> None:
     ],
 )
 def test_the_document_knows_what_is_served_where(path: str, methods: list[str]) -> None:
-    assert methods_at(path, OPEN) == methods
+    assert DESCRIPTION.methods_at(path) == methods

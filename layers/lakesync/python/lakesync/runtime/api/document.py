@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi.openapi.utils import get_openapi
@@ -16,7 +16,6 @@ from lakesync.runtime.api.push import push_routes
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
-    from starlette.routing import BaseRoute
 
 _DESCRIPTION: Final = """\
 Offline-first clients push and pull column-level changes; the same rows reach the lake.
@@ -25,48 +24,51 @@ Every address is served with and without the `/v1` prefix. 64-bit stamps are dec
 """
 
 
-@cache
-def openapi_document(open_routes: APIRouter) -> dict[str, Any]:
-    """Give the document, made of the very routes that the functions serve.
+class Description:
+    """What the API offers, made of the very routes that the functions serve.
 
     Args:
-        open_routes: those that need no token; they serve the document, so it cannot import them.
+        open_routes: those that need no token; they serve the description, and hand themselves over.
     """
-    document = get_openapi(
-        title="LakeSync", version="1", description=_DESCRIPTION, routes=_routes(open_routes)
-    )
-    document["servers"] = [{"url": "/"}, {"url": "/v1"}]
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            # FastAPI's own answer to a malformed parameter; ours is a 400 with our body.
-            operation["responses"].pop("422", None)
-    document["components"] = {
-        "schemas": schemas.COMPONENTS,
-        "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
-    }
-    document["security"] = [{"token": []}]
-    return document
 
+    def __init__(self, open_routes: APIRouter) -> None:
+        # Describing calls no service, so there is none.
+        nothing: Any = None
+        families = (
+            open_routes,
+            push_routes(nothing, body_bytes_max=0),
+            pull_routes(nothing),
+            checkpoint_routes(nothing),
+            admin_routes(nothing, nothing),
+        )
+        self._routes = [route for family in families for route in family.routes]
 
-def methods_at(path: str, open_routes: APIRouter) -> list[str]:
-    """Give the methods that an address offers; none if there is no such address."""
-    return sorted(
-        method
-        for route in _routes(open_routes)
-        if isinstance(route, APIRoute) and route.include_in_schema and route.path_regex.match(path)
-        for method in route.methods or ()
-    )
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """Give the OpenAPI document."""
+        document = get_openapi(
+            title="LakeSync", version="1", description=_DESCRIPTION, routes=self._routes
+        )
+        document["servers"] = [{"url": "/"}, {"url": "/v1"}]
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                # FastAPI's own answer to a malformed parameter; ours is a 400 with our body.
+                operation["responses"].pop("422", None)
+        token = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
+        document["components"] = {
+            "schemas": schemas.COMPONENTS,
+            "securitySchemes": {"token": token},
+        }
+        document["security"] = [{"token": []}]
+        return document
 
-
-@cache
-def _routes(open_routes: APIRouter) -> list[BaseRoute]:
-    # Describing calls no service, so there is none.
-    nothing: Any = None
-    families = (
-        open_routes,
-        push_routes(nothing, body_bytes_max=0),
-        pull_routes(nothing),
-        checkpoint_routes(nothing),
-        admin_routes(nothing, nothing),
-    )
-    return [route for family in families for route in family.routes]
+    def methods_at(self, path: str) -> list[str]:
+        """Give the methods that an address offers; none if there is no such address."""
+        return sorted(
+            method
+            for route in self._routes
+            if isinstance(route, APIRoute)
+            and route.include_in_schema
+            and route.path_regex.match(path)
+            for method in route.methods or ()
+        )

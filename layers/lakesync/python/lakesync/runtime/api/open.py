@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
@@ -10,12 +11,21 @@ from starlette.exceptions import HTTPException
 from lakesync.runtime.api import schemas
 from lakesync.runtime.http import answer_json
 
+if TYPE_CHECKING:
+    from lakesync.runtime.api.document import Description
+
 _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 def open_routes() -> APIRouter:
     """Give the routes. The rest of the API is imported only when its description is needed."""
     router = APIRouter(tags=["open"])
+
+    @cache
+    def description() -> Description:
+        from lakesync.runtime.api.document import Description  # noqa: PLC0415
+
+        return Description(router)
 
     @router.get(
         "/health",
@@ -31,16 +41,12 @@ def open_routes() -> APIRouter:
 
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi(request: Request) -> Response:
-        from lakesync.runtime.api.document import openapi_document  # noqa: PLC0415
-
-        return answer_json(request, openapi_document(router))
+        return answer_json(request, description().document)
 
     @router.api_route("/{path:path}", methods=_METHODS, include_in_schema=False)
     async def unserved(path: str) -> Response:
         """Refuse what no route of API Gateway took; say so where only the method is wrong."""
-        from lakesync.runtime.api.document import methods_at  # noqa: PLC0415
-
-        methods = methods_at(f"/{path}", router)
+        methods = description().methods_at(f"/{path}")
         if methods:
             raise HTTPException(405, headers={"allow": ", ".join(methods)})
         raise HTTPException(404)
