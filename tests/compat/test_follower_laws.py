@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.compat.followers import BEGUN, TOLD
+from lakesync.core.delta import checked_delta
 from lakesync.core.messages import Pull, Push
 from lakesync.result import Err, Ok
 from tests.compat.world import GATEWAY, RULES, TABLE, World, deltas_of
@@ -147,6 +148,24 @@ class TestInOrder:
         assert [delta.op.name for delta in again] == ["DELETE", "INSERT", "UPDATE"]
         assert dict(again[2].columns) == {"state": b'"open"', "title": b'"two"'}
         assert again[0].hlc < again[1].hlc < at_ms(0)
+
+    @pytest.mark.law("M9")
+    def test_a_row_larger_than_a_delta_may_be_is_an_insert_and_updates(self, world: World) -> None:
+        half = "x" * 150_000
+        a = world.client("a")
+        world.write(insert("r1", at=at_ms(0), client="w", title=half))
+        a.sync()
+        world.write(update("r1", at=at_ms(1), client="w", state=half))
+        a.pull()
+        a.insert(TABLE, "r2")
+        a.push()
+        again = [delta for delta in deltas_of(world.pull("a", a.cursor)) if delta.row_id == "r1"]
+        a.sync()
+
+        assert [delta.op.name for delta in again] == ["DELETE", "INSERT", "UPDATE", "UPDATE"]
+        assert all(delta == checked_delta(*delta[:6]) for delta in again)
+        assert rows_of(a)["r1"] == {"title": half, "state": half}
+        assert a.failures == 0
 
     @pytest.mark.parametrize(
         ("changes", "left"),

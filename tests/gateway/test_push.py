@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -108,6 +108,21 @@ def test_an_atomic_push_with_one_bad_delta_is_refused_whole(
         2: "ATOMIC_PUSH_REFUSED",
     }
     assert pulled(buffer, GATEWAY) == []
+
+
+@pytest.mark.law("M9")
+def test_a_row_has_no_more_columns_than_a_schema_may(buffer: MemoryBuffer, time: GivenTime) -> None:
+    """Each may be told with a stamp of its own, and a row must fit one answer."""
+    service = pusher(buffer, time_=time)
+    columns: dict[str, Any] = {f"c{number}": number for number in range(500)}
+    service.push(GATEWAY, push(insert("r1", at=at_ms(1), **columns))).unwrap()
+
+    receipt = service.push(
+        GATEWAY, push(update("r1", at=at_ms(2), other=1), update("r1", at=at_ms(3), c1=0))
+    ).unwrap()
+
+    assert codes(receipt) == {0: "ROW_TOO_LARGE"}
+    assert receipt.accepted == 1
 
 
 @pytest.mark.law("B9")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.core.delta import Op
+from lakesync.core.delta import Op, checked_delta
 from lakesync.core.layout import Placement
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.values import parse
@@ -83,6 +83,24 @@ class TestEnteringAndLeaving:
 
         assert [delta.op for delta in ann.sent] == [Op.INSERT, Op.DELETE]
         assert bob.sent == []
+
+    @pytest.mark.parametrize("removes", [True, False])
+    @pytest.mark.parametrize("same_stamp", [True, False])
+    def test_a_row_larger_than_a_delta_may_be_is_sent_whole_all_the_same(
+        self, world: World, *, removes: bool, same_stamp: bool
+    ) -> None:
+        half = "x" * 150_000
+        world.rules(bucket(MINE))
+        world.push(insert("r1", owner="bob", title=half, at=1))
+        world.push(update("r1", state=half, at=1 if same_stamp else 2))
+        world.push(update("r1", owner="ann", at=3))
+        ann = Reader("ann", removes=removes)
+        ann.sync(world)
+
+        row = {"owner": "ann", "title": half, "state": half}
+        assert ann.seen() == {("todos", "r1"): row}
+        for delta in ann.sent:
+            assert delta == checked_delta(*delta[:6])
 
     def test_a_row_deleted_and_made_again_in_one_push_is_there(self, world: World) -> None:
         world.rules(bucket(MINE))

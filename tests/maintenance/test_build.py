@@ -13,12 +13,13 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.checkpoint import chunks, rows
 from lakesync.checkpoint.manifest import began_ms_of, digest, progress_key, since_of
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.core.delta import CHANGES, Op, make_delta
+from lakesync.core.delta import CHANGES, Op, checked_delta, make_delta
 from lakesync.core.layout import Placement
 from lakesync.errors import AdapterFailed, CursorExpired, Unavailable
 from lakesync.maintenance import checkpoint_build as build
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.result import Err
+from lakesync.wire.records import decode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, update
 from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
 from tests.support.lake import Killed, Life
@@ -82,6 +83,24 @@ def test_who_begins_at_a_checkpoint_holds_what_who_read_the_whole_log_holds(
     assert begun.read() == replayed == gateway.rows()
     gateway.trim(covered=max(map(since_of, gateway.checkpoints.ids(GATEWAY)), default=None))
     assert Reader(gateway, deltas_max=deltas_max).read() == replayed
+
+
+@pytest.mark.law("M9")
+@pytest.mark.parametrize("was_deleted", [True, False])
+def test_a_row_larger_than_a_delta_may_be_is_in_the_checkpoint(*, was_deleted: bool) -> None:
+    half = "x" * 150_000
+    gateway = Kept()
+    if was_deleted:
+        gateway.push(insert(at=at_ms(1)), delete(at=at_ms(2)))
+    gateway.push(insert(at=at_ms(3), a=half), update(at=at_ms(3), b=half))
+    gateway.push(insert("r2", at=at_ms(4), n=1))
+    gateway.flushed()
+
+    assert gateway.build().finished
+
+    runs = gateway.runs_of(gateway.latest())
+    assert all(d == checked_delta(*d[:6]) for run in runs for d in decode_records(run))
+    assert Reader(gateway).read() == gateway.rows()
 
 
 def busy(chunk_bytes: int = 600) -> Kept:

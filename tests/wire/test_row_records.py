@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +47,20 @@ def test_lengths_of_more_than_one_byte() -> None:
         one = insert(row_id, title=long, at=5, client=client, n=1)
         for held in ([one], [one, update(row_id, note=long, at=6)], [update(row_id, at=3, n=1)]):
             check(row_id, fold(held))
+
+
+def test_no_delta_is_larger_than_one_that_is_pushed() -> None:
+    half = "x" * 150_000
+    many: dict[str, Any] = {f"c{number}": number for number in range(500)}
+    more: dict[str, Any] = {f"d{number}": number for number in range(500)}
+    for held in (
+        [insert(at=2, a=half), update(at=2, b=half)],
+        [insert(at=2, a=half), update(at=2, b=half), update(at=3, c=1)],
+        [insert(at=2, **many), update(at=2, **more)],
+        [insert(at=2, **many), update(at=2, **more), update(at=3, c=1)],
+    ):
+        check("r1", fold(held))
+        check("r1", fold([delete(at=1), *held]))
 
 
 def test_a_tombstone_is_one_delete() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import lakesync.log.read_barrier as fence_module
-from lakesync.buffer import memory
+from lakesync.buffer import conditions
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.append import Admission, Gate
 from lakesync.core.clock import HybridLogicalClock
@@ -116,12 +116,12 @@ def read_rows_are_caught_up() -> list[Replaced]:
 
 @deliberate("a commit does not ask whether its heads still stand")
 def heads_are_not_conditional() -> list[Replaced]:
-    return [(memory, "check_heads", lambda *_: None)]
+    return [(conditions, "check_heads", lambda *_: None)]
 
 
 @deliberate("a commit does not ask whether its rows and marks are as they were read")
 def rows_are_not_conditional() -> list[Replaced]:
-    return [(memory, "check_states", lambda *_: None)]
+    return [(conditions, "check_states", lambda *_: None)]
 
 
 @deliberate("a commit's stamp is the wall clock, whatever the heads say")

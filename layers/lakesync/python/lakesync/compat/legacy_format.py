@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.core.delta import GATEWAY_CLIENT, Op, checked_delta
+from lakesync.core.delta import GATEWAY_CLIENT, Op, known_delta
 from lakesync.core.merge import fold, view
 from lakesync.core.unmerge import as_one
 from lakesync.core.visibility import rule_values
@@ -200,10 +200,10 @@ def rows_of(deltas: Iterable[Delta], *, again: bool) -> list[Delta]:
 
 def _as_it_is(key: RowKey, state: RowState) -> list[Delta]:
     below = max(state.deleted, 1)
-    bare = checked_delta(Op.INSERT, *key, GATEWAY_CLIENT, below + 1, ())
-    (whole,) = as_one(*key, state)
-    return [_delete(key, below), bare, whole._replace(op=Op.UPDATE)]
+    bare = known_delta(Op.INSERT, *key, GATEWAY_CLIENT, below + 1, ())
+    whole = [delta._replace(op=Op.UPDATE) for delta in as_one(*key, state)]
+    return [_delete(key, below), bare, *whole]
 
 
 def _delete(key: RowKey, at: Stamp) -> Delta:
-    return checked_delta(Op.DELETE, *key, GATEWAY_CLIENT, at, ())
+    return known_delta(Op.DELETE, *key, GATEWAY_CLIENT, at, ())

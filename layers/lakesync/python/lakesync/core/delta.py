@@ -29,7 +29,7 @@ CLIENT_ID_BYTES_MAX: Final = 128
 ROW_ID_BYTES_MAX: Final = 512
 """A row id; with the table's name it is part of a key, and DynamoDB takes 1,024 bytes there."""
 COLUMNS_MAX: Final = 500
-"""Columns of one delta, and of one schema."""
+"""Columns of one delta, of one row, and of one schema."""
 DELTA_BYTES_MAX: Final = 256 * 1024
 """The values of one delta together, in canonical form: it must fit one log entry with room to
 spare, and an item takes 400 KB."""
@@ -102,10 +102,15 @@ def checked_delta(
     if not 0 < hlc <= STAMP_MAX:
         raise ValidationFailed("the stamp must lie between 1 and 2^63-1", field="hlc")
     _check_columns(op, columns)
-    return Delta(
-        op, table, row_id, client_id, hlc, columns,
-        delta_id_of(client_id, columns, hlc, row_id, table),
-    )  # fmt: skip
+    return known_delta(op, table, row_id, client_id, hlc, columns)
+
+
+def known_delta(
+    op: Op, table: str, row_id: str, client_id: str, hlc: Stamp, columns: Columns
+) -> Delta:
+    """Make a delta of what was accepted before; limits are for what comes in, and not checked."""
+    delta_id = delta_id_of(client_id, columns, hlc, row_id, table)
+    return Delta(op, table, row_id, client_id, hlc, columns, delta_id)
 
 
 def removal(table: str, row_id: str, at: Stamp) -> Delta:

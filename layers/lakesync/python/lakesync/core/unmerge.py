@@ -1,14 +1,20 @@
-"""A row state as deltas again: fewest that merge to it, whatever deltas it was made of."""
+"""A row state as deltas again: fewest that merge to it, whatever deltas it was made of.
+
+None is larger than a delta that is pushed may be, so whoever checks that can read them: what was
+accepted with several deltas is told with several. Laws M8-M9: ``docs/spec/merge.md``.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.core.delta import GATEWAY_CLIENT, Op, checked_delta
+from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX, GATEWAY_CLIENT, Op, known_delta
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from lakesync.core.clock import Stamp
-    from lakesync.core.delta import Delta
+    from lakesync.core.delta import Columns, Delta
     from lakesync.core.merge import RowState
     from lakesync.core.values import CanonicalJson
 
@@ -35,21 +41,48 @@ def deltas_of(
     if state.alive and inserter is None:
         inserter = nobody
         writes[state.alive, nobody] = []
-    found = [
-        checked_delta(
-            Op.INSERT if (hlc, client) == (state.alive, inserter) else Op.UPDATE,
-            table, row_id, client, hlc, tuple(columns),
-        )
-        for (hlc, client), columns in sorted(writes.items())
-    ]  # fmt: skip
+    made: list[Delta] = []
     if state.deleted:
-        found.insert(0, checked_delta(Op.DELETE, table, row_id, nobody, state.deleted, ()))
-    return found
+        made.append(known_delta(Op.DELETE, table, row_id, nobody, state.deleted, ()))
+    for (hlc, client_id), columns in sorted(writes.items()):
+        op = Op.INSERT if (hlc, client_id) == (state.alive, inserter) else Op.UPDATE
+        made += _written(op, table, row_id, client_id, hlc, columns)
+    return made
 
 
 def as_one(table: str, row_id: str, state: RowState) -> list[Delta]:
-    """Give a row as one insert, for clients that keep no stamps and go by the order of deltas."""
+    """Give a row as one insert, for clients that keep no stamps and go by the order of deltas.
+
+    Where one delta cannot carry it all, updates with the same stamp follow.
+    """
     writes = [(hlc, client_id) for hlc, client_id, _ in state.columns.values()]
     hlc, client_id = max([*writes, (state.alive, GATEWAY_CLIENT)])
-    columns = tuple((name, held[2]) for name, held in state.columns.items())
-    return [checked_delta(Op.INSERT, table, row_id, client_id, hlc, columns)]
+    columns = ((name, register[2]) for name, register in state.columns.items())
+    return list(_written(Op.INSERT, table, row_id, client_id, hlc, columns))
+
+
+def _written(
+    op: Op,
+    table: str,
+    row_id: str,
+    client_id: str,
+    hlc: Stamp,
+    columns: Iterable[tuple[str, CanonicalJson]],
+) -> Iterator[Delta]:
+    """Give one client's writes at one stamp: a delta, and updates for what it cannot carry."""
+    for carried in _cut(columns):
+        yield known_delta(op, table, row_id, client_id, hlc, carried)
+        op = Op.UPDATE
+
+
+def _cut(columns: Iterable[tuple[str, CanonicalJson]]) -> Iterator[Columns]:
+    """Cut columns into what one delta each may carry; at least one, which may be empty."""
+    carried: list[tuple[str, CanonicalJson]] = []
+    size = 0
+    for name, value in columns:
+        size += len(value)
+        if carried and (size > DELTA_BYTES_MAX or len(carried) >= COLUMNS_MAX):
+            yield tuple(carried)
+            carried, size = [], len(value)
+        carried.append((name, value))
+    yield tuple(carried)

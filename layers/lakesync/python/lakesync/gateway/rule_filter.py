@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.core.delta import GATEWAY_CLIENT, Delta, Op, checked_delta, removal
+from lakesync.core.delta import GATEWAY_CLIENT, Delta, Op, known_delta, removal
 from lakesync.core.merge import fold
 from lakesync.core.scope import EVERYTHING, NOTHING
 from lakesync.core.transition import Transition, transition_of
@@ -217,7 +217,7 @@ class RuleFilter:
     def _removal(self, table: str, row_id: str, at: Stamp) -> Delta:
         if self._removes:
             return removal(table, row_id, at)
-        return checked_delta(Op.DELETE, table, row_id, GATEWAY_CLIENT, at, ())
+        return known_delta(Op.DELETE, table, row_id, GATEWAY_CLIENT, at, ())
 
 
 def _table_of(run: bytes) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakesync.core.append import Admission, Gate, advanced
-from lakesync.core.delta import Op
+from lakesync.core.delta import COLUMNS_MAX, Op
 from lakesync.core.forgetting import may_undo_a_deletion
 from lakesync.core.merge import EMPTY, apply, state_of
 from lakesync.errors import Forbidden, LakeSyncError, OutOfOrder, RowForgotten, RowTooLarge
@@ -147,8 +147,8 @@ def _merge_edits(
                 outcome.refused.append((item, RowForgotten(_FORGOTTEN)))
             continue
         encoded = encode_row_state(after)
-        if len(encoded) > limits.row_state_bytes_max:
-            outcome.refused.append((item, _too_large(len(encoded), limits.row_state_bytes_max)))
+        if len(encoded) > limits.row_state_bytes_max or len(after.columns) > COLUMNS_MAX:
+            outcome.refused.append((item, _too_large(after, len(encoded), limits)))
             continue
         size = outcome.puts_bytes + len(encoded)
         if key in puts:
@@ -165,10 +165,15 @@ def _merge_edits(
     return effective
 
 
-def _too_large(size: int, bytes_max: int) -> RowTooLarge:
+def _too_large(row: RowState, size: int, limits: Limits) -> RowTooLarge:
+    if len(row.columns) > COLUMNS_MAX:
+        return RowTooLarge(
+            f"the merged row would have {len(row.columns)} columns; at most {COLUMNS_MAX} can be "
+            "sent: put several values into one object"
+        )
     return RowTooLarge(
-        f"the merged row would hold {size} bytes; at most {bytes_max} fit: store the large value "
-        "elsewhere and sync its key"
+        f"the merged row would hold {size} bytes; at most {limits.row_state_bytes_max} fit: store "
+        "the large value elsewhere and sync its key"
     )
 
 

@@ -1,8 +1,9 @@
 """Row states as runs of deltas, and back to rows: bytes to bytes, as whole tables are sent so.
 
 A row state holds columns in nearly the bytes in which a delta is sent, so they are copied, not
-decoded; only the deltas' ids must be computed. A row that was deleted once is taken apart by
-`lakesync.core.unmerge`, which says what the right deltas are. Both ways give the same bytes.
+decoded; only the deltas' ids must be computed. A row that was deleted once, or of which one delta
+might not carry what one write holds, is taken apart by `lakesync.core.unmerge`, which says what the
+right deltas are. Both ways give the same bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.core.delta import delta_id_of
+from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX, delta_id_of
 from lakesync.core.unmerge import deltas_of
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.records import encode_records
@@ -88,12 +89,14 @@ class RowRecords:
         writes, at = _writes(state, at)
         if not writes or (alive and all(write.hlc != alive for write in writes)):
             # Deleted once, or inserted by who wrote nothing that is left.
-            deltas = deltas_of(self._table, row_id, decode_row_state(state))
-            return encode_records(deltas), len(deltas)
+            return self._taken_apart(row_id, state)
         if len(writes) == 1:
-            only = writes[0]._replace(columns=_columns(state, at), fields=[state[at:]])
-            return self._run(row_id, only, _INSERT if alive else _UPDATE), 1
-        _take_columns(state, at, writes)
+            writes = [writes[0]._replace(columns=_columns(state, at), fields=[state[at:]])]
+        else:
+            _take_columns(state, at, writes)
+        may_be_large = len(state) > DELTA_BYTES_MAX
+        if may_be_large or max(len(write.columns) for write in writes) > COLUMNS_MAX:
+            return self._taken_apart(row_id, state)
         in_order = sorted(writes, key=lambda write: (write.hlc[::-1], _client(write.client)))
         runs = []
         for write in in_order:
@@ -101,6 +104,10 @@ class RowRecords:
             if write.hlc == alive:
                 alive = b""  # of several clients with one stamp, the first
         return b"".join(runs), len(runs)
+
+    def _taken_apart(self, row_id: str, state: bytes) -> tuple[bytes, int]:
+        deltas = deltas_of(self._table, row_id, decode_row_state(state))
+        return encode_records(deltas), len(deltas)
 
     def _run(self, row_id: str, write: _Write, op: bytes) -> bytes:
         hlc, client, columns, fields = write
