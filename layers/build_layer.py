@@ -114,11 +114,11 @@ def install(lock: Path, version: str, target: Path) -> None:
 def prune(target: Path) -> None:
     """Remove what no function reads."""
     for pattern in UNUSED:
-        for found in sorted(target.glob(pattern)):
-            if found.is_dir():
-                shutil.rmtree(found)
+        for path in sorted(target.glob(pattern)):
+            if path.is_dir():
+                shutil.rmtree(path)
             else:
-                found.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
 
 def compile_for(version: str, target: Path) -> None:
@@ -142,10 +142,13 @@ def interpreter(version: str) -> str | None:
     if uv:
         known = [uv, "python", "find", "--no-config", "--no-python-downloads", version]
         candidates.append(_output(known))
-    for found in filter(None, candidates):
+    for candidate in filter(None, candidates):
         # A name on the path may be a shim that starts another version, or nothing.
-        if _output([found, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]) == version:
-            return found
+        if (
+            _output([candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+            == version
+        ):
+            return candidate
     return None
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as sf
 from lakesync_spark.chain import Link, next_chain
 from lakesync_spark.changes import change_rows
 from lakesync_spark.columns import wanted_columns
-from lakesync_spark.fold import fold, held, written
+from lakesync_spark.fold import fold, state_writes, written
 from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH
 from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, ID, STATE_TABLE
 from lakesync_spark.staging import read_deltas
@@ -160,10 +160,10 @@ def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
     bench.lease.check()
     if _is_rewritten(target.table, chain):
         if target.table.snapshot_id is not None:
-            writes = writes.unionByName(held(rows, names))
+            writes = writes.unionByName(state_writes(rows, names))
         # All of the table: any commit since `target` was found makes this one fail.
-        found = state_rows(fold(writes, names), target.columns, bench.synced_at)
-        overwrite(found, target.table, sf.lit(True), properties)
+        states = state_rows(fold(writes, names), target.columns, bench.synced_at)
+        overwrite(states, target.table, sf.lit(True), properties)
         return
     fold(writes, names).createOrReplaceTempView(_FOLDED)
     statement = merge_statement(

@@ -50,12 +50,12 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     Raises:
         ValidationFailed: one of ours is missing.
     """
-    found = _required(argv, *_LAKE)
+    given = _required(argv, *_LAKE)
     return Arguments(
-        lake_bucket=found["lake_bucket"],
-        database_prefix=found["database_prefix"],
-        catalog=found["catalog"],
-        only=found.get("only", "").strip("/"),
+        lake_bucket=given["lake_bucket"],
+        database_prefix=given["database_prefix"],
+        catalog=given["catalog"],
+        only=given.get("only", "").strip("/"),
     )
 
 
@@ -65,24 +65,24 @@ def parse_checkpoint_arguments(argv: Sequence[str]) -> CheckpointArguments:
     Raises:
         ValidationFailed: one of ours is missing, or is not what it must be.
     """
-    found = _required(argv, *_LAKE, "flushed", "chunk_bytes")
-    if not found["chunk_bytes"].isdecimal():
+    given = _required(argv, *_LAKE, "flushed", "chunk_bytes")
+    if not given["chunk_bytes"].isdecimal():
         raise ValidationFailed("--chunk_bytes is a number", field="--chunk_bytes")
     return CheckpointArguments(
-        lake_bucket=found["lake_bucket"],
-        database_prefix=found["database_prefix"],
-        catalog=found["catalog"],
-        flushed=flushed_from_json(found["flushed"]),
-        chunk_bytes=int(found["chunk_bytes"]),
+        lake_bucket=given["lake_bucket"],
+        database_prefix=given["database_prefix"],
+        catalog=given["catalog"],
+        flushed=flushed_from_json(given["flushed"]),
+        chunk_bytes=int(given["chunk_bytes"]),
     )
 
 
 def _required(argv: Sequence[str], *names: str) -> dict[str, str]:
-    found = dict(_pairs(argv))
-    missing = [f"--{name}" for name in names if not found.get(name)]
+    given = dict(_pairs(argv))
+    missing = [f"--{name}" for name in names if not given.get(name)]
     if missing:
         raise ValidationFailed(f"the job needs {', '.join(missing)}", field=missing[0])
-    return found
+    return given
 
 
 def _pairs(argv: Sequence[str]) -> list[tuple[str, str]]:

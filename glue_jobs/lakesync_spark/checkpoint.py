@@ -81,21 +81,21 @@ def build(
         to = Destination(objects, flushed.gateway, checkpoint, name, arguments.chunk_bytes)
         rows = _rows(spark, table, flushed.tombstone_horizons.get(name, 0))
         chunks[name] = _write(rows, table, to)
-    held = {name: table for name, table in chunks.items() if table.chunks}
-    put_manifest(store, Manifest(checkpoint, flushed.gateway, flushed.epoch, since, held))
-    return Built(checkpoint, since, sum(table.rows for table in held.values()))
+    filled = {name: table for name, table in chunks.items() if table.chunks}
+    put_manifest(store, Manifest(checkpoint, flushed.gateway, flushed.epoch, since, filled))
+    return Built(checkpoint, since, sum(table.rows for table in filled.values()))
 
 
 def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[str, LakeTable]:
     """Give the state tables that there are, by name."""
     flushed: Flushed = arguments.flushed
-    found = {}
+    by_name = {}
     for name in flushed.tables:
         lake = TableName(arguments.catalog, arguments.database_prefix, flushed.gateway, name)
         table = find_table(spark, lake.rows)
         if table is not None and table.kind.has_stamps and table.snapshot_id is not None:
-            found[name] = table
-    return found
+            by_name[name] = table
+    return by_name
 
 
 def _rows(spark: SparkSession, table: LakeTable, horizon: Stamp) -> DataFrame:
@@ -112,6 +112,6 @@ def _write(rows: DataFrame, table: LakeTable, to: Destination) -> TableChunks:
 
 
 def _all(tombstones: Iterable[Tombstones]) -> Tombstones:
-    found = [each for each in tombstones if each.count]
-    oldest = min((each.oldest for each in found), default=0)
-    return Tombstones(sum(each.count for each in found), oldest)
+    counted = [each for each in tombstones if each.count]
+    oldest = min((each.oldest for each in counted), default=0)
+    return Tombstones(sum(each.count for each in counted), oldest)

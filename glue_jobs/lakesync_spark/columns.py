@@ -73,13 +73,13 @@ def wanted_columns(batches: Iterable[Batch]) -> tuple[LakeColumn, ...]:
     return (*declared.values(), *untyped)
 
 
-def evolve(held: Sequence[LakeColumn], wanted: Iterable[LakeColumn]) -> Evolution:
+def evolve(current: Sequence[LakeColumn], wanted: Iterable[LakeColumn]) -> Evolution:
     """Plan how a table gets its wanted columns. No column is ever taken away.
 
     Raises:
         SchemaMismatch: a type would have to change in a way that the registry never allows.
     """
-    by_name = {column.name: column for column in held}
+    by_name = {column.name: column for column in current}
     added, widened, retyped = [], [], []
     for column in wanted:
         present = by_name.get(column.name)
@@ -96,15 +96,15 @@ def evolve(held: Sequence[LakeColumn], wanted: Iterable[LakeColumn]) -> Evolutio
                 field=column.written,
             )
     changed = {column.name: column for column in (*widened, *retyped)}
-    columns = (*(changed.get(column.name, column) for column in held), *added)
+    columns = (*(changed.get(column.name, column) for column in current), *added)
     return Evolution(tuple(added), tuple(widened), tuple(retyped), columns)
 
 
-def _gets_type(held: str, wanted: str) -> bool:
-    if held == "null":
+def _gets_type(current: str, wanted: str) -> bool:
+    if current == "null":
         return wanted != "null"
-    return held == UNTYPED and wanted not in _TEXT
+    return current == UNTYPED and wanted not in _TEXT
 
 
-def _is_wider_decimal(held: str, wanted: str) -> bool:
-    return precision_scale(held) is not None and widens(held, wanted)
+def _is_wider_decimal(current: str, wanted: str) -> bool:
+    return precision_scale(current) is not None and widens(current, wanted)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-HELD: Final = "_held"
-"""A hash of the state that the state table held; NULL for a row that is new."""
+STATE_HASH: Final = "_state_hash"
+"""A hash of the row in the state table; NULL for a row that is new."""
 _HASH: Final = "_hash"
 
 
@@ -37,7 +37,7 @@ def written(deltas: DataFrame, names: Sequence[str], rows: DataFrame) -> DataFra
         _hlc_of("INSERT").alias(ALIVE),
         _hlc_of("DELETE").alias(DELETED),
         _nothing("timestamp", SYNCED_AT),
-        _nothing("long", HELD),
+        _nothing("long", STATE_HASH),
         "_client_id",
         "_hlc",
         *names,
@@ -45,14 +45,14 @@ def written(deltas: DataFrame, names: Sequence[str], rows: DataFrame) -> DataFra
     )
 
 
-def held(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+def state_writes(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     """Give rows of the state table as writes: what `fold` takes."""
     return rows.select(
         ID,
         ALIVE,
         DELETED,
         SYNCED_AT,
-        state_hash(names).alias(HELD),
+        state_hash(names).alias(STATE_HASH),
         _nothing("string", "_client_id"),
         _nothing("long", "_hlc"),
         *(_nothing("string", name) for name in names),
@@ -64,23 +64,25 @@ def fold(writes: DataFrame, names: Sequence[str]) -> DataFrame:
     """Give one row for each row id: its stamps, and a register for each column, in normal form.
 
     Args:
-        writes: as `written` and `held` give them, in any order.
+        writes: as `written` and `state_writes` give them, in any order.
         names: the columns, by their lake names.
 
     Returns:
-        `ID`, `ALIVE`, `DELETED`, `SYNCED_AT` and `HELD` of a row that was held, and under the name
-        of each column its register, or NULL.
+        `ID`, `ALIVE`, `DELETED`, `SYNCED_AT` and `STATE_HASH` of a row that was there, and under
+        the name of each column its register, or NULL.
     """
     folded = (
         _keyed(writes, names)
         .groupBy(_HASH, ID)
-        .agg(*(sf.max(name).alias(name) for name in (ALIVE, DELETED, SYNCED_AT, HELD, *names)))
+        .agg(
+            *(sf.max(name).alias(name) for name in (ALIVE, DELETED, SYNCED_AT, STATE_HASH, *names))
+        )
     )
     stamped = folded.select(
         ID,
         *(sf.coalesce(name, sf.lit(0)).alias(name) for name in (ALIVE, DELETED)),
         SYNCED_AT,
-        HELD,
+        STATE_HASH,
         *names,
     )
     is_alive = sf.col(ALIVE) > sf.col(DELETED)
@@ -89,7 +91,7 @@ def fold(writes: DataFrame, names: Sequence[str]) -> DataFrame:
         sf.when(is_alive, sf.col(ALIVE)).otherwise(sf.lit(0)).alias(ALIVE),
         DELETED,
         SYNCED_AT,
-        HELD,
+        STATE_HASH,
         *(_above_deleted(name).alias(name) for name in names),
     )
 
@@ -112,7 +114,7 @@ def _keyed(writes: DataFrame, names: Sequence[str]) -> DataFrame:
         ALIVE,
         DELETED,
         SYNCED_AT,
-        HELD,
+        STATE_HASH,
         *(_register(name).alias(name) for name in names),
     )
 
@@ -126,7 +128,7 @@ def _hlc_of(op: str) -> Column:
 
 
 def _register(name: str) -> Column:
-    """Give a delta's write of a column; of a held row, its register."""
+    """Give a delta's write of a column; of a row of the state table, its register."""
     write = sf.struct(
         sf.col("_hlc").alias("hlc"),
         sf.col("_client_id").alias("client_id"),

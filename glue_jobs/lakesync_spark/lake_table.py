@@ -73,8 +73,8 @@ class LakeTable:
     def columns(self) -> tuple[LakeColumn, ...]:
         """Give the table's own columns, without LakeSync's."""
         fields = self._table.schema().columns()
-        found = (from_comment(str(field.name()), field.doc()) for field in fields)
-        return tuple(column for column in found if column is not None)
+        described = (from_comment(str(field.name()), field.doc()) for field in fields)
+        return tuple(column for column in described if column is not None)
 
     def has_field(self, name: str) -> bool:
         """Tell whether there is a column, or a field of one, under a dotted name."""
@@ -120,8 +120,8 @@ class LakeTable:
         """
         operations = self._table.operations()
         base = operations.refresh()
-        held = base.currentSnapshot()
-        if (None if held is None else held.snapshotId()) != expected:
+        snapshot = base.currentSnapshot()
+        if (None if snapshot is None else snapshot.snapshotId()) != expected:
             raise Conflict(f"{self.name} was changed while its columns were converted")
         update = self._table.updateSchema()
         for old, new in pairs:

@@ -50,15 +50,15 @@ class Lease:
         Returns None if another run is at work. One that was killed shows none, and its lease runs
         out: after at most `LEASE_S` seconds it is known which of both it is.
         """
-        held = first = store.read(LEASE)
-        while held is not None and _expires_at(held) > store.now:
-            if first is None or held.etag != first.etag:
+        lease = first = store.read(LEASE)
+        while lease is not None and _expires_at(lease) > store.now:
+            if first is None or lease.etag != first.etag:
                 return None
             store.pause(_LOOK_S)
-            held = store.read(LEASE)
-        epoch = 1 if held is None else int(json.loads(held.body)["epoch"]) + 1
+            lease = store.read(LEASE)
+        epoch = 1 if lease is None else int(json.loads(lease.body)["epoch"]) + 1
         body = _body(store, run_id, epoch, LEASE_S)
-        etag = store.put_if_unchanged(LEASE, body, held.etag if held else None)
+        etag = store.put_if_unchanged(LEASE, body, lease.etag if lease else None)
         return None if etag is None else cls(store, run_id, epoch, etag)
 
     def __enter__(self) -> Self:
@@ -126,18 +126,18 @@ class Lease:
 
     def _is_ours(self) -> bool:
         """Tell whether the object is our own after all: a write whose answer was lost."""
-        held = self._store.read(LEASE)
-        if held is None:
+        lease = self._store.read(LEASE)
+        if lease is None:
             return False
-        body: dict[str, Any] = json.loads(held.body)
+        body: dict[str, Any] = json.loads(lease.body)
         if (body["run_id"], body["epoch"]) != (self._run_id, self.epoch):
             return False
-        self._etag = held.etag
+        self._etag = lease.etag
         return True
 
 
-def _expires_at(held: StoredObject) -> datetime:
-    return datetime.fromisoformat(json.loads(held.body)["expires_at"])
+def _expires_at(lease: StoredObject) -> datetime:
+    return datetime.fromisoformat(json.loads(lease.body)["expires_at"])
 
 
 def _body(store: LakeStore, run_id: str, epoch: int, seconds: float) -> bytes:

@@ -90,14 +90,14 @@ class _Shift:
         """Read a claim; one that is none is set aside."""
         if key in self._read or key in self._stuck:
             return self._read.get(key)
-        found = self._bench.store.read(key)
-        if found is None:
+        claim = self._bench.store.read(key)
+        if claim is None:
             return None
         try:
-            batch = parse_claim(key, found.body)
+            batch = parse_claim(key, claim.body)
         except LakeSyncError as error:
             self._stuck.add(key)
-            self._bench.store.set_aside(key, found.body, str(error))
+            self._bench.store.set_aside(key, claim.body, str(error))
             self._report.failed.append(Failure(key, "", str(error), set_aside=True))
             return None
         self._read[key] = batch

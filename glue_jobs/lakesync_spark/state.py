@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as sf
 
-from lakesync_spark.fold import HELD, state_hash
+from lakesync_spark.fold import STATE_HASH, state_hash
 from lakesync_spark.json_text import typed, unfit_map
 from lakesync_spark.shape import ALIVE, DELETED, ID, IS_DELETED, STAMPS, SYNCED_AT, UNFIT
 
@@ -48,7 +48,7 @@ def state_rows(folded: DataFrame, columns: Sequence[LakeColumn], synced_at: str)
         ALIVE,
         DELETED,
         sf.expr(f"NOT ({' OR '.join(lives)})").alias(IS_DELETED),
-        sf.when(sf.col(HELD) == state_hash(names), sf.col(SYNCED_AT))
+        sf.when(sf.col(STATE_HASH) == state_hash(names), sf.col(SYNCED_AT))
         .otherwise(sf.expr(synced_at))
         .alias(SYNCED_AT),
         sf.expr(unfit_map({name: f"`{name}`" for name in names}, texts)).alias(UNFIT),
@@ -65,7 +65,7 @@ def _valued(folded: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
         ALIVE,
         DELETED,
         SYNCED_AT,
-        HELD,
+        STATE_HASH,
         *(sf.expr(typed(f"`{c.name}`.json", c.type)).alias(c.name) for c in columns),
         *([sf.struct(*(column.name for column in columns)).alias(STAMPS)] if columns else []),
     )

@@ -141,9 +141,9 @@ def _added(table: LakeTable, columns: Sequence[LakeColumn]) -> list[str]:
 def _add_partition_fields(
     spark: SparkSession, table: LakeTable, columns: Sequence[LakeColumn], partition: Sequence[str]
 ) -> None:
-    held = table.partition_fields()
+    present = table.partition_fields()
     for name, field in _partition_fields(columns, partition).items():
-        if name not in held:
+        if name not in present:
             spark.sql(f"ALTER TABLE {table.name} ADD PARTITION FIELD {field}")
 
 

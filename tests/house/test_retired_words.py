@@ -16,13 +16,8 @@ if TYPE_CHECKING:
 
 LIBRARY = "layers/lakesync/python/lakesync"
 NOT_YET = {
-    "glue_jobs/lakesync_spark",
     "lakesync",
-    "lakesync/adapters/lake",
     "lakesync/buffer",
-    "lakesync/checkpoint",
-    "lakesync/cli",
-    "lakesync/cli/commands",
     "lakesync/client",
     "lakesync/client/download",
     "lakesync/client/recovery",
@@ -34,10 +29,7 @@ NOT_YET = {
     "lakesync/gateway",
     "lakesync/log",
     "lakesync/maintenance",
-    "lakesync/runtime",
-    "lakesync/runtime/api",
     "lakesync/wire",
-    "layers",
 }
 """Folders in which retired words are left. It only shrinks: one without any may not be named."""
 

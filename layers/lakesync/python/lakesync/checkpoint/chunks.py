@@ -88,9 +88,9 @@ class ChunkWriter:
         if self._runs:
             self._close_part()
         if self._parts:
-            found = Cut(b"".join(self._frames), tuple(self._parts), self._last)
+            last = Cut(b"".join(self._frames), tuple(self._parts), self._last)
             self._clear()
-            yield found
+            yield last
 
     def _close_part(self) -> None:
         self._parts.append(Part(self._part_size, self._deltas, len(self._runs)))

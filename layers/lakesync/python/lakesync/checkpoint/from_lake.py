@@ -84,14 +84,14 @@ def flushed_from_json(text: str) -> Flushed:
         ValidationFailed: it is something else.
     """
     try:
-        held = json.loads(text)
+        document = json.loads(text)
         return Flushed(
-            held["gateway"],
-            held["epoch"],
-            int(held["horizon"]),
-            int(held["watermark"]),
-            _as_stamps(held["tombstoneHorizons"]),
-            _as_stamps(held["tables"]),
+            document["gateway"],
+            document["epoch"],
+            int(document["horizon"]),
+            int(document["watermark"]),
+            _as_stamps(document["tombstoneHorizons"]),
+            _as_stamps(document["tables"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise ValidationFailed("this is not how far a gateway was flushed") from exc

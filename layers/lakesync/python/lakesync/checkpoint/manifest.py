@@ -194,18 +194,20 @@ def manifest_to_json(manifest: Manifest) -> bytes:
 
 def manifest_from_json(body: bytes) -> Manifest:
     """Read what `manifest_to_json` wrote."""
-    held = json.loads(body)
-    tables = tables_from_json(held["tables"])
-    return Manifest(held["id"], held["gateway"], held["epoch"], int(held["since"]), tables)
+    document = json.loads(body)
+    tables = tables_from_json(document["tables"])
+    return Manifest(
+        document["id"], document["gateway"], document["epoch"], int(document["since"]), tables
+    )
 
 
 def tables_to_json(tables: Mapping[str, TableChunks]) -> dict[str, Any]:
     """Write tables as plain JSON values."""
     return {
         name: {
-            "rows": held.rows,
-            "tombstones": held.tombstones.count,
-            "oldestTombstone": str(held.tombstones.oldest),
+            "rows": table.rows,
+            "tombstones": table.tombstones.count,
+            "oldestTombstone": str(table.tombstones.oldest),
             "chunks": [
                 {
                     "key": chunk.key,
@@ -213,10 +215,10 @@ def tables_to_json(tables: Mapping[str, TableChunks]) -> dict[str, Any]:
                     "sha256": chunk.sha256,
                     "parts": [list(part) for part in chunk.parts],
                 }
-                for chunk in held.chunks
+                for chunk in table.chunks
             ],
         }
-        for name, held in sorted(tables.items())
+        for name, table in sorted(tables.items())
     }
 
 
@@ -224,15 +226,18 @@ def tables_from_json(tables: Mapping[str, Any]) -> dict[str, TableChunks]:
     """Read what `tables_to_json` wrote."""
     return {
         name: TableChunks(
-            tuple(_chunk(chunk) for chunk in held["chunks"]),
-            Tombstones(held["tombstones"], int(held["oldestTombstone"])),
+            tuple(_chunk(chunk) for chunk in table["chunks"]),
+            Tombstones(table["tombstones"], int(table["oldestTombstone"])),
         )
-        for name, held in tables.items()
+        for name, table in tables.items()
     }
 
 
-def _chunk(held: Mapping[str, Any]) -> Chunk:
-    parts: Sequence[Sequence[int]] = held["parts"]
+def _chunk(document: Mapping[str, Any]) -> Chunk:
+    parts: Sequence[Sequence[int]] = document["parts"]
     return Chunk(
-        held["key"], held["size"], held["sha256"], tuple(Part(*numbers) for numbers in parts)
+        document["key"],
+        document["size"],
+        document["sha256"],
+        tuple(Part(*numbers) for numbers in parts),
     )

@@ -44,8 +44,8 @@ def _of_part(
     while True:
         if not has_time():
             raise OutOfTime
-        found = buffer.scan_part(gateway, table, part, after, _SLICE_ROWS_MAX)
-        yield from found.rows
-        after = found.place
+        page = buffer.scan_part(gateway, table, part, after, _SLICE_ROWS_MAX)
+        yield from page.rows
+        after = page.place
         if not after:
             return

@@ -31,9 +31,9 @@ class Checkpoints:
     def ids(self, gateway: str) -> list[str]:
         """Give the checkpoints that there are, oldest first; one request for each thousand."""
         prefix = names.manifests_prefix(gateway)
-        found = [key[len(prefix) :].removesuffix(".json")
+        stored = [key[len(prefix) :].removesuffix(".json")
                  for key in self._objects.list_objects(prefix)]  # fmt: skip
-        return sorted(name for name in found if is_checkpoint_id(name))
+        return sorted(name for name in stored if is_checkpoint_id(name))
 
     def latest(self, gateway: str, epoch: str, since_min: Stamp) -> Manifest | None:
         """Give the latest checkpoint of an epoch that the log still reaches back to, if any."""
@@ -41,11 +41,11 @@ class Checkpoints:
             if names.since_of(checkpoint) < since_min:
                 return None
             try:
-                found = self._manifest(gateway, checkpoint)
+                manifest = self._manifest(gateway, checkpoint)
             except NotFound:
                 continue  # removed since it was listed
-            if found.epoch == epoch:
-                return found
+            if manifest.epoch == epoch:
+                return manifest
         return None
 
     def manifest(self, gateway: str, checkpoint: str) -> Manifest:
@@ -69,12 +69,12 @@ class Checkpoints:
         """
         key, offset, part = place
         try:
-            found = self._objects.get_range(key, offset, part.size)
+            framed = self._objects.get_range(key, offset, part.size)
         except (NotFound, AdapterFailed):
             self._check_there(gateway, checkpoint)
             raise
-        head, run = found[: names.FRAME_HEAD_BYTES], found[names.FRAME_HEAD_BYTES :]
-        if len(found) != part.size or int.from_bytes(head, "big") != len(run):
+        head, run = framed[: names.FRAME_HEAD_BYTES], framed[names.FRAME_HEAD_BYTES :]
+        if len(framed) != part.size or int.from_bytes(head, "big") != len(run):
             raise AdapterFailed(f"{key} is not what its manifest says; build a checkpoint anew")
         return run
 

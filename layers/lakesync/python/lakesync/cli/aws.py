@@ -43,13 +43,13 @@ class Aws:
         Raises:
             botocore.exceptions.NoCredentialsError: there are none.
         """
-        found = self._session.get_credentials()
-        if found is None:
+        session_credentials = self._session.get_credentials()
+        if session_credentials is None:
             from botocore.exceptions import NoCredentialsError
 
             raise NoCredentialsError
-        held = found.get_frozen_credentials()
-        return held.access_key, held.secret_key, held.token
+        frozen = session_credentials.get_frozen_credentials()
+        return frozen.access_key, frozen.secret_key, frozen.token
 
     @property
     def stack(self) -> str:
@@ -109,7 +109,11 @@ class Aws:
         arn = self.output("JwtSecretArn")
         text: str = self.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
         try:
-            held = json.loads(text)
+            document = json.loads(text)
         except ValueError:
             return text
-        return str(held["current"]) if isinstance(held, dict) and "current" in held else text
+        return (
+            str(document["current"])
+            if isinstance(document, dict) and "current" in document
+            else text
+        )

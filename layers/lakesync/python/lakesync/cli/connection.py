@@ -74,7 +74,7 @@ def resolve(given: Given, environment: Mapping[str, str], folder: Path) -> Conne
 
     url, stack = said(given.url, "URL"), said(given.stack, "STACK")
     asked_for = given.stack_file or _path(environment.get("LAKESYNC_STACK_FILE"))
-    path = asked_for or (None if url or stack else _found(folder))
+    path = asked_for or (None if url or stack else _nearest(folder))
     file = _read(path) if path else {}
     gateway = said(given.gateway, "GATEWAY") or file.get("gateway")
     if not gateway:
@@ -98,7 +98,7 @@ def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-def _found(folder: Path) -> Path | None:
+def _nearest(folder: Path) -> Path | None:
     """Give the nearest stack file, from here upwards."""
     candidates = (place / STACK_FILE for place in (folder, *folder.parents))
     return next((path for path in candidates if path.is_file()), None)

@@ -33,13 +33,13 @@ def read_objects(file: str) -> list[object]:
         return [json.loads(text)]
     except ValueError:
         lines = enumerate(text.splitlines(), start=1)
-    found = []
+    objects = []
     for number, line in lines:
         try:
-            found += [json.loads(line)] if line.strip() else []
+            objects += [json.loads(line)] if line.strip() else []
         except ValueError as exc:
             raise UsageFault(f"{file}, line {number}: not JSON: {exc}") from exc
-    return found
+    return objects
 
 
 def _text(file: str) -> str:

@@ -67,10 +67,10 @@ class Lake:
         visible = fields if all_columns else [field for field in fields if field not in HIDDEN]
         # The filter reaches the files: statistics spare reading those of deleted rows only.
         alive = f"{IS_DELETED} = false" if IS_DELETED in fields and not all_columns else "true"
-        found = table.scan(
+        scanned = table.scan(
             alive, selected_fields=tuple(visible), snapshot_id=snapshot_id
         ).to_arrow()
-        return found.rename_columns(written_names(found.column_names, _comments(table)))
+        return scanned.rename_columns(written_names(scanned.column_names, _comments(table)))
 
     def _snapshot_id(self, name: str, table: Any, wanted: AsOf) -> int:
         history = _history(table)
@@ -86,10 +86,10 @@ class Lake:
         from pyiceberg.exceptions import NoSuchNamespaceError
 
         try:
-            found = self._catalogue.list_tables(self._database)
+            identifiers = self._catalogue.list_tables(self._database)
         except NoSuchNamespaceError:
             return {}
-        tables = [self._catalogue.load_table(identifier) for identifier in found]
+        tables = [self._catalogue.load_table(identifier) for identifier in identifiers]
         return {_written_name(table): table for table in tables}
 
     @cached_property

@@ -55,19 +55,19 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        held = [tuple(row) for row in rows]
+        cells = [tuple(row) for row in rows]
         table = Table(box=box.SIMPLE_HEAD, show_edge=False)
         for place, name in enumerate(columns):
-            numbers = all(isinstance(row[place], int | float | None) for row in held)
+            numbers = all(isinstance(row[place], int | float | None) for row in cells)
             table.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
-        for row in held:
+        for row in cells:
             # As Text: a value may hold what rich would take for markup.
             table.add_row(*(Text(shown(value)) for value in row))
         console = self._console()
         if title:
             self.text(title)  # rich would wrap it to the table's width
         if sum(len(name) + 2 for name in columns) > console.width:
-            self._records(columns, held)  # not even the names would fit
+            self._records(columns, cells)  # not even the names would fit
         else:
             console.print(table)
 

@@ -67,14 +67,14 @@ class Session:
         """
         from lakesync.cli.tokens import sign
 
-        held = self.connection
-        if held.token:
-            return held.token
-        if not held.jwt_secret and not held.stack:
+        connection = self.connection
+        if connection.token:
+            return connection.token
+        if not connection.jwt_secret and not connection.stack:
             raise UsageFault(
                 "a token is needed: set LAKESYNC_TOKEN (see `lakesync token --help`), or --stack"
             )
-        claims = {"sub": held.client, "gw": held.gateway, "role": role}
+        claims = {"sub": connection.client, "gw": connection.gateway, "role": role}
         return sign(claims, OWN_TOKEN_S, self.aws.jwt_secret(), int(time.time()))
 
     @property
@@ -87,9 +87,9 @@ class Session:
 
     def speak_for(self, client: str) -> None:
         """Speak for a client whom the input names, unless something said already who speaks."""
-        held = self.connection
-        if not held.token and held.client == CLIENT:
-            self.connection = replace(held, client=client)
+        connection = self.connection
+        if not connection.token and connection.client == CLIENT:
+            self.connection = replace(connection, client=client)
 
     def transport(self) -> HttpTransport:
         """Give the client library's way to the gateway; it is closed with the session."""

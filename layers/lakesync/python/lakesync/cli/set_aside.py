@@ -21,8 +21,8 @@ def set_aside(aws: Aws, gateway: str) -> Iterator[dict[str, str]]:
     pages = client.get_paginator("list_objects_v2")
     for page in pages.paginate(Bucket=bucket, Prefix=f"{FAILED}{gateway}/"):
         for item in page.get("Contents", []):
-            held = client.head_object(Bucket=bucket, Key=item["Key"])
-            reason = held.get("Metadata", {}).get("reason", "")
+            answer = client.head_object(Bucket=bucket, Key=item["Key"])
+            reason = answer.get("Metadata", {}).get("reason", "")
             yield {"claim": item["Key"].removeprefix(FAILED), "reason": reason}
 
 

@@ -29,8 +29,8 @@ def subject(token: str) -> str | None:
         claims = jwt.decode(token, options={"verify_signature": False})
     except jwt.PyJWTError:
         return None
-    found = claims.get("sub")
-    return found if isinstance(found, str) else None
+    sub = claims.get("sub")
+    return sub if isinstance(sub, str) else None
 
 
 def ttl_s(text: str) -> int:
@@ -39,7 +39,7 @@ def ttl_s(text: str) -> int:
     Raises:
         UsageFault: it is none.
     """
-    found = _TTL.fullmatch(text)
-    if found is None or int(found[1]) == 0:
+    match = _TTL.fullmatch(text)
+    if match is None or int(match[1]) == 0:
         raise UsageFault(f"--ttl {text[:20]!r} is no time: write 90s, 30m, 1h or 7d")
-    return int(found[1]) * _UNITS_S[found[2]]
+    return int(match[1]) * _UNITS_S[match[2]]

@@ -80,15 +80,15 @@ async def json_body(request: Request, told: str, bytes_max: int) -> object:
     """
     if bodies.request_encoding(request.headers.get("content-type")) is not bodies.Encoding.JSON:
         raise ValidationFailed(told, field="Content-Type")
-    found: object = parse(await body_of(request, bytes_max))
+    value: object = parse(await body_of(request, bytes_max))
     try:
         # JSON can spell halves of surrogate pairs, which no answer could carry.
-        json.dumps(found, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as exc:
         raise ValidationFailed(
             "text holds half of a surrogate pair; send whole characters"
         ) from exc
-    return found
+    return value
 
 
 def answer(request: Request, body: bytes, encoding: bodies.Encoding) -> Response:

@@ -89,16 +89,16 @@ def push_service(settings: PushSettings) -> FollowingPushes:
     from lakesync.compat.followers import FollowingPushes  # noqa: PLC0415
     from lakesync.gateway.push import PushService  # noqa: PLC0415
 
-    held = buffer(settings)
+    store = buffer(settings)
     pushes = PushService(
-        held,
+        store,
         wall_clock=wall_clock,
         sleep_ms=sleep_ms,
         chance=Randomness(),
         limits=limits(settings),
         on_threshold=_ask_for_flush(settings),
     )
-    return FollowingPushes(pushes, held)
+    return FollowingPushes(pushes, store)
 
 
 def limits(settings: PushSettings) -> Limits:
@@ -119,9 +119,9 @@ def pull_services(settings: PullSettings) -> tuple[FollowingPulls, CheckpointSer
     from lakesync.compat.followers import FollowingPulls  # noqa: PLC0415
     from lakesync.gateway.pull import PullService  # noqa: PLC0415
 
-    held, checkpoints = buffer(settings), Checkpoints(objects(settings, settings.lake_bucket))
-    pulls = PullService(held, wall_clock=wall_clock, checkpoints=checkpoints)
-    return FollowingPulls(pulls, held), CheckpointService(held, checkpoints)
+    store, checkpoints = buffer(settings), Checkpoints(objects(settings, settings.lake_bucket))
+    pulls = PullService(store, wall_clock=wall_clock, checkpoints=checkpoints)
+    return FollowingPulls(pulls, store), CheckpointService(store, checkpoints)
 
 
 def admin_service(settings: BufferSettings) -> AdminService:
@@ -196,8 +196,8 @@ def due(settings: ScheduleFlushSettings) -> Callable[[], list[str]]:
     """Give what tells which gateways have unflushed data."""
     from lakesync.maintenance.flush import due_gateways  # noqa: PLC0415
 
-    held = buffer(settings)
-    return lambda: due_gateways(held)
+    store = buffer(settings)
+    return lambda: due_gateways(store)
 
 
 def start_job(settings: MaterialiseSettings) -> Callable[[], bool]:

@@ -65,9 +65,9 @@ def row_runs(run: bytes, columns: frozenset[str]) -> Iterator[RowRun]:
     pairs = zip(records, delta_slices(run), strict=True)
     for row_id, group in groupby(pairs, key=lambda pair: pair[0].row_id):
         deltas = list(group)
-        held = [record for record, _ in deltas]
-        is_there = any(record.columns or record.op == pb.DELTA_OP_INSERT for record in held)
-        values = {column.column: column.value for record in held for column in record.columns
+        of_row = [record for record, _ in deltas]
+        is_there = any(record.columns or record.op == pb.DELTA_OP_INSERT for record in of_row)
+        values = {column.column: column.value for record in of_row for column in record.columns
                   if column.column in columns} if is_there else None  # fmt: skip
         yield RowRun(row_id, b"".join([part for _, part in deltas]), len(deltas), values)
 
@@ -123,20 +123,20 @@ class RowRecords:
 
 def _writes(state: bytes, at: int) -> tuple[list[_Write], int]:
     """Give the writers from a place on, with nothing written yet, and where the columns begin."""
-    found = []
+    writes = []
     size = len(state)
     while at < size and state[at] == _WRITER:
         length, at = _length(state, at + 1)
         hlc, client = state[at + 1 : at + _STAMP_BYTES], state[at + _STAMP_BYTES : at + length]
-        found.append(_Write(hlc, client, [], []))
+        writes.append(_Write(hlc, client, [], []))
         at += length
     # Each has columns, so nothing else can follow.
-    return (found if at < size and state[at] == _COLUMN else []), at
+    return (writes if at < size and state[at] == _COLUMN else []), at
 
 
 def _columns(state: bytes, at: int) -> list[tuple[str, bytes]]:
     """Give the columns from a place on, of which none names its writer."""
-    found = []
+    columns = []
     size = len(state)
     while at < size:
         length = state[at + 1]
@@ -149,8 +149,8 @@ def _columns(state: bytes, at: int) -> list[tuple[str, bytes]]:
         while state[value] >= _MORE:
             value += 1
         at += length
-        found.append((name, state[value + 1 : at]))
-    return found
+        columns.append((name, state[value + 1 : at]))
+    return columns
 
 
 def _take_columns(state: bytes, at: int, writes: list[_Write]) -> None:
@@ -206,9 +206,9 @@ def _client(field: bytes) -> str:
 @lru_cache(_NAMES_REMEMBERED)
 def varint(number: int) -> bytes:
     """Give a number, seven bits a byte, the lowest first."""
-    found = bytearray()
+    encoded = bytearray()
     while number >= _MORE:
-        found.append(number & 0x7F | _MORE)
+        encoded.append(number & 0x7F | _MORE)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)

@@ -106,9 +106,9 @@ def _place(place: int) -> bytes:
 
 def _varint(number: int) -> bytes:
     """Give a number, seven bits a byte, the lowest first."""
-    found = bytearray()
+    encoded = bytearray()
     while number >= _TWO_BYTES:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)

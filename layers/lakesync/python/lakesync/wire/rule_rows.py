@@ -65,10 +65,10 @@ class RuleRowsWriter:
     def _place(self, table: str, row: Mapping[str, CanonicalJson] | None) -> int:
         if row is None:
             return 0
-        held = self._tables.get(table)
-        if held is None:
-            held = self._tables[table] = (len(self._tables), self._columns(table))
-        number, columns = held
+        numbered = self._tables.get(table)
+        if numbered is None:
+            numbered = self._tables[table] = (len(self._tables), self._columns(table))
+        number, columns = numbered
         key = (number, _NUL.join([row.get(name, b"") for name in columns]))
         return self._rows.setdefault(key, len(self._rows) + 1)
 
@@ -109,7 +109,7 @@ def delta_slices(run: bytes) -> Sequence[bytes]:
 
     The run is one that `lakesync.wire.records.encode_records` made.
     """
-    found = []
+    slices = []
     start = 0
     while start < len(run):
         place = start + 1  # past the tag, which is that of ``deltas``
@@ -119,6 +119,6 @@ def delta_slices(run: bytes) -> Sequence[bytes]:
             shift += 7
             place += 1
         end = place + 1 + (size | run[place] << shift)
-        found.append(run[start:end])
+        slices.append(run[start:end])
         start = end
-    return found
+    return slices

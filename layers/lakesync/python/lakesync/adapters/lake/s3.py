@@ -49,8 +49,8 @@ class S3Objects:
         """
         span = f"bytes={start}-{start + size - 1}"
         with _Translated(key):
-            found = self._client.get_object(Bucket=self._bucket, Key=key, Range=span)
-            body: bytes = found["Body"].read()
+            answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=span)
+            body: bytes = answer["Body"].read()
             return body
 
     def list_objects(self, prefix: str) -> list[str]:

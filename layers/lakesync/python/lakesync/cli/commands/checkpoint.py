@@ -33,12 +33,12 @@ def list_(session: Session) -> None:
     """
     gateway = session.connection.gateway
     checkpoints = _checkpoints(session)
-    found = [checkpoints.manifest(gateway, name) for name in checkpoints.ids(gateway)]
+    manifests = [checkpoints.manifest(gateway, name) for name in checkpoints.ids(gateway)]
     if session.out.json_lines:
-        for manifest in found:
+        for manifest in manifests:
             session.out.json(_told(manifest))
-    elif found:
-        rows = [tuple(_told(manifest).values()) for manifest in found]
+    elif manifests:
+        rows = [tuple(_told(manifest).values()) for manifest in manifests]
         names = ("checkpoint", "begun", "goes on from", "tables", "rows", "bytes", "epoch")
         session.out.table(names, rows)
     else:
@@ -61,9 +61,9 @@ def show(
     """
     manifest = _manifest(session, checkpoint)
     rows = [
-        (name, held.rows, held.tombstones.count, len(held.chunks), held.parts,
-         sum(chunk.size for chunk in held.chunks))
-        for name, held in sorted(manifest.tables.items())
+        (name, content.rows, content.tombstones.count, len(content.chunks), content.parts,
+         sum(chunk.size for chunk in content.chunks))
+        for name, content in sorted(manifest.tables.items())
     ]  # fmt: skip
     names = ("table", "rows", "tombstones", "chunks", "parts", "bytes")
     if session.out.json_lines:
@@ -118,8 +118,8 @@ def _manifest(session: Session, checkpoint: str) -> Manifest:
     if checkpoint == _LATEST and names:
         return checkpoints.manifest(gateway, names[-1])
     if checkpoint not in names:
-        held = ", ".join(names) or "none: lakesync checkpoint build"
-        raise UsageFault(f"there is no checkpoint {checkpoint[:64]!r}; there are: {held}")
+        listed = ", ".join(names) or "none: lakesync checkpoint build"
+        raise UsageFault(f"there is no checkpoint {checkpoint[:64]!r}; there are: {listed}")
     return checkpoints.manifest(gateway, checkpoint)
 
 
@@ -127,13 +127,13 @@ def _told(manifest: Manifest) -> dict[str, object]:
     from lakesync.checkpoint.manifest import began_ms_of
 
     begun = datetime.fromtimestamp(began_ms_of(manifest.id) / 1000, UTC)
-    chunks = [chunk for held in manifest.tables.values() for chunk in held.chunks]
+    chunks = [chunk for table in manifest.tables.values() for chunk in table.chunks]
     return {
         "checkpoint": manifest.id,
         "begun": begun.isoformat(timespec="seconds"),
         "since": str(manifest.since),
         "tables": len(manifest.tables),
-        "rows": sum(held.rows for held in manifest.tables.values()),
+        "rows": sum(table.rows for table in manifest.tables.values()),
         "bytes": sum(chunk.size for chunk in chunks),
         "epoch": manifest.epoch,
     }
@@ -151,8 +151,8 @@ def _invoke(session: Session, task: dict[str, str]) -> dict[str, Any]:
     body = answer["Payload"].read()
     if "FunctionError" in answer:
         raise Unavailable(f"the build stopped: {_reason(body)}; build again, which goes on there")
-    found: dict[str, Any] = json.loads(body)
-    return found
+    answer_body: dict[str, Any] = json.loads(body)
+    return answer_body
 
 
 def _reason(body: bytes) -> str:

@@ -54,8 +54,8 @@ def waiting_batches(aws: Aws, gateway: str) -> int:
     """Count the batches that are announced and not yet in the tables."""
     pages = aws.client("s3").get_paginator("list_objects_v2")
     prefix = f"claims/{gateway}/"
-    found = pages.paginate(Bucket=aws.output("LakeBucket"), Prefix=prefix)
-    return sum(page.get("KeyCount", 0) for page in found)
+    listed = pages.paginate(Bucket=aws.output("LakeBucket"), Prefix=prefix)
+    return sum(page.get("KeyCount", 0) for page in listed)
 
 
 def wait_for_lake(aws: Aws, gateway: str, timeout_s: float) -> None:

@@ -85,16 +85,16 @@ class Feed:
 
 
 def _show_deltas(session: Session, deltas: Iterable[Delta]) -> None:
-    found: list[Delta] = []
+    shown: list[Delta] = []
     left_out = 0
     for delta in deltas:
-        if len(found) < _SHOWN_MAX:
-            found.append(delta)
+        if len(shown) < _SHOWN_MAX:
+            shown.append(delta)
         else:
             left_out += 1
     session.out.table(
         ("op", "table", "row", "columns", "client", "hlc"),
-        [(d.op.name, d.table, d.row_id, _columns_text(d), d.client_id, str(d.hlc)) for d in found],
+        [(d.op.name, d.table, d.row_id, _columns_text(d), d.client_id, str(d.hlc)) for d in shown],
     )
     if left_out:
         session.out.note(f"… and {left_out:,} more: see --json")
@@ -130,20 +130,20 @@ def _show_rows(session: Session, deltas: Iterable[Delta]) -> None:
         if seen is not None:
             values = {name: json.loads(value) for name, value in sorted(seen.items())}
             by_table.setdefault(table, []).append({"_row_id": row_id, **values})
-    for table, held in by_table.items():
+    for table, rows in by_table.items():
         if session.out.json_lines:
-            for row in held:
+            for row in rows:
                 session.out.json({"table": table, **row})
         else:
-            _show_table(session, table, held)
+            _show_table(session, table, rows)
 
 
-def _show_table(session: Session, table: str, held: Sequence[dict[str, object]]) -> None:
-    names = list(dict.fromkeys(name for row in held for name in row))
+def _show_table(session: Session, table: str, rows: Sequence[dict[str, object]]) -> None:
+    names = list(dict.fromkeys(name for row in rows for name in row))
     session.out.table(
         names,
-        [[row.get(name) for name in names] for row in held[:_SHOWN_MAX]],
-        title=f"{table}: {plural(len(held), 'row')}",
+        [[row.get(name) for name in names] for row in rows[:_SHOWN_MAX]],
+        title=f"{table}: {plural(len(rows), 'row')}",
     )
-    if len(held) > _SHOWN_MAX:
-        session.out.note(f"… and {len(held) - _SHOWN_MAX:,} more: see --json")
+    if len(rows) > _SHOWN_MAX:
+        session.out.note(f"… and {len(rows) - _SHOWN_MAX:,} more: see --json")

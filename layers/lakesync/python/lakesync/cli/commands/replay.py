@@ -47,10 +47,10 @@ def replay(
     source, dead = (session.aws.output(name) for name in QUEUES[queue])
     client = session.aws.client("sqs")
     if look:
-        found = _look(client, dead, limit or _RECEIVED_MAX)
-        for body in found:
+        bodies = _look(client, dead, limit or _RECEIVED_MAX)
+        for body in bodies:
             session.out.json({"queue": queue, "body": body})
-        session.out.note(f"{plural(len(found), 'message')} shown, none moved")
+        session.out.note(f"{plural(len(bodies), 'message')} shown, none moved")
         return
     with session.out.progress(f"moving messages of {queue} …"):
         moved = move(client, dead, source, limit)
@@ -65,13 +65,13 @@ def _replay_claims(session: Session, limit: int | None, *, look: bool) -> None:
     from lakesync.cli.set_aside import put_back, set_aside
 
     aws = session.aws
-    found = list(islice(set_aside(aws, session.connection.gateway), limit))
+    claims = list(islice(set_aside(aws, session.connection.gateway), limit))
     if look:
-        for claim in found:
+        for claim in claims:
             session.out.json(claim)
-        session.out.note(f"{plural(len(found), 'claim')} shown, none moved")
+        session.out.note(f"{plural(len(claims), 'claim')} shown, none moved")
         return
-    moved = put_back(aws, [claim["claim"] for claim in found])
+    moved = put_back(aws, [claim["claim"] for claim in claims])
     session.out.answer({"queue": CLAIMS, "moved": moved}, f"{plural(moved, 'claim')} put back")
 
 
@@ -115,8 +115,8 @@ def _receive(client: Any, url: str, count: int, hidden_s: int) -> list[dict[str,
         WaitTimeSeconds=1,
         MessageAttributeNames=["All"],
     )
-    found: list[dict[str, Any]] = answer.get("Messages", [])
-    return found
+    messages: list[dict[str, Any]] = answer.get("Messages", [])
+    return messages
 
 
 def _attributes(message: dict[str, Any]) -> dict[str, Any]:

@@ -75,15 +75,15 @@ def _offline(body: object, files: Sequence[str]) -> list[dict[str, Any]]:
     from lakesync.core.rules_json import rules_from_json
     from lakesync.core.schema import schema_from_json
 
-    found = [schema_from_json(item) for file in files for item in read_objects(file)]
-    rules = rules_from_json(body, {schema.table: schema for schema in found})
+    schemas = [schema_from_json(item) for file in files for item in read_objects(file)]
+    rules = rules_from_json(body, {schema.table: schema for schema in schemas})
     return [
         {
             "table": item.table,
             "buckets": [bucket.name for bucket in rules.covering(item.table)],
             "writers": rules.writers(item.table),
         }
-        for item in sorted(found, key=lambda schema: schema.table)
+        for item in sorted(schemas, key=lambda schema: schema.table)
     ]
 
 
@@ -123,5 +123,5 @@ def show(session: Session) -> None:
     Example:
       lakesync rules show > rules.json
     """
-    held = session.ask("GET", f"/admin/sync-rules/{session.connection.gateway}")
-    session.out.answer(held, json.dumps(held, indent=2))
+    in_force = session.ask("GET", f"/admin/sync-rules/{session.connection.gateway}")
+    session.out.answer(in_force, json.dumps(in_force, indent=2))

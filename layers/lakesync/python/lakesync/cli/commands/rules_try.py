@@ -46,12 +46,12 @@ def try_(
 
 def _claims(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        claims = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        claims = None
+    if not isinstance(claims, dict):
         raise UsageFault(f'--as {text[:40]!r} is no JSON object: write \'{{"sub": "c1"}}\'')
-    return found
+    return claims
 
 
 def _show(session: Session, tried: Mapping[str, Any]) -> None:

@@ -25,8 +25,8 @@ def list_(session: Session) -> None:
       lakesync schema list
       lakesync schema list --json | jq .columns
     """
-    held = session.ask("GET", f"/admin/schema/{session.connection.gateway}")
-    tables = held.get("tables", [])
+    answer = session.ask("GET", f"/admin/schema/{session.connection.gateway}")
+    tables = answer.get("tables", [])
     if session.out.json_lines:
         for schema in tables:
             session.out.json(schema)
@@ -36,7 +36,7 @@ def list_(session: Session) -> None:
         session.out.table(("table", "version", "columns", "declared"), rows)
     else:
         session.out.text("no table has a schema: lakesync schema put --help")
-    if held.get("strict"):
+    if answer.get("strict"):
         session.out.note("strict: tables without a schema are refused")
 
 
@@ -105,11 +105,11 @@ def strict(
 
 def _more(schema: Mapping[str, Any]) -> str:
     """Give what is declared of a table beside its columns."""
-    held = {name: value for name, value in schema.items()
+    further = {name: value for name, value in schema.items()
             if name not in {"table", "version", "columns"}}  # fmt: skip
     return ", ".join(
         name if value is True else f"{name} {' '.join(value) if isinstance(value, list) else value}"
-        for name, value in held.items()
+        for name, value in further.items()
     )
 
 

@@ -32,12 +32,12 @@ def status(session: Session) -> None:
     gateway = session.connection.gateway
     with session.out.progress("asking …"):
         buffer = session.ask("GET", f"/admin/metrics/{gateway}")
-        found = _stack(session.aws, gateway) if session.connection.stack else {}
+        stack = _stack(session.aws, gateway) if session.connection.stack else {}
     if session.out.json_lines:
-        session.out.json({"buffer": buffer, **found})
+        session.out.json({"buffer": buffer, **stack})
     else:
-        _show(session, buffer, found)
-    if _wrong(found):
+        _show(session, buffer, stack)
+    if _wrong(stack):
         raise typer.Exit(FAILED)
 
 
@@ -55,16 +55,16 @@ def _stack(aws: Aws, gateway: str) -> dict[str, Any]:
 
 def _queues(aws: Aws) -> list[dict[str, object]]:
     client = aws.client("sqs")
-    found: list[dict[str, object]] = []
+    queues: list[dict[str, object]] = []
     for name, (queue, dead) in QUEUES.items():
         depths = [_depth(client, aws.output(output)) for output in (queue, dead)]
-        found.append({"queue": name, "messages": depths[0], "dead": depths[1]})
-    return found
+        queues.append({"queue": name, "messages": depths[0], "dead": depths[1]})
+    return queues
 
 
 def _depth(client: Any, url: str) -> int:
-    held = client.get_queue_attributes(QueueUrl=url, AttributeNames=list(_ATTRIBUTES))
-    return sum(int(held["Attributes"].get(name, 0)) for name in _ATTRIBUTES)
+    answer = client.get_queue_attributes(QueueUrl=url, AttributeNames=list(_ATTRIBUTES))
+    return sum(int(answer["Attributes"].get(name, 0)) for name in _ATTRIBUTES)
 
 
 def _alarms(aws: Aws) -> list[dict[str, object]]:
@@ -98,35 +98,35 @@ def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
     return run["run"], run["state"], run["started"], run["seconds"], error[:_ERROR_SHOWN_MAX]
 
 
-def _wrong(found: dict[str, Any]) -> bool:
-    ringing = any(alarm["state"] == "ALARM" for alarm in found.get("alarms", []))
-    dead = any(queue["dead"] for queue in found.get("queues", []))
-    return ringing or dead or bool(found.get("claimsSetAside"))
+def _wrong(stack: dict[str, Any]) -> bool:
+    ringing = any(alarm["state"] == "ALARM" for alarm in stack.get("alarms", []))
+    dead = any(queue["dead"] for queue in stack.get("queues", []))
+    return ringing or dead or bool(stack.get("claimsSetAside"))
 
 
-def _show(session: Session, buffer: dict[str, Any], found: dict[str, Any]) -> None:
+def _show(session: Session, buffer: dict[str, Any], deployed: dict[str, Any]) -> None:
     out = session.out
     out.text(
         f"gateway {buffer['gateway']}: {buffer['unflushedBytes']:,} bytes wait to be flushed, the "
         f"oldest for {buffer['unflushedAgeMs'] / 1000:.0f} s; tables with a schema: "
         f"{', '.join(buffer.get('tables', [])) or 'none'}"
     )
-    if not found:
+    if not deployed:
         out.note("pass --stack to see its queues, alarms and Glue runs")
         return
-    out.text(f"lake: {plural(found['waitingBatches'], 'batch')} wait for the Glue job")
-    out.table(("queue", "messages", "dead"), [tuple(row.values()) for row in found["queues"]])
-    if found["glueRuns"]:
+    out.text(f"lake: {plural(deployed['waitingBatches'], 'batch')} wait for the Glue job")
+    out.table(("queue", "messages", "dead"), [tuple(row.values()) for row in deployed["queues"]])
+    if deployed["glueRuns"]:
         columns = ("Glue run", "state", "started", "s", "error")
-        out.table(columns, [_run_row(run) for run in found["glueRuns"]])
-    ringing = [alarm["alarm"] for alarm in found["alarms"] if alarm["state"] == "ALARM"]
+        out.table(columns, [_run_row(run) for run in deployed["glueRuns"]])
+    ringing = [alarm["alarm"] for alarm in deployed["alarms"] if alarm["state"] == "ALARM"]
     out.text(
         f"alarms: {', '.join(ringing)}"
         if ringing
-        else f"alarms: none of {len(found['alarms'])} rings"
+        else f"alarms: none of {len(deployed['alarms'])} rings"
     )
-    for claim in found["claimsSetAside"]:
+    for claim in deployed["claimsSetAside"]:
         out.note(f"set aside: {claim['claim']}: {claim['reason']}")
-    given_up = [queue["queue"] for queue in found["queues"] if queue["dead"]]
-    for name in [*given_up, *(["claims"] if found["claimsSetAside"] else [])]:
+    given_up = [queue["queue"] for queue in deployed["queues"] if queue["dead"]]
+    for name in [*given_up, *(["claims"] if deployed["claimsSetAside"] else [])]:
         out.note(f"see what is wrong, then: lakesync replay {name}")

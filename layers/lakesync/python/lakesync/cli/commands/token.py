@@ -41,10 +41,14 @@ def token(
 
     if role not in ROLES:
         raise UsageFault(f"--role {role[:20]!r} is none: use {' or '.join(ROLES)}")
-    held = session.connection
+    connection = session.connection
     seconds = ttl_s(ttl)
     now_s = int(time.time())
-    claims = _claims(claim or ()) | {"sub": held.client, "gw": held.gateway, "role": role}
+    claims = _claims(claim or ()) | {
+        "sub": connection.client,
+        "gw": connection.gateway,
+        "role": role,
+    }
     signed = sign(claims, seconds, session.aws.jwt_secret(), now_s)
     session.out.answer({"token": signed, "expires": now_s + seconds, **claims}, signed)
 

@@ -74,14 +74,14 @@ def checkpoint_routes(service: CheckpointService) -> APIRouter:
             # Our own clients ask for parts, or for a snapshot.
             whole = service.whole(gateway, replace(asked, own_cursor=False)).unwrap()
             return _answer(request, whole.checkpoint, whole.since, *_body(request, whole))
-        found = service.part(gateway, asked, table or "", part or 0, checkpoint or "").unwrap()
+        answered = service.part(gateway, asked, table or "", part or 0, checkpoint or "").unwrap()
         following = {}
-        if found.following:
-            name, number = found.following
-            query = f"checkpoint={found.checkpoint}&table={name}&part={number}"
+        if answered.following:
+            name, number = answered.following
+            query = f"checkpoint={answered.checkpoint}&table={name}&part={number}"
             following["x-checkpoint-next"] = query
-        body, coding = _packed(request, found.frame)
-        return _answer(request, found.checkpoint, found.since, body, coding | following)
+        body, coding = _packed(request, answered.frame)
+        return _answer(request, answered.checkpoint, answered.since, body, coding | following)
 
     return router
 
@@ -100,18 +100,18 @@ def _body(request: Request, whole: CheckpointFrames) -> tuple[bytes, dict[str, s
     """
     packs = _reads_gzip(request)
     packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
-    found: list[bytes] = []
+    packed: list[bytes] = []
     size = 0
-    for held in whole.frames:
-        found.append(packer.compress(held) if packs else held)
-        size += len(found[-1])
+    for piece in whole.frames:
+        packed.append(packer.compress(piece) if packs else piece)
+        size += len(packed[-1])
         if size > ANSWER_BYTES_MAX:
             raise whole.too_large
     if packs:
-        found.append(packer.flush())
-        if size + len(found[-1]) > ANSWER_BYTES_MAX:
+        packed.append(packer.flush())
+        if size + len(packed[-1]) > ANSWER_BYTES_MAX:
             raise whole.too_large
-    return b"".join(found), {"content-encoding": "gzip"} if packs else {}
+    return b"".join(packed), {"content-encoding": "gzip"} if packs else {}
 
 
 def _reads_gzip(request: Request) -> bool:

@@ -68,8 +68,8 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
     )
     async def client_schemas(gateway: Gateway, client: Client, request: Request) -> Response:
         """Give schemas, for who met another `schemaVersion` in a page than before."""
-        held = service.schemas_for(gateway, client.token.all).unwrap()
-        return answer_json(request, schemas_to_json(held))
+        visible = service.schemas_for(gateway, client.token.all).unwrap()
+        return answer_json(request, schemas_to_json(visible))
 
 
 def _flag(value: object) -> bool:

@@ -84,11 +84,11 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
 
 def _claims(text: str) -> dict[str, Any]:
     try:
-        found = parse(text.encode())
+        claims = parse(text.encode())
     except (ValidationFailed, UnicodeEncodeError):
-        found = None
-    if not isinstance(found, dict):
+        claims = None
+    if not isinstance(claims, dict):
         raise ValidationFailed(
             'as must be a JSON object of token claims, URL-encoded: {"sub": "c1"}', field="as"
         )
-    return found
+    return claims
