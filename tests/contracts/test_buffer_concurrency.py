@@ -144,7 +144,7 @@ def test_a_table_is_placed_anew_while_everyone_pushes_and_pulls(
     crowd.run()
     mover.join(60)
 
-    assert buffer.config(gateway).version == len(placements)
+    assert buffer.config(gateway).version == len(placements) + 1  # and the table's first push
     effective = Counter(delta.delta_id for delta in pulled(buffer, gateway))
     assert max(effective.values()) == 1
     for read in crowd.read:

@@ -12,9 +12,10 @@ from lakesync.core.append import AppendMark
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import Layout, Placement
 from lakesync.core.schema import Column, TableSchema
-from lakesync.errors import Conflict, ValidationFailed
+from lakesync.errors import ValidationFailed
 from lakesync.ports import (
     ROW_PARTS,
+    ConfigMoved,
     FlushState,
     Head,
     HeadMoved,
@@ -414,10 +415,10 @@ def test_a_configuration_never_lowers_a_head(buffer: Buffer, writer: Writer) -> 
 def test_of_two_changes_of_one_version_one_is_refused(buffer: Buffer, gateway: str) -> None:
     buffer.save_config(gateway, LANED, 10)
 
-    with pytest.raises(Conflict):
+    with pytest.raises(ConfigMoved):
         buffer.save_config(gateway, replace(LANED, layout=Layout()), 20)
     buffer.save_config(gateway, replace(LANED, version=2), 20)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConfigMoved):
         buffer.save_config(gateway, replace(LANED, version=4), 30)
 
     assert buffer.config(gateway).version == 2

@@ -185,7 +185,7 @@ def test_a_configuration_changes_though_pushes_move_heads_all_the_time(time: Giv
         def save_config(
             self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = ""
         ) -> None:
-            if config.version == 2:
+            if config.layout.moves == 2:
                 time.now_ms += 20
                 number = int(time.now_ms)
                 mine = insert(f"busy{number}", at=at_ms(number - WALL_MS), n=1)
@@ -195,9 +195,10 @@ def test_a_configuration_changes_though_pushes_move_heads_all_the_time(time: Giv
     buffer = Busy()
     service = administrator(buffer, time_=time)
     service.place_table(GATEWAY, "todos", Placement("hot")).unwrap()
+    pusher(buffer, time_=time).push(GATEWAY, push(insert("r1", at=at_ms(1), n=1))).unwrap()
 
-    assert service.place_table(GATEWAY, "notes", Placement("side")).unwrap().version == 2
-    assert len(pulled(buffer, GATEWAY)) == 1
+    assert service.place_table(GATEWAY, "notes", Placement("side")).unwrap().version == 3
+    assert len(pulled(buffer, GATEWAY)) == 3
 
 
 def test_a_configuration_that_never_wins_is_answered_later(time: GivenTime) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.buffer import pack
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core import config
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.layout import Placement
 from lakesync.core.messages import OutcomeKind
@@ -278,7 +280,8 @@ def test_a_configuration_that_keeps_changing_ends_at_the_deadline(time: GivenTim
             return {shard: replace(head, config_version=99) for shard, head in found.items()}
 
     buffer = Changing()
-    pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(1), n=1))).unwrap()
+    schema = {"table": "todos", "columns": [{"name": "n", "type": "json"}]}
+    administrator(buffer, time_=time).register_schema(GATEWAY, schema).unwrap()
     before = time.now_ms
 
     result = pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(2), n=1)))
@@ -339,3 +342,93 @@ def test_what_was_accepted_is_not_refused_for_a_clock_that_went_back_meanwhile()
 
     assert receipt.accepted == 2
     assert [(held.index, held.kind) for held in receipt.outcomes] == [(0, OutcomeKind.DUPLICATE)]
+
+
+class TestTables:
+    @pytest.fixture(autouse=True)
+    def _few_tables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(config, "TABLES_MAX", 3)
+
+    @pytest.mark.law("B13")
+    def test_tables_beyond_the_limit_are_refused_delta_by_delta(
+        self, buffer: MemoryBuffer, time: GivenTime
+    ) -> None:
+        service = pusher(buffer, time_=time)
+        deltas = [insert("r1", table=f"t{number % 5}", at=at_ms(number)) for number in range(10)]
+
+        receipt = service.push(GATEWAY, push(*deltas)).unwrap()
+
+        assert receipt.accepted == 6
+        refused = {index: code for index, code in codes(receipt).items() if code != "DUPLICATE"}
+        assert refused == dict.fromkeys([3, 4, 8, 9], "TOO_MANY_TABLES")
+        assert {table for table, _ in buffer._gateways[GATEWAY].rows} == {"t0", "t1", "t2"}
+        assert buffer.config(GATEWAY).tables == {"t0", "t1", "t2"}
+        assert (
+            service.push(GATEWAY, push(insert("r2", table="t1", at=at_ms(20)))).unwrap().accepted
+            == 1
+        )
+
+    @pytest.mark.law("B13")
+    def test_an_atomic_push_with_one_table_too_many_leaves_nothing(
+        self, buffer: MemoryBuffer, time: GivenTime
+    ) -> None:
+        deltas = [insert("r1", table=f"t{number}", at=at_ms(number)) for number in range(4)]
+
+        receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True)).unwrap()
+
+        assert receipt.accepted == 0
+        assert codes(receipt)[3] == "TOO_MANY_TABLES"
+        assert buffer.config(GATEWAY).version == 0
+
+    @pytest.mark.law("B13")
+    def test_however_many_push_at_once_there_are_no_more_tables(
+        self, buffer: MemoryBuffer, time: GivenTime
+    ) -> None:
+        mine, theirs = (pusher(buffer, seed=seed, time_=time) for seed in (0, 1))
+        mine.push(GATEWAY, push(insert("r1", table="t0", at=at_ms(1)))).unwrap()
+        saving = buffer.save_config
+        meanwhile = [push(insert("r1", table=f"x{number}", at=at_ms(2)))
+                     for number in range(2)]  # fmt: skip
+
+        def save_config(*asked: Any) -> None:
+            if meanwhile:
+                theirs.push(GATEWAY, meanwhile.pop()).unwrap()
+            saving(*asked)
+
+        buffer.save_config = save_config  # type: ignore[method-assign,assignment]
+        deltas = [insert("r1", table=f"t{number}", at=at_ms(number + 2)) for number in range(3)]
+        receipt = mine.push(GATEWAY, push(*deltas)).unwrap()
+
+        assert codes(receipt) == {1: "TOO_MANY_TABLES", 2: "TOO_MANY_TABLES"}
+        assert buffer.config(GATEWAY).tables == {"t0", "x0", "x1"}
+        # Whoever remembers the configuration of before looks again before it refuses.
+        assert (
+            theirs.push(GATEWAY, push(insert("r2", table="x0", at=at_ms(9)))).unwrap().accepted == 1
+        )
+
+    @pytest.mark.law("B13")
+    def test_a_table_with_a_schema_counts(self, buffer: MemoryBuffer, time: GivenTime) -> None:
+        admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+        columns = [{"name": "n", "type": "json"}]
+        for table in ("s1", "s2"):
+            admin.register_schema(GATEWAY, {"table": table, "columns": columns}).unwrap()
+
+        deltas = [insert("r1", table=table, at=at_ms(1)) for table in ("s1", "t1", "t2")]
+        receipt = service.push(GATEWAY, push(*deltas)).unwrap()
+
+        assert codes(receipt) == {2: "TOO_MANY_TABLES"}
+        refused = admin.register_schema(GATEWAY, {"table": "s3", "columns": columns})
+        assert isinstance(refused, Err)
+        assert refused.error.code == "TOO_MANY_TABLES"
+        admin.register_schema(GATEWAY, {"table": "t1", "columns": columns}).unwrap()
+
+    @pytest.mark.law("B13")
+    def test_a_configuration_without_room_refuses_new_tables_alone(
+        self, buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        service = pusher(buffer, time_=time)
+        service.push(GATEWAY, push(insert("r1", table="t1", at=at_ms(1)))).unwrap()
+        monkeypatch.setattr(pack, "CONFIG_BYTES_MAX", 1)
+
+        deltas = [insert("r2", table=table, at=at_ms(2)) for table in ("t1", "t2")]
+        assert codes(service.push(GATEWAY, push(*deltas)).unwrap()) == {1: "TOO_MANY_TABLES"}

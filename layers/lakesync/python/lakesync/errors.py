@@ -14,6 +14,7 @@
     │   ├── CheckpointTooLarge     CHECKPOINT_TOO_LARGE
     │   ├── AtomicPushTooLarge     ATOMIC_PUSH_TOO_LARGE
     │   ├── AtomicPushRefused      ATOMIC_PUSH_REFUSED
+    │   ├── TooManyTables          TOO_MANY_TABLES
     │   ├── RowForgotten           ROW_FORGOTTEN
     │   ├── OutOfOrder             OUT_OF_ORDER        stamp it again      Retry.AFTER_REFRESH
     │   └── NotFound               NOT_FOUND
@@ -190,6 +191,13 @@ class AtomicPushRefused(InvalidInput):
     """An atomic push was refused whole, because another of its deltas was refused."""
 
     code = "ATOMIC_PUSH_REFUSED"
+
+
+class TooManyTables(InvalidInput):
+    """The gateway has as many tables as it may have; use those there are, or another gateway."""
+
+    code = "TOO_MANY_TABLES"
+    status = 409
 
 
 class RowForgotten(InvalidInput):

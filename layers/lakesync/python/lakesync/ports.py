@@ -190,6 +190,10 @@ class HeadMoved(Exception):
         """The heads that stood in the way, as they are now."""
 
 
+class ConfigMoved(Exception):
+    """Another configuration is in force than the one that was changed; nothing was written."""
+
+
 class StaleRead(Exception):
     """The heads stand, but a row or mark is not as it was seen; nothing was written.
 
@@ -355,7 +359,8 @@ class Configurations(Protocol):
 
         Raises:
             HeadMoved: a head stands above ``to``.
-            lakesync.errors.Conflict: the version in force is not ``config.version - 1``.
+            ConfigMoved: the version in force is not ``config.version - 1``.
+            lakesync.errors.Conflict: it has outgrown one item.
         """
         ...
 

@@ -16,8 +16,7 @@ from lakesync.buffer.conditions import PAGE_BYTES_MAX
 from lakesync.buffer.transaction import transact
 from lakesync.buffer.upkeep import Upkeep
 from lakesync.core.config import GatewayConfig
-from lakesync.errors import Conflict
-from lakesync.ports import FlushState, LogSlice, StoredMark, StoredRow
+from lakesync.ports import ConfigMoved, FlushState, LogSlice, StoredMark, StoredRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -131,9 +130,7 @@ class DynamoBuffer(Upkeep):
             self._call("TransactWriteItems", body)
         except Refusal as refusal:
             if reason(refusal, 0) == "ConditionalCheckFailed":
-                raise Conflict(
-                    "the configuration changed meanwhile; read it and try again"
-                ) from refusal
+                raise ConfigMoved from refusal
             raise cancelled(refusal, heads) from refusal
 
     def gateways(self) -> list[str]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from lakesync.buffer import conditions, pack
 from lakesync.buffer.held import HeldGateway
 from lakesync.buffer.keys import check_gateway, row_place
-from lakesync.errors import Conflict
 from lakesync.ports import (
     NO_HEAD,
+    ConfigMoved,
     FlushState,
     Follower,
     Head,
@@ -127,7 +127,7 @@ class MemoryBuffer:
         with self._lock:
             held = self._of(gateway)
             if held.config.version != config.version - 1:
-                raise Conflict("the configuration changed meanwhile; read it and try again")
+                raise ConfigMoved
             heads = conditions.heads_at_most(held.heads, config.layout.shards(), to)
             for shard, head in heads.items():
                 held.heads[shard] = replace(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,14 +13,15 @@ from lakesync.core.rules_json import rules_from_json, rules_to_json
 from lakesync.core.schema import TableSchema, schema_from_json, schema_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lakesync.core.clock import Stamp
 
 CONFIG_BYTES_MAX: Final = 350 * 1024
 """The whole document, as JSON: it is one item, and an item takes 400 KB."""
 TABLES_MAX: Final = 500
-"""Tables with a schema, in one gateway."""
+"""Tables of one gateway, with a schema or without: each is two tables of the lake, and objects of
+its own in every flush and checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,24 @@ class GatewayConfig:
     is not in it. See `lakesync.core.forgetting`."""
     strict: bool = False
     """Only tables with a schema are written."""
+    tables: frozenset[str] = frozenset()
+    """Tables that were admitted without a schema. None is written to before it is in here or has a
+    schema, so the two are all tables that there are."""
+
+    @property
+    def room_for_tables(self) -> int:
+        """How many more tables the gateway may have."""
+        return TABLES_MAX - len(self.tables | self.schemas.keys())
+
+    def knows(self, table: str) -> bool:
+        """Tell whether the table is one of the gateway's."""
+        return table in self.schemas or table in self.tables
+
+    def admitting(self, tables: Iterable[str]) -> GatewayConfig:
+        """Give the configuration that knows further tables, as many as there is room for."""
+        new = [table for table in dict.fromkeys(tables) if not self.knows(table)]
+        new = new[: max(self.room_for_tables, 0)]
+        return replace(self, tables=self.tables | frozenset(new)) if new else self
 
     @property
     def is_judged(self) -> bool:
@@ -79,6 +98,7 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         "logged": logged_to_json(config.logged),
         "tombstoneHorizons": dict(config.tombstone_horizons),
         "strict": config.strict,
+        "tables": sorted(config.tables),
     }
 
 
@@ -101,4 +121,5 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
         logged,
         tombstone_horizons=MappingProxyType(body.get("tombstoneHorizons", {})),
         strict=body.get("strict", False),
+        tables=frozenset(body.get("tables", ())),
     )

@@ -17,6 +17,7 @@ from lakesync.errors import (
     LakeSyncError,
     NotFound,
     RulesRefused,
+    TooManyTables,
 )
 from lakesync.gateway.metrics import metrics
 from lakesync.gateway.rules_dry_run import Trial
@@ -204,8 +205,8 @@ def _with_schema(held: GatewayConfig, wanted: TableSchema) -> GatewayConfig:
     schema = evolve(before, wanted)
     if schema is before:
         return held
-    if before is None and len(held.schemas) >= TABLES_MAX:
-        raise Conflict(f"a gateway may have {TABLES_MAX} tables with a schema; use more gateways")
+    if not held.knows(wanted.table) and held.room_for_tables <= 0:
+        raise TooManyTables(f"a gateway may have {TABLES_MAX} tables; use more gateways")
     schemas = MappingProxyType({**held.schemas, wanted.table: schema})
     _check_rules_fit(held.rules, schemas)
     return replace(held, schemas=schemas)

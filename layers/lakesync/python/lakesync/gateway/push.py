@@ -6,19 +6,22 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import check_drift
-from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
+from lakesync.core.config import TABLES_MAX
 from lakesync.core.schema import check_delta
 from lakesync.core.visibility import Viewer
 from lakesync.errors import (
-    AtomicPushRefused,
     AtomicPushTooLarge,
+    Conflict,
     Contention,
     Forbidden,
     LakeSyncError,
     SchemaMismatch,
+    TooManyTables,
     ValidationFailed,
 )
+from lakesync.gateway.receipt import Receipt, refusal
 from lakesync.log.commit import Committer, ConfigChanged
+from lakesync.log.declare import Declare
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.plan import cut
 from lakesync.log.row_cache import Warm
@@ -27,18 +30,13 @@ from lakesync.result import Err, Ok, Result
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
-    from lakesync.core.messages import Push
+    from lakesync.core.messages import DeltaOutcome, Push, PushReceipt
     from lakesync.log.commit import Chance
-    from lakesync.log.merge_batch import Outcome
     from lakesync.log.plan import Admitted
     from lakesync.ports import Buffer, WallClock
 
-_REFUSED_WITH_OTHERS = (
-    "the push is atomic and another of its deltas was refused; correct that one, then push again"
-)
 _CHANGING = "the gateway's configuration keeps changing; push again in a moment"
 
 
@@ -58,6 +56,7 @@ class PushService:
         self._limits = limits
         self._wall_clock = wall_clock
         self._warm = Warm(buffer)
+        self._declare = Declare(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=chance)
         self._committer = Committer(
             buffer,
             self._warm,
@@ -99,10 +98,12 @@ class PushService:
     def _push(self, gateway: str, push: Push, begun_ms: int, deadline_ms: int) -> PushReceipt:
         config = self._warm.gateway(gateway).config
         admitted, refused = self._admit(config, push, begun_ms)
-        if any(isinstance(item.error, SchemaMismatch) for item in refused):
-            # A refusal is not proved by a commit, and the schema may have grown meanwhile.
+        if any(isinstance(item.error, SchemaMismatch | TooManyTables) for item in refused):
+            # A refusal is not proved by a commit, and the schemas may have changed meanwhile.
             self._check_current(gateway)
-        receipt = _Receipt(push, refused)
+        if not (push.atomic and refused) and self._declares(gateway, config, admitted, refused):
+            return self._push(gateway, push, begun_ms, deadline_ms)
+        receipt = Receipt(push, refused)
         if push.atomic and refused:
             return receipt.refuse_all(admitted, self._wall_clock())
         cuts = cut(admitted, config, self._limits, atomic=push.atomic)
@@ -128,6 +129,31 @@ class PushService:
                 return receipt.refuse_all(others, self._wall_clock())
         return receipt.done(self._wall_clock())
 
+    def _declares(
+        self,
+        gateway: str,
+        config: GatewayConfig,
+        admitted: list[Admitted],
+        refused: list[DeltaOutcome],
+    ) -> bool:
+        """Declare tables that are pushed to for the first time; tells whether there were any.
+
+        Once they are declared, no commit is made by a configuration that did not know them. Deltas
+        of those that cannot be declared are refused.
+        """
+        new = dict.fromkeys(d.table for _, d in admitted if not config.knows(d.table))
+        if not new:
+            return False
+        try:
+            self._declare(gateway, lambda config: config.admitting(new))
+        except Conflict as error:  # the configuration is full before there are `TABLES_MAX`
+            outcome = TooManyTables(error.message, field="table")
+            refused += [refusal(i, d.delta_id, outcome) for i, d in admitted if d.table in new]
+            admitted[:] = [item for item in admitted if item[1].table not in new]
+            return False
+        self._warm.forget(gateway)
+        return True
+
     def _check_current(self, gateway: str) -> None:
         if not self._warm.is_current(gateway):
             self._warm.forget(gateway)
@@ -138,12 +164,16 @@ class PushService:
     ) -> tuple[list[Admitted], list[DeltaOutcome]]:
         """Split a push into deltas that may be committed and outcomes of those that may not."""
         admitted: list[Admitted] = []
-        refused = [_refusal(item.index, item.delta_id, item.error) for item in push.unreadable]
+        new: set[str] = set()
+        refused = [refusal(item.index, item.delta_id, item.error) for item in push.unreadable]
         for index, delta in push.deltas:
             try:
                 self._check(config, push, delta, now_ms)
+                if not config.knows(delta.table):
+                    _check_room(config, new, delta.table)
+                    new.add(delta.table)
             except LakeSyncError as error:
-                refused.append(_refusal(index, delta.delta_id, error))
+                refused.append(refusal(index, delta.delta_id, error))
             else:
                 admitted.append((index, delta))
         return admitted, refused
@@ -168,39 +198,10 @@ class PushService:
                 )
 
 
-class _Receipt:
-    """Adds up what became of a push."""
-
-    def __init__(self, push: Push, refused: list[DeltaOutcome]) -> None:
-        self._accepted = len(push.deltas) + len(push.unreadable) - len(refused)
-        self._outcomes = refused
-        self._stamp: Stamp = 0
-
-    def add(self, outcome: Outcome) -> None:
-        """Count one commit."""
-        self._stamp = max(self._stamp, outcome.stamp)
-        self._accepted -= len(outcome.refused)
-        self._outcomes += [
-            DeltaOutcome(index, delta.delta_id, OutcomeKind.DUPLICATE)
-            for index, delta in outcome.duplicates
-        ]
-        self._outcomes += [
-            _refusal(index, delta.delta_id, error) for (index, delta), error in outcome.refused
-        ]
-
-    def refuse_all(self, others: list[Admitted], now_ms: int) -> PushReceipt:
-        """Give the receipt of an atomic push of which nothing was committed."""
-        self._accepted = 0
-        kept = [held for held in self._outcomes if held.kind is OutcomeKind.REFUSED]
-        error = AtomicPushRefused(_REFUSED_WITH_OTHERS)
-        self._outcomes = kept + [_refusal(index, delta.delta_id, error) for index, delta in others]
-        return self.done(now_ms)
-
-    def done(self, now_ms: int) -> PushReceipt:
-        """Give the receipt, outcomes in the order of the push."""
-        outcomes = tuple(sorted(self._outcomes, key=lambda outcome: outcome.index))
-        return PushReceipt(self._stamp, self._accepted, outcomes, now_ms)
-
-
-def _refusal(index: int, delta_id: str, error: LakeSyncError) -> DeltaOutcome:
-    return DeltaOutcome(index, delta_id, OutcomeKind.REFUSED, error)
+def _check_room(config: GatewayConfig, new: set[str], table: str) -> None:
+    if len({*new, table}) > config.room_for_tables:
+        raise TooManyTables(
+            f"this gateway has {TABLES_MAX} tables, and {table} would be one more; use those there "
+            "are, or another gateway",
+            field="table",
+        )

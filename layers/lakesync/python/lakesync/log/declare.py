@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import stamp
-from lakesync.errors import Conflict, Contention, Unavailable
-from lakesync.ports import HeadMoved
+from lakesync.errors import Contention, Unavailable
+from lakesync.ports import ConfigMoved, HeadMoved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.log.commit import Chance
     from lakesync.ports import Buffer, WallClock
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _TRIES_MAX: Final = 60
 _BACK_OFF_MS: Final = 40
 _LEAD_MS: Final = 100
+_TOO_BUSY: Final = "the gateway is too busy to change its configuration; try again"
 
 
 class Declare:
@@ -49,26 +51,34 @@ class Declare:
             change: gives it as it shall be; the very same if nothing is to be done.
 
         Raises:
-            Contention: the gateway is too busy.
+            Unavailable: the gateway is too busy, or its store is.
+            Conflict: the configuration has outgrown what can be stored.
         """
-        for _ in range(_TRIES_MAX):
-            held = self._buffer.config(gateway)
-            wanted = change(held)
-            if wanted is held:
-                return held
-            wanted = replace(wanted, version=held.version + 1)
-            heads = self._buffer.heads(gateway, wanted.layout.shards())
-            top = max((head.commit for head in heads.values()), default=0)
-            epoch = max((head.epoch for head in heads.values()), default="")
-            # Pushes move heads all the time: a lead keeps them from moving past this change.
-            to = max(top, stamp(self._wall_clock())) + stamp(_LEAD_MS)
-            if wanted.logged != held.logged:
-                wanted = replace(wanted, logged=replace(wanted.logged, since=to))
+        error: Unavailable = Contention(_TOO_BUSY)
+        for attempt in range(_TRIES_MAX):
             try:
-                self._buffer.save_config(gateway, wanted, to, epoch)
-            except (HeadMoved, Conflict, Unavailable):
-                # Heads moved even further, or another administrator is at work.
-                self._sleep_ms(self._chance.jitter() * _BACK_OFF_MS)
-            else:
-                return wanted
-        raise Contention("the gateway is too busy to change its configuration; try again")
+                return self._tried(gateway, change, stamp(_LEAD_MS) if attempt else 0)
+            except (HeadMoved, ConfigMoved):
+                error = Contention(_TOO_BUSY)  # or another administrator is at work
+            except Unavailable as unavailable:
+                error = unavailable
+            self._sleep_ms(self._chance.jitter() * _BACK_OFF_MS)
+        raise error
+
+    def _tried(
+        self, gateway: str, change: Callable[[GatewayConfig], GatewayConfig], lead: Stamp
+    ) -> GatewayConfig:
+        before = self._buffer.config(gateway)
+        wanted = change(before)
+        if wanted is before:
+            return before
+        wanted = replace(wanted, version=before.version + 1)
+        heads = self._buffer.heads(gateway, wanted.layout.shards())
+        top = max((head.commit for head in heads.values()), default=0)
+        epoch = max((head.epoch for head in heads.values()), default="")
+        # Where pushes move heads all the time, a lead keeps them from moving past this change.
+        to = max(top, stamp(self._wall_clock())) + lead
+        if wanted.logged != before.logged:
+            wanted = replace(wanted, logged=replace(wanted.logged, since=to))
+        self._buffer.save_config(gateway, wanted, to, epoch)
+        return wanted
