@@ -1,4 +1,4 @@
-"""The command line's commands, and its entry point."""
+"""The command line's commands."""
 
 from __future__ import annotations
 
@@ -83,8 +83,3 @@ def lakesync(
     ] = False,
 ) -> None:
     """Read the options that stand before a command."""
-
-
-def main() -> None:
-    """Run the command line."""
-    app()

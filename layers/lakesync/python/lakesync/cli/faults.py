@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
+from lakesync.client.transport.http import how_to_install
 from lakesync.errors import AuthFailed, CursorExpired, Forbidden, LakeSyncError, Retry
 
 FAILED: Final = 1
@@ -60,6 +61,9 @@ def fault_of(error: BaseException) -> Fault:
         return _of_lakesync(error)
     if type(error).__module__.startswith("botocore"):
         return _of_aws(error)
+    if isinstance(error, ModuleNotFoundError) and _is_extra(error.name or ""):
+        sentence = f"the command line needs {error.name}: run {how_to_install('cli')}"
+        return Fault(sentence, "USAGE", USAGE)
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return Fault(f"{name}{error.strerror or error}", "OS_ERROR", FAILED)
@@ -71,9 +75,16 @@ def fault_of(error: BaseException) -> Fault:
     )
 
 
+def _is_extra(module: str) -> bool:
+    """Tell whether a module that is missing is not our own."""
+    return bool(module) and module.partition(".")[0] != "lakesync"
+
+
 def is_bug_to_show(error: BaseException) -> bool:
     """Tell whether someone who debugs wants the traceback of this one."""
-    known = isinstance(error, LakeSyncError | UsageFault | OSError | KeyboardInterrupt)
+    known = isinstance(
+        error, LakeSyncError | UsageFault | OSError | KeyboardInterrupt | ModuleNotFoundError
+    )
     return not known and bool(os.environ.get("LAKESYNC_DEBUG"))
 
 

@@ -10,8 +10,10 @@ httpx is imported when a transport is made, so that an app that only edits does 
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -92,9 +94,7 @@ class HttpTransport:
         try:
             import httpx  # noqa: PLC0415 - see the module's docstring
         except ModuleNotFoundError as exc:
-            raise ImportError(
-                'HttpTransport needs httpx: pip install "<lakesync\'s folder>[client]", or httpx'
-            ) from exc
+            raise ImportError(f"HttpTransport needs httpx: run {how_to_install('client')}") from exc
         if isinstance(token, str):
             checked_token(token)
         self._unreachable = httpx.TransportError
@@ -220,6 +220,19 @@ class HttpTransport:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def how_to_install(extra: str) -> str:
+    """Give the command that installs what an extra of this package needs, from where it came."""
+    try:
+        told = distribution("lakesync").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return f'pip install ".[{extra}]" in the folder of LakeSync'
+    origin = json.loads(told or "{}")
+    url = origin.get("url", "")
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f'pip install "lakesync[{extra}]{url and " @ " + url}"'
 
 
 def checked_token(token: object) -> str:
