@@ -109,7 +109,9 @@ def _left_to(device: Device, world: World) -> str:
     """Tell what a client has left to do."""
     assert device.client is not None
     connection = device.client._parts.database._reader
-    if connection.execute("SELECT 1 FROM _lakesync_outbox WHERE status < 2").fetchone():
+    if connection.execute(
+        "SELECT 1 FROM _lakesync_outbox WHERE status NOT IN ('quarantined', 'held_back')"
+    ).fetchone():
         return "edits to push"
     if world.rulings.were_there and device.knows != device.decides:
         return "rules to learn"

@@ -113,7 +113,8 @@ def doubtful_events_are_stamped_again() -> list[Replaced]:
 def unseen_is_pending() -> list[Replaced]:
     def settle_doubts(self: Outbox, until: int) -> None:
         self._connection.execute(
-            "UPDATE _lakesync_outbox SET status = 0 WHERE status = 1 AND hlc <= ?", (until,)
+            "UPDATE _lakesync_outbox SET status = 'pending' WHERE status = 'sent' AND hlc <= ?",
+            (until,),
         )
 
     return [(Outbox, "settle_doubts", settle_doubts)]

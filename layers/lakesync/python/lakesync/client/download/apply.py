@@ -82,7 +82,7 @@ class Pages:
             return True
         row = self._connection.execute(
             "SELECT 1 FROM _lakesync_sync WHERE rebuilding OR EXISTS "
-            "(SELECT 1 FROM _lakesync_outbox WHERE status IN (1, -4))"
+            "(SELECT 1 FROM _lakesync_outbox WHERE status IN ('sent', 'late'))"
         )
         return row.fetchone() is not None
 

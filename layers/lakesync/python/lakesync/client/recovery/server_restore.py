@@ -86,7 +86,7 @@ class Offers:
             counted,
         )
 
-    def _own(self, rows: str, *, anonymous: bool) -> Iterator[tuple[int, int, int, str, bytes]]:
+    def _own(self, rows: str, *, anonymous: bool) -> Iterator[tuple[int, str, int, str, bytes]]:
         for table_id, row_id, *held in self._connection.execute(rows):
             known = base_state(Held(*held))
             table = self._catalogue.by_id(table_id).name

@@ -57,7 +57,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE _lakesync_outbox (
             hlc INTEGER PRIMARY KEY,
             txn INTEGER,
-            status INTEGER NOT NULL,
+            status TEXT NOT NULL,
             table_id INTEGER NOT NULL,
             row_id TEXT NOT NULL,
             run BLOB NOT NULL,
@@ -65,8 +65,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             message TEXT,
             field TEXT)""",
         # Partial, so that adding an edit does not touch them.
-        "CREATE INDEX _lakesync_outbox_sent ON _lakesync_outbox (hlc) WHERE status = 1",
-        "CREATE INDEX _lakesync_outbox_quarantined ON _lakesync_outbox (hlc) WHERE status = 2",
+        """CREATE INDEX _lakesync_outbox_in_doubt ON _lakesync_outbox (hlc)
+            WHERE status IN ('sent', 'late')""",
+        """CREATE INDEX _lakesync_outbox_returning ON _lakesync_outbox (hlc)
+            WHERE status IN ('offered', 'lost')""",
         # Rows that a rebuild has not met yet.
         """CREATE TABLE _lakesync_stale (
             table_id INTEGER NOT NULL,

@@ -63,8 +63,8 @@ def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
         outbox: what waits.
         units_max: local transactions and single edits in one batch, at most.
     """
-    with contextlib.closing(outbox.waiting()) as cursor:
-        units = _units(Entry(*row) for row in cursor)
+    with contextlib.closing(outbox.waiting()) as entries:
+        units = _units(entries)
         first = next(units, None)
         if first is None:
             return None

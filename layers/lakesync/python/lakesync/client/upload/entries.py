@@ -17,7 +17,7 @@ answered could have made it an event, or still can.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.wire.records import decode_records
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
 
 
-class Status(IntEnum):
-    """Where an edit stands on its way."""
+class Status(StrEnum):
+    """Where an edit stands on its way; stored by these names."""
 
-    PENDING = 0
-    SENT = 1
+    PENDING = "pending"
+    SENT = "sent"
     """Pushed, and no answer yet: the gateway may hold it or not."""
-    UNSEEN = -3
+    UNSEEN = "unseen"
     """Pushed, and no answer; what was pulled since does not hold it. Its push may be under way."""
-    LATE = -4
+    LATE = "late"
     """As that, and refused as late, perhaps because it had just arrived; nor can it any more."""
-    QUARANTINED = 2
+    QUARANTINED = "quarantined"
     """Refused for what it is; it waits for the app."""
-    HELD_BACK = 3
+    HELD_BACK = "held_back"
     """Accepted, by a buffer that was restored since, or while its row is read anew; whether it was
     lost is being read."""
-    OFFERED = -1
+    OFFERED = "offered"
     """As that, and not among what was read; but what was trimmed could not be read, nor what rules
     hide. Its stamp stays as it is: if it comes too late, the gateway had it."""
-    LOST = -2
+    LOST = "lost"
     """As that, and so young that it would have been read. If it comes too late, it is stamped
     again."""
 
@@ -81,7 +81,7 @@ class Entry(NamedTuple):
     hlc: Stamp
     txn: int | None
     """The local transaction that the edit belongs to; None if it stands alone."""
-    status: int
+    status: str
     run: bytes
 
     @property

@@ -5,6 +5,7 @@ What may become of one: `lakesync.client.upload.entries`.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.upload.entries import IN_DOUBT, Entry, OutboxEntry, Status
@@ -13,7 +14,7 @@ from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Generator, Iterable
 
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -21,8 +22,14 @@ if TYPE_CHECKING:
 
 ADD: Final = (
     "INSERT INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
-    "VALUES (?, ?, 0, ?, ?, ?)"
+    "VALUES (?, ?, 'pending', ?, ?, ?)"
 )
+_WAITING: Final = (
+    "status IN ('offered', 'lost')",  # accepted before: ahead of all others
+    "status IN ('pending', 'sent', 'unseen', 'late')",
+)
+_OFFER: Final = "UPDATE _lakesync_outbox SET status = 'offered' WHERE status = 'held_back' AND "
+_ENTRY: Final = "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE "
 
 
 class Outbox:
@@ -32,11 +39,13 @@ class Outbox:
         self._connection = connection
         self._by_id: dict[str, Stamp] = {}
 
+    # --- reading ----------------------------------------------------------------------------------
+
     def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
         """Give what waits for the gateway, or what waits for the app, oldest first."""
         rows = self._connection.execute(
             "SELECT status, run, code, message, field FROM _lakesync_outbox "
-            "WHERE (status = 2) = ? ORDER BY hlc",
+            "WHERE (status = 'quarantined') = ? ORDER BY hlc",
             (quarantined,),
         ).fetchall()
         return [
@@ -44,74 +53,21 @@ class Outbox:
             for status, run, code, message, field in rows
         ]
 
-    def waiting(self) -> sqlite3.Cursor:
-        """Walk through what waits for the gateway: what was there before, then oldest first.
+    def waiting(self) -> Generator[Entry, None, None]:
+        """Walk through what waits for the gateway: what was accepted before, then oldest first.
 
-        Close the cursor when done.
+        Nothing is sorted, and what is not walked through is not read. Close it when done.
         """
-        return self._connection.execute(
-            "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE status < 2 "
-            "ORDER BY status NOT IN (-1, -2), hlc"
-        )
+        for which in _WAITING:
+            with contextlib.closing(
+                self._connection.execute(f"{_ENTRY}{which} ORDER BY hlc")
+            ) as cursor:
+                yield from map(Entry._make, cursor)
 
     def is_empty(self) -> bool:
         """Tell whether nothing waits for the gateway."""
-        row = self._connection.execute("SELECT 1 FROM _lakesync_outbox WHERE status < 2 LIMIT 1")
-        return row.fetchone() is None
-
-    def mark_sent(self, entries: Iterable[Entry]) -> None:
-        """Note that entries are about to leave."""
-        self._connection.executemany(
-            "UPDATE _lakesync_outbox SET status = 1 WHERE hlc = ? AND status IN (0, -3, -4)",
-            [(entry.hlc,) for entry in entries],
-        )
-
-    def mark_pending(self, entries: Iterable[Entry]) -> None:
-        """Note that the gateway answered, and that this push did not bring it these entries.
-
-        Args:
-            entries: each with the status that it had before it left.
-        """
-        back = {Status.PENDING: Status.PENDING, Status.LATE: Status.LATE}
-        self._connection.executemany(
-            "UPDATE _lakesync_outbox SET status = ? WHERE hlc = ? AND status = 1",
-            [(back.get(Status(entry.status), Status.UNSEEN), entry.hlc) for entry in entries],
-        )
-
-    def mark_late(self, entries: Iterable[Entry]) -> None:
-        """Note that entries are too late now: they are at the gateway, or will never be."""
-        self._connection.executemany(
-            "UPDATE _lakesync_outbox SET status = -4 WHERE hlc = ? AND status = 1",
-            [(entry.hlc,) for entry in entries],
-        )
-
-    def settle_doubts(self, until: Stamp) -> None:
-        """Note that no sent entry up to a stamp was held by the gateway when the pull began.
-
-        True once everything was pulled that was committed after they left: an accepted entry comes
-        back as an echo, which removes it. One that is stamped later than the gateway accepts may
-        still be accepted when its time comes, if its push is under way.
-        """
-        self._connection.execute(
-            "UPDATE _lakesync_outbox SET status = CASE status WHEN 1 THEN -3 ELSE 0 END "
-            "WHERE status IN (1, -4) AND hlc <= ?",
-            (until,),
-        )
-
-    def quarantine(self, refused: Iterable[tuple[Entry, LakeSyncError]]) -> None:
-        """Set entries aside with the reason why they were refused."""
-        self._connection.executemany(
-            "UPDATE _lakesync_outbox SET status = 2, code = ?, message = ?, field = ? "
-            "WHERE hlc = ?",
-            [(error.code, error.message, error.field, entry.hlc) for entry, error in refused],
-        )
-
-    def ungroup(self, entries: Iterable[Entry]) -> None:
-        """Let the edits of too large a transaction go one by one."""
-        self._connection.executemany(
-            "UPDATE _lakesync_outbox SET txn = NULL WHERE hlc = ?",
-            [(entry.hlc,) for entry in entries],
-        )
+        with contextlib.closing(self.waiting()) as entries:
+            return next(entries, None) is None
 
     def find(self, delta_id: str) -> Entry | None:
         """Find an entry by its delta's id.
@@ -126,18 +82,66 @@ class Outbox:
             entry = self._at(self._by_id.get(delta_id, 0))
         return entry
 
+    def known(self, deltas: Iterable[Delta]) -> list[Delta]:
+        """Give those of this client's deltas that are still in the outbox, by stamp and id."""
+        at = ((delta, self._at(delta.hlc)) for delta in deltas)
+        return [delta for delta, entry in at if entry and entry.delta.delta_id == delta.delta_id]
+
     def _at(self, hlc: Stamp) -> Entry | None:
-        row = self._connection.execute(
-            "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE hlc = ?", (hlc,)
-        ).fetchone()
+        row = self._connection.execute(f"{_ENTRY}hlc = ?", (hlc,)).fetchone()
         return Entry(*row) if row else None
+
+    # --- pushing ----------------------------------------------------------------------------------
+
+    def mark_sent(self, entries: Iterable[Entry]) -> None:
+        """Note that entries are about to leave."""
+        self._move(entries, Status.SENT, "status IN ('pending', 'unseen', 'late')")
+
+    def mark_pending(self, entries: Iterable[Entry]) -> None:
+        """Note that the gateway answered, and that this push did not bring it these entries.
+
+        Args:
+            entries: each with the status that it had before it left.
+        """
+        for entry in entries:
+            before = Status.UNSEEN if entry.status == Status.SENT else Status(entry.status)
+            self._move([entry], before, "status = 'sent'")
+
+    def mark_late(self, entries: Iterable[Entry]) -> None:
+        """Note that entries are too late now: they are at the gateway, or will never be."""
+        self._move(entries, Status.LATE, "status = 'sent'")
+
+    def settle_doubts(self, until: Stamp) -> None:
+        """Note that no sent entry up to a stamp was held by the gateway when the pull began.
+
+        True once everything was pulled that was committed after they left: an accepted entry comes
+        back as an echo, which removes it. One that is stamped later than the gateway accepts may
+        still be accepted when its time comes, if its push is under way.
+        """
+        self._connection.execute(
+            "UPDATE _lakesync_outbox "
+            "SET status = CASE status WHEN 'sent' THEN 'unseen' ELSE 'pending' END "
+            "WHERE status IN ('sent', 'late') AND hlc <= ?",
+            (until,),
+        )
+
+    def quarantine(self, refused: Iterable[tuple[Entry, LakeSyncError]]) -> None:
+        """Set entries aside with the reason why they were refused."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET status = 'quarantined', code = ?, message = ?, field = ? "
+            "WHERE hlc = ?",
+            [(error.code, error.message, error.field, entry.hlc) for entry, error in refused],
+        )
 
     def release(self, entry: Entry) -> None:
         """Put a quarantined entry back in its place."""
-        self._connection.execute(
-            "UPDATE _lakesync_outbox SET status = 0, code = NULL, message = NULL, field = NULL "
-            "WHERE hlc = ?",
-            (entry.hlc,),
+        self._move([entry], Status.PENDING, "1", "code = NULL, message = NULL, field = NULL")
+
+    def ungroup(self, entries: Iterable[Entry]) -> None:
+        """Let the edits of too large a transaction go one by one."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET txn = NULL WHERE hlc = ?",
+            [(entry.hlc,) for entry in entries],
         )
 
     def remove(self, hlcs: Iterable[Stamp]) -> None:
@@ -146,52 +150,46 @@ class Outbox:
             "DELETE FROM _lakesync_outbox WHERE hlc = ?", [(hlc,) for hlc in hlcs]
         )
 
-    def known(self, deltas: Iterable[Delta]) -> list[Delta]:
-        """Give those of this client's deltas that are still in the outbox, by stamp and id."""
-        found = []
-        for delta in deltas:
-            row = self._connection.execute(
-                "SELECT run FROM _lakesync_outbox WHERE hlc = ?", (delta.hlc,)
-            ).fetchone()
-            if row and decode_records(row[0])[0].delta_id == delta.delta_id:
-                found.append(delta)
-        return found
-
-    def hold_back(self, hlcs: Iterable[Stamp]) -> None:
-        """Keep entries that were accepted until everything was read; see `Offers.settle`."""
+    def _move(
+        self, entries: Iterable[Entry], to: Status, where: str, also: str = "txn = txn"
+    ) -> None:
         self._connection.executemany(
-            "UPDATE _lakesync_outbox SET status = 3, txn = NULL WHERE hlc = ?",
-            [(hlc,) for hlc in hlcs],
+            f"UPDATE _lakesync_outbox SET status = '{to}', {also} WHERE hlc = ? AND {where}",  # noqa: S608 - names
+            [(entry.hlc,) for entry in entries],
         )
+
+    # --- after a restore --------------------------------------------------------------------------
+
+    def hold_back(self, entries: Iterable[Entry]) -> None:
+        """Keep entries that were accepted until everything was read; see `Offers.settle`."""
+        self._move(entries, Status.HELD_BACK, "1", "txn = NULL")
 
     def held_back(self) -> list[tuple[Stamp, int, str, bytes]]:
         """Give the stamp, table, row and run of each entry that may not be lost after all."""
         return self._connection.execute(
-            "SELECT hlc, table_id, row_id, run FROM _lakesync_outbox WHERE status IN (3, -1)"
+            "SELECT hlc, table_id, row_id, run FROM _lakesync_outbox "
+            "WHERE status IN ('held_back', 'offered')"
         ).fetchall()
 
     def offer(self, until: Stamp) -> None:
         """Let what is held back be pushed that may have been trimmed: its stamp is no later."""
-        self._connection.execute(
-            "UPDATE _lakesync_outbox SET status = -1 WHERE status = 3 AND hlc <= ?", (until,)
-        )
+        self._connection.execute(f"{_OFFER}hlc <= ?", (until,))
 
     def offer_of(self, table_id: int) -> None:
         """Let what is held back of a table be pushed that rules may have hidden."""
-        self._connection.execute(
-            "UPDATE _lakesync_outbox SET status = -1 WHERE status = 3 AND table_id = ?", (table_id,)
-        )
+        self._connection.execute(f"{_OFFER}table_id = ?", (table_id,))
 
     def bring_back(self) -> None:
         """Let the rest of it be pushed: it is lost."""
-        self._connection.execute("UPDATE _lakesync_outbox SET status = -2 WHERE status = 3")
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = 'lost' WHERE status = 'held_back'"
+        )
 
     def make_new(self, entries: Iterable[Entry]) -> None:
         """Let lost entries be stamped again like any other, since they come too late."""
-        self._connection.executemany(
-            "UPDATE _lakesync_outbox SET status = 0 WHERE hlc = ? AND status = -2",
-            [(entry.hlc,) for entry in entries],
-        )
+        self._move(entries, Status.PENDING, "status = 'lost'")
+
+    # --- stamping again ---------------------------------------------------------------------------
 
     def take_from(
         self, start: Stamp, doubted: Collection[int] = ()
@@ -207,14 +205,14 @@ class Outbox:
         """
         rows = self._connection.execute(
             "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "
-            "FROM _lakesync_outbox WHERE hlc >= ? AND status IN (0, 1, 2, -3, -4) ORDER BY hlc",
+            "FROM _lakesync_outbox WHERE hlc >= ? "
+            "AND status NOT IN ('held_back', 'offered', 'lost') ORDER BY hlc",
             (start,),
         ).fetchall()
-        found = [(Entry(*row[:4]), row[4:]) for row in rows]
         taken = [
-            (entry, rest)
-            for entry, rest in found
-            if rest[0] not in doubted or entry.status not in IN_DOUBT
+            (Entry(*row[:4]), row[4:])
+            for row in rows
+            if row[4] not in doubted or row[2] not in IN_DOUBT
         ]
         self.remove(entry.hlc for entry, _ in taken)
         return taken

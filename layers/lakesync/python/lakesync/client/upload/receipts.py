@@ -139,7 +139,7 @@ class Settler:
         known = [delta for delta in deltas if delta.hlc not in kept]
         # What is held of a stale row goes with the first page that brings the row, which may be one
         # from before these: so they stay until everything was read.
-        self._outbox.hold_back(kept)
+        self._outbox.hold_back(entry for entry in entries if entry.hlc in kept)
         self._untold.note(known, by)
         self._rows.acknowledge(known)
         self._outbox.remove(delta.hlc for delta in known)
