@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,12 +18,12 @@ from urllib.parse import quote
 
 from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.transport.answers import error_of
+from lakesync.client.transport.token import Token
 from lakesync.core.schema import schemas_from_json
 from lakesync.core.values import parse
 from lakesync.errors import (
     AuthFailed,
     InternalError,
-    LakeSyncError,
     Unreachable,
     ValidationFailed,
 )
@@ -45,7 +44,6 @@ JSON: Final = "application/json"
 GZIP_BYTES_MIN: Final = 2_048
 """Bodies below this cost more to compress than to send."""
 _GZIP_LEVEL: Final = 5
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, "b64token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +93,9 @@ class HttpTransport:
             import httpx  # noqa: PLC0415 - see the module's docstring
         except ModuleNotFoundError as exc:
             raise ImportError(f"HttpTransport needs httpx: run {how_to_install('client')}") from exc
-        if isinstance(token, str):
-            checked_token(token)
+        self._token = Token(token)
         self._unreachable = httpx.TransportError
         self._undecodable = httpx.DecodingError
-        self._token_of = token
-        self._token: str | None = None
         self._http = httpx.Client(
             base_url=f"{base_url.rstrip('/')}/v1/sync/{quote(gateway, safe='')}/",
             transport=http,
@@ -162,43 +157,21 @@ class HttpTransport:
         self._http.close()
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
-        if self._token is None:
-            self._token = self._new_token()
         try:
-            return self._answer(self._token, method, path, headers, **request)
-        except AuthFailed:
-            self._token = None  # it may have run out; a second refusal is an answer
-        self._token = self._new_token()
-        return self._answer(self._token, method, path, headers, **request)
+            return self._answer(method, path, headers, **request)
+        except AuthFailed as error:
+            if error.field == "token":
+                raise  # there is none to send
+            self._token.forget()  # it may have run out; a second refusal is an answer
+            return self._answer(method, path, headers, **request)
 
-    def _new_token(self) -> str:
-        """Give a token that may be sent.
-
-        Raises:
-            AuthFailed: there is none, or it is malformed.
-        """
-        if isinstance(self._token_of, str):
-            return self._token_of
-        try:
-            token = self._token_of()
-        except LakeSyncError:
-            raise
-        except Exception as exc:
-            # What it says is not repeated: it may tell a secret.
-            raise AuthFailed(
-                f"no token could be had: what gives it raised {type(exc).__name__}", field="token"
-            ) from exc
-        return checked_token(token)
-
-    def _answer(
-        self, token: str, method: str, path: str, headers: Mapping[str, str], **request: Any
-    ) -> bytes:
+    def _answer(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
         """Send one request and give its answer's body.
 
         Raises:
             LakeSyncError: what was answered instead; `Unreachable` if nothing was.
         """
-        authorised = {**headers, "Authorization": f"Bearer {token}"}
+        authorised = {**headers, "Authorization": f"Bearer {self._token.give()}"}
         try:
             response = self._http.request(method, path, headers=authorised, **request)
         except self._undecodable as exc:
@@ -233,21 +206,6 @@ def how_to_install(extra: str) -> str:
     if vcs := origin.get("vcs_info"):
         url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
     return f'pip install "lakesync[{extra}]{url and " @ " + url}"'
-
-
-def checked_token(token: object) -> str:
-    """Give a token if a header may carry it; the error does not repeat it.
-
-    Raises:
-        AuthFailed: it is malformed.
-    """
-    if isinstance(token, str) and _TOKEN.fullmatch(token):
-        return token
-    raise AuthFailed(
-        "the token is malformed: it must be text of letters, digits and -._~+/= alone, without "
-        "'Bearer', spaces or a line feed at its end",
-        field="token",
-    )
 
 
 def _read(decode: Callable[[bytes], A], body: bytes) -> A:
