@@ -11,7 +11,6 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from lakesync.client.transport.http import how_to_install
 from lakesync.errors import AuthFailed, CursorExpired, Forbidden, LakeSyncError, Retry
 
 FAILED: Final = 1
@@ -62,6 +61,8 @@ def fault_of(error: BaseException) -> Fault:
     if type(error).__module__.startswith("botocore"):
         return _of_aws(error)
     if isinstance(error, ModuleNotFoundError) and _is_extra(error.name or ""):
+        from lakesync.client.transport.http import how_to_install
+
         sentence = f"the command line needs {error.name}: run {how_to_install('cli')}"
         return Fault(sentence, "USAGE", USAGE)
     if isinstance(error, OSError):
