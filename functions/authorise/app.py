@@ -1,4 +1,4 @@
-"""Who is calling: verifies the token of a request for API Gateway."""
+"""API Gateway's authorizer: verifies the token of a request."""
 
 from lakesync.runtime import wiring, wiring_keys
 from lakesync.runtime.authoriser import lambda_authoriser

@@ -1,4 +1,4 @@
-"""Gateways that are due, from the queue or by direct request → batches on S3, announced."""
+"""Flushes gateways that are due, asked by a queue or directly: batches on S3, announced."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Batches are announced → a run of the Glue job, unless one is at work."""
+"""Starts the Glue job when batches are announced, unless a run is at work."""
 
 from lakesync.runtime import wiring
 from lakesync.runtime.settings import MaterialiseSettings

@@ -1,4 +1,4 @@
-"""What needs no token: health, the OpenAPI document, and every address that is not served."""
+"""Answers what needs no token: health, the OpenAPI document, addresses that are not served."""
 
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.http import create_app, lambda_handler

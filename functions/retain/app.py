@@ -1,4 +1,4 @@
-"""Retention, one task of one gateway at a time: build, trim, forget, clean; and the list of all."""
+"""Runs the tasks of retention, one of one gateway at a time; and lists all gateways."""
 
 import time
 

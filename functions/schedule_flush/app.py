@@ -1,4 +1,4 @@
-"""The schedule: one message for each gateway that has something to flush."""
+"""Runs on a schedule: sends one message for each gateway that has something to flush."""
 
 from lakesync.runtime import wiring
 from lakesync.runtime.settings import ScheduleFlushSettings

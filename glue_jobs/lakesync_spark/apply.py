@@ -1,4 +1,4 @@
-"""Apply: one table a step further. Each step is safe to repeat; a crash may fall between any two.
+"""Applies batches to one gateway table's lake tables, in steps that are each safe to repeat.
 
     1. the tables exist and have the columns that the batches need      `prepare`
     2. the deltas are in the changes table, with its mark               `append_changes`

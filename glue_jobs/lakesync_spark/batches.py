@@ -1,4 +1,4 @@
-"""Claims: what waits to be materialised, read strictly. Pure."""
+"""Reads claims strictly: which batches wait to be applied to the lake. Pure."""
 
 from __future__ import annotations
 

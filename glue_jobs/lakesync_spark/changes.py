@@ -1,4 +1,4 @@
-"""Changes: deltas as rows of the changes table, or of an events table."""
+"""Turns deltas into rows of the changes table, or of an events table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoint: all rows of a gateway out of the lake, for tables too large for the row states.
+"""Builds a checkpoint from the lake, for gateways with too many rows to read from the buffer.
 
     1. each state table is looked at                    its mark, and the snapshot that carries it
     2. the stamp from which the log goes on is chosen   `lakesync.checkpoint.from_lake`

@@ -1,4 +1,4 @@
-"""A table's own columns in the lake: which there are, and how to get from those to the wanted ones.
+"""Compares a lake table's columns with the wanted ones, and says which changes lead there.
 
 Each column's comment in the catalogue is its LakeSync type and the name that it was written under,
 as in ``number dueDate``. It is kept with the column, in the same commit, and tells two columns

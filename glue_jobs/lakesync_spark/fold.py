@@ -1,4 +1,4 @@
-"""Fold: any writes to one row state for each row id, as `lakesync.core.merge.fold`.
+"""Folds deltas and stored rows into one row state for each row id, as `core.merge.fold` does.
 
 A register is a struct ``(hlc, client_id, json)``. Spark orders structs field by field and text by
 its UTF-8 bytes, which is the order of ``core.merge``: so the winner of a column is its ``max``. A

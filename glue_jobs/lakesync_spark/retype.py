@@ -1,4 +1,4 @@
-"""Retype: text columns get the types that a schema declares, for all rows, in one commit.
+"""Gives text columns the types that a schema declares, for all rows, in one commit.
 
     1. a helper column of the new type is added beside the old one      (metadata)
     2. every row is written again with the helper filled                (validated overwrite)

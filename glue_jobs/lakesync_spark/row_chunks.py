@@ -1,4 +1,4 @@
-"""Row chunks: rows of a state table as chunks of a checkpoint, each written by who read its rows.
+"""Writes rows of a state table as chunks of a checkpoint, on the workers that read the rows.
 
 The one transform with Python in it. A chunk is protobuf as clients read it, with a digest for every
 delta, which no column expressions give; and it must be, byte for byte, what the gateway makes of

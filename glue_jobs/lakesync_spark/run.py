@@ -1,4 +1,4 @@
-"""Run: take everything that waits, table by table, until nothing is left that can go on.
+"""One run of the job: applies waiting batches, table by table, until no table can go further.
 
 A failure stays with its table: the others go on, and it is reported at the end. A lost lease ends
 the run at once. Laws L9 and L12: ``docs/spec/lake.md``.

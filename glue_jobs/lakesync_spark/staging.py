@@ -1,4 +1,4 @@
-"""Reading staged batches."""
+"""Reads staged batches from S3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State: a row of the state table out of its registers, and the merge of two such rows.
+"""Makes a row of the state table of its registers, and merges two such rows.
 
 The registers in `STAMPS` are the row, exactly as ``core.merge`` has it: stamp, client and canonical
 JSON of each column. The typed columns are a view of them. So the merge is one ``greatest`` for each

@@ -1,4 +1,4 @@
-"""Claims and the lease on S3. The client is handed in; nothing here knows where it leads."""
+"""Claims and the lease as objects on S3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables: made when first needed, and brought to the columns that a batch needs. Safe to repeat."""
+"""Creates lake tables when they are first needed, and adds the columns that a batch needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing: every commit carries its mark, and is refused if the table changed in between."""
+"""Commits to a lake table: with a batch mark, and only if the table did not change in between."""
 
 from __future__ import annotations
 

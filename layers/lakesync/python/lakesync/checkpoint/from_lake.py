@@ -1,4 +1,4 @@
-"""What a checkpoint out of the lake must know of the buffer. Pure.
+"""What the job that builds a checkpoint from the lake is told of the buffer's state. Pure.
 
 The lake holds a table up to its mark. Where that is all that was flushed of the table, the table is
 whole up to the watermark: what lies between wrote to other tables. So the log goes on from the

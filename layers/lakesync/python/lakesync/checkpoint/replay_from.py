@@ -1,4 +1,4 @@
-"""Where the log goes on behind rows that are read one after the other, while pushes go on.
+"""From which commit stamp the log goes on behind rows that were read while pushes went on.
 
 Why that gives the right rows
     1. The log goes on from a stamp below which everything was visible before the first row was

@@ -1,4 +1,4 @@
-"""A table's rows in the order of their ids, out of the parts over which a buffer spreads them.
+"""Reads a table's rows in the order of their ids, merging the parts they are spread over.
 
 So a client writes its own table from one end to the other. In the buffer's order it would go over
 all of it once for each part, and touch every page of its file as often.

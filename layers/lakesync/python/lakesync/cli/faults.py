@@ -1,4 +1,4 @@
-"""What went wrong, as one sentence and an exit code: nobody is shown a traceback, or a secret.
+"""Turns errors into one sentence and an exit code: no traceback, and no secret.
 
 Exit codes: 0 done · 1 refused or failed · 2 wrong usage · 3 not now, the same again may succeed ·
 4 no valid token or credentials · 130 interrupted.

@@ -1,4 +1,4 @@
-"""The gateway's routes that the client library does not speak: administration and numbers."""
+"""Calls the gateway's administrative routes, which the client library does not have."""
 
 from __future__ import annotations
 

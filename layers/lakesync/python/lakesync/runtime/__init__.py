@@ -1,4 +1,4 @@
-"""The composition root: what Lambda functions need to become the engine's callers.
+"""The composition root: makes Lambda functions of the engine.
 
 `settings` reads the environment, `wiring` builds the objects of one cold start, `http` and `api`
 turn requests into calls, `auth` and `tokens` say who is calling, `observe` logs and counts.

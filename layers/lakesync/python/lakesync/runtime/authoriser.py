@@ -1,4 +1,4 @@
-"""The Lambda authorizer: a token in, what it claims out. It never says no by itself.
+"""The Lambda authorizer: a token in; its claims, or the reason why it is refused, out.
 
 API Gateway answers a "no" of an authorizer with a body of its own. So a bad token is answered with
 a context that says why, and every function refuses it, in our words, as it refuses anything that

@@ -1,4 +1,4 @@
-"""Logs and metrics, once per cold start.
+"""Logs and metrics of the functions.
 
 Both go to standard output, so they cost no call: the log as JSON lines, metrics in CloudWatch's
 embedded format. What is logged is chosen word by word; events and headers carry tokens and are

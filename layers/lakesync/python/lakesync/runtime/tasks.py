@@ -1,4 +1,4 @@
-"""What queues and schedules ask for: flush, find what is due, start the materialiser.
+"""Handlers of queues and schedules: flush, find what is due, start the materialiser.
 
 Messages are handled at least once. A message that failed is handed back by itself; the others of
 its batch are done. What is handed back too often goes to the queue's dead-letter queue.

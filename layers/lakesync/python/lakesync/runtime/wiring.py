@@ -1,4 +1,4 @@
-"""The one place where settings become objects, once per cold start.
+"""Makes objects of settings: the one place that chooses implementations, once per cold start.
 
 Everything a function does not use is not even imported: its cold start would pay for it. Tests put
 another buffer in place of `buffer`, and drive the very same functions.

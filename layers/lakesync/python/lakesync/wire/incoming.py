@@ -1,4 +1,4 @@
-"""What both encodings do with a delta from outside: check it by itself, and name what is wrong."""
+"""Checks one delta from outside, for both encodings, and names the field that is wrong."""
 
 from __future__ import annotations
 

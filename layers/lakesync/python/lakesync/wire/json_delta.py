@@ -1,4 +1,4 @@
-"""One delta in JSON, and the fields that messages are made of.
+"""Reads and writes one delta in JSON, and the fields that messages are made of.
 
 Values are canonical JSON already, so writing a delta splices them instead of encoding them.
 """

@@ -1,4 +1,4 @@
-"""Row states as runs of deltas, and back to rows: bytes to bytes, as whole tables are sent so.
+"""Turns stored row states into runs of deltas and back, bytes to bytes: how tables are sent.
 
 A row state holds columns in nearly the bytes in which a delta is sent, so they are copied, not
 decoded; only the deltas' ids must be computed. A row that was deleted once, or of which one delta
@@ -97,9 +97,9 @@ class RowRecords:
         may_be_large = len(state) > DELTA_BYTES_MAX
         if may_be_large or max(len(write.columns) for write in writes) > COLUMNS_MAX:
             return self._taken_apart(row_id, state)
-        in_order = sorted(writes, key=lambda write: (write.hlc[::-1], _client(write.client)))
+        by_stamp = sorted(writes, key=lambda write: (write.hlc[::-1], _client(write.client)))
         runs = []
-        for write in in_order:
+        for write in by_stamp:
             runs.append(self._run(row_id, write, _INSERT if write.hlc == alive else _UPDATE))
             if write.hlc == alive:
                 alive = b""  # of several clients with one stamp, the first

@@ -1,4 +1,4 @@
-"""What sync rules look at, beside a log entry: rule columns of each delta's row, before and after.
+"""Encodes the columns that sync rules look at, before and after each delta of a log entry.
 
 Rows of one entry are much alike where it matters, so each distinct one is stored once: whoever
 decides what a client sees decodes few rows, and decides each pair of them once.

@@ -1,4 +1,4 @@
-"""`lakesync restored`: tell a buffer that was restored from a backup that it is another one."""
+"""`lakesync restored`: begins a new epoch after a buffer was restored from a backup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The administrative routes, and a gateway's state in numbers."""
+"""Routes for administration: schemas, rules, flushes, and a gateway's state in numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas: registered and listed by administrators, read by clients."""
+"""Routes for schemas: administrators register and list them, clients read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sync rules: tried, put in force and read by administrators."""
+"""Routes for sync rules: administrators try them, put them in force and read them."""
 
 from __future__ import annotations
 

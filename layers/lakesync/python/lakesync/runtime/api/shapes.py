@@ -1,4 +1,4 @@
-"""What the API's JSON Schemas are made of."""
+"""Building blocks of the API's JSON Schemas."""
 
 from __future__ import annotations
 
