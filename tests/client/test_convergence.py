@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from lakesync.client import Client, Fault, MemoryTransport
 from lakesync.result import Ok
 from tests.client.support.world import World, check_sound, rows_of
+
+if TYPE_CHECKING:
+    from lakesync.client.editor import Editor
 
 CLIENTS = ("a", "b", "c")
 SKEWS_MS = (0, 3_600_000, -3_600_000)
@@ -39,7 +42,7 @@ steps = st.one_of(
 )
 
 
-def edit(client: Client, change: tuple[str, str, dict[str, object]]) -> None:
+def edit(client: Editor, change: tuple[str, str, dict[str, object]]) -> None:
     """Make one edit."""
     method, row, written = change
     if method == "delete":
@@ -74,9 +77,9 @@ class Story:
             case "edit":
                 edit(client, what)
             case "group":
-                with client.transaction():
+                with client.transaction() as tx:
                     for change in what:
-                        edit(client, change)
+                        edit(tx, change)
             case "wait":
                 self.world.clock.ms += what
             case "restart":

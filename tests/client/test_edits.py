@@ -191,17 +191,6 @@ def _as_value_error(edit: Any) -> None:
         raise ValueError(str(exc)) from exc
 
 
-def test_transactions_do_not_nest(client: Client) -> None:
-    with (
-        pytest.raises(RuntimeError, match="do not nest"),
-        client.transaction() as edits,
-        edits.transaction(),
-    ):
-        pass
-
-    assert client.insert("todos", "t1", {"title": "x"}).unwrap()
-
-
 def test_an_empty_transaction_is_nothing(client: Client) -> None:
     with client.transaction():
         pass
@@ -227,7 +216,7 @@ def test_column_names_that_sqlite_folds_or_reserves_stay_apart(world: World) -> 
     (row,) = client.query("SELECT * FROM t").unwrap()
     assert len(row) == 1 + len(HOSTILE_COLUMNS)
     for name in HOSTILE_COLUMNS:
-        assert row[client.sql_name("t", name) or ""] == name
+        assert row[client.sql_name("t", name).unwrap() or ""] == name
     check_sound(client)
 
 
@@ -243,11 +232,11 @@ def test_table_names_that_sqlite_folds_or_reserves_stay_apart(world: World) -> N
         client.insert(name, name, {"name": name}).unwrap()
 
     for name in names:
-        sql_name = client.sql_name(name)
+        sql_name = client.sql_name(name).unwrap()
         rows = client.query(f'SELECT * FROM "{sql_name}"').unwrap()  # noqa: S608 - our own name
         assert rows == [{"_row_id": name, "name": name}]
-    assert client.sql_name("Todos") == "Todos"
-    assert client.sql_name("unknown") is None
+    assert client.sql_name("Todos") == Ok("Todos")
+    assert client.sql_name("unknown") == Ok(None)
     check_sound(client)
 
 
@@ -265,7 +254,7 @@ def test_a_column_for_which_sqlite_has_no_room_is_kept_and_read_by_get(
     assert client.get("wide", "r").unwrap() == columns
     (row,) = client.query("SELECT * FROM wide").unwrap()
     assert len(row) == 1 + 40
-    assert client.sql_name("wide", names[-1]) is None
+    assert client.sql_name("wide", names[-1]) == Ok(None)
 
 
 @pytest.mark.law("K9")
@@ -280,19 +269,6 @@ def test_sqlite_has_room_for_as_many_columns_as_the_catalogue_gives_a_table() ->
             state = RowState(1, 0, {name: (1, "c", raw) for name, _ in columns})
             connection.execute(table.upsert, table.cells("r", state) or ())
         assert connection.execute("SELECT c0 FROM wide").fetchall() == [(2,)]
-
-
-def test_a_query_cannot_write(client: Client) -> None:
-    client.insert("todos", "t1", {"title": "x"}).unwrap()
-
-    for sql in ("DELETE FROM todos", "PRAGMA user_version = 7", "CREATE TABLE x (y)"):
-        result = client.query(sql)
-        assert isinstance(result, Err)
-        assert result.error.code == "VALIDATION_ERROR"
-    with client.transaction() as edits:
-        assert isinstance(edits.query("DELETE FROM todos"), Err)
-        edits.update("todos", "t1", {"title": "y"}).unwrap()
-    assert client.query("SELECT title FROM todos").unwrap() == [{"title": "y"}]
 
 
 def test_a_query_that_is_no_sql_is_an_err(client: Client) -> None:
@@ -317,7 +293,7 @@ def test_declared_columns_have_types_and_indexes(client: Client) -> None:
         "_row_id": "TEXT",
         "title": "TEXT",
         "n": "INTEGER",
-        "price": "TEXT",
+        "price": "DECIMAL_TEXT",
         "done": "INTEGER",
     }
     plan = client.query("EXPLAIN QUERY PLAN SELECT * FROM todos WHERE title = 'x'").unwrap()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.client import Client
-from lakesync.client.storage import migrations as module
-from lakesync.client.storage.migrations import MIGRATIONS, migrate
-from lakesync.errors import Conflict, Unavailable, ValidationFailed
+from lakesync.client.storage import tables
+from lakesync.client.storage.tables import TABLES, claim
+from lakesync.errors import Conflict, FileCorrupt, Unavailable, ValidationFailed
 from lakesync.result import Err, Ok
-from tests.client.support.world import check_sound, reopened
+from tests.client.support.world import check_sound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,40 +21,23 @@ if TYPE_CHECKING:
     from tests.client.support.world import World
 
 
-def test_each_migration_is_recorded_once(world: World) -> None:
-    client = reopened(world, world.client())
+def test_a_file_of_another_release_is_refused(world: World) -> None:
+    world.client().close()
+    with closing(sqlite3.connect(world.folder / "a.db")) as connection, connection:
+        connection.execute("UPDATE _lakesync_sync SET layout = 99")
 
-    rows = client.query("SELECT version, applied_at_ms FROM _lakesync_migrations").unwrap()
-    assert rows == [
-        {"version": version, "applied_at_ms": world.clock.ms}
-        for version in range(1, len(MIGRATIONS) + 1)
-    ]
+    with pytest.raises(Conflict, match="another release"):
+        world.client()
 
 
-def test_a_migration_that_fails_leaves_nothing_and_its_forerunners_done(
+def test_making_the_tables_is_all_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = (*MIGRATIONS, ("CREATE TABLE _lakesync_new (x)", "CREATE TABLE no sense"))
-    monkeypatch.setattr(module, "MIGRATIONS", broken)
+    monkeypatch.setattr(tables, "TABLES", (*TABLES, "CREATE TABLE no sense"))
     with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as connection:
         with pytest.raises(sqlite3.OperationalError):
-            migrate(connection, 1)
-        names = connection.execute("SELECT name FROM sqlite_master").fetchall()
-        versions = connection.execute("SELECT version FROM _lakesync_migrations").fetchall()
-
-    assert ("_lakesync_new",) not in names
-    assert ("_lakesync_outbox",) in names
-    assert versions == [(version,) for version in range(1, len(MIGRATIONS) + 1)]
-
-
-def test_a_file_of_a_newer_release_is_refused(world: World) -> None:
-    world.client().close()
-    with closing(sqlite3.connect(world.folder / "a.db")) as connection:
-        connection.execute("INSERT INTO _lakesync_migrations VALUES (99, 0)")
-        connection.commit()
-
-    with pytest.raises(Conflict, match="newer release"):
-        world.client()
+            claim(connection, "a")
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
 
 
 def test_a_file_belongs_to_one_client(world: World) -> None:
@@ -75,7 +58,7 @@ def test_a_file_that_is_no_database_is_refused(world: World) -> None:
     path = world.folder / "a.db"
     path.write_bytes(b"something else entirely, and long enough to be looked at" * 100)
 
-    with pytest.raises(ValidationFailed, match="is not a SQLite database"):
+    with pytest.raises(FileCorrupt, match="salvage"):
         world.client()
     assert path.read_bytes().startswith(b"something else")
 
@@ -101,7 +84,7 @@ def test_an_existing_database_of_the_app_is_welcome(world: World) -> None:
     client.insert("settings", "s1", {"key": "synced"}).unwrap()
 
     assert client.query("SELECT * FROM settings").unwrap() == [{"key": "theme", "value": "dark"}]
-    sql_name = client.sql_name("settings")
+    sql_name = client.sql_name("settings").unwrap()
     assert client.query(f"SELECT key FROM {sql_name}").unwrap() == [  # noqa: S608 - our own name
         {"key": "synced"}
     ]
@@ -153,6 +136,27 @@ def test_a_full_disk_is_an_err_and_nothing_was_written(
     client.insert("todos", "t5", {"title": "x", "new": 1}).unwrap()
     assert len(client.pending().unwrap()) == 2
     check_sound(client)
+
+
+@pytest.mark.law("K20")
+def test_a_disk_that_was_full_holds_the_log_no_longer_than_needed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has many versions of each page, and would soon take again all that was freed."""
+    client = world.client(connection_class=_FullDisk)
+    path, log = world.folder / "a.db", world.folder / "a.db-wal"
+    for turn in range(50):
+        client.insert("todos", "t1", {"title": f"{turn}"}).unwrap()
+    monkeypatch.setattr(_FullDisk, "failing", "COMMIT")
+    assert isinstance(client.insert("todos", "t2", {"title": "x"}), Err)
+    monkeypatch.setattr(_FullDisk, "failing", "")
+    grown, folded = log.stat().st_size, path.stat().st_size
+
+    for turn in range(20):
+        client.insert("todos", "t3", {"title": f"{turn}"}).unwrap()
+
+    assert path.stat().st_size > folded
+    assert log.stat().st_size == grown
 
 
 def test_a_file_held_by_another_process_is_an_err(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakesync.client import Client
-from lakesync.client.storage.migrations import MIGRATIONS
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Resync
 from lakesync.core.values import parse
@@ -332,30 +329,6 @@ def test_what_a_page_has_told_stays_when_the_next_tells_of_something_else(tmp_pa
 
         assert client.get("todos", "t1").unwrap() == {"owner": "a", "n": 1, "title": "x"}
         check_sound(client)
-
-
-@pytest.mark.law("K15")
-def test_a_file_that_noted_such_writes_otherwise_reads_the_rows_again(
-    world: World, tmp_path: Path
-) -> None:
-    world.rules({"filters": [MINE]})
-    ann = world.client("ann")
-    ann.insert("todos", "t1", {"owner": "ann", "title": "seen"}).unwrap()
-    ann.insert("todos", "t2", {"owner": "bob", "title": "hidden"}).unwrap()
-    sync(ann)
-    assert world.titles("ann") == {"t1": "seen", "t2": "hidden"}
-    ann.close()
-    with closing(sqlite3.connect(tmp_path / "ann.db")) as file, file:
-        file.execute("DELETE FROM _lakesync_migrations WHERE version >= 8")
-        file.execute("DROP TABLE _lakesync_untold")
-        for statement in (*MIGRATIONS[5], *MIGRATIONS[6]):
-            file.execute(statement)
-        file.execute("INSERT INTO _lakesync_alone VALUES (1, 't2', 1, 1)")
-
-    world.client("ann").pull().unwrap()
-
-    assert world.titles("ann") == {"t1": "seen"}
-    check_sound(world.clients["ann"][0])
 
 
 def _opened(folder: Path, transport: ScriptedPages) -> Client:

@@ -145,7 +145,7 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
     if world.rulings.were_there:
         check_sight(device, world)
         expected = held
-    names = {table.name: client.sql_name(table.name) for table in world.scenario.tables}
+    names = {table.name: client.sql_name(table.name).unwrap() for table in world.scenario.tables}
     for key in {*held, *expected}:
         row = expected.get(key) or row_of(())
         if is_in_lake_only(world.history, device.client_id, key, held.get(key, row_of(()))):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.client import Client
 from lakesync.client.loop import SyncLoop
-from lakesync.client.storage.migrations import migrate
+from lakesync.client.storage.tables import claim
 from lakesync.client.sync import never
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok, Result
 from tests.simulation.network import GATEWAY, Link, SimulatedTransport
-from tests.simulation.scheduler import START_MS, Crashed, Event, Process
+from tests.simulation.scheduler import Crashed, Event, Process
 from tests.simulation.session import Session
 from tests.simulation.sights import check_sight, has_read_everything
 
@@ -42,14 +42,14 @@ COPIED: Final = 0.95
 
 
 @functools.cache
-def empty_file() -> str:
-    """Give a file as a new client makes it, before it belongs to anybody."""
+def empty_file(client_id: str) -> str:
+    """Give a file as a new client makes it."""
     folder = tempfile.mkdtemp(prefix="lakesync-simulation-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = f"{folder}/empty.db"
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
-    migrate(connection, START_MS)
+    claim(connection, client_id)
     connection.close()
     return path
 
@@ -141,7 +141,7 @@ class Device:
 
     def _opened(self) -> Client:
         if not self._path.exists() and self._random.random() < COPIED:
-            shutil.copyfile(empty_file(), self._path)
+            shutil.copyfile(empty_file(self.client_id), self._path)
         client = Client(
             self._path,
             client_id=self.client_id,

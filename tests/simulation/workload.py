@@ -10,7 +10,7 @@ from tests.simulation.history import Violation
 from tests.simulation.rulings import TEAMS
 
 if TYPE_CHECKING:
-    from lakesync.client import Client
+    from lakesync.client.editor import Editor
     from lakesync.core.delta import Delta
     from lakesync.result import Result
     from tests.simulation.clients import Device
@@ -28,6 +28,10 @@ TYPED: dict[str, list[Any]] = {
 """Values of columns that not every edit writes; some are not of the column's type."""
 
 
+class _Undone(Exception):
+    """The app gives a transaction up."""
+
+
 class Workload:
     """One client's user. Goes on where it was when the app restarts."""
 
@@ -36,6 +40,7 @@ class Workload:
         self._number = number
         self._random = world.stream(f"workload {number}")
         self._typed = world.stream(f"typed values {number}")
+        self._tasks = world.stream(f"tasks {number}")
         self._left = world.scenario.bursts
         self._made = 0
         self._begun = -1
@@ -81,20 +86,20 @@ class Workload:
     def _edit(self, device: Device) -> None:
         client = device.client
         assert client is not None
-        match self._any_edit(client):
+        match self._any_edit(client, client.client_id):
             case Ok(delta):
                 device.session.edited(client, delta)
             case Err(error):
                 self._world.count(f"edit: {error.code}")
 
-    def _any_edit(self, client: Client) -> Result[Delta, LakeSyncError]:
+    def _any_edit(self, client: Editor, client_id: str) -> Result[Delta, LakeSyncError]:
         random = self._random
         table = random.choice(self._world.scenario.tables)
         self._made += 1
         marker = self._number * 1_000_000 + self._made
         if table.append:
             self._world.count("event")
-            return client.insert(table.name, f"{client.client_id}-{marker}", self._columns(table))
+            return client.insert(table.name, f"{client_id}-{marker}", self._columns(table))
         row_id = f"row{random.randrange(self._world.scenario.rows)}"
         drawn = random.random()
         if drawn < 0.25:
@@ -143,8 +148,12 @@ class Workload:
         assert client is not None
         made: list[Delta] = []
         try:
-            with client.transaction():
-                made += [self._any_edit(client).unwrap() for _ in range(edits)]
+            with client.transaction() as tx:
+                made += [self._any_edit(tx, client.client_id).unwrap() for _ in range(edits)]
+                self._meanwhile(device)
+        except _Undone:
+            self._world.count("transaction undone")
+            return
         except LakeSyncError as error:
             self._world.count(f"transaction: {error.code}")
             return
@@ -153,6 +162,13 @@ class Workload:
         for delta in made[:-1]:
             device.session.edited(client, delta, checked=False)
         device.session.edited(client, made[-1])
+
+    def _meanwhile(self, device: Device) -> None:
+        """Let another task of the thread edit: if that is accepted, it stays, come what may."""
+        if self._tasks.random() < 0.3:
+            self._edit(device)
+        if self._tasks.random() < 0.2:
+            raise _Undone
 
     def _handle_quarantine(self, device: Device) -> None:
         assert device.client is not None

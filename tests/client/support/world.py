@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.client import Client, MemoryTransport
 from lakesync.client.storage.cells import cell
-from lakesync.client.storage.migrations import PREFIX
+from lakesync.client.storage.tables import PREFIX
 from lakesync.core.merge import fold, view
 from lakesync.core.messages import Pull
 from lakesync.wire.records import decode_records

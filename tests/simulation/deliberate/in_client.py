@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from lakesync.client.download import apply as apply_module
 from lakesync.client.download.apply import Pages
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.resync import Rebuild
+from lakesync.client.storage.database import Database
 from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.rows import NOT_HELD, Rows
 from lakesync.client.sync import Syncer
@@ -21,6 +23,7 @@ from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import LATE, REFUSED_LATE, RESTARTS, RETURNING, SKEWED
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterable, Iterator
 
     from lakesync.client.download.position import Position
@@ -164,3 +167,17 @@ def clock_is_forgotten() -> list[Replaced]:
 @deliberate("a failed sync is tried again at once")
 def retries_do_not_wait() -> list[Replaced]:
     return [(SyncLoop, "backoff_s", lambda *_: 0.0)]
+
+
+@deliberate("a plain edit joins a transaction that is open on its thread")
+def plain_edits_join_transactions() -> list[Replaced]:
+    @contextlib.contextmanager
+    def transaction(self: Database) -> Iterator[sqlite3.Connection]:
+        if self.writer.in_transaction:
+            yield self.writer
+            return
+        with real(self) as connection:
+            yield connection
+
+    real = Database.transaction
+    return [(Database, "transaction", transaction)]

@@ -28,7 +28,9 @@
     │   ├── Contention             CONTENTION
     │   ├── Backpressure           BACKPRESSURE_ERROR
     │   ├── RateLimited            RATE_LIMITED
-    │   └── Unreachable            UNREACHABLE
+    │   ├── Unreachable            UNREACHABLE
+    │   └── TransactionOpen        TRANSACTION_OPEN
+    ├── FileCorrupt                CORRUPT             salvage the file    Retry.NEVER
     ├── AdapterFailed              ADAPTER_ERROR       the same again      Retry.LATER
     ├── FlushFailed                FLUSH_ERROR         the same again      Retry.LATER
     └── InternalError              INTERNAL_ERROR      a bug: report it    Retry.NEVER
@@ -299,6 +301,19 @@ class Unreachable(Unavailable):
     """The other side could not be reached, or its answer was lost; it is safe to repeat."""
 
     code = "UNREACHABLE"
+
+
+class TransactionOpen(Unavailable):
+    """A local transaction is open on this thread; edit through it, or again when it has ended."""
+
+    code = "TRANSACTION_OPEN"
+
+
+class FileCorrupt(LakeSyncError):
+    """A client's file is damaged; `lakesync.client.salvage` saves its outbox and begins anew."""
+
+    code = "CORRUPT"
+    status = 500
 
 
 class AdapterFailed(LakeSyncError):

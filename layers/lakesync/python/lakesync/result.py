@@ -14,8 +14,9 @@ raised. Bugs are not results: they raise wherever they are.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,3 +74,79 @@ class Err(Generic[E_co]):
 
 
 Result: TypeAlias = Ok[T_co] | Err[E_co]
+
+
+class UnreadErrWarning(RuntimeWarning):
+    """A result that says that something did not happen was dropped, and nobody had looked at it."""
+
+
+class _Unread:
+    """An `Err` that is heard if it is dropped unread, as a coroutine is that nobody awaits.
+
+    It stands in for its `Err` and says that it is one. Python asks for its class in ``isinstance``
+    and in each ``case`` of a ``match``, so those are seen, and count as looking; so do ``error``,
+    `unwrap`, `unwrap_or`, comparing and printing. `map` and `and_then` do not: they hand the
+    failure on, and whoever drops what they give has not looked at it either.
+    """
+
+    __slots__ = ("_err", "_operation")
+
+    def __init__(self, err: Err[Exception], operation: str) -> None:
+        self._err = err
+        self._operation = operation
+
+    def _read(self) -> Err[Exception]:
+        self._operation = ""
+        return self._err
+
+    @property
+    def __class__(self) -> Any:
+        return type(self._read())
+
+    @__class__.setter  # only for typing's sake: an object's class may be set
+    def __class__(self, _: object) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._read(), name)
+
+    def map(self, _: object) -> _Unread:
+        return self
+
+    def and_then(self, _: object) -> _Unread:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return self._read() == other
+
+    def __hash__(self) -> int:
+        return hash(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Err, (self._read().error,)
+
+    def __del__(self) -> None:
+        if self._operation:
+            error = self._err.error
+            code = getattr(error, "code", type(error).__name__)
+            warnings.warn(
+                f"{self._operation} did not happen, and its result was dropped unread: {code}: "
+                f"{error}",
+                UnreadErrWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+
+def heard(result: Result[T_co, E_co], operation: str) -> Result[T_co, E_co]:
+    """Give a result that warns if it is an `Err` and is dropped unread.
+
+    Args:
+        result: the result.
+        operation: what did not happen, for the warning.
+    """
+    if isinstance(result, Ok):
+        return result
+    return cast("Err[E_co]", _Unread(result, operation))

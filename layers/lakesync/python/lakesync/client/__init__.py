@@ -6,6 +6,8 @@ process; `SyncLoop` syncs in the background.
 
 from lakesync.client.client import Client
 from lakesync.client.loop import SyncLoop
+from lakesync.client.recovery.salvage import Salvaged, salvage
+from lakesync.client.storage.edits import Transaction
 from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
 from lakesync.client.transport.http import HttpTransport, Timeouts
 from lakesync.client.transport.in_process import Fault, MemoryTransport
@@ -19,8 +21,11 @@ __all__ = [
     "OutboxEntry",
     "PullSummary",
     "PushSummary",
+    "Salvaged",
     "Status",
     "SyncLoop",
     "SyncSummary",
     "Timeouts",
+    "Transaction",
+    "salvage",
 ]

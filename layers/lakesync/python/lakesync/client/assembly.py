@@ -4,44 +4,43 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import Untold
 from lakesync.client.recovery.resync import Rebuild
+from lakesync.client.recovery.salvage import is_sound
 from lakesync.client.recovery.server_restore import Offers
-from lakesync.client.storage.catalogue import Catalogue
-from lakesync.client.storage.database import Database
+from lakesync.client.storage.catalogue import Catalogue, checked_name
+from lakesync.client.storage.database import open_database
 from lakesync.client.storage.declare import declare
 from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.edits import Edits
 from lakesync.client.storage.failures import translated
-from lakesync.client.storage.migrations import claim, migrate
 from lakesync.client.storage.rows import Rows
 from lakesync.client.storage.schemas import KnownSchemas
+from lakesync.client.storage.tables import claim
 from lakesync.client.sync import Syncer
 from lakesync.client.upload.entries import Status
 from lakesync.client.upload.outbox import Outbox
 from lakesync.client.upload.push import Pusher
 from lakesync.client.upload.receipts import Settler
 from lakesync.core.delta import check_client_id
-from lakesync.core.merge import view
-from lakesync.core.values import parse
 from lakesync.errors import NotFound, ValidationFailed
-from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from lakesync.client.storage.database import Durability
+    from lakesync.client.storage.database import Database, Durability
     from lakesync.client.upload.entries import OutboxEntry
     from lakesync.core.delta import Delta
     from lakesync.ports import Transport, WallClock
 
-_STATE: Final = (
-    "SELECT state FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id "
-    "WHERE name = ? AND row_id = ?"
+_TABLE_NAME: Final = "SELECT sql_name FROM _lakesync_tables WHERE name = ?"
+_COLUMN_NAME: Final = (
+    "SELECT columns.sql_name FROM _lakesync_columns AS columns JOIN _lakesync_tables AS tables "
+    "ON id = table_id WHERE tables.name = ? AND columns.name = ?"
 )
 
 
@@ -72,22 +71,20 @@ class Parts:
 
     def sql_name(self, table: str, column: str | None) -> str | None:
         """Give SQLite's name of a table or a column."""
-        with self.database.transaction():  # sees what another process added
-            found = self.catalogue.find(table)
-            if found is None:
-                return None
-            return found.sql_name if column is None else found.columns.get(column)
-
-    def row(self, table: str, row_id: str) -> dict[str, Any] | None:
-        """Give a row's columns as they were written, or None."""
-        _, rows = self.database.read(_STATE, (table, row_id))
-        found = view(decode_row_state(rows[0][0])) if rows else None  # type: ignore[arg-type]
-        return None if found is None else {name: parse(raw) for name, raw in found.items()}
+        names = [checked_name(table, "table")]
+        names += [] if column is None else [checked_name(column, "column")]
+        _, rows = self.database.read(_TABLE_NAME if column is None else _COLUMN_NAME, names)
+        return rows[0][0] if rows else None  # type: ignore[return-value]  # text or null
 
     def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
-        """List the outbox."""
-        with self.database.lock:
-            return self.outbox.entries(quarantined=quarantined)
+        """List the outbox, as far as it is committed."""
+        with self.database.reading() as connection:
+            return Outbox(connection).entries(quarantined=quarantined)
+
+    def is_sound(self) -> bool:
+        """Tell whether the file is as it was written."""
+        with self.database.reading() as connection:
+            return is_sound(connection)
 
     def release(self, delta_id: str) -> Delta:
         """Let a quarantined edit be pushed again.
@@ -138,16 +135,14 @@ def assemble(
     check_client_id(client_id)
     if str(path) in {"", ":memory:"}:
         raise ValidationFailed("a client needs a file: edits in memory are not durable")
-    database = _opened(path, durability, connection_class)
+    database = open_database(path, durability, connection_class)
     try:
-        migrate(database.writer, wall_clock())
         claim(database.writer, client_id)
         return _wired(database, client_id, transport, wall_clock, page_deltas)
-    except sqlite3.OperationalError as exc:
+    except BaseException as exc:
         database.close()
-        raise translated(exc) from exc
-    except BaseException:
-        database.close()
+        if isinstance(exc, sqlite3.Error):
+            raise translated(exc) from exc
         raise
 
 
@@ -194,14 +189,3 @@ def _wired(
     )
     edits = Edits(database, catalogue, clock, client_id)
     return Parts(database, catalogue, rows, outbox, edits, syncer, schemas, clock)
-
-
-def _opened(
-    path: str | Path, durability: Durability, connection_class: type[sqlite3.Connection]
-) -> Database:
-    try:
-        return Database(path, durability, connection_class)
-    except sqlite3.OperationalError as exc:
-        raise translated(exc) from exc
-    except sqlite3.DatabaseError as exc:
-        raise ValidationFailed(f"{path} is not a SQLite database; give another path") from exc

@@ -16,31 +16,32 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from lakesync.client.assembly import Parts, assemble
+from lakesync.client.editor import Editor
 from lakesync.client.storage.device_clock import system_clock
-from lakesync.client.storage.failures import attempt, of_query
+from lakesync.client.storage.failures import attempt
 from lakesync.client.sync import PAGE_DELTAS, never
-from lakesync.core.delta import Op
-from lakesync.result import Err, Ok, Result
+from lakesync.result import Result, heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lakesync.client.storage.database import Durability
+    from lakesync.client.storage.database import Answer, Durability
+    from lakesync.client.storage.edits import Transaction
     from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
     from lakesync.client.upload.entries import OutboxEntry
-    from lakesync.core.delta import Delta
+    from lakesync.core.delta import Delta, Op
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
     from lakesync.ports import Transport, WallClock
 
-_NOTHING: Final[Mapping[str, object]] = {}
+T = TypeVar("T")
 
 
-class Client:
+class Client(Editor):
     """One client and its file. Safe to use from several threads, and to open in several processes.
 
     Args:
@@ -55,8 +56,9 @@ class Client:
         connection_class: another connection for writing; for tests.
 
     Raises:
-        ValidationFailed: the client id is malformed, or the file is no database.
-        Conflict: the file belongs to another client, or to a newer release.
+        ValidationFailed: the client id, the path, the durability or the page size is none.
+        FileCorrupt: the file is damaged, or no database; see `lakesync.client.salvage`.
+        Conflict: the file belongs to another client, or to another release.
         Unavailable: the file cannot be opened.
     """
 
@@ -84,83 +86,47 @@ class Client:
         self.edited = threading.Event()
         """Set by each edit; `SyncLoop` waits for it."""
 
-    # --- edits ------------------------------------------------------------------------------------
-
-    def insert(
-        self, table: str, row_id: str, columns: Mapping[str, object] = _NOTHING
-    ) -> Result[Delta, LakeSyncError]:
-        """Make a row exist, with these columns; one that exists keeps its other columns.
-
-        Returns:
-            The delta, committed to disk; or ``VALIDATION_ERROR``, ``DELTA_TOO_LARGE``, and nothing
-            was written.
-        """
-        return self._edit(Op.INSERT, table, row_id, columns)
-
-    def update(
-        self, table: str, row_id: str, columns: Mapping[str, object]
-    ) -> Result[Delta, LakeSyncError]:
-        """Write columns of a row, whether or not this client has seen it.
-
-        The row may exist where this client has not pulled from yet, so its absence here proves
-        nothing: the columns are written, and if the row exists nowhere, they make it exist.
-
-        Returns:
-            As `insert`. An update without columns is a ``VALIDATION_ERROR``.
-        """
-        return self._edit(Op.UPDATE, table, row_id, columns)
-
-    def delete(self, table: str, row_id: str) -> Result[Delta, LakeSyncError]:
-        """Delete a row, whether or not this client has seen it; as `update`."""
-        return self._edit(Op.DELETE, table, row_id, _NOTHING)
+    # --- edits: insert, update and delete, get and query are the `Editor`'s -----------------------
 
     def _edit(
         self, op: Op, table: str, row_id: str, columns: Mapping[str, object]
     ) -> Result[Delta, LakeSyncError]:
-        result = attempt(lambda: self._parts.edits.record(op, table, row_id, columns))
+        result = self._attempt(lambda: self._parts.edits.record(op, table, row_id, columns))
         if not self.edited.is_set():
             self.edited.set()
-        return result
+        return heard(result, f"{op.name} of {table!r}, {row_id!r}")
+
+    def _read(self, sql: str, parameters: object) -> Answer:
+        return self._parts.database.read(sql, parameters)
+
+    def _attempt(self, operation: Callable[[], T]) -> Result[T, LakeSyncError]:
+        return attempt(operation, self._parts.is_sound)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Client]:
-        """Make the block's edits one transaction: here, and where it fits one commit, everywhere.
+    def transaction(self) -> Iterator[Transaction]:
+        """Make edits one transaction: here, and where it fits one commit, everywhere.
 
-        The edits are committed when the block ends and undone if it raises. An edit whose ``Err``
-        nobody looked at undoes the block too, which then raises that error. The gateway commits the
-        edits together or not at all; see ``docs/spec/client.md`` for a transaction that is too
-        large, or of which an edit is refused. Other threads' edits wait until the block ends.
+        ::
+
+            with client.transaction() as tx:
+                tx.insert("orders", "o1", {"total": 3})
+                tx.update("stock", "s1", {"left": 7})
+
+        Only edits made through ``tx`` belong to it. They are committed when the block ends and
+        undone if it raises. An edit whose ``Err`` nobody looked at undoes the block too, which then
+        raises that error. The gateway commits the edits together or not at all; see
+        ``docs/spec/client.md`` for a transaction that is too large, or of which an edit is refused.
+
+        Meanwhile whatever else writes or syncs waits on other threads, and is refused with
+        ``TRANSACTION_OPEN`` on this one, where waiting would be for ever: another task, a callback,
+        a second transaction inside the first. Nothing of theirs is written or undone with it.
 
         Raises:
-            LakeSyncError: an edit failed, or the commit did.
-            RuntimeError: the thread is in a transaction already.
+            LakeSyncError: an edit failed, or the commit did; or ``TRANSACTION_OPEN``.
         """
-        with self._parts.edits.transaction():
-            yield self
+        with self._parts.edits.transaction() as transaction:
+            yield transaction
         self.edited.set()
-
-    # --- reading ----------------------------------------------------------------------------------
-
-    def get(self, table: str, row_id: str) -> Result[dict[str, Any] | None, LakeSyncError]:
-        """Give a row's columns as they were written (true is true, a list a list), or None."""
-        return attempt(lambda: self._parts.row(table, row_id))
-
-    def query(
-        self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()
-    ) -> Result[list[dict[str, Any]], LakeSyncError]:
-        """Run a query that cannot write; each row is a dictionary.
-
-        Every table has its row ids in ``_row_id``; booleans read as 1 and 0, objects and lists as
-        JSON text. Inside the thread's own transaction it sees what that wrote.
-
-        Returns:
-            The rows; or ``VALIDATION_ERROR`` if SQLite refuses the query.
-        """
-        try:
-            names, rows = self._parts.database.read(sql, parameters)
-        except sqlite3.Error as exc:
-            return Err(of_query(exc))
-        return Ok([dict(zip(names, row, strict=True)) for row in rows])
 
     def declare(
         self, table: str, columns: Mapping[str, str], *, indexes: Sequence[Sequence[str]] = ()
@@ -176,34 +142,34 @@ class Client:
         Returns:
             ``VALIDATION_ERROR`` or ``SCHEMA_ERROR`` if a name or a type is none.
         """
-        return attempt(lambda: self._parts.declare(table, columns, indexes))
+        return self._attempt(lambda: self._parts.declare(table, columns, indexes))
 
     def schema(self, table: str) -> Result[TableSchema | None, LakeSyncError]:
         """Give a table's schema, as the gateway told of it with the last pull; None without one."""
-        return attempt(lambda: self._parts.schemas.table(table))
+        return self._attempt(lambda: self._parts.schemas.table(table))
 
-    def sql_name(self, table: str, column: str | None = None) -> str | None:
+    def sql_name(self, table: str, column: str | None = None) -> Result[str | None, LakeSyncError]:
         """Give SQLite's name of a table or a column that was seen; None if it has none.
 
         It is the name itself, unless that is reserved or differs from another only in case.
         """
-        return self._parts.sql_name(table, column)
+        return self._attempt(lambda: self._parts.sql_name(table, column))
 
     # --- the outbox -------------------------------------------------------------------------------
 
     def pending(self) -> Result[list[OutboxEntry], LakeSyncError]:
         """Give the edits that the gateway is not known to hold, oldest first."""
-        return attempt(lambda: self._parts.entries(quarantined=False))
+        return self._attempt(lambda: self._parts.entries(quarantined=False))
 
     def quarantined(self) -> Result[list[OutboxEntry], LakeSyncError]:
         """Give the edits that were refused, with code and reason; their values stay in the rows."""
-        return attempt(lambda: self._parts.entries(quarantined=True))
+        return self._attempt(lambda: self._parts.entries(quarantined=True))
 
     def retry(self, delta_id: str) -> Result[Delta, LakeSyncError]:
         """Let a quarantined edit go with the next push; ``NOT_FOUND`` if there is none."""
-        result = attempt(lambda: self._parts.release(delta_id))
+        result = self._attempt(lambda: self._parts.release(delta_id))
         self.edited.set()
-        return result
+        return heard(result, f"retry of {delta_id!r}")
 
     def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
         """Drop an edit that is pending or quarantined; its row becomes what the others make of it.
@@ -211,7 +177,8 @@ class Client:
         A pending one whose push is under way, or was not answered, may have arrived: then the next
         pull brings it back. ``NOT_FOUND`` if the outbox does not hold it.
         """
-        return attempt(lambda: self._parts.discard(delta_id))
+        result = self._attempt(lambda: self._parts.discard(delta_id))
+        return heard(result, f"discard of {delta_id!r}")
 
     # --- sync -------------------------------------------------------------------------------------
 
@@ -221,7 +188,7 @@ class Client:
         Returns:
             What was done; or why the rest waits, with what was done in the error's ``done``.
         """
-        return attempt(self._parts.syncer.push)
+        return self._attempt(self._parts.syncer.push)
 
     def pull(self) -> Result[PullSummary, LakeSyncError]:
         """Pull all pages; each is applied with its cursor in one transaction.
@@ -229,7 +196,7 @@ class Client:
         Returns:
             As `push`. ``CURSOR_EXPIRED``: the gateway no longer has what this client lacks.
         """
-        return attempt(self._parts.syncer.pull)
+        return self._attempt(self._parts.syncer.pull)
 
     def sync(self, *, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
         """Push and pull until nothing waits and nothing is new, or ``stopped()`` is true.
@@ -237,7 +204,7 @@ class Client:
         Returns:
             As `push`. One half may fail alone: the ``done`` of an error is a `SyncSummary`.
         """
-        return attempt(lambda: self._parts.syncer.sync(stopped))
+        return self._attempt(lambda: self._parts.syncer.sync(stopped))
 
     def close(self) -> None:
         """Close the file; safe to repeat. Nothing is lost: everything is on the disk already."""

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.storage.cells import cell
-from lakesync.client.storage.migrations import PREFIX
+from lakesync.client.storage.decimals import COLLATION
+from lakesync.client.storage.tables import PREFIX
 from lakesync.core.delta import check_identifier
+from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     import sqlite3
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 ROW_ID: Final = "_row_id"
 """The column of every app table that holds the row's id."""
+DECIMAL: Final = "DECIMAL_TEXT"
+"""The SQL type of decimals. They stay digits, as REAL would round them."""
 APP_COLUMNS_MAX: Final = 1_900
 """Columns of one app table; SQLite ends at 2,000. What comes later is kept and synced, and can be
 read with ``get``, but has no column to query."""
@@ -124,7 +128,7 @@ class Catalogue:
         """
         for sql_name, sql_type in self._add(table, columns):
             self._connection.execute(
-                f"ALTER TABLE {quote(table.sql_name)} ADD COLUMN {quote(sql_name)} {sql_type}"
+                f"ALTER TABLE {quote(table.sql_name)} ADD COLUMN {_column(sql_name, sql_type)}"
             )
 
     def _create(self, name: str, columns: Mapping[str, str]) -> AppTable:
@@ -174,8 +178,33 @@ class Catalogue:
 def table_sql(sql_name: str, columns: Iterable[tuple[str, str]]) -> str:
     """Give the statement that makes an app's table of columns with their types."""
     parts = [f"{quote(ROW_ID)} TEXT PRIMARY KEY NOT NULL"]
-    parts += [f"{quote(name)} {sql_type}" for name, sql_type in columns]
+    parts += [_column(name, sql_type) for name, sql_type in columns]
     return f"CREATE TABLE {quote(sql_name)} ({', '.join(parts)}) WITHOUT ROWID"
+
+
+def checked_text(value: object, field: str) -> str:
+    """Give a value back if it is text.
+
+    Raises:
+        ValidationFailed: it is not.
+    """
+    if not isinstance(value, str):
+        raise ValidationFailed(f"{field} must be text, not {type(value).__name__}", field=field)
+    return value
+
+
+def checked_name(name: object, field: str) -> str:
+    """Give a table's or a column's name back if it is one.
+
+    Raises:
+        ValidationFailed: it is not text, or malformed.
+    """
+    return check_identifier(checked_text(name, field), field)
+
+
+def _column(sql_name: str, sql_type: str) -> str:
+    collation = f" COLLATE {COLLATION}" if sql_type == DECIMAL else ""
+    return f"{quote(sql_name)} {sql_type}{collation}"
 
 
 def quote(identifier: str) -> str:

@@ -2,9 +2,10 @@
 
 Rules of this module
     1. Everything is written inside `Database.transaction`, by one thread at a time; nothing waits
-       for the network while it holds the lock.
+       for the network while it holds the lock. Transactions never join one another.
     2. What is remembered in memory (`Database.on_reload`) is read again whenever it may be wrong:
        after a rollback, and when another process wrote to the file.
+    3. The app's SQL is prepared under `_only_reads`, whichever connection runs it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ import contextlib
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from lakesync.client.storage.decimals import COLLATION, compare
+from lakesync.client.storage.failures import translated
+from lakesync.errors import TransactionOpen, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Durability: TypeAlias = Literal["FULL", "NORMAL"]
+Answer: TypeAlias = "tuple[list[str], list[tuple[object, ...]]]"
+"""The column names and the rows of a query."""
 
 BUSY_TIMEOUT_S: Final = 10.0
 """How long to wait for another process that is writing to the same file."""
@@ -27,9 +34,26 @@ _CHECKPOINT_PAGES: Final = 4_000
 """16 MB of log before SQLite folds it into the file: four times rarer than its default, since each
 edit of a few hundred bytes writes three or four pages."""
 
+_READING: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
+_PRAGMAS: Final = {
+    *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo"),
+    *("foreign_key_list", "database_list", "collation_list", "compile_options", "function_list"),
+    *("integrity_check", "quick_check"),
+}
+"""Those that tell of a table or an index, which they may be given by name."""
+_PRAGMAS_BARE: Final = {
+    *("user_version", "application_id", "schema_version", "data_version", "page_count"),
+    *("page_size", "freelist_count", "journal_mode", "synchronous", "encoding"),
+}
+"""Those that only tell as long as they are given nothing."""
+
 
 class Database:
-    """A file, open for one client. Safe to use from several threads."""
+    """A file, open for one client. Safe to use from several threads.
+
+    Raises:
+        ValidationFailed: the durability is none.
+    """
 
     def __init__(
         self,
@@ -37,10 +61,15 @@ class Database:
         durability: Durability = "FULL",
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
+        if durability not in get_args(Durability):
+            names = " or ".join(get_args(Durability))
+            raise ValidationFailed(f"durability is {names}, not {durability!r}", field="durability")
         self.lock = threading.RLock()
         self._reading = threading.Lock()
         self._reloads: list[Callable[[], None]] = []
-        self._seen: int | None = None
+        self._version: int | None = None
+        self._was_full = False
+        self._in_use = False
         self.writer = self._connect(str(path), connection_class)
         try:
             self.writer.execute("PRAGMA journal_mode = WAL").close()
@@ -48,13 +77,14 @@ class Database:
             self.writer.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").close()
             uri = f"{Path(path).absolute().as_uri()}?mode=ro"
             self._reader = self._connect(uri, sqlite3.Connection)
+            self._reader.set_authorizer(_only_reads)
         except BaseException:
             self.writer.close()
             raise
 
     @staticmethod
     def _connect(target: str, connection_class: type[sqlite3.Connection]) -> sqlite3.Connection:
-        return sqlite3.connect(
+        connection = sqlite3.connect(
             target,
             timeout=BUSY_TIMEOUT_S,
             isolation_level=None,
@@ -63,18 +93,23 @@ class Database:
             cached_statements=_STATEMENTS_CACHED,
             uri=target.startswith("file:"),
         )
+        connection.create_collation(COLLATION, compare)
+        return connection
 
     def must_be_idle(self) -> None:
-        """Refuse what may not happen inside the thread's own transaction.
+        """Refuse what may not happen while this thread has a transaction open.
 
         Raises:
-            RuntimeError: the thread is in a transaction: others would wait for the network, and
-                what is not committed yet could leave.
+            TransactionOpen: it has one. Whoever asks may be another task of the same thread, so
+                waiting would be for ever; and what is not committed yet must not leave.
         """
         if self.lock.acquire(blocking=False):
             try:
-                if self.writer.in_transaction:
-                    raise RuntimeError("end the transaction before you sync")
+                if self._in_use:
+                    raise TransactionOpen(
+                        "a transaction is open on this thread: edit through what "
+                        "`client.transaction()` gave, or once that has ended; nothing was written"
+                    )
             finally:
                 self.lock.release()
 
@@ -82,72 +117,79 @@ class Database:
         """Have something read again when what is in memory may differ from the file."""
         self._reloads.append(reload)
 
-    @property
-    def in_transaction(self) -> bool:
-        """Tell whether the caller, who holds the lock, is inside a transaction already."""
-        return self.writer.in_transaction
-
-    def begin(self) -> None:
-        """Start writing; the caller holds the lock and will `commit` or `rollback`."""
-        self.writer.execute("BEGIN IMMEDIATE")
-        try:
-            # Changes when, and only when, another connection wrote to the file.
-            version: int = self.writer.execute("PRAGMA data_version").fetchone()[0]
-            if version != self._seen:
-                self._seen = version
-                for reload in self._reloads:
-                    reload()
-        except BaseException:
-            self.rollback()
-            raise
-
-    def commit(self) -> None:
-        """Make the transaction durable; it is rolled back if that fails."""
-        try:
-            self.writer.execute("COMMIT")
-        except BaseException:
-            self.rollback()
-            raise
-
-    def rollback(self) -> None:
-        """Undo the transaction, if there is one; what is in memory is read again next time."""
-        self._seen = None
-        if self.writer.in_transaction:
-            self.writer.execute("ROLLBACK")
-
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Write all of the block or nothing; inside another transaction, join it."""
-        with self.lock:
-            if self.writer.in_transaction:
-                yield self.writer
-                return
-            self.begin()
-            try:
-                yield self.writer
-            except BaseException:
-                self.rollback()
-                raise
-            self.commit()
+        """Write all of the block or nothing; other threads wait.
 
-    def read(self, sql: str, parameters: object) -> tuple[list[str], list[tuple[object, ...]]]:
-        """Run one query that cannot write; gives the column names and the rows.
-
-        Inside the caller's own transaction it sees what the transaction wrote.
+        Raises:
+            TransactionOpen: this thread has a transaction open.
+            LakeSyncError: it cannot begin, or cannot be committed.
         """
-        owned = self.lock.acquire(blocking=False)
+        with self.lock:
+            self.must_be_idle()
+            self._in_use = True
+            try:
+                self._of_ours(self._begin)
+                yield self.writer
+                self._of_ours(self._commit)
+            except BaseException as failure:
+                self._was_full |= _is_full(failure.__cause__ or failure)
+                self._rollback()
+                raise
+            finally:
+                self._in_use = False
+
+    @staticmethod
+    def _of_ours(step: Callable[[], None]) -> None:
+        # What the block raises is not touched: the app may use SQLite for something else in it.
         try:
-            if owned and self.writer.in_transaction:
-                self.writer.execute("PRAGMA query_only = ON")
-                try:
-                    return _rows(self.writer, sql, parameters)
-                finally:
-                    self.writer.execute("PRAGMA query_only = OFF")
-        finally:
-            if owned:
-                self.lock.release()
+            step()
+        except sqlite3.Error as exc:
+            raise translated(exc) from exc
+
+    def _commit(self) -> None:
+        self.writer.execute("COMMIT")
+
+    def _begin(self) -> None:
+        if self.writer.in_transaction:
+            self._rollback()  # that could not be undone when it failed
+        if self._was_full:
+            # The log holds many versions of a page; it would soon take again all that was freed.
+            with contextlib.suppress(sqlite3.OperationalError):
+                self.writer.execute("PRAGMA wal_checkpoint").close()
+                self._was_full = False
+        self.writer.execute("BEGIN IMMEDIATE")
+        # Changes when, and only when, another connection wrote to the file.
+        version: int = self.writer.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            for reload in self._reloads:
+                reload()
+            self._version = version
+
+    def _rollback(self) -> None:
+        self._version = None
+        with contextlib.suppress(sqlite3.ProgrammingError):  # closed, which undoes it
+            if self.writer.in_transaction:
+                self.writer.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Give the connection that reads what is committed, and cannot write."""
         with self._reading:
-            return _rows(self._reader, sql, parameters)
+            yield self._reader
+
+    def read(self, sql: str, parameters: object = ()) -> Answer:
+        """Run one query of what is committed."""
+        with self._reading:
+            return _answer(self._reader, sql, parameters)
+
+    def read_own(self, sql: str, parameters: object) -> Answer:
+        """Run one query inside the caller's transaction, which sees what that wrote."""
+        self.writer.set_authorizer(_only_reads)
+        try:
+            return _answer(self.writer, sql, parameters)
+        finally:
+            self.writer.set_authorizer(None)
 
     def close(self) -> None:
         """Close the file; safe to repeat."""
@@ -156,11 +198,41 @@ class Database:
             self.writer.close()
 
 
-def _rows(
-    connection: sqlite3.Connection, sql: str, parameters: object
-) -> tuple[list[str], list[tuple[object, ...]]]:
+def open_database(
+    path: str | Path, durability: Durability, connection_class: type[sqlite3.Connection]
+) -> Database:
+    """Open a file.
+
+    Raises:
+        LakeSyncError: it cannot be opened, or is no database.
+    """
+    try:
+        return Database(path, durability, connection_class)
+    except sqlite3.Error as exc:
+        raise translated(exc) from exc
+    except ValueError as exc:  # a null character, half of a surrogate pair
+        raise ValidationFailed(f"{str(path)!r} is no path: {exc}") from exc
+
+
+def _answer(connection: sqlite3.Connection, sql: str, parameters: object) -> Answer:
     cursor = connection.execute(sql, parameters)  # type: ignore[arg-type]  # sequence or mapping
     try:
         return [column[0] for column in cursor.description or ()], cursor.fetchall()
     finally:
         cursor.close()
+
+
+def _only_reads(action: int, subject: str | None, detail: str | None, *_: object) -> int:
+    """Let SQLite prepare what reads, and nothing else: it has no word for a transaction either."""
+    allowed = action in _READING or (
+        (action == sqlite3.SQLITE_FUNCTION and detail != "load_extension")
+        or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS)
+        or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS_BARE and detail is None)
+        # SQLite says this of table-valued functions; it refuses to write to that table by itself.
+        or (action == sqlite3.SQLITE_UPDATE and subject == "sqlite_master")
+    )
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+def _is_full(failure: BaseException) -> bool:
+    return getattr(failure, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL

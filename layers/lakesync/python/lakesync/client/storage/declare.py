@@ -8,15 +8,15 @@ either way.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from lakesync.client.storage.catalogue import ROW_ID, quote, table_sql
+from lakesync.client.storage.catalogue import DECIMAL, ROW_ID, checked_name, quote, table_sql
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping, Sequence
 
     from lakesync.client.storage.catalogue import AppTable, Catalogue
 
@@ -31,8 +31,6 @@ _SQL_TYPES: Final = {
     "date": "TEXT",
     "bytes": "TEXT",  # base64, as on the wire
 }
-_DECIMAL: Final = "TEXT"
-"""Decimals stay digits: REAL would round them."""
 
 
 def declare(
@@ -48,6 +46,7 @@ def declare(
         ValidationFailed: a name is malformed, or an index names an unknown column.
         SchemaMismatch: a type is none of `lakesync.core.column_types.TYPES`.
     """
+    _check_types(table, columns, indexes)
     sql_types = {name: _sql_type(type_name) for name, type_name in columns.items()}
     found = catalogue.table(table, ())
     new = {name: kind for name, kind in sql_types.items() if name not in found.columns}
@@ -58,9 +57,25 @@ def declare(
     return found
 
 
+def _check_types(table: object, columns: object, indexes: object) -> None:
+    checked_name(table, "table")
+    if not isinstance(columns, Mapping) or not all(
+        isinstance(part, str) for pair in columns.items() for part in pair
+    ):
+        raise ValidationFailed("columns map names to types, both text", field="columns")
+    if not _is_list(indexes) or not all(
+        _is_list(index) and all(isinstance(name, str) for name in index) for index in indexes
+    ):
+        raise ValidationFailed("each index is a list of names, each of them text", field="indexes")
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
 def _sql_type(type_name: str) -> str:
     plain = type_name.replace(" ", "")
-    return _SQL_TYPES[plain] if precision_scale(plain) is None else _DECIMAL
+    return _SQL_TYPES[plain] if precision_scale(plain) is None else DECIMAL
 
 
 def _retype(connection: sqlite3.Connection, table: AppTable, sql_types: Mapping[str, str]) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
+from lakesync.client.editor import Editor
+from lakesync.client.storage.catalogue import checked_text
 from lakesync.client.storage.failures import translated
 from lakesync.client.storage.rows import NOT_HELD, SELECT_ROW, UPSERT_ROW
 from lakesync.client.upload.outbox import ADD
@@ -18,18 +21,63 @@ from lakesync.core.delta import Op, checked_delta
 from lakesync.core.merge import apply
 from lakesync.core.values import canonical
 from lakesync.errors import LakeSyncError, ValidationFailed
+from lakesync.result import Err, Ok, Result
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lakesync.client.storage.catalogue import Catalogue
-    from lakesync.client.storage.database import Database
+    from lakesync.client.storage.database import Answer, Database
     from lakesync.client.storage.device_clock import DeviceClock
     from lakesync.core.delta import Columns, Delta
 
-_NO_EDIT_YET: Final = 0
+
+class Transaction(Editor):
+    """The edits of one ``with client.transaction() as tx``: all of them are committed, or none.
+
+    It reads what it wrote. It belongs to the thread that opened it, and ends with its block.
+
+    Raises:
+        RuntimeError: it is used on another thread, or after its block.
+    """
+
+    def __init__(self, edits: Edits) -> None:
+        self._edits = edits
+        self._thread = threading.get_ident()
+        self.is_open = True
+        self.group: int | None = None
+        """The stamp of its first edit, by which the outbox tells what belongs together."""
+        self.failure: LakeSyncError | None = None
+        """Why it cannot be committed any more."""
+
+    def _edit(
+        self, op: Op, table: str, row_id: str, columns: Mapping[str, object]
+    ) -> Result[Delta, LakeSyncError]:
+        result = self._attempt(lambda: self._edits.join(self, op, table, row_id, columns))
+        if isinstance(result, Err):
+            self.failure = result.error
+        return result
+
+    def _read(self, sql: str, parameters: object) -> Answer:
+        self._must_be_open()
+        return self._edits.database.read_own(sql, parameters)
+
+    def _attempt(self, operation: Callable[[], Any]) -> Result[Any, LakeSyncError]:
+        self._must_be_open()
+        if self.failure is not None:
+            return Err(self.failure)
+        try:
+            return Ok(operation())
+        except LakeSyncError as error:
+            return Err(error)
+        except sqlite3.Error as exc:
+            return Err(translated(exc))
+
+    def _must_be_open(self) -> None:
+        if not self.is_open or self._thread != threading.get_ident():
+            raise RuntimeError("a transaction ends with its block, and stays on its thread")
 
 
 class Edits:
@@ -38,86 +86,65 @@ class Edits:
     def __init__(
         self, database: Database, catalogue: Catalogue, clock: DeviceClock, client_id: str
     ) -> None:
-        self._database = database
+        self.database = database
         self._catalogue = catalogue
         self._clock = clock
         self._client_id = client_id
-        self._txn: int | None = None
-        self._failure: LakeSyncError | None = None
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Let the edits of the block be one local transaction: all of them, or none.
+    def transaction(self) -> Iterator[Transaction]:
+        """Let the edits of the block be one local transaction; see `Client.transaction`.
 
-        An edit that gives an ``Err`` undoes the block: the edits after it give the same, and the
+        An edit that gives an ``Err`` undoes the block: what comes after it gives the same, and the
         block ends by raising it. So a result that nobody looked at cannot cut a transaction.
 
         Raises:
-            LakeSyncError: an edit's error.
-            RuntimeError: the thread is in a transaction already.
+            LakeSyncError: an edit's error, or it could not begin or be committed.
         """
-        database = self._database
-        with database.lock:
-            if self._txn is not None:
-                raise RuntimeError("transactions do not nest; end the first one")
-            with _translating():
-                database.begin()
-            self._txn = _NO_EDIT_YET
+        with self.database.transaction():
+            transaction = Transaction(self)
             try:
-                yield
-                self._check()
-            except BaseException:
-                database.rollback()
-                raise
+                yield transaction
             finally:
-                self._txn = self._failure = None
-            with _translating():
-                database.commit()
+                transaction.is_open = False
+            if transaction.failure is not None:
+                raise transaction.failure
 
     def record(self, op: Op, table: str, row_id: str, columns: Mapping[str, object]) -> Delta:
-        """Commit one edit to disk, or join the caller's transaction.
+        """Commit one edit to disk.
 
         Raises:
             ValidationFailed: a name, id or value is malformed; nothing was written.
             DeltaTooLarge: the edit is over the limits of one delta; nothing was written.
+            TransactionOpen: this thread has a transaction open; nothing was written.
         """
-        database = self._database
-        with database.lock:
-            if self._txn is not None:
-                return self._join(op, table, row_id, columns)
-            encoded = _encoded(op, table, row_id, columns)
-            database.begin()
-            try:
-                delta = self._write(op, table, row_id, encoded)
-            except BaseException:
-                database.rollback()
-                raise
-            database.commit()
-            return delta
+        encoded = _encoded(op, table, row_id, columns)
+        with self.database.transaction():
+            return self._write(op, table, row_id, encoded, self._clock.now(), None)
 
-    def _join(self, op: Op, table: str, row_id: str, columns: Mapping[str, object]) -> Delta:
-        self._check()
-        try:
-            return self._write(op, table, row_id, _encoded(op, table, row_id, columns))
-        except LakeSyncError as error:
-            self._failure = error
-            raise
-        except sqlite3.OperationalError as exc:
-            # SQLite may have rolled back by itself; what follows must not be committed alone.
-            self._failure = translated(exc)
-            raise self._failure from exc
+    def join(
+        self,
+        transaction: Transaction,
+        op: Op,
+        table: str,
+        row_id: str,
+        columns: Mapping[str, object],
+    ) -> Delta:
+        """Write one edit inside a transaction."""
+        encoded = _encoded(op, table, row_id, columns)
+        hlc = self._clock.now()
+        transaction.group = transaction.group or hlc
+        return self._write(op, table, row_id, encoded, hlc, transaction.group)
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def _write(self, op: Op, table: str, row_id: str, columns: Columns) -> Delta:
-        delta = checked_delta(op, table, row_id, self._client_id, self._clock.now(), columns)
+    def _write(
+        self, op: Op, table: str, row_id: str, columns: Columns, hlc: int, group: int | None
+    ) -> Delta:
+        delta = checked_delta(op, table, row_id, self._client_id, hlc, columns)
         app = self._catalogue.table(table, [name for name, _ in columns])
-        execute = self._database.writer.execute
+        execute = self.database.writer.execute
         state, base, waiting = execute(SELECT_ROW, (app.id, row_id)).fetchone() or NOT_HELD
         after = apply(decode_row_state(state), delta)
-        if base is None:  # the first edit that waits: what is held so far does not
+        if base is None:  # the first edit that waits: what is stored so far does not
             base = state or b""
         execute(UPSERT_ROW, (app.id, row_id, encode_row_state(after), base, waiting + 1))
         cells = app.cells(row_id, after)
@@ -125,18 +152,8 @@ class Edits:
             execute(app.delete, (row_id,))
         else:
             execute(app.upsert, cells)
-        if self._txn == _NO_EDIT_YET:
-            self._txn = delta.hlc
-        execute(ADD, (delta.hlc, self._txn, app.id, row_id, encode_records((delta,))))
+        execute(ADD, (delta.hlc, group, app.id, row_id, encode_records((delta,))))
         return delta
-
-
-@contextlib.contextmanager
-def _translating() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.OperationalError as exc:
-        raise translated(exc) from exc
 
 
 def _encoded(op: Op, table: object, row_id: object, columns: object) -> Columns:
@@ -145,10 +162,8 @@ def _encoded(op: Op, table: object, row_id: object, columns: object) -> Columns:
     Raises:
         ValidationFailed: something is not of its type; the message says what to pass.
     """
-    if not isinstance(table, str):
-        raise ValidationFailed("table must be text", field="table")
-    if not isinstance(row_id, str):
-        raise ValidationFailed("row_id must be text; write numbers as text", field="rowId")
+    checked_text(table, "table")
+    checked_text(row_id, "rowId")
     if not isinstance(columns, Mapping):
         raise ValidationFailed("columns must map names to values", field="columns")
     if op is Op.UPDATE and not columns:

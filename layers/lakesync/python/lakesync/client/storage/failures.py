@@ -1,11 +1,21 @@
-"""SQLite's exceptions, translated once, and exceptions turned into results."""
+"""What can go wrong with a file, translated once, and turned into results.
+
+``CORRUPT`` is told from a bug by looking: where something unexpected is raised, the file is read
+through, and only if it is sound the exception goes on.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lakesync.errors import LakeSyncError, Unavailable, ValidationFailed
+from lakesync.errors import (
+    FileCorrupt,
+    InternalError,
+    LakeSyncError,
+    Unavailable,
+    ValidationFailed,
+)
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -13,9 +23,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_IN_OPERATION: Final = {
-    sqlite3.SQLITE_BUSY: "another process holds the database; try again when it is done",
-    sqlite3.SQLITE_LOCKED: "another process holds the database; try again when it is done",
+_BUSY: Final = "another process holds the database; try again when it is done"
+_UNAVAILABLE: Final = {
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
     sqlite3.SQLITE_FULL: "the disk is full; free some space and try again",
     sqlite3.SQLITE_IOERR: "the disk failed to read or write; check it and try again",
     sqlite3.SQLITE_CANTOPEN: "the database cannot be opened; check that its folder exists and may "
@@ -23,49 +34,85 @@ _IN_OPERATION: Final = {
     sqlite3.SQLITE_READONLY: "the database may not be written to; check its permissions",
     sqlite3.SQLITE_NOMEM: "there is no memory left; try again when there is",
 }
-_NOT_SQL: Final = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_AUTH}
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_CLOSED: Final = "closed database"  # the module's own words: it has no code for this
+_QUERY_FAULTS: Final = (sqlite3.Error, sqlite3.Warning, TypeError, ValueError, OverflowError)
 
 
-def attempt(operation: Callable[[], T]) -> Result[T, LakeSyncError]:
-    """Give what an operation gives, or what kept it from happening; a bug still raises."""
+def attempt(
+    operation: Callable[[], T], is_sound: Callable[[], bool] = lambda: True
+) -> Result[T, LakeSyncError]:
+    """Give what an operation gives, or what kept it from happening; a bug still raises.
+
+    Args:
+        operation: the operation.
+        is_sound: reads the file through and tells whether it is as it was written. Without it,
+            damage that SQLite does not notice raises, for a caller that can tell.
+    """
     try:
         return Ok(operation())
     except LakeSyncError as error:
         return Err(error)
-    except sqlite3.OperationalError as exc:
+    except sqlite3.Error as exc:
         return Err(translated(exc))
+    except Exception as exc:
+        if is_sound():
+            raise
+        return Err(_caused(FileCorrupt(f"{_SALVAGE} ({exc!r})"), exc))
 
 
-def translated(exc: sqlite3.OperationalError) -> LakeSyncError:
-    """Give our error for what can happen to a database in operation.
-
-    Raises:
-        sqlite3.OperationalError: the same again, if it is a bug.
-    """
-    sentence = _IN_OPERATION.get(_code(exc))
-    if sentence is None:
-        raise exc
-    error = Unavailable(f"{sentence}; nothing was written ({exc})")
-    error.__cause__ = exc
-    return error
+_SALVAGE: Final = (
+    "the client's file is damaged: close the client, call lakesync.client.salvage with the path, "
+    "which saves the edits that wait and begins a new file, and open it again"
+)
 
 
-def of_query(exc: sqlite3.Error) -> LakeSyncError:
-    """Give our error for a query of the app that SQLite refuses.
+def translated(exc: sqlite3.Error) -> LakeSyncError:
+    """Give our error for what SQLite says."""
+    code = _code(exc)
+    error: LakeSyncError
+    if code in _UNAVAILABLE:
+        error = Unavailable(f"{_UNAVAILABLE[code]}; nothing was written ({exc})")
+    elif code in _DAMAGED or "decode to UTF-8" in str(exc):
+        error = FileCorrupt(f"{_SALVAGE} ({exc})")
+    elif code == sqlite3.SQLITE_CONSTRAINT:
+        error = ValidationFailed(
+            f"a constraint or a trigger of the app's own refuses the row, and nothing was written: "
+            f"{exc}; change the row, or drop what refuses it"
+        )
+    elif _CLOSED in str(exc):
+        error = ValidationFailed("the client is closed; open its file again")
+    else:
+        error = InternalError(
+            f"SQLite refuses what the client does, and nothing was written: {exc}; look for a "
+            "trigger, an index or a view of the app's own that is broken, or else report it"
+        )
+    return _caused(error, exc)
 
-    Raises:
-        sqlite3.Error: the same again, if it is neither the query's fault nor the disk's.
-    """
-    if isinstance(exc, sqlite3.OperationalError) and _code(exc) not in _NOT_SQL:
-        return translated(exc)
-    if isinstance(exc, sqlite3.OperationalError | sqlite3.ProgrammingError | sqlite3.DataError):
-        error = ValidationFailed(f"SQLite refuses the query: {exc}", field="sql")
-        error.__cause__ = exc
-        return error
-    raise exc
+
+def query_result(operation: Callable[[], T]) -> Result[T, LakeSyncError]:
+    """Give what a query of the app gives, or why SQLite refuses it."""
+    try:
+        return Ok(operation())
+    except LakeSyncError as error:
+        return Err(error)
+    except _QUERY_FAULTS as exc:
+        code = _code(exc)
+        disk = code in _UNAVAILABLE or code in _DAMAGED or _CLOSED in str(exc)
+        if disk and isinstance(exc, sqlite3.Error):
+            return Err(translated(exc))
+        sentence = f"SQLite refuses the query: {exc}"
+        if code == sqlite3.SQLITE_AUTH or "not authorized" in sentence:  # mostly without a code
+            sentence = "a query only reads; write by insert, update, delete and transaction()"
+        return Err(_caused(ValidationFailed(sentence, field="sql"), exc))
 
 
-def _code(exc: sqlite3.Error) -> int:
+def _code(exc: BaseException) -> int:
     # The low byte is the primary code, the rest says where exactly it went wrong. Errors of the
     # Python module itself carry none.
     return getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _caused(error: LakeSyncError, exc: BaseException) -> LakeSyncError:
+    error.__cause__ = exc
+    return error

@@ -1,0 +1,136 @@
+"""LakeSync's own tables in the app's file, made in one transaction.
+
+Their names begin with ``_lakesync_``; those of the app's tables never do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.errors import Conflict
+
+if TYPE_CHECKING:
+    import sqlite3
+
+PREFIX: Final = "_lakesync_"
+LAYOUT: Final = 1
+"""The layout of these tables; a release that changes them reads files of the one before."""
+
+TABLES: Final = (
+    # One row: who this file is, how far it has read, and what it knows of time.
+    #   snapshot    where a snapshot of the rows goes on, between two of its pages
+    #   scope       by which rules and claims the gateway decided what this file holds
+    #   schemas     of the app's tables, as the gateway told them
+    #   schemas_of  what the page said that led to asking for them
+    #   tombstone_horizons  by table, as JSON, while a snapshot is read
+    """CREATE TABLE _lakesync_sync (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        layout INTEGER NOT NULL,
+        client_id TEXT NOT NULL,
+        cursor INTEGER NOT NULL DEFAULT 0,
+        epoch TEXT NOT NULL DEFAULT '',
+        floor INTEGER NOT NULL DEFAULT 0,
+        offset_ms INTEGER NOT NULL DEFAULT 0,
+        rebuilding INTEGER NOT NULL DEFAULT 0,
+        snapshot TEXT NOT NULL DEFAULT '',
+        scope TEXT NOT NULL DEFAULT '',
+        schemas TEXT NOT NULL DEFAULT '',
+        schemas_of TEXT NOT NULL DEFAULT '',
+        tombstone_horizons TEXT NOT NULL DEFAULT '{}')""",
+    # Wire names to SQLite names: SQLite folds case and reserves some names, the wire does not.
+    """CREATE TABLE _lakesync_tables (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        sql_name TEXT NOT NULL UNIQUE COLLATE NOCASE)""",
+    # A column without sql_name found no room in the app's table; it is kept in the row state.
+    """CREATE TABLE _lakesync_columns (
+        table_id INTEGER NOT NULL,
+        place INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        sql_name TEXT COLLATE NOCASE,
+        PRIMARY KEY (table_id, place),
+        UNIQUE (table_id, name)) WITHOUT ROWID""",
+    # state: everything merged, unsent edits too. base: the same without what waits in the
+    # outbox; null where nothing of the row waits, empty where the row is not known without it.
+    """CREATE TABLE _lakesync_rows (
+        table_id INTEGER NOT NULL,
+        row_id TEXT NOT NULL,
+        state BLOB NOT NULL,
+        base BLOB,
+        waiting INTEGER NOT NULL,
+        PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
+    # Stamps are unique in one client, so the outbox is in push order by its key.
+    """CREATE TABLE _lakesync_outbox (
+        hlc INTEGER PRIMARY KEY,
+        txn INTEGER,
+        status TEXT NOT NULL,
+        table_id INTEGER NOT NULL,
+        row_id TEXT NOT NULL,
+        run BLOB NOT NULL,
+        code TEXT,
+        message TEXT,
+        field TEXT)""",
+    # Partial, so that adding an edit does not touch them.
+    """CREATE INDEX _lakesync_outbox_in_doubt ON _lakesync_outbox (hlc)
+        WHERE status IN ('sent', 'late')""",
+    """CREATE INDEX _lakesync_outbox_returning ON _lakesync_outbox (hlc)
+        WHERE status IN ('offered', 'lost')""",
+    # Rows that a re-sync has not met yet.
+    """CREATE TABLE _lakesync_stale (
+        table_id INTEGER NOT NULL,
+        row_id TEXT NOT NULL,
+        PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
+    # Edits that the gateway has accepted, by when, and that no page has told yet.
+    """CREATE TABLE _lakesync_untold (
+        table_id INTEGER NOT NULL,
+        row_id TEXT NOT NULL,
+        hlc INTEGER NOT NULL,
+        accepted INTEGER NOT NULL,
+        PRIMARY KEY (table_id, row_id, hlc)) WITHOUT ROWID""",
+)
+
+
+def claim(connection: sqlite3.Connection, client_id: str) -> None:
+    """Make the tables, for a client, or prove that they are its own.
+
+    Safe to repeat, after a crash too.
+
+    Raises:
+        Conflict: the file belongs to another client, or is of another release.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = '_lakesync_sync'"
+        ).fetchone():
+            _check(connection, client_id)
+        else:
+            for statement in TABLES:
+                connection.execute(statement)
+            connection.execute(
+                "INSERT INTO _lakesync_sync (id, layout, client_id) VALUES (1, ?, ?)",
+                (LAYOUT, client_id),
+            )
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _check(connection: sqlite3.Connection, client_id: str) -> None:
+    columns = connection.execute("SELECT name FROM pragma_table_info('_lakesync_sync')").fetchall()
+    layout = 0
+    if ("layout",) in columns:
+        (layout,) = connection.execute("SELECT layout FROM _lakesync_sync").fetchone()
+    if layout != LAYOUT:
+        raise Conflict(
+            f"this database was written by another release (layout {layout}, this one knows "
+            f"{LAYOUT}); use the lakesync that wrote it"
+        )
+    (owner,) = connection.execute("SELECT client_id FROM _lakesync_sync").fetchone()
+    if owner != client_id:
+        raise Conflict(
+            f"this database belongs to the client {owner!r}, and its unsent edits carry that name; "
+            "open it as that client, or give each client a file of its own"
+        )

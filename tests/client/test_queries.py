@@ -1,0 +1,163 @@
+"""`query`: it reads, whatever it is asked to do; and what it reads is what an app expects."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.client.storage.decimals import compare
+from lakesync.result import Err, Ok
+from tests.client.support.world import rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakesync.client import Client
+    from tests.client.support.world import World
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    client = world.client()
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    return client
+
+
+NOT_READING = [
+    *("BEGIN", "BEGIN IMMEDIATE", "COMMIT", "END", "ROLLBACK", "SAVEPOINT s", "RELEASE s"),
+    *("DELETE FROM todos", "UPDATE todos SET title = 'y'", "INSERT INTO todos VALUES ('t2', 'y')"),
+    *("CREATE TABLE x (y)", "CREATE TEMP TABLE x (y)", "CREATE TEMP VIEW x AS SELECT 1"),
+    *("DROP TABLE todos", "ALTER TABLE todos ADD COLUMN x", "REINDEX", "ANALYZE", "VACUUM"),
+    *("DETACH main", "UPDATE _lakesync_sync SET cursor = 0", "EXPLAIN DELETE FROM todos"),
+    *("PRAGMA user_version = 7", "PRAGMA query_only = OFF", "PRAGMA writable_schema = ON"),
+    *("PRAGMA wal_checkpoint", "PRAGMA optimize", "PRAGMA journal_mode = DELETE"),
+    *("WITH t AS (SELECT 1) DELETE FROM todos", "SELECT load_extension('x')"),
+]
+
+
+@pytest.mark.law("K19")
+@pytest.mark.parametrize("sql", NOT_READING)
+def test_a_query_only_reads(client: Client, sql: str) -> None:
+    result = client.query(sql)
+
+    assert isinstance(result, Err)
+    assert result.error.code == "VALIDATION_ERROR"
+    assert "a query only reads" in str(result.error)
+    with client._parts.database.reading() as connection:
+        assert not connection.in_transaction
+    client.insert("todos", "t2", {"title": "y"}).unwrap()
+    assert len(client.query("SELECT * FROM todos").unwrap()) == 2
+
+
+@pytest.mark.law("K19")
+def test_a_query_makes_no_file(client: Client, tmp_path: Path) -> None:
+    for sql in ("ATTACH '{}' AS other", "VACUUM INTO '{}'"):
+        other = tmp_path / "other.db"
+        assert isinstance(client.query(sql.format(other)), Err)
+        assert not other.exists()
+
+
+@pytest.mark.law("K19")
+def test_a_query_is_one_statement(client: Client) -> None:
+    for sql in ("SELECT 1; SELECT 2", "SELECT 1; DELETE FROM todos"):
+        result = client.query(sql)
+        assert isinstance(result, Err)
+        assert "one statement" in str(result.error)
+    assert client.query("SELECT 1 AS x;") == Ok([{"x": 1}])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT name FROM pragma_table_info('todos')",
+        "PRAGMA table_info(todos)",
+        "PRAGMA user_version",
+        "SELECT value FROM json_each('[1, 2]')",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION SELECT i + 1 FROM n WHERE i < 3) SELECT * FROM n",
+        "EXPLAIN QUERY PLAN SELECT * FROM todos",
+        "SELECT cursor FROM _lakesync_sync",
+        "SELECT count(*), max(title) FROM todos GROUP BY _row_id ORDER BY 1",
+        "SELECT name FROM sqlite_master",
+    ],
+)
+def test_whatever_reads_is_a_query(client: Client, sql: str) -> None:
+    assert client.query(sql).unwrap()
+
+
+PARAMETERS: list[Any] = [("\ud800",), (2**70,), (object(),), ([1],), {"x": 1}, 7, None, (), (1, 2)]
+
+
+@pytest.mark.law("K19")
+@pytest.mark.parametrize("parameters", PARAMETERS)
+def test_parameters_that_sqlite_cannot_take_are_an_err(client: Client, parameters: Any) -> None:
+    result = client.query("SELECT ?", parameters)
+
+    assert isinstance(result, Err)
+    assert result.error.code == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize("sql", ["SELEC 1", "SELECT * FROM nowhere", "\ud800", "SELECT 1\0", 7])
+def test_what_is_no_sql_is_an_err(client: Client, sql: Any) -> None:
+    result = client.query(sql)
+
+    assert isinstance(result, Err)
+    assert result.error.code == "VALIDATION_ERROR"
+
+
+def test_columns_of_one_name_are_told_apart(client: Client) -> None:
+    client.insert("notes", "n1", {"todo": "t1", "title": "about x"}).unwrap()
+
+    rows = client.query("SELECT * FROM todos JOIN notes ON todo = todos._row_id").unwrap()
+    assert rows == [
+        {"_row_id": "t1", "title": "x", "_row_id:1": "n1", "todo": "t1", "title:1": "about x"}
+    ]
+    rows = client.query('SELECT 1 AS a, 2 AS a, 3 AS "a:1", 4 AS a').unwrap()
+    assert rows == [{"a": 1, "a:2": 2, "a:1": 3, "a:3": 4}]
+
+
+def test_declared_decimals_sort_and_compare_as_numbers(client: Client) -> None:
+    client.declare("prices", {"price": "decimal(20,10)"}, indexes=[["price"]]).unwrap()
+    values = ["9", "10", "-1", "1.10", "1.1000000001", "-12.5", "100", "0.5"]
+    for place, value in enumerate(values):
+        client.insert("prices", f"p{place}", {"price": value}).unwrap()
+
+    ordered = client.query("SELECT price FROM prices ORDER BY price").unwrap()
+    assert [row["price"] for row in ordered] == [
+        *("-12.5", "-1", "0.5", "1.10", "1.1000000001", "9", "10", "100")
+    ]
+    assert client.query("SELECT max(price) AS m FROM prices").unwrap() == [{"m": "100"}]
+    assert len(client.query("SELECT 1 FROM prices WHERE price > 9.5").unwrap()) == 2
+    assert len(client.query("SELECT 1 FROM prices WHERE price = '1.1'").unwrap()) == 1
+    plan = client.query("EXPLAIN QUERY PLAN SELECT * FROM prices WHERE price > 9").unwrap()
+    assert "_lakesync_index_" in plan[0]["detail"]
+    assert rows_of(client)["prices", "p3"] == {"price": "1.10"}
+
+
+any_text = st.one_of(
+    st.decimals(allow_nan=False).map(str), st.text(), st.from_regex(r"-?[0-9.eE+]{1,40}")
+)
+
+
+@given(texts=st.lists(any_text, max_size=8))
+def test_decimals_and_whatever_else_have_one_order(texts: list[str]) -> None:
+    for one in texts:
+        for other in texts:
+            assert compare(one, other) == -compare(other, one)
+            for third in texts:
+                if compare(one, other) <= 0 and compare(other, third) <= 0:
+                    assert compare(one, third) <= 0
+
+
+def test_an_index_on_decimals_is_sound_for_sqlite(client: Client, world: World) -> None:
+    client.declare("prices", {"price": "decimal(9,2)"}, indexes=[["price"]]).unwrap()
+    for place, value in enumerate(["9", "10", "none", "", "1e5", 7, None]):
+        client.insert("prices", f"p{place}", {"price": value}).unwrap()
+
+    assert client.query("PRAGMA integrity_check") == Ok([{"integrity_check": "ok"}])
+    with closing(sqlite3.connect(world.folder / "a.db")) as other:  # without the collation
+        assert len(other.execute("SELECT price FROM prices").fetchall()) == 7
