@@ -211,10 +211,10 @@ class _Metered(MemoryBuffer):
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Give rows, and count their read units."""
         keys = list(wanted)
-        found = super().rows(gateway, keys)
+        stored = super().rows(gateway, keys)
         if self.metering:
-            self.units += read_units(len(found[key].state) if key in found else 0 for key in keys)
-        return found
+            self.units += read_units(len(stored[key].state) if key in stored else 0 for key in keys)
+        return stored
 
 
 def _ratio_entry() -> Entry:
@@ -235,14 +235,14 @@ def _ratio_entry() -> Entry:
     )
 
 
-def _cost(buffer: _Metered, held: int) -> tuple[float, float]:
+def _cost(buffer: _Metered, size: int) -> tuple[float, float]:
     """Fill the buffer, then give CPU microseconds and units of a further delta."""
     filler = _service(buffer)
     rows = _OTHER_ROWS if buffer.deltas else _ROWS
-    for push in batches((held - buffer.deltas) // BATCH, rows, first=buffer.deltas // BATCH):
+    for push in batches((size - buffer.deltas) // BATCH, rows, first=buffer.deltas // BATCH):
         filler.push(_GATEWAY, push).unwrap()
     turns = [
-        list(batches(_PUSHES, _ROWS, first=held // BATCH + turn * _PUSHES))
+        list(batches(_PUSHES, _ROWS, first=size // BATCH + turn * _PUSHES))
         for turn in range(_ROUNDS)
     ]
 

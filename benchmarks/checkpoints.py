@@ -87,8 +87,8 @@ def _built() -> Entry:
 
     def build(_: int) -> int:
         objects.size = 0
-        held: Any = objects
-        builder = Builder(rows, held, Checkpoints(held), wall_clock=lambda: _NOW_MS)
+        store: Any = objects
+        builder = Builder(rows, store, Checkpoints(store), wall_clock=lambda: _NOW_MS)
         return builder.build(GATEWAY).unwrap().rows
 
     rate = 1e6 / cpu_us(build)
@@ -113,11 +113,11 @@ def _synced(folder: Path) -> list[Entry]:
         try:
             assert server.stderr is not None
             begun = json.loads(server.stderr.readline())
-            found = subprocess.run(
+            finished = subprocess.run(
                 [*command, "sync", str(folder), str(begun["port"])],
                 stderr=subprocess.PIPE, text=True, check=True, timeout=_TIMEOUT_S,
             )  # fmt: skip
-            client = json.loads(found.stderr)
+            client = json.loads(finished.stderr)
             served = json.loads(server.stderr.readline())
         finally:
             server.kill()

@@ -65,11 +65,11 @@ def states(numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
             "price": b"%d.5" % (place // 4),
             "due": b'"2024-05-17"',
         }
-        held = {name: (hlc, client, value) for name, value in columns.items()}
+        registers = {name: (hlc, client, value) for name, value in columns.items()}
         if place % 5 == 0:
             later = hlc + stamp(1_000)
-            held |= {"done": (later, "other", b"true"), "priority": (later, "other", b"9")}
-        yield _row_id(place), encode_row_state(RowState(hlc, 0, held))
+            registers |= {"done": (later, "other", b"true"), "priority": (later, "other", b"9")}
+        yield _row_id(place), encode_row_state(RowState(hlc, 0, registers))
 
 
 class MadeRows(MemoryBuffer):
@@ -77,10 +77,10 @@ class MadeRows(MemoryBuffer):
 
     def __init__(self, rows: int) -> None:
         super().__init__()
-        held = self._of(GATEWAY)
-        held.heads["main"] = Head(_COMMIT, trimmed=_COMMIT, last_logged=_COMMIT)
-        held.flush = FlushState(_COMMIT)
-        held.flushed[TABLE] = _COMMIT
+        stored = self._of(GATEWAY)
+        stored.heads["main"] = Head(_COMMIT, trimmed=_COMMIT, last_logged=_COMMIT)
+        stored.flush = FlushState(_COMMIT)
+        stored.flushed[TABLE] = _COMMIT
         self._parts: list[array[int]] = [array("I") for _ in range(ROW_PARTS)]
         for number in range(rows):
             self._parts[int(row_place(_row_id(number))[0], 16)].append(number)
@@ -125,8 +125,8 @@ class FolderObjects:
 
     def list_objects(self, prefix: str) -> list[str]:
         """Give the keys under a prefix, in order."""
-        found = (path for path in self._folder.rglob("*") if path.is_file())
-        keys = sorted(path.relative_to(self._folder).as_posix() for path in found)
+        files = (path for path in self._folder.rglob("*") if path.is_file())
+        keys = sorted(path.relative_to(self._folder).as_posix() for path in files)
         return [key for key in keys if key.startswith(prefix)]
 
     def delete_object(self, key: str) -> None:
@@ -186,9 +186,9 @@ class _Handler(BaseHTTPRequestHandler):
     requests = 0
     is_done = False
 
-    def __init__(self, handler: Any, *held: Any) -> None:
+    def __init__(self, handler: Any, *request: Any) -> None:
         self._handler = handler
-        super().__init__(*held)
+        super().__init__(*request)
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -198,10 +198,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self._answer(204, {}, b"")
             return
-        found = self._handler(self._event(url.path, url.query), None)
-        body = found.get("body") or ""
-        raw = base64.b64decode(body) if found["isBase64Encoded"] else body.encode()
-        self._answer(found["statusCode"], found["headers"], raw)
+        answered = self._handler(self._event(url.path, url.query), None)
+        body = answered.get("body") or ""
+        raw = base64.b64decode(body) if answered["isBase64Encoded"] else body.encode()
+        self._answer(answered["statusCode"], answered["headers"], raw)
 
     def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response(status)

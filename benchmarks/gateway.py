@@ -141,10 +141,10 @@ class StoredLog:
             "l": requests.number(last.stamp),
             "v": requests.number(config.version),
         }
-        held = {"Item": {"d": requests.binary(pack.pack_config(config))}}
+        config_answer = {"Item": {"d": requests.binary(pack.pack_config(config))}}
         items = [json.loads(transact(_TABLE, commit)[0])["TransactItems"][1] for commit in commits]
         self._answers = {
-            "GetItem": json.dumps(held).encode(),
+            "GetItem": json.dumps(config_answer).encode(),
             "BatchGetItem": json.dumps({"Responses": {_TABLE: [head]}}).encode(),
             "Query": json.dumps({"Items": [item["Put"]["Item"] for item in items]}).encode(),
         }

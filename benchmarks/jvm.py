@@ -20,15 +20,15 @@ def cpu_s(pid: int) -> dict[str, float]:
 
     Threads that ended count in ``all`` only.
     """
-    found = dict.fromkeys(_KINDS.values(), 0.0) | {"others": 0.0}
+    by_kind = dict.fromkeys(_KINDS.values(), 0.0) | {"others": 0.0}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             name, used_s = (task / "comm").read_text(), _used_s(task / "stat")
         except FileNotFoundError:
             continue  # it ended just now
         kind = next((kind for start, kind in _KINDS.items() if name.startswith(start)), "others")
-        found[kind] += used_s
-    return {"all": _used_s(Path(f"/proc/{pid}/stat")), **found}
+        by_kind[kind] += used_s
+    return {"all": _used_s(Path(f"/proc/{pid}/stat")), **by_kind}
 
 
 def _used_s(stat: Path) -> float:

@@ -78,10 +78,10 @@ def run() -> list[Entry]:
             plain.append(_measured("plain", folder))
             job.append(_measured("job", folder))
     wall, cpu = (
-        min(found[kind] for found in job) / min(found[kind] for found in plain)
+        min(figures[kind] for figures in job) / min(figures[kind] for figures in plain)
         for kind in ("wall_s", "cpu_all_s")
     )
-    best, least = (min(found, key=lambda each: each["wall_s"]) for found in (job, plain))
+    best, least = (min(figures, key=lambda each: each["wall_s"]) for figures in (job, plain))
     detail = (
         f"{deltas:,} deltas; job {best['wall_s']:.1f} s (into the empty lake"
         f" {best['load_s']:.1f} s, merged {best['merge_s']:.1f} s), plain write"
@@ -102,8 +102,8 @@ def _measured(mode: str, folder: str) -> dict[str, float]:
     )
     if done.returncode:
         raise RuntimeError(f"{mode}: {done.stderr.strip()[-300:]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def stage(folder: Path) -> int:

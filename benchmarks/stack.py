@@ -125,7 +125,7 @@ def _push_at_once(tenants: Sequence[Tenant]) -> Pushed:
     ]
     before, started = _emulator_cpu_s(), time.perf_counter()
     with ThreadPoolExecutor(CONNECTIONS) as threads:
-        refused = sum(threads.map(lambda held: _push_all(*held), work))
+        refused = sum(threads.map(lambda one_push: _push_all(*one_push), work))
     seconds = time.perf_counter() - started
     pushes = each * CONNECTIONS
     emulator_ms = (_emulator_cpu_s() - before) * 1000 / pushes
@@ -270,7 +270,7 @@ def _empty_invoke_ms(tenant: Tenant) -> float:
 def _output(stack: Stack, name: str) -> str:
     client = boto3.client("cloudformation", **client_options(stack.endpoint, stack.region))
     outputs = client.describe_stacks(StackName=stack.stack)["Stacks"][0]["Outputs"]
-    return next(held["OutputValue"] for held in outputs if held["OutputKey"] == name)
+    return next(output["OutputValue"] for output in outputs if output["OutputKey"] == name)
 
 
 @contextmanager

@@ -51,6 +51,6 @@ def read_units(sizes: Iterable[int]) -> float:
 
 def batch_read_units(body: bytes, answer: bytes) -> float:
     """Give the read units of a consistent ``BatchGetItem``, by its request and its answer."""
-    found = [item for items in json.loads(answer)["Responses"].values() for item in items]
+    items_read = [item for items in json.loads(answer)["Responses"].values() for item in items]
     asked = sum(len(table["Keys"]) for table in json.loads(body)["RequestItems"].values())
-    return read_units([*map(item_bytes, found), *[0] * (asked - len(found))])
+    return read_units([*map(item_bytes, items_read), *[0] * (asked - len(items_read))])

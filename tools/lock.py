@@ -24,13 +24,13 @@ _FOLDER = ROOT / "requirements"
 def compile_lock(source: Path, *, upgrade: bool) -> None:
     """Write the lock file beside its source."""
     name = source.relative_to(ROOT)
-    held = source.stem.startswith("layer-")
+    is_constrained = source.stem.startswith("layer-")
     print(f"lock: {name}", flush=True)
     run_uv(
         "pip", "compile", "--quiet", "--universal", "--python-version", "3.11",
         "--generate-hashes", "--no-header", "--no-emit-index-url", "--no-emit-find-links",
         *(["--upgrade"] if upgrade else []),
-        *(["--constraints", "requirements/dev.lock"] if held else []),
+        *(["--constraints", "requirements/dev.lock"] if is_constrained else []),
         "--output-file", str(name.with_suffix(".lock")), str(name),
     )  # fmt: skip
 

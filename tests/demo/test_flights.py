@@ -12,7 +12,7 @@ from tools.demo.flights import (
     EVERYWHERE,
     TYPES,
     Rows,
-    Sight,
+    RuleClaims,
     Week,
     load_week,
     seen,
@@ -36,12 +36,12 @@ def test_the_published_table_is_what_the_feed_inserts(week: Week) -> None:
 
 
 @pytest.mark.parametrize("later", ["airline", "airport"])
-@pytest.mark.parametrize("sights", [(AIRLINE, AIRPORT), (EVERYWHERE, EVERYWHERE)])
+@pytest.mark.parametrize("both_claims", [(AIRLINE, AIRPORT), (EVERYWHERE, EVERYWHERE)])
 def test_the_final_table_is_what_all_edits_come_to(
-    week: Week, later: str, sights: tuple[Sight, Sight]
+    week: Week, later: str, both_claims: tuple[RuleClaims, RuleClaims]
 ) -> None:
     rows: Rows = week.timetable()
-    airline, airport = (week.of(sight) for sight in sights)
+    airline, airport = (week.of(claims) for claims in both_claims)
     for day in week.days:
         edits = [airline.departures(day), airport.arrivals(day)]
         for written in edits if later == "airport" else reversed(edits):
@@ -49,24 +49,24 @@ def test_the_final_table_is_what_all_edits_come_to(
                 rows[row_id] = rows[row_id] | columns
         for row_id in airline.cancelled(day):
             del rows[row_id]
-    final = week.final(*sights, week.days if later == "airline" else ())
+    final = week.final(*both_claims, week.days if later == "airline" else ())
     assert compare("edits", rows, final).sentence == "equal, column for column"
     # The order matters, or the remarks by both would prove nothing.
-    other = week.final(*sights, () if later == "airline" else week.days)
+    other = week.final(*both_claims, () if later == "airline" else week.days)
     assert compare("edits", rows, other).differing.keys() == {"remark"}
 
 
 def test_what_a_client_sees_is_its_carriers_and_its_origins(week: Week) -> None:
     published = week.published()
-    for sight, where in (
+    for claims, where in (
         (AIRLINE, published["carrier"].isin(["UA", "EV"])),
         (AIRPORT, published["origin"] == "EWR"),
         (AIRPORT_MOVED, published["origin"] == "JFK"),
         (EVERYWHERE, published["carrier"] != ""),
         ({}, published["carrier"] == ""),
     ):
-        assert seen(published, sight).equals(published[where])
-        assert sorted(week.of(sight).timetable()) == sorted(published[where].index)
+        assert seen(published, claims).equals(published[where])
+        assert sorted(week.of(claims).timetable()) == sorted(published[where].index)
 
 
 def test_a_comparison_finds_what_is_missing_surplus_and_different(week: Week) -> None:

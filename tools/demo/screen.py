@@ -36,10 +36,10 @@ class Screen:
     """Where the demo prints."""
 
     def __init__(self, console: Console | None = None) -> None:
-        found = console or Console(highlight=False)
+        terminal = console or Console(highlight=False)
         # Without a terminal nothing is cut to the 80 columns that nobody looks at.
-        self.console = found if found.is_terminal else Console(
-            file=found.file, width=120, highlight=False, color_system=None
+        self.console = terminal if terminal.is_terminal else Console(
+            file=terminal.file, width=120, highlight=False, color_system=None
         )  # fmt: skip
         self._started = time.monotonic()
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tools.demo.flights import Rows, Sight
+    from tools.demo.flights import Rows, RuleClaims
 
 TOKEN_S: Final = 3_600
 
@@ -29,14 +29,16 @@ class Setting:
     folder: Path
     """For the clients' files; emptied first."""
 
-    def token(self, client: str, role: str = "client", sight: Sight = EVERYWHERE) -> str:
+    def token(self, client: str, role: str = "client", rule_claims: RuleClaims = EVERYWHERE) -> str:
         """Sign a token for an hour, with the claims that the rules read."""
-        claims = {"sub": client, "gw": self.gateway, "role": role, **sight}
+        claims = {"sub": client, "gw": self.gateway, "role": role, **rule_claims}
         return sign(claims, TOKEN_S, self.secret, int(time.time()))
 
-    def transport(self, client: str, sight: Sight) -> HttpTransport:
+    def transport(self, client: str, rule_claims: RuleClaims) -> HttpTransport:
         """Give a client's way to the gateway."""
-        return HttpTransport(self.url, self.gateway, token=lambda: self.token(client, sight=sight))
+        return HttpTransport(
+            self.url, self.gateway, token=lambda: self.token(client, rule_claims=rule_claims)
+        )
 
 
 class TheLake(Protocol):

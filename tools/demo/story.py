@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from lakesync.ports import Transport
     from tools.demo.actors import Actor
-    from tools.demo.flights import Sight, Week
+    from tools.demo.flights import RuleClaims, Week
     from tools.demo.screen import Screen
     from tools.demo.setting import Setting, TheLake
 
 NAMES: Final = ("feed", "airline", "airport")
-SIGHTS: Final[Mapping[str, Sight]] = {
+FIRST_CLAIMS: Final[Mapping[str, RuleClaims]] = {
     "feed": EVERYWHERE,
     "airline": AIRLINE,
     "airport": AIRPORT,
@@ -76,23 +76,23 @@ class Story:
         self._setting.folder.mkdir(parents=True)
         with self._open:
             week = self._read()
-            for name, sight in SIGHTS.items():
-                self._start(name, sight)
+            for name, claims in FIRST_CLAIMS.items():
+                self._start(name, claims)
             self._publish(week)
             self._rule(week)
             before = self._edit_offline_while_the_lake_catches_up(week)
             self._move()
             self._sync()
             self._flush("the edits reach the lake; the Glue job merges them")
-            return self._judge(week, before)
+            return self._compare(week, before)
 
-    def _start(self, name: str, sight: Sight) -> None:
+    def _start(self, name: str, claims: RuleClaims) -> None:
         """Start a client's app, or start it again, with a token that has these claims."""
-        transport: Transport = self._open.enter_context(self._setting.transport(name, sight))
-        folder, held = self._setting.folder, self._actors.get(name)
+        transport: Transport = self._open.enter_context(self._setting.transport(name, claims))
+        folder, earlier = self._setting.folder, self._actors.get(name)
         actor = (
-            actors.restarted(held, folder, transport)
-            if held
+            actors.restarted(earlier, folder, transport)
+            if earlier
             else actors.make_actor(name, folder, transport)
         )
         self._open.callback(actor.client.close)
@@ -119,7 +119,7 @@ class Story:
 
     def _rule(self, week: Week) -> None:
         with self._screen.step("sync rules are tried for each, then put in force") as step:
-            airline, airport = (self._would_see(sight) for sight in (AIRLINE, AIRPORT))
+            airline, airport = (self._would_see(claims) for claims in (AIRLINE, AIRPORT))
             self._lake.ask("/admin/sync-rules", RULES)
             step.result = (
                 f"of {len(week.frame):,} flights, the airline (UA, EV) will see {airline:,}, the "
@@ -129,8 +129,8 @@ class Story:
             pulled = self._both(lambda actor: actor.client.pull().unwrap().deltas)
             step.result = " and ".join(f"{count:,}" for count in pulled)
 
-    def _would_see(self, sight: Sight) -> int:
-        query = urlencode({"dryRun": "true", "as": json.dumps(sight)})
+    def _would_see(self, claims: RuleClaims) -> int:
+        query = urlencode({"dryRun": "true", "as": json.dumps(claims)})
         (tried,) = self._lake.ask("/admin/sync-rules", RULES, f"?{query}")["tables"]
         count: int = tried["seen"]["count"]
         return count
@@ -203,17 +203,17 @@ class Story:
             seconds = self._lake.wait_until_merged(step.show)
             step.result = f"{done['deltas']:,} deltas; the Glue run took {seconds:.0f} s"
 
-    def _judge(self, week: Week, before: datetime) -> Outcome:
+    def _compare(self, week: Week, before: datetime) -> Outcome:
         airline, airport = self._actors["airline"], self._actors["airport"]
         with self._screen.step("compare everything with the source data") as step:
             later = actors.later_days(airline, airport, week.days)
             final, published = week.final(AIRLINE, AIRPORT, later), week.published()
-            sights = {**SIGHTS, "airport": AIRPORT_MOVED}
+            claims_by_name = {**FIRST_CLAIMS, "airport": AIRPORT_MOVED}
             clients = [
                 compare(
                     f"{name}'s SQLite",
                     rows_of_client(self._actors[name].client),
-                    seen(final, sights[name]),
+                    seen(final, claims_by_name[name]),
                 )
                 for name in NAMES
             ]

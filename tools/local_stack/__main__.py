@@ -61,9 +61,9 @@ def _run(command: str, folder: Path, port: int, name: str) -> int:
     if command == "down":
         print("stack: stopped" if down(folder) else "stack: nothing was running")
         return 0
-    found = status(folder)
-    print(json.dumps(asdict(found), indent=2) if found else "stack: not running (start: make up)")
-    return 0 if found else 1
+    record = status(folder)
+    print(json.dumps(asdict(record), indent=2) if record else "stack: not running (start: make up)")
+    return 0 if record else 1
 
 
 if __name__ == "__main__":

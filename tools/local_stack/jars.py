@@ -127,9 +127,9 @@ def _retrieve(artefacts: list[Artefact], folder: Path) -> None:
 
 def _check(artefact: Artefact, file: Path) -> None:
     """Refuse a file that is not the one that was locked."""
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
-    if found != artefact.sha256:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    if digest != artefact.sha256:
         raise LocalStackError(
-            f"find out why {artefact.file_name} changed before you write {found} "
+            f"find out why {artefact.file_name} changed before you write {digest} "
             "into requirements/jars.lock: its SHA-256 is not the locked one."
         )

@@ -69,9 +69,9 @@ def _certificates(pem: bytes) -> list[Certificate]:
     """The certificates of a bundle, without those that are too old-fashioned to be read."""
     from cryptography import x509  # noqa: PLC0415
 
-    found = []
+    readable = []
     for block in _BLOCK.findall(pem):
         with warnings.catch_warnings(), contextlib.suppress(ValueError):
             warnings.simplefilter("ignore")
-            found.append(x509.load_pem_x509_certificate(block))
-    return found
+            readable.append(x509.load_pem_x509_certificate(block))
+    return readable

@@ -39,8 +39,8 @@ def build_outputs(project: Path) -> list[Path]:
 
 
 def _files(project: Path) -> list[Path]:
-    found = []
+    files = []
     for name in (*_INPUTS, *_MORE_INPUTS):
         root = project / name
-        found += [root] if root.is_file() else [p for p in root.rglob("*") if p.is_file()]
-    return [p for p in found if not _IGNORED.intersection(p.parts) and p.suffix != ".pyc"]
+        files += [root] if root.is_file() else [p for p in root.rglob("*") if p.is_file()]
+    return [p for p in files if not _IGNORED.intersection(p.parts) and p.suffix != ".pyc"]

@@ -79,9 +79,9 @@ def up(
         emulator = _emulator(folder, port)
         merged = {**PARAMETERS, **(parameters or {})}
         deployment = Deployment(emulator, stack, merged, project)
-        found = _reach(emulator, stack, deploy(deployment))
-        write_record(folder / "stack.json", asdict(found))
-        return found
+        reached = _reach(emulator, stack, deploy(deployment))
+        write_record(folder / "stack.json", asdict(reached))
+        return reached
 
 
 def down(folder: Path = paths.LOCAL) -> bool:

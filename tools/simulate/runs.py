@@ -104,7 +104,7 @@ def search(fault_name: str, first: int, seeds_max: int) -> tuple[int, str]:
 def run_bite(first: int, seeds_max: int, processes: int) -> int:
     """Tell for each deliberate fault how many seeds it takes to find it, by several searches."""
     means, missed = [], 0
-    print(f"{'fault':<36} {'mean':>6} {'most':>6}  found by")
+    print(f"{'fault':<36} {'mean':>6} {'most':>6}  results by")
     with _workers(processes) as pool:
         searches = {
             fault.name: [
@@ -114,14 +114,14 @@ def run_bite(first: int, seeds_max: int, processes: int) -> int:
             for fault in FAULTS
         }
         for name, futures in searches.items():
-            found = [future.result() for future in futures]
-            numbers = [seeds for seeds, _ in found if seeds]
+            results = [future.result() for future in futures]
+            numbers = [seeds for seeds, _ in results if seeds]
             missed += SEARCHES - len(numbers)
             # A search that found nothing counts as one that found it behind its last seed.
-            mean = sum(seeds or seeds_max for seeds, _ in found) / SEARCHES
+            mean = sum(seeds or seeds_max for seeds, _ in results) / SEARCHES
             means.append(mean)
             most = max(numbers) if len(numbers) == SEARCHES else f">{seeds_max}"
-            promises = sorted({promise for _, promise in found if promise})
+            promises = sorted({promise for _, promise in results if promise})
             print(f"{name:<36} {mean:>6.1f} {most:>6}  {', '.join(promises)}", flush=True)
     print(
         f"{len(FAULTS)} faults, each looked for {SEARCHES} times in {seeds_max} seeds: "
