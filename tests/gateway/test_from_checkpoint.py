@@ -14,6 +14,7 @@ from lakesync.core.delta import Op
 from lakesync.core.merge import view
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
+from lakesync.gateway.resume_token import ResumeToken, resume_token_of
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.result import Err
 from lakesync.wire.records import decode_records
@@ -107,12 +108,21 @@ def test_an_interrupted_snapshot_goes_on_with_its_own_checkpoint() -> None:
         page = reader.ask(reader.after(page))
 
     assert reader.bytes() == gateway.rows()
-    assert all(first.id in page.snapshot for page in reader.pages if "=" in page.snapshot)
+    assert {at.of for page in reader.pages for at in [token(page)] if at and at.table} == {first.id}
+
+
+def token(page: PullPage) -> ResumeToken | None:
+    return resume_token_of(page.snapshot) if page.snapshot else None
+
+
+def is_of_checkpoint(page: PullPage) -> bool:
+    at = token(page)
+    return at is not None and at.of != ""
 
 
 def middle(gateway: Kept) -> PullPage:
     page = gateway.reader.pull(GATEWAY, Pull("r", 0, 4, snapshot=SNAPSHOT)).unwrap()
-    assert "=" in page.snapshot
+    assert is_of_checkpoint(page)
     return page
 
 
@@ -145,7 +155,7 @@ def test_a_checkpoint_that_the_log_or_the_epoch_left_behind_is_not_served(late: 
     assert isinstance(error, CursorExpired)
     reader = Reader(gateway)
     assert reader.read() == gateway.rows()
-    assert not any("=" in page.snapshot for page in reader.pages)
+    assert not any(map(is_of_checkpoint, reader.pages))
 
 
 def test_a_gateway_that_keeps_no_checkpoints_any_more_says_begin_again() -> None:
@@ -160,30 +170,32 @@ ID = "0" * 16 + "-" + "0" * 16
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["=", "=x", f"={ID}", f"={ID}:0", f"={ID}:0:x", f"={ID}:-1:0", f"={ID}:0:0:0", f"={ID}:0:0 ",
-     "=" + ID.upper().replace("0", "G") + ":0:0", f"={ID}:99999999999:0"],
-)  # fmt: skip
-def test_a_place_that_is_none_is_refused(place: str) -> None:
+    "of", ["=", "x", ID[:-1], ID + "0", ID.upper().replace("0", "G"), f"../{ID}", f"{ID}/"]
+)
+def test_a_checkpoint_that_can_be_none_is_refused(of: str) -> None:
     gateway = built()
     since = f"{gateway.latest().since:x}"
 
-    error = refused(gateway, Pull("r", snapshot=f"{since}||todos|{place}"))
+    error = refused(gateway, Pull("r", snapshot=f"{since}|all|{of}||todos|"))
 
     assert isinstance(error, ValidationFailed)
     assert error.field == "snapshot"
 
 
 @pytest.mark.parametrize(
-    ("table", "part", "skip"),
-    [("todos", 99, 0), ("nothing", 0, 0), ("todos", 0, 4), ("todos", 999_999_999, 0)],
-)
-def test_a_part_that_is_not_there_is_refused(table: str, part: int, skip: int) -> None:
+    ("table", "position"),
+    [
+        ("todos", "99:0"), ("nothing", ""), ("todos", "0:4"), ("todos", "999999999:0"),
+        ("todos", "0"), ("todos", "0:x"), ("todos", "-1:0"), ("todos", "0:0:0"), ("todos", "0:0 "),
+        ("todos", "99999999999:0"),
+    ],
+)  # fmt: skip
+def test_a_part_that_is_not_there_is_refused(table: str, position: str) -> None:
     gateway = built()
     manifest = gateway.latest()
 
-    place = f"={manifest.id}:{part}:{skip}"
-    error = refused(gateway, Pull("r", snapshot=f"{manifest.since:x}||{table}|{place}"))
+    text = f"{manifest.since:x}|all|{manifest.id}||{table}|{position}"
+    error = refused(gateway, Pull("r", snapshot=text))
 
     assert isinstance(error, ValidationFailed)
 
@@ -211,7 +223,7 @@ def test_events_come_from_the_log_as_far_as_it_reaches() -> None:
         ("events", "e2"), ("events", "e3"),
     }  # fmt: skip
     assert {key for key in reader.states if key[0] == "todos"} == set(gateway.rows())
-    assert any("=" in page.snapshot for page in reader.pages)
+    assert any(map(is_of_checkpoint, reader.pages))
 
 
 # --- rules
@@ -276,13 +288,13 @@ def test_a_checkpoint_from_before_the_rules_is_not_served_to_who_sees_less() -> 
 
     assert isinstance(error, CursorExpired)
     assert ("todos", "r1") not in reader.states
-    assert not any("=" in page.snapshot for page in reader.pages)
+    assert not any(map(is_of_checkpoint, reader.pages))
     gateway.flushed()
     gateway.build()
     again = Reader(gateway, claims=bob)
     again.read()
     assert again.states == reader.states
-    assert any("=" in page.snapshot for page in again.pages)
+    assert any(map(is_of_checkpoint, again.pages))
 
 
 @pytest.mark.law("R3", "V7")

@@ -90,6 +90,31 @@ class TestResync:
         assert ann.seen() == {}
         assert spans == []
 
+    def test_the_log_that_is_not_flushed_is_read_once(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may name tables that nothing else does, and tells so before the first page."""
+        world.rules(bucket(MINE, tables=[]), bucket(tables=["events"]))
+        for number in range(20):
+            world.push(insert(f"r{number}", owner=("ann", "bob")[number % 2], at=number + 1))
+        world.time.now_ms += 120_000  # until then a row may look as it did before the rules
+        world.push(insert("r20", owner="ann", at=21))
+        ann = Reader("ann", limit=1)
+        ann.sync(world)
+        spans: list[int] = []
+        read = world.buffer.entries
+
+        def counted(gateway: str, shard: str, after: int, until: int, most: int) -> LogSlice:
+            spans.append(after)
+            return read(gateway, shard, after, until, most)
+
+        monkeypatch.setattr(world.buffer, "entries", counted)
+        ann.sub = "bob"
+        ann.sync(world)
+
+        assert len(ann.seen()) == 10
+        assert spans == [0]
+
     @pytest.mark.parametrize("lag", [1, 2])
     def test_a_row_that_looks_as_it_did_before_the_rules_is_not_shown(self, lag: int) -> None:
         """The log of before the rules would not tell that it has left."""

@@ -283,7 +283,7 @@ class TestManyRowsComeIntoSight:
         assert max(sum(map(len, page.records)) for page in pages) <= 30_000
         assert sum(page.count for page in pages) == 120
 
-    @pytest.mark.parametrize("removes", [False])
+    @pytest.mark.parametrize("removes", [True, False])
     def test_one_commit_may_bring_more_rows_than_an_answer_carries(self, *, removes: bool) -> None:
         world = World(limits=Limits(page_bytes_max=30_000))
         self.given_to_ann(world, 40, title="x" * 5_000, commits=1)

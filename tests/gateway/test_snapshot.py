@@ -15,6 +15,7 @@ from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.unmerge import deltas_of
 from lakesync.errors import Conflict, Contention, CursorExpired, Unavailable, ValidationFailed
+from lakesync.gateway.resume_token import resume_token_of
 from lakesync.maintenance import restore
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.maintenance.trim import Trimmer
@@ -157,13 +158,44 @@ def test_a_snapshot_that_the_log_or_the_epoch_left_behind_is_void() -> None:
         assert read_on(gateway, Pull("r", 0, 1, snapshot=SNAPSHOT)) == gateway.rows()
 
 
-@pytest.mark.parametrize("odd", ["x", "1|", "1||", "g||t|", "1||t|z", "1||a b|", "||t|"])
+@pytest.mark.parametrize(
+    "odd",
+    ["x", "1|all", "g|all|||t|", "1|all|||a b|", "|all|||t|",
+     "1|none|||t|", "1|all|../x||t|", "1|commit|x||||", "1|commit|1||t|", "1|changed|||t|"],
+)  # fmt: skip
 def test_a_snapshot_that_is_none_is_refused(odd: str) -> None:
     result = Trimmed().reader.pull(GATEWAY, Pull("r", snapshot=odd))
 
     assert isinstance(result, Err)
     assert isinstance(result.error, ValidationFailed)
     assert result.error.field == "snapshot"
+
+
+def test_a_position_that_the_buffer_has_not_is_refused() -> None:
+    gateway = Trimmed()
+    page = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT)).unwrap()
+    token = resume_token_of(page.snapshot)._replace(position="z")
+
+    result = gateway.reader.pull(GATEWAY, Pull("r", snapshot=token.to_text()))
+
+    assert isinstance(result, Err)
+    assert isinstance(result.error, ValidationFailed)
+
+
+@pytest.mark.law("B11")
+def test_a_page_of_rows_is_bounded_in_bytes() -> None:
+    gateway = Trimmed()
+    gateway.push(*[insert(f"big{n}", at=at_ms(50 + n), n="x" * 5_000) for n in range(20)])
+    pull, sizes, rows = Pull("r", 0, 1_000, snapshot=SNAPSHOT, bytes_max=20_000), [], set()
+    while pull.snapshot:
+        page = gateway.reader.pull(GATEWAY, pull).unwrap()
+        if page.snapshot:
+            sizes.append(sum(map(len, page.records)))
+            rows |= {delta.row_id for run in page.records for delta in decode_records(run)}
+        pull = replace(pull, snapshot=page.snapshot)
+
+    assert max(sizes) <= 20_000
+    assert rows >= {f"big{n}" for n in range(20)} | {"r0", "r1", "r5", "n1"}
 
 
 # --- epochs

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lakesync.core.messages import SNAPSHOT, log_behind
 from lakesync.errors import Retry
+from lakesync.gateway.resume_token import Reads, resume_token_of
 from lakesync.wire.records import decode_records
 from tests.simulation.model import NOTHING, Key, Row, at_least, row_of
 from tests.simulation.oracle import Eyes, Moments, may_be_sent
@@ -330,7 +331,8 @@ class History:
         """Hold a page of rows against the log: no more rows than asked for, and none made up."""
         client = pull.client_id
         since = log_behind(page.snapshot)
-        if "|~" not in page.snapshot:  # tables that are read again: the log was read up to there
+        # Where tables are read again, the log was read up to there.
+        if resume_token_of(page.snapshot).reads is Reads.ALL_TABLES:
             self.in_lake_only[client] = max(self.in_lake_only[client], since)
         self.seen_ahead[client] = max(self.seen_ahead[client], page.cursor)
         rows: dict[Key, list[Delta]] = defaultdict(list)

@@ -23,6 +23,7 @@ from lakesync.errors import (
 )
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.gateway.resume_token import Reads, resume_token_of
 from lakesync.result import Err, Ok
 from lakesync.wire import proto
 from tests.simulation.history import Began
@@ -246,8 +247,9 @@ class Container:
         match self._pull.pull(GATEWAY, pull):
             case Ok(page):
                 if page.snapshot:
-                    kind = "checkpoint page" if "|=" in page.snapshot else "snapshot page"
-                    world.count(kind)
+                    at = resume_token_of(page.snapshot)
+                    is_checkpoint = at.reads is Reads.ALL_TABLES and at.of
+                    world.count("checkpoint page" if is_checkpoint else "snapshot page")
                 eyes = world.rulings.eyes(pull.claims, began.rules)
                 world.history.paged(pull, page, began, eyes)
                 return request.speech.encode_page(page)

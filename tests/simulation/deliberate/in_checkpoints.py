@@ -62,12 +62,12 @@ def trim_before_checkpoint() -> list[Replaced]:
 
 @deliberate("a build begins at what is flushed, visible or not", CHECKPOINTS)
 def build_from_the_watermark() -> list[Replaced]:
-    def behind(log: Any, state: FlushState, now_ms: int) -> Stamp:
+    def newest(log: Any, state: FlushState, now_ms: int) -> Stamp:
         del now_ms
-        newest: Stamp = max(log.top, state.watermark)
-        return newest
+        stamp: Stamp = max(log.top, state.watermark)
+        return stamp
 
-    return [(build_module, "behind", behind)]
+    return [(build_module, "replay_from", newest)]
 
 
 @deliberate("a checkpoint lacks the last chunk of each table", CHECKPOINTS)

@@ -14,11 +14,10 @@ from lakesync.core.merge import EMPTY
 from lakesync.core.transition import Transition, transition_of
 from lakesync.core.unmerge import deltas_of
 from lakesync.core.visibility import Viewer, rule_columns
-from lakesync.gateway import resync as resync_module
 from lakesync.gateway import rule_filter as rule_filter_module
+from lakesync.gateway.bootstrap_tables import ChangedTables
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.records import Records
-from lakesync.gateway.resync import Resyncs
 from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.write_rules import Judge
 from lakesync.wire.records import decode_records, encode_records
@@ -35,9 +34,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import Pull, PullPage, Resync
-    from lakesync.core.scope import Scope
     from lakesync.gateway.records import RowsToRead
-    from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import LogEntry, RowKey
 
 
@@ -123,13 +120,7 @@ def claims_are_remembered() -> list[Replaced]:
 
 @deliberate("tables that are read again are done after one page", RULES | {"page_deltas": 1})
 def resync_of_one_page() -> list[Replaced]:
-    real = Resyncs.page
-
-    def page(self: Resyncs, log: FencedLog, pull: Pull, rule_filter: RuleFilter) -> PullPage:
-        found = real(self, log, pull, rule_filter)
-        return replace(found, scope=rule_filter.scope.text())
-
-    return [(Resyncs, "page", page)]
+    return [(ChangedTables, "scope_text", lambda tables: tables.now.text())]
 
 
 @deliberate("the client keeps what was not brought when tables were read again", RULES)
@@ -202,14 +193,12 @@ def hidden_rows_are_written() -> list[Replaced]:
 @deliberate("tables are read again as if no deletion were forgotten", FORGOTTEN | {"rulings": 6})
 def resync_without_horizon() -> list[Replaced]:
     """The gateway does not tell, and the client does not infer it from what it is not told."""
-    real, apply, told = resync_module._resync, Pages.apply, Untold.told
+    real, apply, told = ChangedTables.begun, Pages.apply, Untold.told
     is_of_rows = False
 
-    def resync(
-        begun: list[str], held: Scope, now: Scope, horizons: Mapping[str, Stamp]
-    ) -> Resync | None:
+    def begun(self: ChangedTables, horizons: Mapping[str, Stamp]) -> Resync | None:
         del horizons
-        return real(begun, held, now, {})
+        return real(self, {})
 
     def apply_page(self: Pages, page: PullPage, grouped: Grouped) -> None:
         nonlocal is_of_rows
@@ -222,7 +211,7 @@ def resync_without_horizon() -> list[Replaced]:
         return told(self, table_id, rows, 0 if is_of_rows else until)
 
     return [
-        (resync_module, "_resync", resync),
+        (ChangedTables, "begun", begun),
         (Pages, "apply", apply_page),
         (Untold, "told", told_by),
     ]

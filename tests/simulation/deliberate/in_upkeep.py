@@ -9,8 +9,8 @@ from lakesync.client.sync import Syncer
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
 from lakesync.errors import CursorExpired
+from lakesync.gateway import bootstrap
 from lakesync.gateway import pull as pull_module
-from lakesync.gateway import snapshot
 from lakesync.log import merge_batch
 from lakesync.maintenance import restore, tombstones, trim
 from lakesync.maintenance.trim import Trimmer
@@ -128,10 +128,10 @@ def nothing_is_offered() -> list[Replaced]:
 
 @deliberate("the log goes on from the end of the log when a snapshot began", TRIMMED)
 def snapshot_goes_on_too_late() -> list[Replaced]:
-    def behind(log: FencedLog, *_: object) -> int:
+    def top(log: FencedLog, *_: object) -> int:
         return log.top
 
-    return [(snapshot, "behind", behind)]
+    return [(bootstrap, "replay_from", top)]
 
 
 @deliberate("a tombstone is trimmed early: before any horizon is declared", FORGETS)

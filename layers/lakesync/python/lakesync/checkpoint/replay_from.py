@@ -29,7 +29,7 @@ VISIBLE_MS_MAX: Final = 60_000
 clock: longer than a function runs."""
 
 
-def behind(log: FencedLog, state: FlushState, now_ms: int) -> Stamp:
+def replay_from(log: FencedLog, state: FlushState, now_ms: int) -> Stamp:
     """Give the stamp from which the log goes on behind rows that are read from now on.
 
     Args:

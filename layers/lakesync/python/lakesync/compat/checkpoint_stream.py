@@ -12,7 +12,7 @@ from lakesync.checkpoint.manifest import frame
 from lakesync.checkpoint.replay_from import has_events
 from lakesync.compat.legacy_format import rows_of
 from lakesync.errors import CheckpointTooLarge, CursorExpired, LakeSyncError, NotFound
-from lakesync.gateway.parts import PartMark, check_decides, decides, read_part
+from lakesync.gateway.row_source import CheckpointRows, check_decides, decides
 from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.read_barrier import Fence
 from lakesync.result import Err, Ok, Result
@@ -111,17 +111,17 @@ class CheckpointService:
             rule_filter = RuleFilter(log.config, pull)
             manifest = self._latest(log, rule_filter, checkpoint)
             table = table or manifest.after("")
-            held = manifest.tables.get(table)
-            if held is None or number >= held.parts:
+            chunks = manifest.tables.get(table)
+            if chunks is None or number >= chunks.parts:
                 raise NotFound("the checkpoint has no such part", field="part")
-            mark = PartMark(manifest.id, number)
-            seen = read_part(self._checkpoints, manifest, table, mark, rule_filter, pull.deltas_max)
+            source = CheckpointRows(self._checkpoints, manifest, rule_filter)
+            rows = source.read(table, f"{number}:0", pull.deltas_max, pull.bytes_max)
             following = manifest.after(table)
             after = (following, 0) if following else None
-            if number + 1 < held.parts:
+            if number + 1 < chunks.parts:
                 after = (table, number + 1)
-            since = self._since(log, manifest)
-            return Ok(CheckpointPart(manifest.id, since, frame(b"".join(seen.records)), after))
+            body = frame(b"".join(rows.records.runs))
+            return Ok(CheckpointPart(manifest.id, self._since(log, manifest), body, after))
         except LakeSyncError as error:
             return Err(error)
 
@@ -156,19 +156,18 @@ class CheckpointService:
                 yield encode_records(deltas)
 
     def _runs(self, manifest: Manifest, rule_filter: RuleFilter, pull: Pull) -> Iterator[bytes]:
-        size = 0
-        for table, held in manifest.tables.items():
-            for number in range(held.parts):
-                mark = PartMark(manifest.id, number)
-                seen = read_part(
-                    self._checkpoints, manifest, table, mark, rule_filter, pull.deltas_max
-                )
-                if seen.deltas:
-                    yield b"".join(seen.records)
-                place = held.place(number)
-                size += place.part.size if place else 0
-                if size > READ_BYTES_MAX:
+        source = CheckpointRows(self._checkpoints, manifest, rule_filter)
+        for table in manifest.tables:
+            position = ""
+            while True:
+                rows = source.read(table, position, pull.deltas_max, pull.bytes_max)
+                if rows.records.deltas:
+                    yield b"".join(rows.records.runs)
+                if source.bytes_read > READ_BYTES_MAX:
                     raise _too_large(manifest)
+                position = rows.position
+                if not position:
+                    break
 
 
 def _too_large(manifest: Manifest) -> CheckpointTooLarge:

@@ -7,15 +7,15 @@ and a page ends only where a commit ends. Laws B7-B9: ``docs/spec/commit.md``.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.messages import SNAPSHOT, PullPage
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
+from lakesync.gateway.bootstrap import Bootstraps
 from lakesync.gateway.budget import Budget
-from lakesync.gateway.resync import Resyncs, is_resync
+from lakesync.gateway.resume_token import Reads, ResumeToken, resume_token_of
 from lakesync.gateway.rule_filter import RuleFilter
-from lakesync.gateway.snapshot import Snapshots
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.log_cache import Tails
 from lakesync.log.read_barrier import Fence, read
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
-    from lakesync.gateway.records import FilteredCommit
+    from lakesync.gateway.records import FilteredCommit, Records
     from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import Buffer, LogEntry, WallClock
 
@@ -52,8 +52,7 @@ class PullService:
         self._wall_clock = wall_clock
         self._limits = limits
         self._fence = Fence(buffer)
-        self._snapshots = Snapshots(buffer, wall_clock, checkpoints)
-        self._resyncs = Resyncs(buffer)
+        self._bootstraps = Bootstraps(buffer, wall_clock, checkpoints)
         self._tails = Tails(buffer)
 
     def pull(self, gateway: str, pull: Pull) -> Result[PullPage, LakeSyncError]:
@@ -72,46 +71,58 @@ class PullService:
             return Err(error)
 
     def _pull(self, gateway: str, pull: Pull) -> PullPage:
-        if not 1 <= pull.deltas_max <= self._limits.page_deltas_max:
-            raise ValidationFailed(
-                f"limit must be 1 to {self._limits.page_deltas_max}", field="limit"
-            )
+        deltas_max = self._limits.page_deltas_max
+        if not 1 <= pull.deltas_max <= deltas_max:
+            raise ValidationFailed(f"limit must be 1 to {deltas_max}", field="limit")
+        pull = replace(pull, bytes_max=min(pull.bytes_max, self._limits.page_bytes_max))
         log = self._fence.raise_heads(gateway)
-        page = self._behind(log, pull)
+        page = self._page(log, pull)
         return replace(page, schema_version=log.config.schema_version)
 
-    def _behind(self, log: FencedLog, pull: Pull) -> PullPage:
-        """Give the page behind a cursor, of the log or of rows as they are."""
-        rule_filter = RuleFilter(log.config, pull)
-        same = pull.scope in {"", rule_filter.scope.text()}
-        if pull.snapshot and not is_resync(pull.snapshot):
-            if not same and pull.snapshot != SNAPSHOT:
+    def _page(self, log: FencedLog, pull: Pull) -> PullPage:
+        """Give a page of rows as they are while the client bootstraps, and else of the log."""
+        rule_filter, budget = RuleFilter(log.config, pull), Budget(self._wall_clock)
+        scope = rule_filter.scope.text()
+        same_scope = pull.scope in {"", scope}
+        begins = pull.snapshot == SNAPSHOT
+        at = None
+        if begins:
+            at = self._bootstraps.begin(log, rule_filter)
+        elif pull.snapshot:
+            at = resume_token_of(pull.snapshot)
+        if at is not None and at.reads is Reads.ALL_TABLES:
+            if not same_scope and not begins:
                 raise CursorExpired(_ANOTHER_SCOPE, field="scope")
-            at = self._snapshots.position(log, pull.snapshot, rule_filter)
-            # A snapshot of nothing has a page too: it tells where the log goes on.
-            if at.table or (pull.snapshot == SNAPSHOT and log.trimmed):
-                page = self._snapshots.page(log, pull, at, rule_filter)
-                if pull.snapshot != SNAPSHOT:
-                    return page
-                return replace(page, resync=self._snapshots.resync(log))
-            pull = replace(pull, since=at.since, epoch=at.epoch)
-            same = True
+            # A bootstrap of nothing has a page too: it tells where the log goes on.
+            if at.table or (begins and log.trimmed):
+                page = self._bootstraps.all_tables(log, pull, rule_filter, at, budget)
+                resync = self._bootstraps.resync_of_all(log) if begins else None
+                return replace(page, resync=resync)
+            same_scope = True
+        if at is not None:
+            pull = replace(pull, since=at.replay_from, epoch=at.epoch)
         check_cursor(pull, log)
-        if not same:
-            return self._resyncs.page(log, pull, rule_filter)
-        page = self._page(log, pull, rule_filter)
-        return replace(page, epoch=log.epoch, scope=rule_filter.scope.text())
+        if not same_scope:
+            return self._bootstraps.changed_tables(log, pull, rule_filter, at, budget)
+        page = self._log_page(log, pull, rule_filter, budget, at)
+        return replace(page, epoch=log.epoch, scope=scope)
 
-    def _page(self, log: FencedLog, pull: Pull, rule_filter: RuleFilter) -> PullPage:
+    def _log_page(
+        self, log: FencedLog, pull: Pull, rule_filter: RuleFilter, budget: Budget,
+        at: ResumeToken | None,
+    ) -> PullPage:  # fmt: skip
         """Read the log on until something is visible, it ends, or as much is read as may be."""
-        budget = Budget(self._wall_clock)
         deltas_max = self._limits.page_deltas_max
         if rule_filter.sees_everything:
             deltas_max = pull.deltas_max
         since = pull.since
         while since < log.top and budget.allows_read():
             entries, until = self._collect(log, since, deltas_max)
-            page = self._filtered(log, (since, until), entries, pull, rule_filter, budget)
+            groups = groupby(entries, key=lambda entry: entry.stamp)
+            commits = (_not_sent(rule_filter.commit(list(group)), at) for _, group in groups)
+            page = self._fill(log, (since, until), commits, pull, rule_filter, budget)
+            if page.snapshot:
+                return page
             since = page.cursor
             if page.count:
                 return replace(page, has_more=since < log.top)
@@ -132,41 +143,68 @@ class PullService:
         entries = [entry for part in slices for entry in part.entries if entry.stamp <= until]
         return sorted(entries, key=lambda entry: entry.stamp), until
 
-    def _filtered(
-        self, log: FencedLog, span: tuple[Stamp, Stamp], entries: list[LogEntry], pull: Pull,
-        rule_filter: RuleFilter, budget: Budget,
+    def _fill(
+        self, log: FencedLog, span: tuple[Stamp, Stamp], commits: Iterator[FilteredCommit],
+        pull: Pull, rule_filter: RuleFilter, budget: Budget,
     ) -> PullPage:  # fmt: skip
-        """Take what is visible of whole commits until the page is full, or the budget is spent.
+        """Take whole commits until the page is full, or the budget is spent.
 
         The rows that become visible by many commits are read at once.
         """
-        bytes_max = min(self._limits.page_bytes_max, pull.bytes_max)
-        runs: list[bytes] = []
-        count = size = 0
         since, until = span
         cursor = since
-        groups = groupby(entries, key=lambda entry: entry.stamp)
-        commits = (rule_filter.commit(list(group)) for _, group in groups)
-        while batch := _batch(commits, pull.deltas_max - count, bytes_max - size):
-            if count >= pull.deltas_max:
-                break
+        runs: list[bytes] = []
+        count = size = 0
+        while batch := _batch(commits, pull.deltas_max - count, pull.bytes_max - size):
             wanted = {key for commit in batch for key in commit.rows}
             if wanted and cursor > since and not budget.allows_read():
                 break
             stored = self._buffer.rows(log.gateway, wanted) if wanted else {}
             for commit in batch:
-                records = commit.records
-                for key in commit.rows:
-                    records = records.followed_by(rule_filter.row_now(commit, key, stored.get(key)))
-                size += records.size_bytes
-                if count >= pull.deltas_max or (count and size > bytes_max):
+                if count >= pull.deltas_max:
                     return PullPage(tuple(runs), count, cursor, has_more=True)
+                rows = [rule_filter.row_now(commit, key, stored.get(key)) for key in commit.rows]
+                records = commit.records.followed_by(*rows)
+                size += records.size_bytes
+                if size > pull.bytes_max:
+                    if count:
+                        return PullPage(tuple(runs), count, cursor, has_more=True)
+                    if rows and pull.removes:
+                        return _rows_of(commit, rows, log, cursor, pull)
                 runs += records.runs
                 count += records.deltas
                 cursor = commit.stamp
         else:
             cursor = until
         return PullPage(tuple(runs), count, cursor, has_more=True)
+
+
+def _rows_of(
+    commit: FilteredCommit, rows: list[Records], log: FencedLog, since: Stamp, pull: Pull
+) -> PullPage:
+    """Give some of the rows that one commit made visible, as together they fit no answer.
+
+    They come as they are, before the commit itself does. The client's cursor stays before it.
+    """
+    records, sent = rows[0], 1
+    for row in rows[1:]:
+        if records.size_bytes + row.size_bytes > pull.bytes_max:
+            break
+        records, sent = records.followed_by(row), sent + 1
+    of = f"{commit.stamp:x}:{sent + commit.rows_sent}"
+    token = ResumeToken(since, log.epoch, Reads.ROWS_OF_COMMIT, of)
+    return PullPage(records.runs, records.deltas, log.top, has_more=True, snapshot=token.to_text())
+
+
+def _not_sent(commit: FilteredCommit, at: ResumeToken | None) -> FilteredCommit:
+    """Give a commit without those of its rows that came in pages of their own."""
+    if at is None or at.reads is not Reads.ROWS_OF_COMMIT:
+        return commit
+    stamp, _, sent = at.of.partition(":")
+    if int(stamp, 16) != commit.stamp:
+        return commit
+    rest = dict(islice(commit.rows.items(), int(sent), None))
+    return commit._replace(rows=rest, rows_sent=int(sent))
 
 
 def _batch(

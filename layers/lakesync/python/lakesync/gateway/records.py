@@ -23,9 +23,10 @@ class Records(NamedTuple):
         """The bytes of the runs."""
         return sum(map(len, self.runs))
 
-    def followed_by(self, others: Records) -> Records:
+    def followed_by(self, *others: Records) -> Records:
         """Give these deltas, and others behind them."""
-        return Records(self.runs + others.runs, self.deltas + others.deltas)
+        runs = [run for each in (self, *others) for run in each.runs]
+        return Records(tuple(runs), sum(each.deltas for each in (self, *others)))
 
 
 NO_RECORDS: Final = Records()
@@ -39,6 +40,8 @@ class FilteredCommit(NamedTuple):
     rows: Mapping[RowKey, bool]
     """Rows that have to be read, and are sent as they are now; of each whether the client may hold
     it, so that its removal is sent if it is hidden by now."""
+    rows_sent: int = 0
+    """Rows before these that the client was sent already."""
 
 
 @dataclass(slots=True)

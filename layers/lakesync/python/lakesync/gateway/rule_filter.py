@@ -105,9 +105,8 @@ class RuleFilter:
         if self.sees_everything:
             runs = tuple(entry.records for entry in entries)
             return FilteredCommit(stamp, Records(runs, sum(entry.count for entry in entries)), {})
-        rows, records = RowsToRead(), NO_RECORDS
-        for entry in entries:
-            records = records.followed_by(self._entry(entry, rows))
+        rows = RowsToRead()
+        records = NO_RECORDS.followed_by(*[self._entry(entry, rows) for entry in entries])
         return FilteredCommit(stamp, records, rows.in_order())
 
     def _entry(self, entry: LogEntry, rows: RowsToRead) -> Records:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.checkpoint import manifest as names
 from lakesync.checkpoint.chunks import CHUNK_BYTES_MAX, ChunkWriter
 from lakesync.checkpoint.manifest import Manifest, TableChunks, Tombstones
-from lakesync.checkpoint.replay_from import behind, tables_with_rows
+from lakesync.checkpoint.replay_from import replay_from, tables_with_rows
 from lakesync.checkpoint.rows import OutOfTime, rows_in_order
 from lakesync.checkpoint.store import put_chunk, put_manifest
 from lakesync.errors import LakeSyncError, NotFound
@@ -123,7 +123,7 @@ class Builder:
         """Begin a build, if there is anything that the latest checkpoint lacks, and it is due."""
         now_ms = self._wall_clock()
         state = self._buffer.flush_state(log.gateway)
-        since = behind(log, state, now_ms)
+        since = replay_from(log, state, now_ms)
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
         if not since or (latest is not None and since <= latest.since):
             return None

@@ -92,11 +92,14 @@ async def json_body(request: Request, told: str, bytes_max: int) -> object:
 
 
 def answer(request: Request, body: bytes, encoding: bodies.Encoding) -> Response:
-    """Give a successful response, compressed where the caller can read that and it is worth it."""
+    """Give a successful response, compressed where the caller can read that and it is worth it.
+
+    One that Lambda could not carry is compressed in any case: a commit is never cut in two.
+    """
     headers = {"x-request-id": request_id(request.scope), "vary": "accept, accept-encoding"}
-    if len(body) >= bodies.GZIP_BYTES_MIN and bodies.accepts_gzip(
-        request.headers.get("accept-encoding")
-    ):
+    reads_gzip = bodies.accepts_gzip(request.headers.get("accept-encoding"))
+    is_worth_it = reads_gzip and len(body) >= bodies.GZIP_BYTES_MIN
+    if is_worth_it or len(body) > ANSWER_BYTES_MAX:
         body = bodies.compressed(body)
         headers["content-encoding"] = "gzip"
     return Response(body, media_type=encoding.value, headers=headers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -123,7 +122,9 @@ def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
             own_cursor=own_cursor,
             bytes_max=_bytes_max(reads),
         )
-        return _fitting(service, gateway, asked, request, reads)
+        page = service.pull(gateway, asked).unwrap()
+        observe.count("DeltasPulled", page.count)
+        return answer(request, _ENCODE[reads](page), reads)
 
     return router
 
@@ -132,24 +133,3 @@ def _bytes_max(reads: Encoding) -> int:
     """Give the bytes of deltas that an answer in an encoding can carry, whatever they are."""
     growth = jsonish.JSON_GROWTH_TIMES_MAX if reads is Encoding.JSON else 1
     return (ANSWER_BYTES_MAX - _REST_BYTES) // growth
-
-
-def _fitting(
-    service: PullService | FollowingPulls,
-    gateway: str,
-    pull: Pull,
-    request: Request,
-    reads: Encoding,
-) -> Response:
-    """Answer a page that Lambda can carry: of rows as they are half as many, until one does.
-
-    A page of the log is cut before it comes here, and before anything is recorded of a follower.
-    """
-    while True:
-        page = service.pull(gateway, pull).unwrap()
-        response = answer(request, _ENCODE[reads](page), reads)
-        fits = len(response.body) <= ANSWER_BYTES_MAX
-        if fits or pull.deltas_max == 1 or pull.is_followers:
-            observe.count("DeltasPulled", page.count)
-            return response
-        pull = replace(pull, deltas_max=max(min(pull.deltas_max, page.count) // 2, 1))

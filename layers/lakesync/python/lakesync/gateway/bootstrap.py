@@ -1,0 +1,180 @@
+"""Bootstrap: a client reads rows as they are, page by page, and then follows the log.
+
+One that begins, or whose cursor is void, reads all tables, out of the latest checkpoint if there is
+one, else out of the buffer (law B11, ``docs/spec/commit.md``). A client whose rules or token claims
+changed reads the tables that they decide otherwise, which is a re-sync (law V10,
+``docs/spec/visibility.md``). Either way the log goes on from a stamp below which every row that was
+read is complete (`lakesync.checkpoint.replay_from` says why), and a `ResumeToken` is all the memory
+there is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.checkpoint.replay_from import has_events, replay_from, tables_with_rows
+from lakesync.core.messages import PullPage, Resync
+from lakesync.core.scope import NOTHING, OTHERS, digest_of, scope_of
+from lakesync.errors import CursorExpired
+from lakesync.gateway.bootstrap_tables import AllTables, ChangedTables
+from lakesync.gateway.records import NO_RECORDS
+from lakesync.gateway.resume_token import Reads, ResumeToken
+from lakesync.gateway.row_source import BufferRows, CheckpointRows, check_decides, decides
+from lakesync.log.read_barrier import read_all
+
+if TYPE_CHECKING:
+    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.checkpoint.store import Checkpoints
+    from lakesync.core.clock import Stamp
+    from lakesync.core.messages import Pull
+    from lakesync.gateway.budget import Budget
+    from lakesync.gateway.row_source import RowSource
+    from lakesync.gateway.rule_filter import RuleFilter
+    from lakesync.log.read_barrier import FencedLog
+    from lakesync.ports import Buffer, WallClock
+
+_LOG_DELTAS_MAX: Final = 10_000
+_BEGIN_ANEW: Final = (
+    "your rules or your claims changed since this cursor; fetch a snapshot, and keep your unsent "
+    "changes"
+)
+
+
+class Bootstraps:
+    """Reads rows as they are, for any gateway.
+
+    Args:
+        buffer: where the rows are.
+        wall_clock: the time.
+        checkpoints: where they are too; None if there are no checkpoints.
+    """
+
+    def __init__(
+        self, buffer: Buffer, wall_clock: WallClock, checkpoints: Checkpoints | None = None
+    ) -> None:
+        self._buffer = buffer
+        self._wall_clock = wall_clock
+        self._checkpoints = checkpoints
+
+    def begin(self, log: FencedLog, rule_filter: RuleFilter) -> ResumeToken:
+        """Give where a bootstrap begins; one without a table if the log itself is best."""
+        state = self._buffer.flush_state(log.gateway)
+        flushed = self._buffer.flushed_tables(log.gateway)
+        events = has_events(log, flushed)
+        from_checkpoint = log.trimmed or not events
+        checkpoint = self._latest(log, rule_filter) if from_checkpoint else None
+        if checkpoint is None and not log.trimmed:
+            return ResumeToken(0, log.epoch)
+        if checkpoint is None:
+            since, of = replay_from(log, state, self._wall_clock()), ""
+            table = next(iter(tables_with_rows(log, flushed)), "")
+        else:
+            since, of, table = checkpoint.since, checkpoint.id, checkpoint.after("")
+        # Of events the log is all there is, so it is read as far back as it reaches.
+        return ResumeToken(log.trimmed if events else since, log.epoch, of=of, table=table)
+
+    def _latest(self, log: FencedLog, rule_filter: RuleFilter) -> Manifest | None:
+        """Give the checkpoint to begin with, if there is one that can be used."""
+        if self._checkpoints is None:
+            return None
+        latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
+        return latest if latest and decides(latest, log.config, rule_filter) else None
+
+    def all_tables(
+        self, log: FencedLog, pull: Pull, rule_filter: RuleFilter, at: ResumeToken, budget: Budget
+    ) -> PullPage:
+        """Give the next rows of all tables.
+
+        Raises:
+            CursorExpired: the log behind them was trimmed meanwhile, or is another's; or the
+                checkpoint is no longer kept, or is from before the rules.
+        """
+        if at.epoch != log.epoch or at.replay_from < log.trimmed:
+            raise CursorExpired("the snapshot is out of date; begin it again", field="snapshot")
+        scope = rule_filter.scope
+        if not at.of:
+            source = BufferRows(self._buffer, log, rule_filter)
+            tables = AllTables(self._tables(log, at.table), scope)
+            return _page(log, pull, source, tables, at, budget)
+        if self._checkpoints is None:
+            raise CursorExpired("checkpoints are no longer kept; begin again", field="snapshot")
+        manifest = self._checkpoints.manifest(log.gateway, at.of)
+        check_decides(manifest, log.config, rule_filter)
+        chunks = CheckpointRows(self._checkpoints, manifest, rule_filter)
+        return _page(log, pull, chunks, AllTables(manifest.tables, scope), at, budget)
+
+    def resync_of_all(self, log: FencedLog) -> Resync:
+        """Give what a client is told that begins to read all tables."""
+        tables = tuple(self._tables(log))
+        horizons = log.config.tombstone_horizons
+        told = {table: horizons[table] for table in tables if table in horizons}
+        return Resync(tables, tombstone_horizons=told)
+
+    def _tables(self, log: FencedLog, after: str = "") -> list[str]:
+        return tables_with_rows(log, self._buffer.flushed_tables(log.gateway, after))
+
+    def changed_tables(
+        self, log: FencedLog, pull: Pull, rule_filter: RuleFilter, at: ResumeToken | None,
+        budget: Budget,
+    ) -> PullPage:  # fmt: skip
+        """Give the next rows of the tables that the client's scope shows otherwise.
+
+        Raises:
+            CursorExpired: the tables cannot be told, or hold events: everything begins anew.
+        """
+        aim = digest_of(rule_filter.scope.text())
+        known = {*self._buffer.flushed_tables(log.gateway), *log.config.schemas}
+        tables = ChangedTables(scope_of(pull.scope), rule_filter.scope, known)
+        if at is None or at.of != aim or not tables.is_under_way(at.table):
+            self._check_readable(log, pull.since, tables)
+            at = ResumeToken(pull.since, log.epoch, Reads.CHANGED_TABLES, aim)
+        source = BufferRows(self._buffer, log, rule_filter)
+        return _page(log, pull, source, tables, at, budget)
+
+    def _check_readable(self, log: FencedLog, since: Stamp, tables: ChangedTables) -> None:
+        """Refuse what cannot be read again table by table; reads the log that is not flushed."""
+        visible = [unit for unit in tables.units() if tables.now.of(unit) != NOTHING]
+        # Of events the log is all there is. A scope that was too long tells no tables.
+        readable = tables.are_told and not any(log.config.appends(unit) for unit in visible)
+        if readable and OTHERS in visible:
+            unflushed = (self._buffer.flush_state(log.gateway).watermark, since)
+            entries = read_all(self._buffer, log, unflushed, _LOG_DELTAS_MAX)
+            logged = {table for entry in entries for table in entry.tables}
+            others = (tables.known | logged) - tables.named
+            # A table that was never flushed, and that no schema names, is known to the log alone.
+            events = any(log.config.appends(table) for table in others)
+            readable = others <= tables.known and not events
+        if not readable:
+            raise CursorExpired(_BEGIN_ANEW, field="scope")
+
+
+def _page(
+    log: FencedLog,
+    pull: Pull,
+    source: RowSource,
+    tables: AllTables | ChangedTables,
+    at: ResumeToken,
+    budget: Budget,
+) -> PullPage:
+    """Give the first rows from a place on that the client may see; maybe none, but further on."""
+    records, table, position = NO_RECORDS, at.table, at.position
+    # Past the stamp of each row, so that whoever follows the gateway's time follows theirs.
+    newest = log.top
+    while not records.deltas and budget.allows_read():
+        table = table or tables.begin_next()
+        if not table:
+            break
+        rows = source.read(table, position, pull.deltas_max, pull.bytes_max)
+        records, position, newest = rows.records, rows.position, max(newest, rows.newest)
+        if not position:
+            table = tables.following(table)
+    return PullPage(
+        records.runs,
+        records.deltas,
+        newest,
+        has_more=True,
+        epoch=log.epoch,
+        snapshot=at._replace(table=table, position=position).to_text(),
+        scope=tables.scope_text(),
+        resync=tables.begun(log.config.tombstone_horizons),
+    )

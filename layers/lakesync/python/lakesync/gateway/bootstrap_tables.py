@@ -1,0 +1,123 @@
+"""Which tables a bootstrap reads, one after the other: all, or those that other rules decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakesync.core.messages import Resync
+from lakesync.core.scope import NOTHING, OTHERS, UNKNOWN, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakesync.core.clock import Stamp
+
+
+class AllTables:
+    """The tables of a snapshot, by name."""
+
+    def __init__(self, names: Iterable[str], scope: Scope) -> None:
+        self._names = sorted(names)
+        self._scope = scope
+
+    def begin_next(self) -> str:
+        """Give none: the first table is where it began."""
+        return ""
+
+    def following(self, table: str) -> str:
+        """Give the table behind one that was read; empty behind the last."""
+        return next((name for name in self._names if name > table), "")
+
+    def scope_text(self) -> str:
+        """Give the scope of what was read."""
+        return self._scope.text()
+
+    def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:
+        """Give none: all of them begin with the first page."""
+        del horizons
+        return None
+
+
+class ChangedTables:
+    """The tables that a client's scope shows otherwise than the one in force.
+
+    The client hands back the scope of what it holds. In that of each page, tables that are done
+    have their new digest, and one that is under way has a digest that equals none: so the scope is
+    the whole progress, and a second change in the middle leads to just the tables it concerns.
+
+    A unit is a table that either scope names, or all others together.
+    """
+
+    def __init__(self, before: Scope, now: Scope, known: set[str]) -> None:
+        self._progress = before
+        self.now = now
+        self.known = known
+        """Tables that have a schema or were flushed."""
+        self.named = {*before.tables, *now.tables}
+        self._begun: list[str] = []
+
+    @property
+    def are_told(self) -> bool:
+        """Tell whether both scopes were short enough to tell tables apart."""
+        return self._progress.is_told and self.now.is_told
+
+    def units(self) -> list[str]:
+        """Give the units that are not done, in order."""
+        return self.now.changed(self._progress)
+
+    def is_under_way(self, table: str) -> bool:
+        """Tell whether a table is being read."""
+        return bool(table) and self._progress.of(self._unit(table)) == UNKNOWN
+
+    def begin_next(self) -> str:
+        """Begin the next unit that has a table to read, and give that; empty if all are done."""
+        for unit in self.units():
+            self._begun.append(unit)
+            # Whatever either scope names is told apart, before its `OTHERS` change.
+            named = {table: self._progress.of(table) for table in self.named}
+            self._progress = Scope(self._progress.others, named).marked(unit, UNKNOWN)
+            if self.now.of(unit) != NOTHING:
+                table = unit or self._other_behind("")
+                if table:
+                    return table
+            self._finish(unit)
+        return ""
+
+    def following(self, table: str) -> str:
+        """Give the table behind one that was read, in its unit; empty behind the last."""
+        unit = self._unit(table)
+        behind = self._other_behind(table) if unit == OTHERS else ""
+        if not behind:
+            self._finish(unit)
+        return behind
+
+    def scope_text(self) -> str:
+        """Give the scope of what was read."""
+        return (self._progress if self.units() else self.now).text()
+
+    def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:
+        """Give what the client is told of the units that began; None if none did."""
+        if not self._begun:
+            return None
+        tables = tuple(unit for unit in self._begun if unit != OTHERS)
+        named = tuple(sorted(self.named)) if OTHERS in self._begun else None
+        # A client may hold what it wrote into a row that it could not see being deleted. Of tables
+        # that it does not see it is told nothing, and nothing of them is brought.
+        concerned = Resync(tables, named)
+        told = {
+            table: horizon
+            for table, horizon in horizons.items()
+            if concerned.concerns(table) and self.now.of(table) != NOTHING
+        }
+        return replace(concerned, tombstone_horizons=told)
+
+    def _unit(self, table: str) -> str:
+        return table if table in self.named else OTHERS
+
+    def _other_behind(self, table: str) -> str:
+        others = sorted(self.known - self.named)
+        return next((name for name in others if name > table), "")
+
+    def _finish(self, unit: str) -> None:
+        self._progress = self._progress.marked(unit, self.now.of(unit))

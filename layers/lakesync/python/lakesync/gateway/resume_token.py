@@ -1,0 +1,73 @@
+"""Where rows that come page by page go on: one token for all ways to read them.
+
+Clients hand a token back as it is. They read one thing of it, the stamp behind which the log goes
+on (`lakesync.core.messages.log_behind`).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+
+
+class Reads(Enum):
+    """What is read page by page."""
+
+    ALL_TABLES = "all"
+    CHANGED_TABLES = "changed"
+    """Those that other rules or token claims decide."""
+    ROWS_OF_COMMIT = "commit"
+    """Rows that one commit made visible, and that are more than an answer carries."""
+
+
+_TOKEN: Final = re.compile(
+    r"([0-9a-f]{1,16})\|(all|changed|commit)\|([^|]*)\|([^|]*)\|((?:[A-Za-z_][A-Za-z0-9_]{0,63})?)\|(.*)",
+    re.DOTALL,
+)
+_OF: Final = {
+    Reads.ALL_TABLES: re.compile(r"([0-9a-f]{16}-[0-9a-f]{16})?"),
+    Reads.CHANGED_TABLES: re.compile(r"[A-Za-z0-9_=-]+"),
+    Reads.ROWS_OF_COMMIT: re.compile(r"[0-9a-f]{1,16}:[0-9]{1,9}"),
+}
+
+
+class ResumeToken(NamedTuple):
+    """Where it goes on."""
+
+    replay_from: Stamp
+    """The log goes on behind this stamp, once all was read."""
+    epoch: str
+    reads: Reads = Reads.ALL_TABLES
+    of: str = ""
+    """Of all tables, the checkpoint they are read from, empty for the buffer; of changed tables the
+    digest of the scope that decides them; a commit's stamp, and how many of its rows were sent."""
+    table: str = ""
+    """The table to read; empty if none is under way."""
+    position: str = ""
+    """Where in it, in the words of its `lakesync.gateway.row_source.RowSource`."""
+
+    def to_text(self) -> str:
+        """Give what a client hands back."""
+        fields = (self.reads.value, self.of, self.epoch, self.table, self.position)
+        return "|".join((f"{self.replay_from:x}", *fields))
+
+
+def resume_token_of(text: str) -> ResumeToken:
+    """Read what `ResumeToken.to_text` gave.
+
+    Raises:
+        ValidationFailed: it is none.
+    """
+    match = _TOKEN.fullmatch(text)
+    if match and _OF[Reads(match[2])].fullmatch(match[3]):
+        replay_from, reads, of, epoch, table, position = match.groups()
+        return ResumeToken(int(replay_from, 16), epoch, Reads(reads), of, table, position)
+    raise ValidationFailed(
+        "snapshot must be empty, begin, or that of the page before", field="snapshot"
+    )

@@ -1,0 +1,179 @@
+"""Rows as they are, of one table, piece by piece: out of the buffer, or out of a checkpoint.
+
+What comes is what one client may see, as deltas that merge to the rows.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from lakesync.checkpoint.replay_from import VISIBLE_MS_MAX
+from lakesync.core.clock import stamp
+from lakesync.core.scope import EVERYTHING
+from lakesync.errors import Contention, CursorExpired, ValidationFailed
+from lakesync.gateway.records import NO_RECORDS, Records
+from lakesync.log.read_barrier import read_all
+from lakesync.wire.records import decode_records, encode_records
+from lakesync.wire.row_records import row_runs
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.checkpoint.store import Checkpoints
+    from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
+    from lakesync.gateway.rule_filter import RuleFilter
+    from lakesync.log.read_barrier import FencedLog
+    from lakesync.ports import Buffer, RowSlice
+
+_LOG_DELTAS_MAX: Final = 10_000
+_IN_CHECKPOINT: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+
+
+class Rows(NamedTuple):
+    """Some rows of a table."""
+
+    records: Records
+    position: str
+    """Where the next ones begin; empty if there are no more."""
+    newest: Stamp = 0
+    """The latest commit that wrote one of them, as far as that is known."""
+
+
+class RowSource(Protocol):
+    """Where rows are read."""
+
+    def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
+        """Give whole rows of a table from a position on, empty for its first; one row at least.
+
+        Raises:
+            ValidationFailed: there is no such position.
+        """
+        ...
+
+
+class BufferRows:
+    """Reads rows as the buffer holds them, for one request.
+
+    A row may look for a moment as it did before a commit. A client that is shown such a row learns
+    the rest from the log: what changed, or that it is hidden now. But entries from before the rules
+    may not tell that. So a row that they wrote is shown only once it looks as it was written.
+    """
+
+    def __init__(self, buffer: Buffer, log: FencedLog, rule_filter: RuleFilter) -> None:
+        self._buffer = buffer
+        self._log = log
+        self._rule_filter = rule_filter
+
+    def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
+        """Give rows; see `RowSource.read`.
+
+        Cost: for a minute after rules looked at another column for the first time, the log of the
+        minute before is read besides.
+
+        Raises:
+            Contention: a row is just becoming visible; try again in a moment.
+        """
+        if position[:1] not in {"", *"0123456789abcdef"}:
+            raise ValidationFailed("the buffer has no such position", field="snapshot")
+        rows_max = deltas_max
+        while True:
+            found = self._buffer.scan_rows(self._log.gateway, table, position, rows_max)
+            self._check_written(table, found)
+            runs: list[bytes] = []
+            deltas = size = 0
+            for number, (row_id, stored) in enumerate(found.rows):
+                row = self._rule_filter.row(table, row_id, decode_row_state(stored.state))
+                run = encode_records(row) if row else b""
+                size += len(run)
+                if deltas and size > bytes_max:
+                    rows_max = number  # once more, as only the end of a slice is a position
+                    break
+                deltas += len(row)
+                runs.append(run)
+            else:
+                newest = max((row.commit for _, row in found.rows), default=0)
+                records = Records((b"".join(runs),), deltas) if deltas else NO_RECORDS
+                return Rows(records, found.place, newest)
+
+    def _check_written(self, table: str, found: RowSlice) -> None:
+        log, undecided_until = self._log, self._log.config.logged.since
+        everything = self._rule_filter.scope.of(table) == EVERYTHING
+        if everything or log.top > undecided_until + stamp(VISIBLE_MS_MAX):
+            return
+        written: dict[str, Stamp] = {}
+        after = max(undecided_until - stamp(VISIBLE_MS_MAX), log.trimmed)
+        for entry in read_all(self._buffer, log, (after, undecided_until), _LOG_DELTAS_MAX):
+            for delta in decode_records(entry.records) if table in entry.tables else ():
+                if delta.table == table:
+                    written[delta.row_id] = max(entry.stamp, written.get(delta.row_id, 0))
+        if any(row.commit < written.get(row_id, 0) for row_id, row in found.rows):
+            raise Contention("a row is just becoming visible; try again in a moment")
+
+
+class CheckpointRows:
+    """Reads the rows of a checkpoint, for one request. A part that is visible whole is not decoded.
+
+    A position is a part's number in its table, and how many of its deltas were read.
+    """
+
+    def __init__(
+        self, checkpoints: Checkpoints, manifest: Manifest, rule_filter: RuleFilter
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._manifest = manifest
+        self._rule_filter = rule_filter
+        self.bytes_read = 0
+
+    def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
+        """Give rows; see `RowSource.read`.
+
+        Raises:
+            CursorExpired: the checkpoint is no longer kept.
+        """
+        match = _IN_CHECKPOINT.fullmatch(position or "0:0")
+        chunks = self._manifest.tables.get(table)
+        number, read = (int(match[1]), int(match[2])) if match else (0, 0)
+        place = chunks.place(number) if match and chunks else None
+        if chunks is None or place is None or read >= place.part.deltas:
+            raise ValidationFailed("the checkpoint has no such part", field="snapshot")
+        run = self._checkpoints.part(self._manifest.gateway, self._manifest.id, place)
+        self.bytes_read += len(run)
+        following = f"{number + 1}:0" if number + 1 < chunks.parts else ""
+        fits = not read and place.part.deltas <= deltas_max and len(run) <= bytes_max
+        if fits and self._rule_filter.sees_everything:
+            return Rows(Records((run,), place.part.deltas), following)
+        runs: list[bytes] = []
+        deltas = size = at = 0
+        for row in row_runs(run, self._rule_filter.columns(table)):
+            if at >= read:
+                visible = self._rule_filter.row_run(table, row)
+                size += visible.size_bytes
+                if deltas and (deltas >= deltas_max or size > bytes_max):
+                    return Rows(Records(tuple(runs), deltas), f"{number}:{at}")
+                runs += visible.runs
+                deltas += visible.deltas
+            at += row.deltas
+        return Rows(Records(tuple(runs), deltas), following)
+
+
+def decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> bool:
+    """Tell whether the log behind a checkpoint says of each of its rows when it becomes hidden.
+
+    Entries from before any rule looked at a column do not tell it; so a client that sees not
+    everything would keep rows that were hidden between the checkpoint and the rules.
+    """
+    return rule_filter.sees_everything or manifest.since >= config.logged.since
+
+
+def check_decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> None:
+    """Refuse a checkpoint from before the rules in force; see `decides`.
+
+    Raises:
+        CursorExpired: it is one.
+    """
+    if not decides(manifest, config, rule_filter):
+        raise CursorExpired(
+            "your rules look at more than the checkpoint tells; begin again", field="scope"
+        )
