@@ -1,4 +1,4 @@
-"""lakesync.gateway.resync: other rules or claims, and only the tables concerned are read again."""
+"""Re-sync: other rules or claims, and only the tables concerned are bootstrapped again."""
 
 from __future__ import annotations
 
