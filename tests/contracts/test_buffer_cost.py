@@ -33,6 +33,7 @@ class Meter:
     """Counts calls, the units that the emulator reports, and the units by the rule."""
 
     def __init__(self, address: Address) -> None:
+        self.address = address
         self._network = Network(address.endpoint)
         self.calls: Counter[str] = Counter()
         self.written: list[tuple[float, float]] = []
@@ -96,17 +97,33 @@ def test_a_warm_push_is_one_round_trip_of_at_most_two_and_a_half_units_a_delta(
     assert reported == by_rule <= 250
 
 
+def test_a_configuration_is_read_and_parsed_once_while_it_is_in_force(
+    meter: Meter, gateway: str
+) -> None:
+    admin = administrator(meter.buffer, time_=GivenTime(WALL_MS))
+    admin.register_schema(gateway, EVENTS).unwrap()
+    first = meter.buffer.config(gateway)
+    meter.restart()
+
+    assert meter.buffer.config(gateway) is first
+    assert (meter.calls, meter.read) == ({"BatchGetItem": 1}, 1)  # a head
+
+    other = Meter(meter.address)
+    administrator(other.buffer, time_=GivenTime(WALL_MS)).set_strict(gateway, strict=True).unwrap()
+    assert meter.buffer.config(gateway).strict
+
+
 def test_a_cold_push_reads_a_unit_a_delta_in_three_round_trips_before_it_writes(
     meter: Meter, gateway: str
 ) -> None:
     pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000)).push(gateway, batch(0)).unwrap()
-    meter.restart()
+    cold = Meter(meter.address)
 
-    service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
+    service = pusher(cold.buffer, time_=GivenTime(WALL_MS + 60_000))
     service.push(gateway, batch(1)).unwrap()
 
-    assert meter.calls == {"GetItem": 1, "BatchGetItem": 2, "TransactWriteItems": 1}
-    assert meter.read == 1 + 1 + 98  # the configuration, the head, the rows
+    assert cold.calls == {"GetItem": 1, "BatchGetItem": 2, "TransactWriteItems": 1}
+    assert cold.read == 1 + 98
 
 
 def test_after_another_writer_a_push_reads_the_log_and_no_rows(meter: Meter, gateway: str) -> None:

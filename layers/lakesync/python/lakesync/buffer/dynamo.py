@@ -7,6 +7,7 @@ round trip; of a read of n rows: n read units and ``n / 100`` round trips. Law n
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.buffer import keys, pack, requests, upkeep_requests
@@ -16,20 +17,30 @@ from lakesync.buffer.conditions import PAGE_BYTES_MAX
 from lakesync.buffer.transaction import transact
 from lakesync.buffer.upkeep import Upkeep
 from lakesync.core.config import GatewayConfig
+from lakesync.core.layout import DEFAULT_SHARD
 from lakesync.ports import ConfigMoved, FlushState, LogSlice, StoredMark, StoredRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from lakesync.buffer.caller import DynamoCaller
     from lakesync.core.clock import Stamp
     from lakesync.ports import Commit, Follower, Head, LogEntry, MarkKey, RowKey
 
+CONFIGS_REMEMBERED_MAX: Final = 64
+"""Gateways whose configuration one process remembers; each may hold 350 KB."""
 _FIRST_ENTRIES: Final = 8
 _ENTRIES_MAX: Final = 1000
 
 
 class DynamoBuffer(Upkeep):
     """`lakesync.ports.Buffer` in one DynamoDB table. Safe to use from several threads."""
+
+    def __init__(
+        self, table: str, caller: DynamoCaller, *, sleep_s: Callable[[float], None] = time.sleep
+    ) -> None:
+        super().__init__(table, caller, sleep_s=sleep_s)
+        self._configs: dict[str, GatewayConfig] = {}
 
     # --- what a push reads and writes
 
@@ -118,9 +129,23 @@ class DynamoBuffer(Upkeep):
     # --- configuration
 
     def config(self, gateway: str) -> GatewayConfig:
-        """Give the configuration in force; version 0 if nothing was ever declared."""
+        """Give the configuration in force; version 0 if nothing was ever declared.
+
+        It is read and parsed once by a process for as long as it is in force, as a head tells: one
+        read unit then.
+        """
+        known = self._configs.get(gateway)
+        if known is not None:
+            head = self.heads(gateway, [DEFAULT_SHARD]).get(DEFAULT_SHARD)
+            if head is not None and head.config_version == known.version:
+                return known
         item = self._get(keys.config_pk(gateway), keys.CONFIG)
-        return pack.unpack_config(data(item, "d")) if item else GatewayConfig()
+        if not item:
+            return GatewayConfig()
+        if len(self._configs) >= CONFIGS_REMEMBERED_MAX:
+            self._configs.clear()
+        config = self._configs[gateway] = pack.unpack_config(data(item, "d"))
+        return config
 
     def save_config(self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = "") -> None:
         """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""

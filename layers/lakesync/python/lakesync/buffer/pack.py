@@ -11,12 +11,13 @@ from typing import Final
 
 from lakesync.core.append import AppendMark
 from lakesync.core.config import CONFIG_BYTES_MAX, GatewayConfig, config_from_json, config_to_json
+from lakesync.core.stored import FORMAT, check_format, known
 from lakesync.errors import Conflict
 from lakesync.ports import Follower
 
 _LEVEL: Final = 1  # a third of the bytes for 0.7 us a delta; higher levels save little more
 _ID_BYTES: Final = 6
-_MARK = struct.Struct(">IQI")
+_MARK = struct.Struct(">BIQI")
 
 
 def deflate(data: bytes) -> bytes:
@@ -34,16 +35,22 @@ def pack_mark(mark: AppendMark) -> bytes:
     stamps = [stamp for stamp, _ in mark.recent]
     steps = [after - before for before, after in pairwise([0, *stamps])]
     ids = b"".join([part.to_bytes(_ID_BYTES, "big") for _, part in mark.recent])
-    head = _MARK.pack(mark.moves, mark.last, len(steps))
+    head = _MARK.pack(FORMAT, mark.moves, mark.last, len(steps))
     return deflate(head + struct.pack(f">{len(steps)}Q", *steps) + ids)
 
 
 def unpack_mark(data: bytes) -> AppendMark:
-    """Give the append mark that was packed."""
+    """Give the append mark that was packed; what a later release put behind it is left out.
+
+    Raises:
+        InternalError: only a later release can read it.
+    """
     raw = inflate(data)
-    moves, last, count = _MARK.unpack_from(raw)
+    needed, moves, last, count = _MARK.unpack_from(raw)
+    check_format(needed, "an append mark")
     stamps = accumulate(struct.unpack_from(f">{count}Q", raw, _MARK.size))
-    ids = raw[_MARK.size + 8 * count :]
+    first = _MARK.size + 8 * count
+    ids = raw[first : first + _ID_BYTES * count]
     parts = [
         int.from_bytes(ids[place : place + _ID_BYTES], "big")
         for place in range(0, len(ids), _ID_BYTES)
@@ -72,11 +79,17 @@ def unpack_config(data: bytes) -> GatewayConfig:
 
 def pack_follower(follower: Follower) -> bytes:
     """Give the stored form of a follower."""
-    return deflate(json.dumps(asdict(follower)).encode())
+    return deflate(json.dumps({"format": FORMAT} | asdict(follower)).encode())
 
 
 def unpack_follower(data: bytes) -> Follower:
-    """Give the follower that was packed."""
-    held = json.loads(inflate(data))
-    owed = tuple([(table, row_id) for table, row_id in held["owed"]])
-    return Follower(**held | {"replaced": tuple(held["replaced"]), "owed": owed})
+    """Give the follower that was packed; fields that are not known are left out.
+
+    Raises:
+        InternalError: only a later release can read it.
+    """
+    body = json.loads(inflate(data))
+    check_format(body.get("format", FORMAT), "a follower")
+    owed = tuple([(table, row_id) for table, row_id in body.get("owed", ())])
+    replaced = tuple(body.get("replaced", ()))
+    return known(Follower, body | {"replaced": replaced, "owed": owed})

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.core.layout import Layout, Placement
 from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.rules import NO_RULES, SyncRules
-from lakesync.core.rules_json import rules_from_json, rules_to_json
-from lakesync.core.schema import TableSchema, schema_from_json, schema_to_json
+from lakesync.core.rules_json import rules_from_stored, rules_to_json
+from lakesync.core.schema import (
+    STORED_FIELDS,
+    TableSchema,
+    schema_from_stored,
+    schema_to_json,
+)
+from lakesync.core.stored import FORMAT, check_format, unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,6 +28,20 @@ CONFIG_BYTES_MAX: Final = 350 * 1024
 TABLES_MAX: Final = 500
 """Tables of one gateway, with a schema or without: each is two tables of the lake, and objects of
 its own in every flush and checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What a later release wrote into a configuration, and this one does not know."""
+
+    fields: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    schemas: Mapping[tuple[str, int], Mapping[str, Any]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """By table and version."""
+    rules: Mapping[str, Any] | None = None
+    """The rules as they were written, if more is in them than was read."""
+    read_rules: SyncRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +66,8 @@ class GatewayConfig:
     tables: frozenset[str] = frozenset()
     """Tables that were admitted without a schema. None is written to before it is in here or has a
     schema, so the two are all tables that there are."""
+
+    unknown: Unknown = field(default_factory=Unknown, compare=False, repr=False)
 
     @property
     def room_for_tables(self) -> int:
@@ -84,17 +106,28 @@ class GatewayConfig:
 
 
 def config_to_json(config: GatewayConfig) -> dict[str, Any]:
-    """Write a configuration as plain JSON values; `config_from_json` reads it back."""
+    """Write a configuration as plain JSON values; `config_from_json` reads it back.
+
+    What a later release wrote of what is still declared as it was is written again.
+    """
+    unknown = config.unknown
+    rules = unknown.rules if config.rules == unknown.read_rules else rules_to_json(config.rules)
+    schemas = [
+        {**unknown.schemas.get((schema.table, schema.version), {}), **schema_to_json(schema)}
+        for schema in config.schemas.values()
+    ]
     return {
+        **unknown.fields,
+        "format": FORMAT,
         "version": config.version,
-        "schemas": [schema_to_json(schema) for schema in config.schemas.values()],
+        "schemas": schemas,
         "layout": {
             table: [placement.shard, placement.lanes]
             for table, placement in config.layout.tables.items()
         },
         "former": sorted(config.layout.former),
         "moves": config.layout.moves,
-        "rules": rules_to_json(config.rules),
+        "rules": rules,
         "logged": logged_to_json(config.logged),
         "tombstoneHorizons": dict(config.tombstone_horizons),
         "strict": config.strict,
@@ -103,23 +136,42 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
 
 
 def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
-    """Read what `config_to_json` wrote."""
-    schemas = [schema_from_json(item) for item in body["schemas"]]
-    layout = Layout(
-        MappingProxyType({table: Placement(*held) for table, held in body["layout"].items()}),
-        frozenset(body["former"]),
-        body["moves"],
-    )
-    by_table = MappingProxyType({schema.table: schema for schema in schemas})
-    rules = rules_from_json(body["rules"], by_table) if "rules" in body else NO_RULES
+    """Read what `config_to_json` wrote, in any release; see `lakesync.core.stored`.
+
+    Raises:
+        InternalError: only a later release can read it.
+    """
+    check_format(body.get("format", FORMAT), "the configuration")
+    schemas = {item["table"]: schema_from_stored(item) for item in body["schemas"]}
+    placements = {
+        table: unchecked(Placement, shard=held[0], lanes=held[1])
+        for table, held in body["layout"].items()
+    }
+    layout = Layout(MappingProxyType(placements), frozenset(body["former"]), body["moves"])
+    rules = rules_from_stored(body["rules"]) if "rules" in body else NO_RULES
     logged = logged_from_json(body["logged"]) if "logged" in body else LoggedColumns()
     return GatewayConfig(
         body["version"],
-        by_table,
+        MappingProxyType(schemas),
         layout,
         rules,
         logged,
         tombstone_horizons=MappingProxyType(body.get("tombstoneHorizons", {})),
         strict=body.get("strict", False),
         tables=frozenset(body.get("tables", ())),
+        unknown=_unknown_of(body, rules),
     )
+
+
+def _unknown_of(body: Mapping[str, Any], rules: SyncRules) -> Unknown:
+    fields = {
+        name: body[name] for name in sorted(body.keys() - config_to_json(GatewayConfig()).keys())
+    }
+    schemas = {
+        (item["table"], item.get("version", 1)): rest
+        for item in body["schemas"]
+        if (rest := {name: item[name] for name in sorted(item.keys() - STORED_FIELDS.keys())})
+    }
+    if "rules" not in body or rules_to_json(rules) == body["rules"]:
+        return Unknown(fields, schemas)
+    return Unknown(fields, schemas, body["rules"], rules)

@@ -66,8 +66,6 @@ class Layout:
         shards = tuple(sorted(named | {DEFAULT_SHARD} | self.former))
         # Every pull and push asks for them.
         object.__setattr__(self, "_shards", shards)
-        if len(shards) > SHARDS_MAX:
-            raise ValidationFailed(f"a gateway may have {SHARDS_MAX} shards and lanes in all")
 
     def shard_of(self, table: str, row_id: str) -> str:
         """Give the shard that orders a row; the same row always gets the same one."""
@@ -93,7 +91,14 @@ class Layout:
         return self._shards
 
     def moved(self, table: str, placement: Placement) -> Layout:
-        """Give the layout with one table placed anew; shards that were in use stay readable."""
+        """Give the layout with one table placed anew; shards that were in use stay readable.
+
+        Raises:
+            ValidationFailed: there would be too many shards.
+        """
         tables = {**self.tables, table: placement}
         former = self.former | frozenset(self.shards())
-        return Layout(MappingProxyType(tables), former, self.moves + 1)
+        layout = Layout(MappingProxyType(tables), former, self.moves + 1)
+        if len(layout.shards()) > SHARDS_MAX:
+            raise ValidationFailed(f"a gateway may have {SHARDS_MAX} shards and lanes in all")
+        return layout

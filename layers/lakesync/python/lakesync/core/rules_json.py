@@ -56,6 +56,32 @@ def rules_from_json(body: object, schemas: Mapping[str, TableSchema]) -> SyncRul
     return rules
 
 
+def rules_from_stored(body: Mapping[str, Any]) -> SyncRules:
+    """Read what `rules_to_json` wrote, in any release; see `lakesync.core.stored`.
+
+    A filter whose operator is not known lets nothing pass.
+    """
+    buckets = tuple(
+        Bucket(
+            item["name"],
+            frozenset(item["tables"]),
+            tuple(map(_stored_filter, item["filters"])),
+            tuple(map(_stored_filter, item["write"])) if "write" in item else None,
+        )
+        for item in body["buckets"]
+    )
+    return SyncRules(body["version"], buckets)
+
+
+def _stored_filter(item: Mapping[str, Any]) -> Filter:
+    value, op = item["value"], item["op"]
+    if isinstance(value, list) or op not in OPERATORS:
+        value = tuple(value) if op in OPERATORS else ()
+    elif isinstance(value, str) and value.startswith(CLAIM_PREFIX):
+        value = Claim(tuple(value.removeprefix(CLAIM_PREFIX).split(".")))
+    return Filter(item["column"], op, value)
+
+
 def rules_to_json(rules: SyncRules) -> dict[str, Any]:
     """Write rules as `rules_from_json` reads them."""
     return {

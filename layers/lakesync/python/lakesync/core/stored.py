@@ -1,0 +1,56 @@
+"""What is stored, read again by another release than the one that wrote it.
+
+- Nothing is checked: it was, when it came in. A release that checks more must not refuse what is
+  there already.
+- Fields that a reader does not know are left out, or, in a document that it will write again, kept.
+- Each document names the least format that a reader has to know. A field that may be left out
+  changes no format; one without which a reader would show or take what it must not raises it.
+
+Law B14: ``docs/spec/commit.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from lakesync.errors import InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from _typeshed import DataclassInstance
+
+    T = TypeVar("T", bound=DataclassInstance)
+
+FORMAT: Final = 1
+"""The format that this release writes, and the latest that it reads."""
+
+
+def check_format(needed: int, what: str) -> None:
+    """Refuse what only a later release can read.
+
+    Raises:
+        InternalError: a later format is needed.
+    """
+    if needed > FORMAT:
+        raise InternalError(
+            f"{what} was written by a later release (format {needed}, this one reads {FORMAT}); "
+            "deploy that release again"
+        )
+
+
+def known(kind: type[T], body: Mapping[str, Any]) -> T:
+    """Make a record of the fields that it has and a stored document names; all have defaults."""
+    return kind(**{item.name: body[item.name] for item in fields(kind) if item.name in body})
+
+
+def unchecked(kind: type[T], **values: object) -> T:
+    """Make a frozen record without its checks."""
+    made = object.__new__(kind)
+    for item in fields(kind):
+        value = values.get(item.name, MISSING)
+        if value is MISSING:
+            value = item.default if item.default_factory is MISSING else item.default_factory()
+        object.__setattr__(made, item.name, value)
+    return made
