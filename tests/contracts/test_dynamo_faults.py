@@ -11,10 +11,11 @@ import pytest
 
 from lakesync.buffer.network import Network
 from lakesync.errors import Contention, InternalError, Unavailable, Unreachable
+from lakesync.log.declare import Declare
 from lakesync.log.limits import Limits
 from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
-from tests.support.gateways import GivenTime, pulled, pusher
+from tests.support.gateways import GivenTime, SeededChance, pulled, pusher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,19 @@ Answer = tuple[int, bytes]
 @pytest.fixture
 def address(servers: Servers) -> Address:
     return servers.emulator()
+
+
+@pytest.fixture
+def gateway(address: Address, gateway: str) -> str:
+    """A gateway whose tables are known, so that a push is its one transaction."""
+    declare = Declare(
+        address.buffer(),
+        wall_clock=lambda: WALL_MS - 1_000,
+        sleep_ms=lambda _: None,
+        chance=SeededChance(),
+    )
+    declare(gateway, lambda config: config.admitting(["todos"]))
+    return gateway
 
 
 class Faulty:

@@ -11,12 +11,16 @@ from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.rules import NO_RULES, SyncRules
 from lakesync.core.rules_json import rules_from_stored, rules_to_json
 from lakesync.core.schema import (
-    STORED_FIELDS,
     TableSchema,
-    schema_from_stored,
     schema_to_json,
 )
-from lakesync.core.stored import FORMAT, check_format, unchecked
+from lakesync.core.stored import (
+    FORMAT,
+    STORED_FIELDS,
+    check_format,
+    schema_from_stored,
+    unchecked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

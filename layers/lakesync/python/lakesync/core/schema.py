@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.core.column_types import fits, precision_scale
 from lakesync.core.delta import COLUMNS_MAX, check_identifier
 from lakesync.core.messages import Schemas
-from lakesync.core.stored import unchecked
 from lakesync.core.values import NULL
 from lakesync.errors import SchemaMismatch, ValidationFailed
 
@@ -142,37 +141,6 @@ def schema_from_json(body: object) -> TableSchema:
         partition=_names(fields, "partition"),
         keep_tombstones=_typed(fields, "keepTombstones", bool, default=False),
     )
-
-
-def schema_from_stored(body: Mapping[str, Any]) -> TableSchema:
-    """Read what `schema_to_json` wrote, in any release; see `lakesync.core.stored`."""
-    columns = tuple(
-        unchecked(
-            Column,
-            name=item["name"],
-            type=item["type"],
-            nullable=item.get("nullable", True),
-        )
-        for item in body["columns"]
-    )
-    held = {name: body[key] for key, name in STORED_FIELDS.items() if key in body}
-    held |= {name: tuple(value) for name, value in held.items() if isinstance(value, list)}
-    return unchecked(TableSchema, **held | {"columns": columns})
-
-
-STORED_FIELDS: Final = {
-    "table": "table",
-    "columns": "columns",
-    "version": "version",
-    "primaryKey": "primary_key",
-    "softDelete": "soft_delete",
-    "externalIdColumn": "external_id_column",
-    "sourceTable": "source_table",
-    "append": "append",
-    "partition": "partition",
-    "keepTombstones": "keep_tombstones",
-}
-"""The fields of a stored schema, with their names here."""
 
 
 def schema_to_json(schema: TableSchema) -> dict[str, object]:

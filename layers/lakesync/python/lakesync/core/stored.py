@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import InternalError
 
 if TYPE_CHECKING:
@@ -25,6 +26,21 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 """The format that this release writes, and the latest that it reads."""
+
+
+STORED_FIELDS: Final = {
+    "table": "table",
+    "columns": "columns",
+    "version": "version",
+    "primaryKey": "primary_key",
+    "softDelete": "soft_delete",
+    "externalIdColumn": "external_id_column",
+    "sourceTable": "source_table",
+    "append": "append",
+    "partition": "partition",
+    "keepTombstones": "keep_tombstones",
+}
+"""The fields of a stored schema, with their names here."""
 
 
 def check_format(needed: int, what: str) -> None:
@@ -54,3 +70,19 @@ def unchecked(kind: type[T], **values: object) -> T:
             value = item.default if item.default_factory is MISSING else item.default_factory()
         object.__setattr__(made, item.name, value)
     return made
+
+
+def schema_from_stored(body: Mapping[str, Any]) -> TableSchema:
+    """Read what `schema_to_json` wrote, in any release."""
+    columns = tuple(
+        unchecked(
+            Column,
+            name=item["name"],
+            type=item["type"],
+            nullable=item.get("nullable", True),
+        )
+        for item in body["columns"]
+    )
+    held = {name: body[key] for key, name in STORED_FIELDS.items() if key in body}
+    held |= {name: tuple(value) for name, value in held.items() if isinstance(value, list)}
+    return unchecked(TableSchema, **held | {"columns": columns})
