@@ -123,6 +123,9 @@ class Scenario:
     """How often a client's token gets other claims."""
     widenings: int = 0
     """How often a table gets another column."""
+    firewall: float = 0.0
+    """The share of edits that something before the gateway refuses for good, with the whole push
+    that they come in."""
     offline: bool = False
     """Clients may begin with a long time without a network."""
     eager: bool = False
@@ -188,7 +191,9 @@ def scenario_of(seed: int) -> Scenario:
     for name, (rare, share) in RARE_THEMES.items():
         if theme is PLAIN and Random(f"{seed}/theme of {name}").random() < share:
             theme = rare
-    found = changed(replace(drawn, **_upkeep(seed, span_ms), **_rules(seed)), theme)
+    found = changed(
+        replace(drawn, **_upkeep(seed, span_ms), **_rules(seed), firewall=_firewall(seed)), theme
+    )
     # However long it takes, the schedule alone is not to be most of what happens.
     return replace(found, flush_every_s=max(found.flush_every_s, found.span_ms // 2_000_000))
 
@@ -214,6 +219,11 @@ def _rules(seed: int) -> dict[str, Any]:
         "reclaims": random.choice([0, 2, 5]) if ruled else 0,
         "widenings": random.choice([0, 0, 1, 3]),
     }
+
+
+def _firewall(seed: int) -> float:
+    random = Random(f"{seed}/scenario of a firewall")
+    return random.choice([0.05, 0.3]) if random.random() < 0.1 else 0.0
 
 
 def _tables(random: Random) -> tuple[Table, ...]:

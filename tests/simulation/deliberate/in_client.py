@@ -13,14 +13,16 @@ from lakesync.client.recovery.resync import Rebuild
 from lakesync.client.storage.database import Database
 from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.rows import NOT_HELD, Rows
+from lakesync.client.summaries import PushSummary
 from lakesync.client.sync import Syncer
 from lakesync.client.upload import batches, outbox, receipts
 from lakesync.client.upload.outbox import Outbox
+from lakesync.client.upload.push import Pusher
 from lakesync.client.upload.receipts import Settler
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import LATE, REFUSED_LATE, RESTARTS, RETURNING, SKEWED
+from tests.simulation.themes import FIREWALL, LATE, REFUSED_LATE, RESTARTS, RETURNING, SKEWED
 
 if TYPE_CHECKING:
     import sqlite3
@@ -101,6 +103,26 @@ def refused_edits_are_dropped() -> list[Replaced]:
         self.remove([entry.hlc for entry, _ in refused])
 
     return [(Outbox, "quarantine", quarantine)]
+
+
+@deliberate("a push that is refused as a whole is never cut", FIREWALL)
+def whole_refusals_block() -> list[Replaced]:
+    def cut(self: Pusher, batch: Batch, error: LakeSyncError, pace: object) -> PushSummary:
+        del batch, pace
+        raise error
+
+    return [(Pusher, "_cut", cut)]
+
+
+@deliberate("every edit of a push that is refused as a whole is thrown away", FIREWALL)
+def whole_refusals_are_dropped() -> list[Replaced]:
+    def cut(self: Pusher, batch: Batch, error: LakeSyncError, pace: object) -> PushSummary:
+        del error, pace
+        with self._database.transaction():
+            self._outbox.remove(entry.hlc for entry in batch.entries)
+        return PushSummary()
+
+    return [(Pusher, "_cut", cut)]
 
 
 @deliberate("an event whose push went unanswered is stamped again", REFUSED_LATE)
