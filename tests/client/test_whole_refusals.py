@@ -25,7 +25,7 @@ from lakesync.errors import (
 )
 from lakesync.result import Err, Ok
 from tests.client.support.gateways import GATEWAY
-from tests.client.support.world import World, check_sound, rows_of
+from tests.client.support.world import Clock, World, check_sound, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,6 +228,8 @@ def test_a_discarded_edit_that_had_arrived_comes_back_and_its_stamp_is_not_used_
 ) -> None:
     transport = both.transport()
     client = both.client(transport=transport)
+    client.insert("todos", "t0", {"n": 0}).unwrap()
+    client.sync().unwrap()
     transport.faults.append(Fault.LOSE_ANSWER)
     arrived = client.insert("todos", "t1", {"n": 1}).unwrap()
     assert isinstance(client.push(), Err)
@@ -243,6 +245,24 @@ def test_a_discarded_edit_that_had_arrived_comes_back_and_its_stamp_is_not_used_
     assert later.hlc > arrived.hlc
     assert rows_of(client) == both.rows()
     assert client.get("todos", "t1") == Ok({"n": 1})
+    check_sound(client)
+
+
+@pytest.mark.law("K10")
+def test_an_edit_that_was_set_aside_from_a_clock_far_ahead_does_not_hold_up_all_others(
+    both: World,
+) -> None:
+    device = Clock(both.clock.ms + 86_400_000)
+    client = both.client(transport=Guard(both, naming({"bad"})), wall_clock=device)  # type: ignore[arg-type]
+    client.insert("todos", "bad", {"n": 1}).unwrap()
+    assert client.push().unwrap().quarantined == 1
+    client.insert("todos", "good", {"n": 2}).unwrap()
+
+    summary = client.sync().unwrap()
+
+    assert summary.pushed.accepted == 1
+    assert [entry.delta.row_id for entry in client.quarantined().unwrap()] == ["bad"]
+    assert sorted(both.rows()) == [("todos", "good")]
     check_sound(client)
 
 

@@ -70,7 +70,7 @@ TORN_MOVES: dict[str, Any] = {
 }
 """Tables are placed anew while commits become visible, of which nobody was told."""
 FIREWALL: dict[str, Any] = {"firewall": 0.3, "bursts": 3, "burst_edits_max": 4}
-"""Something before the gateway refuses whole pushes for one of their edits, and does not say why."""
+"""Something before the gateway refuses whole pushes for one of their edits, and names none."""
 RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
 """Runs of the materialiser overtake each other."""
 FLUSHES: dict[str, Any] = {

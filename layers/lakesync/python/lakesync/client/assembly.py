@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import Untold
+from lakesync.client.download.position import position_of
 from lakesync.client.recovery.resync import Rebuild
 from lakesync.client.recovery.salvage import is_sound
 from lakesync.client.recovery.server_restore import Offers
@@ -105,12 +106,12 @@ class Parts:
         Raises:
             NotFound: there is none with this id in the outbox.
         """
-        with self.database.transaction():
+        with self.database.transaction() as connection:
             entry = self.outbox.find(delta_id)
             if entry is None:
                 raise NotFound(_NO_ENTRY.format("edit in the outbox"), field="delta_id")
             delta = entry.delta
-            self.clock.discarded(delta.hlc)
+            self.clock.discarded(delta.hlc, position_of(connection).cursor)
             self.outbox.remove((entry.hlc,))
             key = self.catalogue.table(delta.table, ()).id, delta.row_id
             self.rows.refold((key,), {}, taken=1)

@@ -73,13 +73,13 @@ class DeviceClock:
         """Note that the gateway holds a stamp of this client, within that transaction."""
         self._raise_floor(own)
 
-    def discarded(self, own: Stamp) -> None:
+    def discarded(self, own: Stamp, cursor: Stamp) -> None:
         """Note that a stamp of this client leaves the outbox, and may have arrived all the same.
 
-        It is not issued again; but for one from beyond the drift bound, which no gateway takes, and
-        which would drag all later stamps with it.
+        It is not issued again, if the gateway can have taken it by the time that the cursor tells;
+        one from further ahead would drag all later stamps with it.
         """
-        if own <= stamp(self._wall_clock() + self.offset_ms + DRIFT_MS_MAX):
+        if own <= cursor + stamp(DRIFT_MS_MAX):
             self._raise_floor(own)
 
     def _raise_floor(self, known: Stamp) -> None:

@@ -217,6 +217,15 @@ class Outbox:
         self.remove(entry.hlc for entry, _ in taken)
         return taken
 
+    def first_quarantined(self, behind: Stamp) -> Stamp | None:
+        """Give the stamp of the first quarantined entry behind a stamp."""
+        row = self._connection.execute(
+            "SELECT min(hlc) FROM _lakesync_outbox WHERE status = 'quarantined' AND hlc > ?",
+            (behind,),
+        )
+        first: Stamp | None = row.fetchone()[0]
+        return first
+
     def put_back(self, entry: Entry, rest: tuple[object, ...], delta: Delta) -> None:
         """Put an entry back with its delta stamped again."""
         status = Status.QUARANTINED if entry.status == Status.QUARANTINED else Status.PENDING

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.upload.entries import Status
-from lakesync.core.clock import stamp_ms
+from lakesync.core.clock import DRIFT_MS_MAX, stamp, stamp_ms
 from lakesync.core.delta import checked_delta
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import (
@@ -121,12 +121,20 @@ class Settler:
         self._outbox.mark_pending(settled.kept)
         self._outbox.mark_late(settled.unsure)
         if late:
-            drifted = isinstance(settled.stamped_wrong, ClockDrift)
             self._outbox.mark_pending(late)
-            events = set() if drifted else {entry.delta.table for entry in late}
-            start = _start(batch, late[0])
-            settled.restamped = self.restamp(start, drifted=drifted, events=events)
+            settled.restamped = self._restamp_late(batch, late, settled, receipt.server_time_ms)
         return settled
+
+    def _restamp_late(
+        self, batch: Batch, late: list[Entry], settled: Settled, server_ms: int
+    ) -> int:
+        start = _start(batch, late[0])
+        if not isinstance(settled.stamped_wrong, ClockDrift):
+            events = {entry.delta.table for entry in late}
+            return self.restamp(start, drifted=False, events=events)
+        # The clock cannot fall back behind what was set aside, so that goes with them.
+        ahead = self._outbox.first_quarantined(stamp(server_ms + DRIFT_MS_MAX))
+        return self.restamp(min(start, ahead or start), drifted=True)
 
     def _acknowledge(self, entries: list[Entry], settled: Settled, by: Stamp) -> None:
         settled.accepted = len(entries)
