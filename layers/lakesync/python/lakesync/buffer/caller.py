@@ -84,7 +84,7 @@ class DynamoCaller:
         self._signer = Signer(url, "dynamodb", region)
         self._send = send or Network(url)
         self._on_capacity = on_capacity
-        self._found: Any = None
+        self._from_session: Any = None
 
     def __call__(self, operation: str, body: bytes) -> dict[str, Any]:
         """Call one operation.
@@ -119,20 +119,20 @@ class DynamoCaller:
         secret_key = os.environ.get("AWS_SECRET_ACCESS_KEY")
         if access_key and secret_key:
             return Credentials(access_key, secret_key, os.environ.get("AWS_SESSION_TOKEN"))
-        if self._found is None:
+        if self._from_session is None:
             from botocore.session import get_session  # noqa: PLC0415
 
-            self._found = get_session().get_credentials()
-        if self._found is None:
+            self._from_session = get_session().get_credentials()
+        if self._from_session is None:
             raise InternalError("no AWS credentials; set AWS_PROFILE or the usual variables")
-        return Credentials(*self._found.get_frozen_credentials())
+        return Credentials(*self._from_session.get_frozen_credentials())
 
     def _failure(self, operation: str, status: int, body: Mapping[str, Any]) -> Exception:
         kind = str(body.get("__type", "")).rpartition("#")[2] or f"HTTP {status}"
         if kind in _REFUSED:
             return Refusal(kind, body)
         if kind in _OUTDATED:
-            self._found = None  # the next call looks for fresh ones
+            self._from_session = None  # the next call looks for fresh ones
         if kind in _TRY_AGAIN or kind in _OUTDATED or status >= _SERVER_FAULT:
             return Unavailable(
                 f"DynamoDB is busy ({kind}); the same request may succeed in a moment"

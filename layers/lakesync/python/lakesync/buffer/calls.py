@@ -44,28 +44,28 @@ class TableCalls:
 
     def _batch(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
         rest = list(dict.fromkeys(wanted))
-        found: list[dict[str, Any]] = []
+        items: list[dict[str, Any]] = []
         refused = 0
         while rest:
             part, rest = rest[:_BATCH_MAX], rest[_BATCH_MAX:]
             answer = self._read("BatchGetItem", requests.batch_get(self._table, part))
-            found += answer["Responses"].get(self._table, [])
+            items += answer["Responses"].get(self._table, [])
             left = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
             rest += [(text(item, "pk"), text(item, "sk")) for item in left]
             refused = refused + 1 if len(left) == len(part) else 0
             if refused:
                 self._pause(refused)
-        return found
+        return items
 
     def _transaction(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
         """Read items as they are between two transactions, a hundred at a time."""
         keys = list(dict.fromkeys(wanted))
-        found: list[dict[str, Any]] = []
+        read: list[dict[str, Any]] = []
         for at in range(0, len(keys), _BATCH_MAX):
             body = requests.transact_get(self._table, keys[at : at + _BATCH_MAX])
             answer = self._read("TransactGetItems", body)
-            found += [held["Item"] for held in answer["Responses"] if "Item" in held]
-        return found
+            read += [response["Item"] for response in answer["Responses"] if "Item" in response]
+        return read
 
     def _read(self, operation: str, body: bytes) -> dict[str, Any]:
         """Call an operation that changes nothing, again if it failed for a moment."""

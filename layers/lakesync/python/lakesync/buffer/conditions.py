@@ -36,14 +36,14 @@ def check_heads(heads: Mapping[str, Head], commit: Commit) -> None:
     Raises:
         HeadMoved: with the heads as they are.
     """
-    found: dict[str, Head] = {}
+    others: dict[str, Head] = {}
     for shard, part in commit.shards.items():
         head = heads.get(shard)
         reconfigured = head is not None and head.config_version != commit.config_version
         if reconfigured or moved(head, part.seen):
-            found[shard] = head or NO_HEAD
-    if found:
-        raise HeadMoved(found)
+            others[shard] = head or NO_HEAD
+    if others:
+        raise HeadMoved(others)
 
 
 def check_states(
@@ -93,8 +93,8 @@ def heads_at_most(heads: Mapping[str, Head], shards: Sequence[str], to: Stamp) -
     Raises:
         HeadMoved: one stands above.
     """
-    found = {shard: heads.get(shard, NO_HEAD) for shard in shards}
-    above = {shard: head for shard, head in found.items() if head.commit > to}
+    current = {shard: heads.get(shard, NO_HEAD) for shard in shards}
+    above = {shard: head for shard, head in current.items() if head.commit > to}
     if above:
         raise HeadMoved(above)
-    return found
+    return current

@@ -125,14 +125,14 @@ def query(table: str, pk: str, between: tuple[str, str], limit: int) -> bytes:
 
 def batch_get(table: str, wanted: Iterable[tuple[str, str]]) -> bytes:
     """Give a consistent read of items by their keys, at most 100."""
-    found = {"Keys": [key(pk, sk) for pk, sk in wanted], "ConsistentRead": True}
-    return encode({"RequestItems": {table: found}})
+    gets = {"Keys": [key(pk, sk) for pk, sk in wanted], "ConsistentRead": True}
+    return encode({"RequestItems": {table: gets}})
 
 
 def transact_get(table: str, wanted: Iterable[tuple[str, str]]) -> bytes:
     """Give a serialisable read of items by their keys, at most 100."""
-    found = [{"Get": {"TableName": table, "Key": key(pk, sk)}} for pk, sk in wanted]
-    return encode({"TransactItems": found})
+    gets = [{"Get": {"TableName": table, "Key": key(pk, sk)}} for pk, sk in wanted]
+    return encode({"TransactItems": gets})
 
 
 def get(table: str, pk: str, sk: str) -> bytes:

@@ -25,38 +25,38 @@ class Upkeep(TableCalls):
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
         """Give a table's rows from a place on; one read unit for each 4 KB, and for each part."""
-        found: list[tuple[str, StoredRow]] = []
+        stored: list[tuple[str, StoredRow]] = []
         size = 0
         first, after = (int(place[0], 16), place[1:]) if place else (0, "")
         for part in range(first, ROW_PARTS):
-            if len(found) >= count_max or size >= PAGE_BYTES_MAX:
-                return RowSlice(tuple(found), keys.row_place(found[-1][0]))
-            held = self.scan_part(gateway, table, part, after, count_max - len(found))
-            found += held.rows
-            if held.place:
-                return RowSlice(tuple(found), keys.row_place(held.place))
-            size += sum(len(row.state) for _, row in held.rows)
+            if len(stored) >= count_max or size >= PAGE_BYTES_MAX:
+                return RowSlice(tuple(stored), keys.row_place(stored[-1][0]))
+            page = self.scan_part(gateway, table, part, after, count_max - len(stored))
+            stored += page.rows
+            if page.place:
+                return RowSlice(tuple(stored), keys.row_place(page.place))
+            size += sum(len(row.state) for _, row in page.rows)
             after = ""
-        return RowSlice(tuple(found), "")
+        return RowSlice(tuple(stored), "")
 
     def scan_part(
         self, gateway: str, table: str, part: int, after: str, count_max: int
     ) -> RowSlice:
         """Give rows of one part behind a row id; one read unit for each 4 KB."""
         pk = keys.row_pks(gateway, table)[part]
-        found: list[tuple[str, StoredRow]] = []
+        stored: list[tuple[str, StoredRow]] = []
         size = 0
-        while len(found) < count_max and size < PAGE_BYTES_MAX:
-            body = upkeep_requests.query_after(self._table, pk, after, count_max - len(found))
+        while len(stored) < count_max and size < PAGE_BYTES_MAX:
+            body = upkeep_requests.query_after(self._table, pk, after, count_max - len(stored))
             answer = self._read("Query", body)
             for item in answer["Items"]:
                 row = StoredRow(data(item, "d"), number(item, "c"))
-                found.append((text(item, "sk"), row))
+                stored.append((text(item, "sk"), row))
                 size += len(row.state)
             if "LastEvaluatedKey" not in answer:
-                return RowSlice(tuple(found), "")
+                return RowSlice(tuple(stored), "")
             after = text(answer["LastEvaluatedKey"], "sk")
-        return RowSlice(tuple(found), after)
+        return RowSlice(tuple(stored), after)
 
     def forget_row(self, gateway: str, table: str, row_id: str, seen: Stamp) -> bool:
         """Remove a row's state, if it is as it was seen; a write unit for each KB of it."""
@@ -97,8 +97,8 @@ class Upkeep(TableCalls):
             body = upkeep_requests.delete_all(self._table, doomed)
             answer: dict[str, Any] = self._read("BatchWriteItem", body)
             left = answer.get("UnprocessedItems", {}).get(self._table, [])
-            found = [held["DeleteRequest"]["Key"] for held in left]
-            doomed = [(text(key, "pk"), text(key, "sk")) for key in found]
+            kept_keys = [request["DeleteRequest"]["Key"] for request in left]
+            doomed = [(text(key, "pk"), text(key, "sk")) for key in kept_keys]
             if doomed:
                 tries += 1
                 self._pause(tries)

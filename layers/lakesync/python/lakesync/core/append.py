@@ -94,6 +94,6 @@ def advanced(mark: AppendMark, accepted: Sequence[Delta], since: Stamp) -> Appen
 
 def joined(marks: Iterable[AppendMark], moves: int) -> AppendMark:
     """Give the mark that knows what several shards' marks know, after tables moved."""
-    held = list(marks)
-    remembered = tuple(sorted({delta for mark in held for delta in mark.recent}))
-    return AppendMark(max((mark.last for mark in held), default=0), remembered, moves)
+    every = list(marks)
+    remembered = tuple(sorted({delta for mark in every for delta in mark.recent}))
+    return AppendMark(max((mark.last for mark in every), default=0), remembered, moves)

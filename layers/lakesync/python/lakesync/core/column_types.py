@@ -43,8 +43,8 @@ def precision_scale(type_name: str) -> tuple[int, int] | None:
     Raises:
         SchemaMismatch: the type is none of `TYPES`.
     """
-    found = _DECIMAL.fullmatch(type_name)
-    if found is None:
+    match = _DECIMAL.fullmatch(type_name)
+    if match is None:
         if type_name not in TYPES or type_name == "decimal":
             raise SchemaMismatch(
                 f"{type_name[:40]!r} is no type; use one of {', '.join(TYPES)}, decimals as "
@@ -52,7 +52,7 @@ def precision_scale(type_name: str) -> tuple[int, int] | None:
                 field="columns.type",
             )
         return None
-    precision, scale = int(found[1]), int(found[2])
+    precision, scale = int(match[1]), int(match[2])
     if not 1 <= precision <= DECIMAL_DIGITS_MAX or scale > precision:
         raise SchemaMismatch(
             f"{type_name}: p is 1 to {DECIMAL_DIGITS_MAX} and s at most p", field="columns.type"
@@ -76,10 +76,10 @@ def _fits_integer(value: CanonicalJson) -> bool:
 
 
 def _fits_decimal(value: CanonicalJson, precision: int, scale: int) -> bool:
-    found = _DECIMAL_VALUE.fullmatch(value.strip(b'"').decode())
-    if found is None:
+    match = _DECIMAL_VALUE.fullmatch(value.strip(b'"').decode())
+    if match is None:
         return False
-    whole, fraction = found[1].lstrip("0"), (found[2] or "").rstrip("0")
+    whole, fraction = match[1].lstrip("0"), (match[2] or "").rstrip("0")
     return len(whole) <= precision - scale and len(fraction) <= scale
 
 
@@ -125,14 +125,14 @@ _FITS: Final[Mapping[str, Callable[[CanonicalJson], bool]]] = {
 }
 
 
-def widens(held: str, wanted: str) -> bool:
+def widens(current: str, wanted: str) -> bool:
     """Tell whether a column may change its type: each value it holds is one of the new type too.
 
     An integer does not widen to a number: text carries integers that no number does.
     """
-    if held in {"null", wanted}:
+    if current in {"null", wanted}:
         return True
-    narrow, wide = precision_scale(held), precision_scale(wanted)
+    narrow, wide = precision_scale(current), precision_scale(wanted)
     if narrow is None or wide is None:
         return False
     return wide[1] == narrow[1] and wide[0] >= narrow[0]

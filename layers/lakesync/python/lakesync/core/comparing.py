@@ -187,10 +187,10 @@ def _in_order(text: str) -> tuple[object, Any]:
 
 def number(text: str) -> Number | None:
     """Give the number that text spells, if it does; equal numbers are equal, a lesser is less."""
-    found = _NUMBER.fullmatch(text) if len(text) <= RULE_VALUE_BYTES_MAX else None
-    if found is None:
+    match = _NUMBER.fullmatch(text) if len(text) <= RULE_VALUE_BYTES_MAX else None
+    if match is None:
         return None
-    minus, whole, fraction, power = found.groups(default="")
+    minus, whole, fraction, power = match.groups(default="")
     digits = (whole + fraction).lstrip("0")
     if not digits.strip("0"):
         return (0, 0, "")
@@ -206,10 +206,10 @@ def number(text: str) -> Number | None:
 @lru_cache(_TEXTS_REMEMBERED)
 def instant(text: str) -> int | None:
     """Give the instant that text spells, if it does, in nanoseconds; in UTC without an offset."""
-    found = _INSTANT.fullmatch(text)
-    if found is None:
+    match = _INSTANT.fullmatch(text)
+    if match is None:
         return None
-    year, month, day, hour, minute, second, fraction, sign, *offset = found.groups(default="0")
+    year, month, day, hour, minute, second, fraction, sign, *offset = match.groups(default="0")
     try:
         days = date(int(year), int(month), int(day)).toordinal()
     except ValueError:  # there is no such day

@@ -31,7 +31,7 @@ def is_tombstone(state: RowState) -> bool:
 def newer_than(state: RowState, horizon: Stamp) -> RowState:
     """Give what of a row lies above the horizon of tombstones; ``state`` itself, if all of it."""
     alive, deleted, columns = state
-    kept = {name: held for name, held in columns.items() if held[0] > horizon}
+    kept = {name: register for name, register in columns.items() if register[0] > horizon}
     if len(kept) == len(columns) and not 0 < alive <= horizon:
         return state
     return RowState(alive if alive > horizon else 0, deleted, kept)
@@ -47,6 +47,6 @@ def may_undo_a_deletion(delta: Delta, before: RowState, horizon: Stamp) -> bool:
     """
     if delta.hlc > horizon:
         return False
-    held = [hlc for hlc, _, _ in before.columns.values()]
-    held += [at for at in (before.alive, before.deleted) if at]
-    return not held or delta.hlc < min(held)
+    stamps = [hlc for hlc, _, _ in before.columns.values()]
+    stamps += [at for at in (before.alive, before.deleted) if at]
+    return not stamps or delta.hlc < min(stamps)

@@ -65,8 +65,8 @@ def apply(state: RowState, delta: Delta) -> RowState:
     changed = None
     for name, value in delta.columns:
         mine = (hlc, client_id, value)
-        held = registers.get(name)
-        if held is None or mine > held:
+        current = registers.get(name)
+        if current is None or mine > current:
             if changed is None:
                 changed = dict(registers)
             changed[name] = mine
@@ -79,8 +79,8 @@ def join(left: RowState, right: RowState) -> RowState:
     """Merge two states of one row: each register keeps its greatest write."""
     columns = dict(left.columns)
     for name, register in right.columns.items():
-        held = columns.get(name)
-        if held is None or register > held:
+        current = columns.get(name)
+        if current is None or register > current:
             columns[name] = register
     return _normal(max(left.alive, right.alive), max(left.deleted, right.deleted), columns)
 
@@ -111,5 +111,5 @@ def view(state: RowState) -> dict[str, CanonicalJson] | None:
 
 def _normal(alive: Stamp, deleted: Stamp, columns: Mapping[str, Register]) -> RowState:
     if deleted:
-        columns = {name: held for name, held in columns.items() if held[0] > deleted}
+        columns = {name: register for name, register in columns.items() if register[0] > deleted}
     return RowState(alive if alive > deleted else 0, deleted, columns)

@@ -50,11 +50,11 @@ class Scope:
         """Tell whether it was short enough for its text to tell tables apart."""
         return not self.others.startswith(_WHOLE)
 
-    def changed(self, held: Scope) -> list[str]:
+    def changed(self, other: Scope) -> list[str]:
         """Give the tables that another scope shows otherwise, in order; `OTHERS` is the last."""
-        named = sorted({*self.tables, *held.tables})
-        found = [table for table in named if self.of(table) != held.of(table)]
-        return found if self.others == held.others else [*found, OTHERS]
+        named = sorted({*self.tables, *other.tables})
+        differing = [table for table in named if self.of(table) != other.of(table)]
+        return differing if self.others == other.others else [*differing, OTHERS]
 
     def marked(self, table: str, digest: str) -> Scope:
         """Give the scope with another digest of one table, or of `OTHERS`."""

@@ -95,10 +95,10 @@ def _decode(raw: bytes) -> str:
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
         raise ValidationFailed("an object repeats a key; each key may occur once")
-    return found
+    return unique
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -151,11 +151,11 @@ class Viewer:
         """Give the digest of a table's buckets, claims filled in."""
         if self.sees_everything:
             return EVERYTHING
-        found = [self._bound(bucket) for bucket in self._rules.covering(table)]
-        if any(not filters for filters in found):
+        bound = [self._bound(bucket) for bucket in self._rules.covering(table)]
+        if any(not filters for filters in bound):
             return EVERYTHING
         # A filter without a value, whose claim is missing, lets nothing pass.
-        some = [filters for filters in found if all(values for *_, values in filters)]
+        some = [filters for filters in bound if all(values for *_, values in filters)]
         return digest_of([self._generation, sorted(some, key=json.dumps)]) if some else NOTHING
 
     def _bound(self, bucket: Bucket) -> list[list[Any]]:
@@ -170,10 +170,12 @@ class Viewer:
 
 def rule_values(state: RowState, columns: frozenset[str]) -> RuleValues | None:
     """Give those columns of a row that rules look at; None if there is no row."""
-    held = state.columns
-    if not held and not state.alive:
+    registers = state.columns
+    if not registers and not state.alive:
         return None
-    return rule_columns(((name, held[name][2]) for name in columns if name in held), columns)
+    return rule_columns(
+        ((name, registers[name][2]) for name in columns if name in registers), columns
+    )
 
 
 def rule_columns(
@@ -189,10 +191,10 @@ def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
     """Give the values that a filter's operand stands for; none if the claim is missing or null."""
     if not isinstance(operand, Claim):
         return operand if isinstance(operand, tuple) else (operand,)
-    found: Any = claims
+    claimed: Any = claims
     for name in operand.path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    values = found if isinstance(found, list) else [found]
+        claimed = claimed.get(name) if isinstance(claimed, Mapping) else None
+    values = claimed if isinstance(claimed, list) else [claimed]
     return tuple(value for value in values if is_operand(value))
 
 

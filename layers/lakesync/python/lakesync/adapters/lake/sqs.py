@@ -25,5 +25,8 @@ class SqsQueue:
         """Hand a message over; when this returns it is durable."""
         try:
             self._client.send_message(QueueUrl=self._url, MessageBody=body)
-        except (BotoCoreError, ClientError) as exc:
-            raise AdapterFailed(f"SQS did not take a message: {type(exc).__name__}") from exc
+        except ClientError as exc:
+            code = exc.response.get("Error", {}).get("Code", "")
+            raise AdapterFailed(f"SQS refused a message: {code}") from exc
+        except BotoCoreError as exc:
+            raise AdapterFailed(f"SQS could not be reached: {type(exc).__name__}") from exc
