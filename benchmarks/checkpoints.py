@@ -89,7 +89,7 @@ def _built() -> Entry:
         objects.size = 0
         store: Any = objects
         builder = Builder(rows, store, Checkpoints(store), wall_clock=lambda: _NOW_MS)
-        return builder.build(GATEWAY).unwrap().rows
+        return builder.build(GATEWAY).rows
 
     rate = 1e6 / cpu_us(build)
     return at_least(

@@ -155,7 +155,7 @@ def serve(folder: Path) -> None:
     buffer, objects = MadeRows(ROWS), FolderObjects(folder)
     checkpoints = Checkpoints(objects)
     start = time.perf_counter()
-    Builder(buffer, objects, checkpoints, wall_clock=wall_clock).build(GATEWAY).unwrap()
+    Builder(buffer, objects, checkpoints, wall_clock=wall_clock).build(GATEWAY)
     built_s = time.perf_counter() - start
     pushes = PushService(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=Randomness())
     for first in range(0, AFTER, _COMMIT_DELTAS):

@@ -72,9 +72,7 @@ class Retain:
         builder = Builder(
             self.kept.buffer, self.objects, checkpoints, wall_clock=clock, chunk_bytes=200
         )
-        report = builder.build(
-            task["gateway"], has_time=lambda: next(left, None) is not None
-        ).unwrap()
+        report = builder.build(task["gateway"], has_time=lambda: next(left, None) is not None)
         told = {
             "place": "",
             "checkpoint": report.checkpoint,

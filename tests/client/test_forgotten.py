@@ -53,7 +53,7 @@ class World:
     def forgets(self) -> None:
         """Let time pass until no deletion so far is remembered, nor in a checkpoint."""
         self._keeps()
-        assert self.gateway.forgetter().forget(GATEWAY).unwrap().rows
+        assert self.gateway.forgetter().forget(GATEWAY).rows
         self.home.insert("todos", "later", {"n": 1}).unwrap()
         self.home.sync().unwrap()
         self._keeps()

@@ -187,7 +187,7 @@ class TestTrial:
 
 
 def flush(world: World) -> None:
-    Flusher(world.buffer, Objects(), Messages(), ParquetEncoder()).flush(GATEWAY).unwrap()
+    Flusher(world.buffer, Objects(), Messages(), ParquetEncoder()).flush(GATEWAY)
 
 
 # --- bounds

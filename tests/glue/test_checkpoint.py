@@ -70,7 +70,7 @@ class Gateway(Kept):
 
     def flush(self) -> None:
         """Flush all of the log, as the function does."""
-        Flusher(self.buffer, self.lake, Messages(), ParquetEncoder()).flush(GATEWAY).unwrap()
+        Flusher(self.buffer, self.lake, Messages(), ParquetEncoder()).flush(GATEWAY)
 
     def materialise(self, only: str = "") -> None:
         """Bring what was flushed into the lake."""
@@ -146,7 +146,7 @@ def test_rows_out_of_the_lake_are_byte_for_byte_those_of_the_row_states(
         gateway.buffer, gateway.lake, Checkpoints(FolderObjects(gateway.folder + "-none")),
         wall_clock=gateway.time.wall_clock,
     )  # fmt: skip
-    from_states = gateway.checkpoints.manifest(GATEWAY, builder.build(GATEWAY).unwrap().checkpoint)
+    from_states = gateway.checkpoints.manifest(GATEWAY, builder.build(GATEWAY).checkpoint)
 
     assert list(gateway.runs(from_lake).items()) == list(gateway.runs(from_states).items())
     assert gateway.runs(from_lake).keys() == gateway.rows().keys()
@@ -234,7 +234,7 @@ def test_rows_that_the_buffer_may_have_lost_are_not_built_from(gateway: Gateway)
     gateway.push(insert("r1", a=1))
     gateway.flush()
     gateway.materialise()
-    begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+    begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
 
     with pytest.raises(Conflict, match="was restored"):
         gateway.build_in_spark()

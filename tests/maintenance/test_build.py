@@ -15,10 +15,9 @@ from lakesync.checkpoint.manifest import began_ms_of, digest, progress_key, sinc
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.delta import CHANGES, Op, checked_delta, make_delta
 from lakesync.core.layout import Placement
-from lakesync.errors import AdapterFailed, CursorExpired, Unavailable
+from lakesync.errors import AdapterFailed, CursorExpired, LakeSyncError, Unavailable
 from lakesync.maintenance import checkpoint_build as build
 from lakesync.maintenance.restore import begin_epoch
-from lakesync.result import Err
 from lakesync.wire.records import decode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, update
 from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
@@ -127,7 +126,7 @@ def test_a_build_that_dies_anywhere_is_finished_by_the_next_with_the_same_bytes(
         gateway = busy()
         gateway.time.now_ms = whole.time.now_ms
         try:
-            gateway.builder(Life(calls, last_happens=last_happens)).build(GATEWAY).unwrap()
+            gateway.builder(Life(calls, last_happens=last_happens)).build(GATEWAY)
         except Killed:
             gateway.build()
             assert gateway.objects.held == whole.objects.held
@@ -240,8 +239,8 @@ def test_none_is_built_while_nothing_changed_or_before_it_is_due() -> None:
     gateway.push(update("r1", at=at_ms(70), n=1))
     gateway.flushed()
     build_now = gateway.builder().build
-    assert build_now(GATEWAY, every_ms=24 * hour_ms).unwrap().checkpoint == first.checkpoint
-    assert build_now(GATEWAY, every_ms=hour_ms).unwrap().checkpoint > first.checkpoint
+    assert build_now(GATEWAY, every_ms=24 * hour_ms).checkpoint == first.checkpoint
+    assert build_now(GATEWAY, every_ms=hour_ms).checkpoint > first.checkpoint
     assert len(gateway.checkpoints.ids(GATEWAY)) == 2
 
 
@@ -253,7 +252,7 @@ def test_one_is_due_when_the_rules_are_newer() -> None:
     gateway.admin.save_rules(GATEWAY, body).unwrap()
     gateway.time.now_ms += 10 * MINUTE_MS
 
-    found = gateway.builder().build(GATEWAY, every_ms=1 << 40).unwrap()
+    found = gateway.builder().build(GATEWAY, every_ms=1 << 40)
 
     assert found.checkpoint > first.checkpoint
     assert found.since >= gateway.buffer.config(GATEWAY).logged.since
@@ -293,7 +292,7 @@ def test_a_build_that_came_to_be_of_no_use_is_begun_anew(late: str) -> None:
     gateway.push(insert("new", at=at_ms(80)))
     gateway.flushed()
     if late == "epoch":
-        begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+        begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
         gateway.time.now_ms += 10 * MINUTE_MS
     elif late == "trim":
         gateway.trim()
@@ -306,7 +305,7 @@ def test_a_build_that_came_to_be_of_no_use_is_begun_anew(late: str) -> None:
     assert Reader(gateway).read() == gateway.rows()
 
 
-def test_a_store_that_is_away_is_an_err() -> None:
+def test_a_store_that_is_away_is_an_error() -> None:
     class Away(MemoryBuffer):
         def heads(self, *_: object) -> dict[str, Head]:
             raise Unavailable("away")
@@ -314,7 +313,8 @@ def test_a_store_that_is_away_is_an_err() -> None:
     gateway = busy()
     gateway.buffer.__class__ = Away
 
-    assert isinstance(gateway.builder().build(GATEWAY), Err)
+    with pytest.raises(LakeSyncError):
+        gateway.builder().build(GATEWAY)
 
 
 # --- the store

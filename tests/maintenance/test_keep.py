@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lakesync.checkpoint.manifest import since_of
-from lakesync.errors import AdapterFailed
+from lakesync.errors import AdapterFailed, LakeSyncError
 from lakesync.maintenance.checkpoint_build import PROGRESS_MS_MAX
 from lakesync.maintenance.checkpoint_keep import KEEP_MS, CleanReport, Keeper
 from lakesync.maintenance.restore import begin_epoch
-from lakesync.result import Err
 from tests.support.builders import at_ms, insert
 from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
 from tests.support.lake import Killed, Life
@@ -67,29 +66,29 @@ def test_what_is_kept_is_whole_after_cleaning_and_the_rest_is_gone() -> None:
     kept = keeper(gateway).kept(GATEWAY, "")
     gateway.time.now_ms += 2 * KEEP_MS
 
-    assert keeper(gateway).clean(GATEWAY, "").unwrap().objects > 3
+    assert keeper(gateway).clean(GATEWAY, "").objects > 3
 
     assert gateway.checkpoints.ids(GATEWAY) == kept
     assert all(any(name in key for name in kept) for key in gateway.objects.held)
     for name in kept:
         assert gateway.runs_of(gateway.checkpoints.manifest(GATEWAY, name))
-    assert keeper(gateway).clean(GATEWAY, "").unwrap() == CleanReport()
+    assert keeper(gateway).clean(GATEWAY, "") == CleanReport()
 
 
 @pytest.mark.law("R4")
 def test_cleaning_that_dies_anywhere_is_finished_by_the_next() -> None:
     whole = several(4)
     whole.time.now_ms += 2 * KEEP_MS
-    keeper(whole).clean(GATEWAY, "").unwrap()
+    keeper(whole).clean(GATEWAY, "")
     for calls in range(40):
         gateway = several(4)
         gateway.time.now_ms += 2 * KEEP_MS
         try:
-            keeper(gateway, Life(calls)).clean(GATEWAY, "").unwrap()
+            keeper(gateway, Life(calls)).clean(GATEWAY, "")
         except Killed:
             for name in gateway.checkpoints.ids(GATEWAY):
                 assert gateway.runs_of(gateway.checkpoints.manifest(GATEWAY, name))
-            keeper(gateway).clean(GATEWAY, "").unwrap()
+            keeper(gateway).clean(GATEWAY, "")
             assert gateway.objects.held == whole.objects.held
         else:
             return
@@ -106,23 +105,23 @@ def test_chunks_of_a_build_under_way_are_left_alone() -> None:
     before = dict(gateway.objects.held)
     gateway.time.now_ms += PROGRESS_MS_MAX
 
-    keeper(gateway).clean(GATEWAY, "").unwrap()
+    keeper(gateway).clean(GATEWAY, "")
 
     assert gateway.objects.held == before
     gateway.build()
     gateway.time.now_ms += 2 * PROGRESS_MS_MAX
-    keeper(gateway).clean(GATEWAY, "").unwrap()
+    keeper(gateway).clean(GATEWAY, "")
     assert Reader(gateway).read() == gateway.rows()
 
 
 @pytest.mark.law("R4")
 def test_checkpoints_of_another_epoch_are_not_kept() -> None:
     gateway = several(2)
-    epoch = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock).unwrap()
+    epoch = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
 
     assert keeper(gateway).kept(GATEWAY, epoch) == []
     assert keeper(gateway).covered(GATEWAY, epoch) == 0
-    keeper(gateway).clean(GATEWAY, epoch).unwrap()
+    keeper(gateway).clean(GATEWAY, epoch)
     assert gateway.checkpoints.ids(GATEWAY) == []
 
 
@@ -130,12 +129,12 @@ def test_cleaning_ends_when_its_time_is_up() -> None:
     gateway = several(4)
     left = iter([True])
 
-    report = keeper(gateway).clean(GATEWAY, "", has_time=lambda: next(left, False)).unwrap()
+    report = keeper(gateway).clean(GATEWAY, "", has_time=lambda: next(left, False))
 
     assert report == CleanReport(1, finished=False)
 
 
-def test_a_store_that_is_away_is_an_err() -> None:
+def test_a_store_that_is_away_is_an_error() -> None:
     gateway = several(1)
 
     def list_objects(_: str) -> list[str]:
@@ -143,4 +142,5 @@ def test_a_store_that_is_away_is_an_err() -> None:
 
     gateway.objects.list_objects = list_objects  # type: ignore[method-assign,assignment]
 
-    assert isinstance(keeper(gateway).clean(GATEWAY, ""), Err)
+    with pytest.raises(LakeSyncError):
+        keeper(gateway).clean(GATEWAY, "")

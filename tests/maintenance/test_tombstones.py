@@ -15,7 +15,6 @@ from lakesync.errors import RowForgotten, Unavailable, ValidationFailed
 from lakesync.maintenance import tombstones as forget
 from lakesync.maintenance.tombstones import ForgetReport
 from lakesync.ports import HeadMoved
-from lakesync.result import Err
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
@@ -65,7 +64,7 @@ def codes(receipt: PushReceipt) -> list[str]:
 def test_what_was_deleted_long_ago_is_forgotten(*, built: bool) -> None:
     gateway = old(built=built)
 
-    report = gateway.forgetter().forget(GATEWAY).unwrap()
+    report = gateway.forgetter().forget(GATEWAY)
 
     assert (report.rows, report.finished) == (3, True)
     assert set(gateway.rows()) == {("todos", "r3"), ("todos", "r4")}
@@ -79,14 +78,14 @@ def test_what_somebody_may_still_have_to_read_stays() -> None:
     gateway.flushed()
     gateway.time.now_ms += HOUR_MS
 
-    report = gateway.forgetter().forget(GATEWAY).unwrap()
+    report = gateway.forgetter().forget(GATEWAY)
 
     assert horizon_of(gateway) > at_ms(41)
     assert ("todos", "r5") in gateway.rows()
     assert report.rows == 3
     gateway.trim()
     gateway.build()
-    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 1
+    assert gateway.forgetter().forget(GATEWAY).rows == 1
 
 
 @pytest.mark.law("R5")
@@ -94,7 +93,7 @@ def test_what_is_younger_than_deletions_are_kept_stays() -> None:
     gateway = old()
     keep_ms = int(gateway.time.now_ms) - WALL_MS - 21
 
-    assert gateway.forgetter(keep_ms).forget(GATEWAY).unwrap().rows == 2
+    assert gateway.forgetter(keep_ms).forget(GATEWAY).rows == 2
     assert ("notes", "n1") in gateway.rows()
 
 
@@ -105,9 +104,9 @@ def test_a_log_that_was_never_trimmed_forgets_nothing() -> None:
     gateway.flushed()
 
     before = gateway.buffer.config(GATEWAY)
-    assert gateway.forgetter().forget(GATEWAY).unwrap() == ForgetReport()
+    assert gateway.forgetter().forget(GATEWAY) == ForgetReport()
     assert gateway.buffer.config(GATEWAY) is before
-    assert Kept().forgetter().forget(GATEWAY).unwrap() == ForgetReport()
+    assert Kept().forgetter().forget(GATEWAY) == ForgetReport()
 
 
 def test_where_nothing_is_to_be_forgotten_no_configuration_changes() -> None:
@@ -118,7 +117,7 @@ def test_where_nothing_is_to_be_forgotten_no_configuration_changes() -> None:
     gateway.trim()
 
     before = gateway.buffer.config(GATEWAY)
-    assert gateway.forgetter().forget(GATEWAY).unwrap() == ForgetReport()
+    assert gateway.forgetter().forget(GATEWAY) == ForgetReport()
     assert gateway.buffer.config(GATEWAY) is before
 
 
@@ -130,7 +129,7 @@ def test_a_function_that_remembers_a_forgotten_deletion_refuses_as_any_other(
     """A duplicate would end in its client's rows, which no page will tell of the deletion."""
     gateway = old()
     assert codes(sent(gateway, update("r1", at=at_ms(15), n=9))) == ["duplicate"]
-    gateway.forgetter().forget(GATEWAY).unwrap()
+    gateway.forgetter().forget(GATEWAY)
     horizon = horizon_of(gateway)
     beside = [] if alone else [insert("r9", at=horizon + 1)]
 
@@ -152,7 +151,7 @@ def test_a_function_that_remembers_a_row_from_before_its_deletion_refuses_too(
     gateway.flushed()
     gateway.build()
     gateway.trim()
-    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 1
+    assert gateway.forgetter().forget(GATEWAY).rows == 1
     horizon = horizon_of(gateway)
     beside = [] if alone else [insert("r9", at=horizon + 1)]
 
@@ -162,7 +161,7 @@ def test_a_function_that_remembers_a_row_from_before_its_deletion_refuses_too(
 @pytest.mark.law("R6")
 def test_an_old_edit_of_a_forgotten_row_is_refused_and_says_what_to_do() -> None:
     gateway = old()
-    gateway.forgetter().forget(GATEWAY).unwrap()
+    gateway.forgetter().forget(GATEWAY)
     horizon = horizon_of(gateway)
 
     receipt = sent(
@@ -197,7 +196,7 @@ def test_a_push_that_was_decided_before_is_decided_again(*, warm: bool) -> None:
 
     def commit(commit: Commit) -> None:
         if not done:
-            done.append(gateway.forgetter().forget(GATEWAY).unwrap().rows)
+            done.append(gateway.forgetter().forget(GATEWAY).rows)
         committing(commit)
 
     gateway.buffer.commit = commit  # type: ignore[method-assign]
@@ -221,7 +220,7 @@ def test_a_row_that_came_back_meanwhile_is_not_forgotten() -> None:
 
     gateway.time.now_ms += HOUR_MS
     gateway.buffer.scan_rows = scan_rows  # type: ignore[method-assign,assignment]
-    report = gateway.forgetter().forget(GATEWAY).unwrap()
+    report = gateway.forgetter().forget(GATEWAY)
 
     assert report.rows == 2
     assert view(decode_row_state(gateway.rows()["todos", "r1"])) == {"n": b"7"}
@@ -236,7 +235,7 @@ def test_history_is_taken_by_tables_of_which_nothing_was_forgotten(*, built: boo
     if built:
         gateway.build()
     gateway.trim()
-    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 3
+    assert gateway.forgetter().forget(GATEWAY).rows == 3
 
     receipt = sent(gateway, insert("e2", at=at_ms(1), table="events"),
                    insert("x1", at=at_ms(1), table="new"), insert("r9", at=at_ms(1)))  # fmt: skip
@@ -257,7 +256,7 @@ def test_a_table_that_keeps_its_tombstones_takes_data_of_any_age() -> None:
     gateway = old(built=False)
     keeps(gateway)
     gateway.build()
-    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 1
+    assert gateway.forgetter().forget(GATEWAY).rows == 1
 
     receipt = sent(gateway, insert("r1", at=at_ms(15), n=9), insert("r9", at=at_ms(1), n=1))
 
@@ -267,7 +266,7 @@ def test_a_table_that_keeps_its_tombstones_takes_data_of_any_age() -> None:
     assert gateway.buffer.config(GATEWAY).tombstone_horizons.keys() == {"notes"}
 
     keeps(gateway, keep=False)
-    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 2
+    assert gateway.forgetter().forget(GATEWAY).rows == 2
     assert codes(sent(gateway, insert("r8", at=at_ms(1), n=1))) == ["ROW_FORGOTTEN"]
 
 
@@ -284,7 +283,7 @@ def test_tombstones_that_were_found_stay_if_their_table_is_to_keep_them_by_then(
 
     gateway.buffer.scan_rows = scan_rows  # type: ignore[method-assign,assignment]
 
-    assert gateway.forgetter().forget(GATEWAY).unwrap().rows == 1
+    assert gateway.forgetter().forget(GATEWAY).rows == 1
     assert gateway.rows().keys() >= {("todos", "r1"), ("todos", "r2")}
     assert horizon_of(gateway) == 0
 
@@ -326,7 +325,7 @@ def test_what_was_deleted_stays_deleted_whatever_comes_late(
             gateway.flushed()
             gateway.trim()
             keep_ms = int(gateway.time.now_ms) - WALL_MS - step
-            gateway.forgetter(keep_ms).forget(GATEWAY).unwrap()
+            gateway.forgetter(keep_ms).forget(GATEWAY)
             continue
         receipt = gateway.pushes.push(GATEWAY, push(step, client=step.client_id)).unwrap()
         if receipt.accepted:
@@ -347,11 +346,11 @@ def test_forgetting_that_dies_anywhere_is_finished_by_the_next() -> None:
         gateway = old()
         mortal = Life(calls).of(gateway.buffer)
         try:
-            gateway.forgetter(buffer=mortal).forget(GATEWAY).unwrap()
+            gateway.forgetter(buffer=mortal).forget(GATEWAY)
         except Killed:
             gone = 5 - len(gateway.rows())
             assert not gone or horizon_of(gateway, "notes") or horizon_of(gateway)
-            gateway.forgetter().forget(GATEWAY).unwrap()
+            gateway.forgetter().forget(GATEWAY)
         else:
             return
         assert set(gateway.rows()) == {("todos", "r3"), ("todos", "r4")}
@@ -366,12 +365,11 @@ def test_forgetting_whose_time_is_up_goes_on_where_it_stopped(
     place, rows, calls = "", 0, 0
     while True:
         left = iter([True] * 2)
-        found = gateway.forgetter().forget(
+        report = gateway.forgetter().forget(
             GATEWAY,
             place=place,
             has_time=lambda left=left: next(left, False),  # type: ignore[misc]
         )
-        report = found.unwrap()
         rows, place, calls = rows + report.rows, report.place, calls + 1
         if report.finished:
             break
@@ -382,33 +380,30 @@ def test_forgetting_whose_time_is_up_goes_on_where_it_stopped(
 
 @pytest.mark.parametrize("odd", ["todos", "todos|x", "|"])
 def test_a_place_that_is_none_is_refused(odd: str) -> None:
-    result = old().forgetter().forget(GATEWAY, place=odd)
-
     if odd == "|":
-        assert result.unwrap().finished
+        assert old().forgetter().forget(GATEWAY, place=odd).finished
         return
-    assert isinstance(result, Err)
-    assert isinstance(result.error, ValidationFailed)
+    with pytest.raises(ValidationFailed):
+        old().forgetter().forget(GATEWAY, place=odd)
 
 
-def test_a_store_that_is_away_is_an_err() -> None:
+def test_a_store_that_is_away_is_an_error() -> None:
     gateway = old()
 
     def save_config(*_: object) -> None:
         raise HeadMoved({})
 
     gateway.buffer.save_config = save_config  # type: ignore[method-assign,assignment]
-    result = gateway.forgetter().forget(GATEWAY)
+    with pytest.raises(Unavailable):
+        gateway.forgetter().forget(GATEWAY)
 
-    assert isinstance(result, Err)
-    assert isinstance(result.error, Unavailable)
     assert len(gateway.rows()) == 5
 
 
 @pytest.mark.law("R5", "R1")
 def test_whoever_begins_afterwards_holds_what_is_left() -> None:
     gateway = old()
-    gateway.forgetter().forget(GATEWAY).unwrap()
+    gateway.forgetter().forget(GATEWAY)
     reader = Reader(gateway)
     reader.read()
 
@@ -418,12 +413,12 @@ def test_whoever_begins_afterwards_holds_what_is_left() -> None:
 
 def test_a_configuration_keeps_its_horizon() -> None:
     gateway = old()
-    gateway.forgetter().forget(GATEWAY).unwrap()
+    gateway.forgetter().forget(GATEWAY)
     held = gateway.buffer.config(GATEWAY)
     body = {"table": "lists", "columns": [{"name": "n", "type": "integer"}]}
     gateway.admin.register_schema(GATEWAY, body).unwrap()
 
-    again = gateway.forgetter(HOUR_MS).forget(GATEWAY).unwrap()
+    again = gateway.forgetter(HOUR_MS).forget(GATEWAY)
 
     assert again.rows == 0
     assert held.tombstone_horizons.keys() == {"todos", "notes"}

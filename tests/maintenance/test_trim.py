@@ -12,8 +12,8 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.clock import stamp
 from lakesync.core.layout import Placement
 from lakesync.core.messages import Pull
-from lakesync.errors import Contention, CursorExpired
-from lakesync.maintenance.trim import KEEP_MS_MIN, Trimmer, TrimReport, horizon
+from lakesync.errors import Contention, CursorExpired, LakeSyncError
+from lakesync.maintenance.trim import KEEP_MS_MIN, Trimmer, TrimReport, trim_horizon
 from lakesync.ports import FlushState
 from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push
@@ -35,7 +35,7 @@ moments = st.integers(0, WALL_MS)
 def test_the_horizon_passes_nothing_that_somebody_needs(
     watermark: int, now_ms: int, keep_ms: int, covered: int | None
 ) -> None:
-    found = horizon(stamp(watermark), now_ms, keep_ms, covered and stamp(covered))
+    found = trim_horizon(stamp(watermark), now_ms, keep_ms, covered and stamp(covered))
 
     assert found <= stamp(watermark)
     assert found <= stamp(max(now_ms - max(keep_ms, KEEP_MS_MIN), 0))
@@ -81,10 +81,10 @@ def test_what_is_not_flushed_stays_however_old_it_is() -> None:
     log = Log()
     log.time.now_ms += 100 * HOUR_MS
 
-    assert log.trimmer().trim(GATEWAY).unwrap() == TrimReport()
+    assert log.trimmer().trim(GATEWAY) == TrimReport()
     assert log.left() == log.stamps
     log.flushed(log.stamps[1])
-    assert log.trimmer().trim(GATEWAY).unwrap().horizon == log.stamps[1]
+    assert log.trimmer().trim(GATEWAY).horizon == log.stamps[1]
     assert log.left() == log.stamps[2:]
 
 
@@ -93,9 +93,9 @@ def test_what_is_young_or_not_covered_stays() -> None:
     log = Log()
     log.flushed(log.stamps[5])
 
-    log.trimmer().trim(GATEWAY, covered=log.stamps[0]).unwrap()
+    log.trimmer().trim(GATEWAY, covered=log.stamps[0])
     assert log.left() == log.stamps[1:]
-    log.trimmer().trim(GATEWAY).unwrap()
+    log.trimmer().trim(GATEWAY)
     assert log.left() == log.stamps[3:]
 
 
@@ -103,7 +103,7 @@ def test_what_is_young_or_not_covered_stays() -> None:
 def test_a_cursor_below_the_horizon_is_void_and_the_others_miss_nothing() -> None:
     log = Log()
     log.flushed(log.stamps[5])
-    log.trimmer().trim(GATEWAY).unwrap()
+    log.trimmer().trim(GATEWAY)
     reader = puller(log.buffer, time_=log.time)
 
     for since in (0, log.stamps[1]):
@@ -119,14 +119,14 @@ def test_a_trim_that_dies_anywhere_is_finished_by_the_next() -> None:
         log = Log()
         log.flushed(log.stamps[5])
         try:
-            log.trimmer(Life(calls)).trim(GATEWAY).unwrap()
+            log.trimmer(Life(calls)).trim(GATEWAY)
         except Killed:
             heads = log.buffer.heads(GATEWAY, ["main", "hot"])
             for shard, head in heads.items():
                 entries = log.buffer.entries(GATEWAY, shard, 0, 1 << 62, 100).entries
                 gone = set(log.stamps) - {entry.stamp for entry in entries}
                 assert all(at <= head.trimmed for at in gone)
-            log.trimmer().trim(GATEWAY).unwrap()
+            log.trimmer().trim(GATEWAY)
             assert log.left() == log.stamps[3:]
         else:
             assert log.left() == log.stamps[3:]
@@ -138,17 +138,17 @@ def test_a_trim_stops_when_its_time_is_up_and_goes_on_later() -> None:
     log = Log()
     log.flushed(log.stamps[5])
 
-    report = log.trimmer().trim(GATEWAY, has_time=lambda: False).unwrap()
+    report = log.trimmer().trim(GATEWAY, has_time=lambda: False)
 
     assert (report.finished, log.left()) == (False, log.stamps)
-    assert log.trimmer().trim(GATEWAY).unwrap().finished
+    assert log.trimmer().trim(GATEWAY).finished
     assert log.left() == log.stamps[3:]
 
 
 def test_a_gateway_without_anything_is_trimmed_to_nothing() -> None:
     trimmer = Trimmer(MemoryBuffer(), wall_clock=lambda: WALL_MS, keep_ms=0)
 
-    assert trimmer.trim("nobody").unwrap() == TrimReport()
+    assert trimmer.trim("nobody") == TrimReport()
 
 
 def test_a_busy_store_is_an_err() -> None:
@@ -160,7 +160,8 @@ def test_a_busy_store_is_an_err() -> None:
     log.flushed(log.stamps[5])
     log.buffer.__class__ = Busy
 
-    assert isinstance(log.trimmer().trim(GATEWAY), Err)
+    with pytest.raises(LakeSyncError):
+        log.trimmer().trim(GATEWAY)
     assert log.left() == log.stamps
 
 
@@ -173,7 +174,7 @@ def test_a_reader_whose_head_is_older_than_a_trim_finds_the_gap() -> None:
     class Trimmed(MemoryBuffer):
         def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
             found = super().heads(gateway, shards)
-            log.trimmer().trim(GATEWAY).unwrap()
+            log.trimmer().trim(GATEWAY)
             return found
 
     reader = Trimmed()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
 from lakesync.maintenance.flush import Flusher, due_gateways
-from lakesync.result import Err, Ok
 from tests.simulation.lake import PREFIX, RUN_ENDS, JsonEncoder, Materialiser
 from tests.simulation.ports import (
     Messages,
@@ -133,14 +132,15 @@ class Functions:
             SimulatedQueue(world, process, world.announcements),
             JsonEncoder(),
         )
-        match flusher.flush(gateway):
-            case Ok(report):
-                world.count("flush")
-                world.note(process.name, "%s", report)
-                acknowledge()
-            case Err(error):
-                world.count("flush failed")
-                world.note(process.name, "%s", error)
+        try:
+            report = flusher.flush(gateway)
+        except LakeSyncError as error:
+            world.count("flush failed")
+            world.note(process.name, "%s", error)
+            return
+        world.count("flush")
+        world.note(process.name, "%s", report)
+        acknowledge()
 
     # --- the lake ---------------------------------------------------------------------------------
 

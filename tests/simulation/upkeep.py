@@ -19,7 +19,6 @@ from lakesync.maintenance.checkpoint_build import Builder
 from lakesync.maintenance.checkpoint_keep import Keeper
 from lakesync.maintenance.tombstones import Forgetter
 from lakesync.maintenance.trim import Trimmer
-from lakesync.result import Ok
 from tests.simulation.ports import SimulatedBuffer, SimulatedChance, SimulatedObjects, sleeper
 
 if TYPE_CHECKING:
@@ -66,9 +65,14 @@ class Upkeep:
         def run(process: Process) -> None:
             buffer = SimulatedBuffer(world, process)
             trimmer = Trimmer(buffer, wall_clock=clock, keep_ms=world.scenario.keep_ms)
-            result = trimmer.trim(GATEWAY)
-            world.count("trim" if isinstance(result, Ok) else "trim failed")
-            world.note(process.name, "%s", result)
+            try:
+                report = trimmer.trim(GATEWAY)
+            except LakeSyncError as error:
+                world.count("trim failed")
+                world.note(process.name, "%s", error)
+                return
+            world.count("trim")
+            world.note(process.name, "%s", report)
 
         world.functions.start("trim", run, lambda: None)
 
@@ -91,13 +95,13 @@ class Upkeep:
             return self._random.random() < HAS_TIME
 
         try:
-            built = builder.build(GATEWAY, has_time=has_time).unwrap()
+            built = builder.build(GATEWAY, has_time=has_time)
             world.count("checkpoint built" if built.finished else "build interrupted")
             epoch = Fence(buffer).raise_heads(GATEWAY).epoch
-            trimmed = trimmer.trim(GATEWAY, covered=keeper.covered(GATEWAY, epoch)).unwrap()
+            trimmed = trimmer.trim(GATEWAY, covered=keeper.covered(GATEWAY, epoch))
             if world.scenario.forget_ms:
                 self._forget(process, buffer, checkpoints, clock)
-            keeper.clean(GATEWAY, epoch).unwrap()
+            keeper.clean(GATEWAY, epoch)
             world.note(process.name, "%s %s", built, trimmed)
         except LakeSyncError as error:
             world.count("retention failed")
@@ -109,7 +113,7 @@ class Upkeep:
         declare = Declare(buffer, wall_clock=clock, sleep_ms=sleep_ms, chance=chance)
         keep_ms = world.scenario.forget_ms
         forgetter = Forgetter(buffer, checkpoints, declare, wall_clock=clock, keep_ms=keep_ms)
-        for _ in range(forgetter.forget(GATEWAY).unwrap().rows):
+        for _ in range(forgetter.forget(GATEWAY).rows):
             world.count("forgotten row")
 
     # --- restoring --------------------------------------------------------------------------------
@@ -148,10 +152,13 @@ class Upkeep:
 
         def run(process: Process) -> None:
             buffer = SimulatedBuffer(world, process)
-            result = restore.begin_epoch(buffer, GATEWAY, wall_clock=clock)
-            world.note(process.name, "%s", result)
-            if isinstance(result, Ok):
-                self.is_down = False
+            try:
+                epoch = restore.begin_epoch(buffer, GATEWAY, wall_clock=clock)
+            except LakeSyncError as error:
+                world.note(process.name, "%s", error)
+                return
+            world.note(process.name, "epoch %s", epoch)
+            self.is_down = False
 
         world.functions.start("restore", run, lambda: None)
         world.later("epoch", lambda: self._begin(clock), TRY_AGAIN_MS)

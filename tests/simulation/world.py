@@ -185,7 +185,7 @@ class World:
         if self.scenario.restores and self.scenario.seed % 2:
             # It was restored before, so that clients have an epoch to name.
             long_ago = START_MS - 86_400_000
-            begin_epoch(self.store, GATEWAY, wall_clock=lambda: long_ago).unwrap()
+            begin_epoch(self.store, GATEWAY, wall_clock=lambda: long_ago)
 
     def _begin(self, folder: Path) -> None:
         for number in range(self.scenario.clients):

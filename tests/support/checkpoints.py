@@ -76,7 +76,7 @@ class Kept:
         """Let go of all of the log that may go."""
         clock = self.time.wall_clock
         trimmer = Trimmer(self.buffer, wall_clock=clock, keep_ms=0)
-        trimmer.trim(GATEWAY, covered=covered).unwrap()
+        trimmer.trim(GATEWAY, covered=covered)
 
     def forgetter(self, keep_ms: int = 0, buffer: Any = None) -> Forgetter:
         """Give what forgets deletions that are so old."""
@@ -95,7 +95,7 @@ class Kept:
 
     def build(self, has_time: Callable[[], bool] = lambda: True) -> BuildReport:
         """Build a checkpoint."""
-        return self.builder().build(GATEWAY, has_time=has_time).unwrap()
+        return self.builder().build(GATEWAY, has_time=has_time)
 
     def latest(self) -> Manifest:
         """Give the latest checkpoint."""

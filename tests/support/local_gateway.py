@@ -137,7 +137,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
     checkpoints = Checkpoints(held.objects)
 
     def flush_now(gateway: str) -> Mapping[str, object]:
-        report = flusher.flush(gateway).unwrap()
+        report = flusher.flush(gateway)
         return {"batches": report.batches, "deltas": report.deltas}
 
     pulls = PullService(held.buffer, wall_clock=wall_clock, checkpoints=checkpoints)

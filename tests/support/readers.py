@@ -69,7 +69,7 @@ class World:
             self.buffer.save_flushed_table(GATEWAY, table, top)
         state = self.buffer.flush_state(GATEWAY)
         self.buffer.save_flush_state(GATEWAY, state, FlushState(top))
-        Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY).unwrap()
+        Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY)
 
     def push(self, *deltas: Delta, sub: str = "c1", atomic: bool = False) -> list[str]:
         """Push; give the codes of what was refused."""

@@ -14,7 +14,6 @@ from lakesync.gateway import pull as pull_module
 from lakesync.log import merge_batch
 from lakesync.maintenance import restore, tombstones, trim
 from lakesync.maintenance.trim import Trimmer
-from lakesync.result import Ok, Result
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import FORGETS, TRIMMED
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from lakesync.client.download.position import Position as ClientPosition
     from lakesync.core.messages import Pull, PullPage
-    from lakesync.errors import LakeSyncError
     from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import Buffer, Head
 
@@ -82,9 +80,9 @@ def _read_over_gaps(
 
 @deliberate("a restored buffer begins no epoch")
 def restore_without_epoch() -> list[Replaced]:
-    def begin(buffer: Buffer, gateway: str, *, wall_clock: Any) -> Result[str, LakeSyncError]:
+    def begin(buffer: Buffer, gateway: str, *, wall_clock: Any) -> str:
         del buffer, gateway, wall_clock
-        return Ok("")
+        return ""
 
     return [(restore, "begin_epoch", begin)]
 
@@ -93,7 +91,7 @@ def restore_without_epoch() -> list[Replaced]:
 def epoch_begins_too_low() -> list[Replaced]:
     real = restore.begin_epoch
 
-    def begin(buffer: Buffer, gateway: str, *, wall_clock: Any) -> Result[str, LakeSyncError]:
+    def begin(buffer: Buffer, gateway: str, *, wall_clock: Any) -> str:
         del wall_clock
         return real(buffer, gateway, wall_clock=lambda: 0)
 

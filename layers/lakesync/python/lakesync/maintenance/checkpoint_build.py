@@ -24,10 +24,9 @@ from lakesync.checkpoint.manifest import Manifest, TableChunks, Tombstones
 from lakesync.checkpoint.replay_from import replay_from, tables_with_rows
 from lakesync.checkpoint.rows import OutOfTime, rows_in_order
 from lakesync.checkpoint.store import put_chunk, put_manifest
-from lakesync.errors import LakeSyncError, NotFound
+from lakesync.errors import NotFound
 from lakesync.log.read_barrier import Fence
 from lakesync.maintenance.checkpoint_progress import Progress, progress_from_json, progress_to_json
-from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +84,7 @@ class Builder:
 
     def build(
         self, gateway: str, *, every_ms: int = 0, has_time: Callable[[], bool] = lambda: True
-    ) -> Result[BuildReport, LakeSyncError]:
+    ) -> BuildReport:
         """Build a checkpoint if one is due, or go on with one. Safe to repeat, and to kill.
 
         Cost: the rows are read, one unit for each 4 KB; one object for each chunk, and as many
@@ -96,15 +95,15 @@ class Builder:
             every_ms: how old the latest one must be; whatever its age, one is due after a change
                 of rules, and none is while nothing changed.
             has_time: asked before each read; False ends the build there.
+
+        Raises:
+            LakeSyncError: a store refused; the next build goes on.
         """
-        try:
-            log = self._fence.raise_heads(gateway)
-            progress = self._under_way(log) or self._begin(log, every_ms)
-            if progress is None:
-                return Ok(self._there(log))
-            return Ok(self._go_on(gateway, progress, has_time))
-        except LakeSyncError as error:
-            return Err(error)
+        log = self._fence.raise_heads(gateway)
+        progress = self._under_way(log) or self._begin(log, every_ms)
+        if progress is None:
+            return self._there(log)
+        return self._go_on(gateway, progress, has_time)
 
     def _under_way(self, log: FencedLog) -> Progress | None:
         """Give the build that was begun, unless what it would make is no longer of use."""

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakesync.checkpoint import manifest as names
-from lakesync.errors import CursorExpired, LakeSyncError, NotFound
+from lakesync.errors import CursorExpired, NotFound
 from lakesync.maintenance.checkpoint_build import PROGRESS_MS_MAX
-from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,32 +69,32 @@ class Keeper:
 
     def clean(
         self, gateway: str, epoch: str, *, has_time: Callable[[], bool] = lambda: True
-    ) -> Result[CleanReport, LakeSyncError]:
+    ) -> CleanReport:
         """Remove what is not kept, and chunks that no manifest names. Safe to repeat, and to kill.
 
         Args:
             gateway: whose.
             epoch: the epoch of its buffer.
             has_time: asked before each removal; False ends it there.
+
+        Raises:
+            LakeSyncError: the store refused; what is gone stays gone.
         """
         removed = 0
-        try:
-            held = self._checkpoints.ids(gateway)
-            kept = set(self._kept(gateway, held, epoch))
-            doomed = [names.manifest_key(gateway, name) for name in held if name not in kept]
-            doomed += self._without_manifest(gateway, kept)
-            for key in doomed:
-                if not has_time():
-                    return Ok(CleanReport(removed, finished=False))
-                self._objects.delete_object(key)
-                removed += 1
-        except LakeSyncError as error:
-            return Err(error)
-        return Ok(CleanReport(removed))
+        every = self._checkpoints.ids(gateway)
+        kept = set(self._kept(gateway, every, epoch))
+        doomed = [names.manifest_key(gateway, name) for name in every if name not in kept]
+        doomed += self._without_manifest(gateway, kept)
+        for key in doomed:
+            if not has_time():
+                return CleanReport(removed, finished=False)
+            self._objects.delete_object(key)
+            removed += 1
+        return CleanReport(removed)
 
-    def _kept(self, gateway: str, held: Sequence[str], epoch: str) -> list[str]:
+    def _kept(self, gateway: str, every: Sequence[str], epoch: str) -> list[str]:
         now_ms = self._wall_clock()
-        ours = [name for name in held if self._is_of(gateway, name, epoch)]
+        ours = [name for name in every if self._is_of(gateway, name, epoch)]
         young = [name for name in ours if now_ms - names.began_ms_of(name) < KEEP_MS]
         return sorted({*ours[-LATEST_KEPT:], *young})
 

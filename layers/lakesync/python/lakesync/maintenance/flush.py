@@ -22,11 +22,9 @@ from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.errors import LakeSyncError
 from lakesync.log.read_barrier import Fence, read
 from lakesync.maintenance.batches import batches, rows_of
 from lakesync.ports import FlushState
-from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,30 +77,28 @@ class Flusher:
         self._encoder = encoder
         self._fence = Fence(buffer)
 
-    def flush(
-        self, gateway: str, has_time: Callable[[], bool] = lambda: True
-    ) -> Result[FlushReport, LakeSyncError]:
+    def flush(self, gateway: str, has_time: Callable[[], bool] = lambda: True) -> FlushReport:
         """Announce everything committed so far, range by range. Safe to repeat, and to kill.
 
         Args:
             gateway: whose log.
             has_time: asked before each range; False ends the flush there.
+
+        Raises:
+            LakeSyncError: a store or the queue refused; what was done stays done.
         """
         report = FlushReport()
-        try:
-            log = self._fence.raise_heads(gateway)
-            while True:
-                work = self._work(log)
-                log, state = work.log, work.state
-                if not state.until:
-                    if not report.batches:
-                        self._note_all(log)
-                    return Ok(replace(report, watermark=state.watermark))
-                if not has_time():
-                    return Ok(replace(report, watermark=state.watermark, finished=False))
-                report = self._carry_out(work, report)
-        except LakeSyncError as error:
-            return Err(error)
+        log = self._fence.raise_heads(gateway)
+        while True:
+            work = self._work(log)
+            log, state = work.log, work.state
+            if not state.until:
+                if not report.batches:
+                    self._note_all(log)
+                return replace(report, watermark=state.watermark)
+            if not has_time():
+                return replace(report, watermark=state.watermark, finished=False)
+            report = self._carry_out(work, report)
 
     def due(self) -> list[str]:
         """Give the gateways that have something to flush; see `due_gateways`."""

@@ -12,10 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import stamp
-from lakesync.errors import Conflict, Contention, LakeSyncError
+from lakesync.errors import Conflict, Contention
 from lakesync.log.read_barrier import Fence, read
 from lakesync.ports import HeadMoved, epoch_at
-from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
@@ -33,33 +32,29 @@ _IN_TWO = (
 )
 
 
-def begin_epoch(
-    buffer: Buffer, gateway: str, *, wall_clock: WallClock
-) -> Result[str, LakeSyncError]:
+def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
     """Put a restored gateway into a new epoch, and give its name. While nobody writes to it.
 
     Repeating it does no harm: each time all clients read everything anew.
 
-    Returns:
-        The epoch; or ``CONFLICT`` if the restored log is not whole, ``CONTENTION``, if it is
-        written to, ``UNAVAILABLE``.
+    Raises:
+        Conflict: the restored log is not whole.
+        Contention: it is written to.
+        LakeSyncError: the buffer refused.
     """
-    try:
-        for _ in range(_TRIES_MAX):
-            shards = buffer.config(gateway).layout.shards()
-            state = buffer.flush_state(gateway)
-            log = Fence(buffer).raise_heads(gateway)
-            _check_whole(buffer, log, state.watermark)
-            top = max(log.top, state.watermark, state.until, stamp(wall_clock()))
-            began = top + stamp(LEAD_MS)
-            try:
-                buffer.begin_epoch(gateway, shards, began)
-            except HeadMoved:
-                continue
-            return Ok(epoch_at(began))
-    except LakeSyncError as error:
-        return Err(error)
-    return Err(Contention("the gateway is being written to; stop its functions, and try again"))
+    for _ in range(_TRIES_MAX):
+        shards = buffer.config(gateway).layout.shards()
+        state = buffer.flush_state(gateway)
+        log = Fence(buffer).raise_heads(gateway)
+        _check_whole(buffer, log, state.watermark)
+        top = max(log.top, state.watermark, state.until, stamp(wall_clock()))
+        began = top + stamp(LEAD_MS)
+        try:
+            buffer.begin_epoch(gateway, shards, began)
+        except HeadMoved:
+            continue
+        return epoch_at(began)
+    raise Contention("the gateway is being written to; stop its functions, and try again")
 
 
 def _check_whole(buffer: Buffer, log: FencedLog, watermark: Stamp) -> None:

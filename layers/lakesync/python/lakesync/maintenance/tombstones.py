@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lakesync.checkpoint.replay_from import tables_with_rows
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
-from lakesync.errors import LakeSyncError, ValidationFailed
+from lakesync.errors import ValidationFailed
 from lakesync.log.read_barrier import Fence
-from lakesync.result import Err, Ok, Result
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
@@ -84,22 +83,20 @@ class Forgetter:
 
     def forget(
         self, gateway: str, *, place: str = "", has_time: Callable[[], bool] = lambda: True
-    ) -> Result[ForgetReport, LakeSyncError]:
+    ) -> ForgetReport:
         """Forget what is old enough. Safe to repeat, and to kill.
 
         Args:
             gateway: whose rows.
             place: `ForgetReport.place` of the call before, to go on there; empty for a first one.
             has_time: asked before each read; False ends it there.
+
+        Raises:
+            LakeSyncError: the buffer refused; what is forgotten stays so.
         """
-        try:
-            log = self._fence.raise_heads(gateway)
-            until = stamp(max(self._wall_clock() - self._keep_ms, 0))
-            if not log.trimmed:
-                return Ok(ForgetReport())
-            return Ok(self._sweep(log, until, place, has_time))
-        except LakeSyncError as error:
-            return Err(error)
+        log = self._fence.raise_heads(gateway)
+        until = stamp(max(self._wall_clock() - self._keep_ms, 0))
+        return self._sweep(log, until, place, has_time) if log.trimmed else ForgetReport()
 
     def _tables(self, log: FencedLog, until: Stamp) -> list[str]:
         """Give the tables that may have something to forget, by name."""

@@ -1,6 +1,6 @@
 """Trim: the oldest part of the log goes, once nobody can need it.
 
-What may go is decided by `horizon`. How it goes, for all shards of a gateway:
+What may go is decided by `trim_horizon`. How it goes, for all shards of a gateway:
 
     1. the horizon moves in each head            from here cursors below it are answered 410
     2. the entries below it are deleted          oldest first, some at a time
@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import stamp
-from lakesync.errors import LakeSyncError
-from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +38,7 @@ class TrimReport:
     """False if time ran out with entries left below the horizon; the next trim goes on."""
 
 
-def horizon(watermark: Stamp, now_ms: int, keep_ms: int, covered: Stamp | None) -> Stamp:
+def trim_horizon(watermark: Stamp, now_ms: int, keep_ms: int, covered: Stamp | None) -> Stamp:
     """Give the stamp up to which entries may go.
 
     Args:
@@ -68,25 +66,25 @@ class Trimmer:
         *,
         covered: Stamp | None = None,
         has_time: Callable[[], bool] = lambda: True,
-    ) -> Result[TrimReport, LakeSyncError]:
+    ) -> TrimReport:
         """Delete what is flushed, old and covered. Safe to repeat, and to kill.
 
         Args:
             gateway: whose log.
-            covered: see `horizon`.
+            covered: see `trim_horizon`.
             has_time: asked before each few deletions; False ends the trim there.
+
+        Raises:
+            LakeSyncError: the buffer refused; what is gone stays gone.
         """
-        try:
-            shards = self._buffer.config(gateway).layout.shards()
-            watermark = self._buffer.flush_state(gateway).watermark
-            until = horizon(watermark, self._wall_clock(), self._keep_ms, covered)
-            heads = self._buffer.heads(gateway, shards)
-            self._raise(gateway, heads, until)
-            finished = all(self._drop(gateway, shard, has_time) for shard in heads)
-        except LakeSyncError as error:
-            return Err(error)
-        held = max((head.trimmed for head in heads.values()), default=0)
-        return Ok(TrimReport(max(held, until) if heads else 0, finished))
+        shards = self._buffer.config(gateway).layout.shards()
+        watermark = self._buffer.flush_state(gateway).watermark
+        until = trim_horizon(watermark, self._wall_clock(), self._keep_ms, covered)
+        heads = self._buffer.heads(gateway, shards)
+        self._raise(gateway, heads, until)
+        finished = all(self._drop(gateway, shard, has_time) for shard in heads)
+        before = max((head.trimmed for head in heads.values()), default=0)
+        return TrimReport(max(before, until) if heads else 0, finished)
 
     def _raise(self, gateway: str, heads: Mapping[str, Head], until: Stamp) -> None:
         """Move the horizon of every shard that may hold an entry below it."""

@@ -91,7 +91,7 @@ class Retention:
     def build(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Build a checkpoint."""
         del place  # its progress is kept with the checkpoints
-        report = self._builder.build(gateway, has_time=has_time).unwrap()
+        report = self._builder.build(gateway, has_time=has_time)
         observe.count("CheckpointRows", report.rows)
         return {
             "checkpoint": report.checkpoint,
@@ -104,12 +104,12 @@ class Retention:
         """Trim the log."""
         del place  # what is left of the log tells
         covered = self._keeper.covered(gateway, self._fence.raise_heads(gateway).epoch)
-        report = self._trimmer.trim(gateway, covered=covered, has_time=has_time).unwrap()
+        report = self._trimmer.trim(gateway, covered=covered, has_time=has_time)
         return {"horizon": str(report.horizon), "finished": report.finished}
 
     def forget(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Forget tombstones."""
-        report = self._forgetter.forget(gateway, place=place, has_time=has_time).unwrap()
+        report = self._forgetter.forget(gateway, place=place, has_time=has_time)
         observe.count("RowsForgotten", report.rows)
         return {
             "rows": report.rows,
@@ -121,7 +121,7 @@ class Retention:
         """Remove checkpoints that are no longer kept."""
         del place  # what is left of them tells
         epoch = self._fence.raise_heads(gateway).epoch
-        report = self._keeper.clean(gateway, epoch, has_time=has_time).unwrap()
+        report = self._keeper.clean(gateway, epoch, has_time=has_time)
         return {"objects": report.objects, "finished": report.finished}
 
 

@@ -11,7 +11,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from lakesync.errors import BY_CODE, FlushFailed, InternalError, LakeSyncError, ValidationFailed
-from lakesync.result import Err, Ok, Result
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
@@ -33,9 +32,7 @@ _MARGIN_S: Final = 60
 class Flush(Protocol):
     """`lakesync.maintenance.flush.Flusher.flush`."""
 
-    def __call__(
-        self, gateway: str, has_time: Callable[[], bool]
-    ) -> Result[FlushReport, LakeSyncError]:
+    def __call__(self, gateway: str, has_time: Callable[[], bool]) -> FlushReport:
         """Announce everything committed so far, while there is time."""
         ...
 
@@ -106,35 +103,40 @@ def _flush_all(
 
 def _flushed(flush: Flush, body: str, has_time: Callable[[], bool]) -> bool:
     try:
-        gateway = _gateway_of(json.loads(body))
-        match flush(gateway, has_time):
-            case Ok(report):
-                _count(report)
-                return True
-            case Err(error):
-                _note_failure(error, gateway)
+        outcome = _outcome_of(flush, _gateway_of(json.loads(body)), has_time)
     except Exception as error:  # noqa: BLE001 - one message's bug must not cost its neighbours
         observe.bug(error, message=body[:200])
         observe.count("FlushesFailed")
-    return False
+        return False
+    return not isinstance(outcome, LakeSyncError)
 
 
 def _flush_one(
     flush: Flush, request: Mapping[str, Any], has_time: Callable[[], bool]
 ) -> dict[str, Any]:
-    gateway = _gateway_of(request)
-    match flush(gateway, has_time):
-        case Ok(report):
-            _count(report)
-            return {
-                "batches": report.batches,
-                "deltas": report.deltas,
-                "watermark": str(report.watermark),
-                "finished": report.finished,
-            }
-        case Err(error):
-            _note_failure(error, gateway)
-            return {"code": error.code, "error": error.message}
+    outcome = _outcome_of(flush, _gateway_of(request), has_time)
+    if isinstance(outcome, LakeSyncError):
+        return {"code": outcome.code, "error": outcome.message}
+    return {
+        "batches": outcome.batches,
+        "deltas": outcome.deltas,
+        "watermark": str(outcome.watermark),
+        "finished": outcome.finished,
+    }
+
+
+def _outcome_of(
+    flush: Flush, gateway: str, has_time: Callable[[], bool]
+) -> FlushReport | LakeSyncError:
+    """Flush a gateway, and count what came of it; what can happen in operation is given back."""
+    try:
+        report = flush(gateway, has_time)
+    except LakeSyncError as error:
+        _note_failure(error, gateway)
+        return error
+    observe.count("BatchesAnnounced", report.batches)
+    observe.count("DeltasAnnounced", report.deltas)
+    return report
 
 
 def _note_failure(error: LakeSyncError, gateway: str) -> None:
@@ -148,11 +150,6 @@ def _gateway_of(request: object) -> str:
     if not isinstance(gateway, str) or not gateway:
         raise ValidationFailed("a flush request names its gateway", field="gateway")
     return gateway
-
-
-def _count(report: FlushReport) -> None:
-    observe.count("BatchesAnnounced", report.batches)
-    observe.count("DeltasAnnounced", report.deltas)
 
 
 def flush_and_wait(

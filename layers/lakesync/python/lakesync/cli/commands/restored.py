@@ -32,7 +32,7 @@ def restored(
     buffer = _buffer(session, table)
     gateways = buffer.gateways()
     for gateway in gateways:
-        epoch = begin_epoch(buffer, gateway, wall_clock=_now_ms).unwrap()
+        epoch = begin_epoch(buffer, gateway, wall_clock=_now_ms)
         session.out.answer({"gateway": gateway, "epoch": epoch}, f"{gateway}: epoch {epoch}")
     session.out.note(f"{plural(len(gateways), 'gateway')} in {table}")
 
