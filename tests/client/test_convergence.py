@@ -21,7 +21,7 @@ CLIENTS = ("a", "b", "c")
 SKEWS_MS = (0, 3_600_000, -3_600_000)
 
 values = st.sampled_from([None, 0, 1.5, "x", "y", True, [1], {"k": "v"}])
-columns = st.dictionaries(st.sampled_from(["p", "q", "P"]), values, min_size=1, max_size=2)
+columns = st.dictionaries(st.sampled_from(["p", "q", "s"]), values, min_size=1, max_size=2)
 edits = st.tuples(
     st.sampled_from(["insert", "update", "update", "delete"]),
     st.sampled_from(["r1", "r2", "r3"]),

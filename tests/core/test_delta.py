@@ -142,6 +142,7 @@ def test_a_delta_may_reach_every_limit(delta: Delta) -> None:
         ({"hlc": STAMP_MAX + 1}, ValidationFailed, "hlc"),
         ({"columns": (("a b", ONE),)}, ValidationFailed, "columns.column"),
         ({"columns": (("a", ONE), ("a", ONE))}, ValidationFailed, "columns"),
+        ({"columns": (("a", ONE), ("A", ONE))}, ValidationFailed, "columns"),
         ({"op": Op.DELETE, "columns": (("a", ONE),)}, ValidationFailed, "columns"),
         ({"columns": (("a", b"1" * (DELTA_BYTES_MAX + 1)),)}, DeltaTooLarge, "columns"),
         (

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from lakesync.core.evolution import evolve
 from lakesync.core.schema import Column, TableSchema
-from lakesync.errors import Conflict, SchemaMismatch
+from lakesync.errors import Conflict, NameTaken, SchemaMismatch
 from tests.support.strategies import table_schemas
 
 TODOS = TableSchema(
@@ -120,6 +120,13 @@ def test_a_change_that_would_break_rows_is_refused_with_the_way_around(
         evolve(TODOS, wanted)
 
     assert refused.value.field == field
+
+
+@pytest.mark.law("S3", "S5")
+def test_a_column_keeps_its_first_spelling() -> None:
+    first, *others = TODOS.columns
+    with pytest.raises(NameTaken, match="column Title is there already, spelled title"):
+        evolve(TODOS, replace(TODOS, columns=(replace(first, name="Title"), *others)))
 
 
 LAID_OUT = replace(TODOS, partition=("rank", "title"), external_id_column="title", append=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakesync.core.names import CHANGES_SUFFIX, lake_column, lake_database, lake_table
+from lakesync.core.names import CHANGES_SUFFIX, folded, lake_column, lake_database, lake_table
 from tests.support.strategies import identifiers, texts
 
 SAFE = re.compile(r"[a-z][a-z0-9_]*")
@@ -24,8 +24,9 @@ names = identifiers | look_alikes | look_alikes.map(lake_table) | look_alikes.ma
 @example("Todos", lake_table("Todos"))
 @example("Todos", lake_column("Todos"))
 def test_two_names_never_meet(one: str, other: str) -> None:
-    assert (lake_table(one) == lake_table(other)) == (one == other)
-    assert (lake_column(one) == lake_column(other)) == (one == other)
+    is_one = folded(one) == folded(other)
+    assert (lake_table(one) == lake_table(other)) == is_one
+    assert (lake_column(one) == lake_column(other)) == is_one
 
 
 @pytest.mark.law("S5")
@@ -43,9 +44,10 @@ def test_no_table_is_taken_for_the_changes_of_another(name: str) -> None:
 
 @pytest.mark.law("S5")
 @given(st.from_regex(r"[a-z][a-z0-9_]{0,20}[a-z]", fullmatch=True))
-def test_a_name_that_is_safe_already_stays_as_it_is(name: str) -> None:
-    assert lake_column(name) == name
-    assert lake_table(name) == name or name.endswith(CHANGES_SUFFIX)
+def test_a_name_is_its_folded_form_but_where_it_is_reserved(name: str) -> None:
+    for spelled in (name, name.upper(), name.title()):
+        assert lake_column(spelled) == name
+        assert lake_table(spelled) == name or name.endswith(CHANGES_SUFFIX)
 
 
 @pytest.mark.law("S5")
@@ -57,6 +59,11 @@ def test_gateways_have_databases_of_their_own(one: str, other: str) -> None:
 
 @pytest.mark.law("S5")
 def test_names_in_the_lake_never_change_from_one_release_to_the_next() -> None:
-    assert lake_table("Todos") == "t_todos_bd02b9a7d7"
+    assert lake_table("Todos") == lake_table("TODOS") == "todos"
+    assert (
+        lake_table("todos__changes")
+        == lake_table("Todos__Changes")
+        == "t_todos__changes_62d197050b"
+    )
     assert lake_column("_id") == "c_id_b6f7460b47"
     assert lake_database("lake", "tenant-1") == "lake_g_tenant_1_0a96abb33b"

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.delta import COLUMNS_MAX, Delta
-from lakesync.core.messages import Schemas
 from lakesync.core.schema import (
     Column,
+    Schemas,
     TableSchema,
     check_delta,
     schema_from_json,
@@ -21,7 +21,7 @@ from lakesync.core.schema import (
     schemas_to_json,
     shown_to_clients,
 )
-from lakesync.errors import LakeSyncError, SchemaMismatch, ValidationFailed
+from lakesync.errors import LakeSyncError, NameTaken, SchemaMismatch, ValidationFailed
 from tests.support.builders import delete, insert, update
 from tests.support.strategies import table_schemas
 
@@ -62,10 +62,11 @@ def test_a_delta_that_fits_is_let_through(delta: Delta) -> None:
         (update(price="1.255"), "price", r"todos.price is decimal\(5,2\); the value is not"),
         (update(later=0), "later", "todos.later is null; the value is not"),
         (update(title="x", rank="y"), "rank", "todos.rank is integer"),
+        (update(Title="x"), "Title", "the column Title is there already, spelled title"),
     ],
 )
 def test_a_delta_that_does_not_fit_names_its_column(delta: Delta, field: str, reason: str) -> None:
-    with pytest.raises(SchemaMismatch, match=reason) as refused:
+    with pytest.raises((SchemaMismatch, NameTaken), match=reason) as refused:
         check_delta(TODOS, delta)
 
     assert refused.value.field == field
@@ -77,6 +78,7 @@ def test_a_delta_that_does_not_fit_names_its_column(delta: Delta, field: str, re
         ({"table": "a b"}, ValidationFailed, "table"),
         ({"columns": ()}, SchemaMismatch, "columns"),
         ({"columns": (Column("a", "json"),) * 2}, SchemaMismatch, "columns"),
+        ({"columns": (Column("a", "json"), Column("A", "json"))}, SchemaMismatch, "columns"),
         (
             {"columns": tuple(Column(f"c{n}", "json") for n in range(COLUMNS_MAX + 1))},
             SchemaMismatch,

@@ -73,7 +73,7 @@ def table_schemas(draw: st.DrawFn) -> TableSchema:
             st.builds(Column, identifiers, column_types, st.booleans()),
             min_size=1,
             max_size=5,
-            unique_by=lambda column: column.name,
+            unique_by=lambda column: column.name.lower(),
         )
     )
     names = [column.name for column in columns]
@@ -100,7 +100,8 @@ ops = st.sampled_from(CHANGES)
 def deltas(draw: st.DrawFn, *, tables: SearchStrategy[str] = identifiers) -> Delta:
     """Any valid delta."""
     op = draw(ops)
-    columns = {} if op is Op.DELETE else draw(st.dictionaries(identifiers, json_values, max_size=4))
+    names = draw(st.lists(identifiers, max_size=4, unique_by=str.lower))
+    columns = {} if op is Op.DELETE else {name: draw(json_values) for name in names}
     return make_delta(op, draw(tables), draw(ids), columns, client_id=draw(ids), hlc=draw(stamps))
 
 

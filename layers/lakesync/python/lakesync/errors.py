@@ -15,6 +15,8 @@
     │   ├── AtomicPushTooLarge     ATOMIC_PUSH_TOO_LARGE
     │   ├── AtomicPushRefused      ATOMIC_PUSH_REFUSED
     │   ├── TooManyTables          TOO_MANY_TABLES
+    │   ├── TooManyColumns         TOO_MANY_COLUMNS
+    │   ├── NameTaken              NAME_TAKEN
     │   ├── RowForgotten           ROW_FORGOTTEN
     │   ├── OutOfOrder             OUT_OF_ORDER        stamp it again      Retry.AFTER_REFRESH
     │   └── NotFound               NOT_FOUND
@@ -199,6 +201,20 @@ class TooManyTables(InvalidInput):
     """The gateway has as many tables as it may have; use those there are, or another gateway."""
 
     code = "TOO_MANY_TABLES"
+    status = 409
+
+
+class TooManyColumns(InvalidInput):
+    """The table has as many columns as it may have; put what varies into one JSON column."""
+
+    code = "TOO_MANY_COLUMNS"
+    status = 409
+
+
+class NameTaken(InvalidInput):
+    """A table, or a column of it, is there under another spelling; use the one that was first."""
+
+    code = "NAME_TAKEN"
     status = 409
 
 

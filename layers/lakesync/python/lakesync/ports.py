@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from lakesync.core.append import AppendMark
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt, Schemas
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.schema import Schemas
 
 RowKey: TypeAlias = tuple[str, str]
 """``(table, row_id)``."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.layout import Layout, Placement
 from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
+from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.rules import NO_RULES, SyncRules
 from lakesync.core.rules_json import rules_from_stored, rules_to_json
 from lakesync.core.schema import (
@@ -21,17 +22,22 @@ from lakesync.core.stored import (
     schema_from_stored,
     unchecked,
 )
+from lakesync.errors import TooManyColumns, TooManyTables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
 
 CONFIG_BYTES_MAX: Final = 350 * 1024
 """The whole document, as JSON: it is one item, and an item takes 400 KB."""
 TABLES_MAX: Final = 500
 """Tables of one gateway, with a schema or without: each is two tables of the lake, and objects of
 its own in every flush and checkpoint."""
+TABLE_COLUMNS_MAX: Final = 1_000
+"""Columns of one table without a schema, over all its rows: each is a column of the lake's table,
+and SQLite ends at 2,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +73,72 @@ class GatewayConfig:
     is not in it. See `lakesync.core.forgetting`."""
     strict: bool = False
     """Only tables with a schema are written."""
-    tables: frozenset[str] = frozenset()
-    """Tables that were admitted without a schema. None is written to before it is in here or has a
-    schema, so the two are all tables that there are."""
+    tables: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    """Tables that were admitted without a schema, each with its columns. None is written to before
+    it is in here or has a schema, so the two are all tables that there are; and so are columns."""
 
     unknown: Unknown = field(default_factory=Unknown, compare=False, repr=False)
 
     @property
     def room_for_tables(self) -> int:
         """How many more tables the gateway may have."""
-        return TABLES_MAX - len(self.tables | self.schemas.keys())
+        return TABLES_MAX - len(self.tables.keys() | self.schemas.keys())
 
     def knows(self, table: str) -> bool:
         """Tell whether the table is one of the gateway's."""
         return table in self.schemas or table in self.tables
 
-    def admitting(self, tables: Iterable[str]) -> GatewayConfig:
-        """Give the configuration that knows further tables, as many as there is room for."""
-        new = [table for table in dict.fromkeys(tables) if not self.knows(table)]
-        new = new[: max(self.room_for_tables, 0)]
-        return replace(self, tables=self.tables | frozenset(new)) if new else self
+    def knows_names(self, delta: Delta) -> bool:
+        """Tell whether the table is one of the gateway's, and the columns are the table's."""
+        if delta.table in self.schemas:
+            return True
+        columns = self.tables.get(delta.table)
+        return columns is not None and all(name in columns for name, _ in delta.columns)
+
+    def check_table(self, table: str) -> None:
+        """Refuse a table that is there under another spelling.
+
+        Raises:
+            NameTaken: it is.
+        """
+        if not self.knows(table):
+            first = first_spellings([*self.schemas, *self.tables]).get(folded(table))
+            if first is not None:
+                raise name_taken(table, first, "table")
+
+    def admitting(self, delta: Delta) -> GatewayConfig:
+        """Give the configuration that knows a delta's table, and its columns where there is no
+        schema; the same one, if it does.
+
+        Raises:
+            NameTaken: the table, or a column, is there under another spelling.
+            TooManyTables: there is no room for another table.
+            TooManyColumns: there is no room for the columns.
+        """
+        if self.knows_names(delta):
+            return self
+        table = delta.table
+        self.check_table(table)
+        if not self.knows(table) and self.room_for_tables <= 0:
+            raise TooManyTables(
+                f"this gateway has {TABLES_MAX} tables, and {table} would be one more; use those "
+                "there are, or another gateway",
+                field="table",
+            )
+        known = self.tables.get(table, frozenset())
+        spellings = first_spellings(known)
+        for name, _ in delta.columns:
+            first = spellings.get(folded(name), name)
+            if first != name:
+                raise name_taken(name, first, "column")
+        columns = known.union(name for name, _ in delta.columns)
+        if len(columns) > TABLE_COLUMNS_MAX:
+            raise TooManyColumns(
+                f"a table without a schema may have {TABLE_COLUMNS_MAX} columns; put what varies "
+                "into one column, as an object",
+                field="columns",
+            )
+        return replace(self, tables=MappingProxyType({**self.tables, table: columns}))
 
     @property
     def is_judged(self) -> bool:
@@ -136,6 +188,7 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         "tombstoneHorizons": dict(config.tombstone_horizons),
         "strict": config.strict,
         "tables": sorted(config.tables),
+        "columns": {name: sorted(held) for name, held in sorted(config.tables.items()) if held},
     }
 
 
@@ -154,6 +207,7 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
     layout = Layout(MappingProxyType(placements), frozenset(body["former"]), body["moves"])
     rules = rules_from_stored(body["rules"]) if "rules" in body else NO_RULES
     logged = logged_from_json(body["logged"]) if "logged" in body else LoggedColumns()
+    columns = body.get("columns", {})
     return GatewayConfig(
         body["version"],
         MappingProxyType(schemas),
@@ -162,7 +216,9 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
         logged,
         tombstone_horizons=MappingProxyType(body.get("tombstoneHorizons", {})),
         strict=body.get("strict", False),
-        tables=frozenset(body.get("tables", ())),
+        tables=MappingProxyType(
+            {name: frozenset(columns.get(name, ())) for name in body.get("tables", ())}
+        ),
         unknown=_unknown_of(body, rules),
     )
 

@@ -214,8 +214,11 @@ def _check_names(names: tuple[str, ...]) -> None:
         raise DeltaTooLarge(f"a delta may carry {COLUMNS_MAX} columns", field="columns")
     for name in names:
         check_identifier(name, "columns.column")
-    if len(set(names)) != len(names):
-        raise ValidationFailed("a column occurs twice in one delta", field="columns")
+    if len({name.lower() for name in names}) != len(names):
+        raise ValidationFailed(
+            "a column occurs twice in one delta; names that differ in case alone are one name",
+            field="columns",
+        )
 
 
 def sorted_ids(deltas: Iterable[Delta]) -> list[str]:

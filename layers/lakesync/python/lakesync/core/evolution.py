@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.column_types import widens
+from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.errors import Conflict, SchemaMismatch
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def evolve(held: TableSchema | None, wanted: TableSchema) -> TableSchema:
 
     Raises:
         SchemaMismatch: a column cannot partition a table.
+        NameTaken: a column is declared under another spelling.
         Conflict: the change would break rows or clients that exist; the message says how to get
             there instead.
     """
@@ -33,7 +35,11 @@ def evolve(held: TableSchema | None, wanted: TableSchema) -> TableSchema:
         return replace(wanted, version=1)
     _check_table(held, wanted)
     declared = {column.name: column for column in wanted.columns}
+    spellings = first_spellings(declared)
     for column in held.columns:
+        spelled = spellings.get(folded(column.name), column.name)
+        if spelled != column.name:
+            raise name_taken(spelled, column.name, "column")
         _check_kept(column, declared.pop(column.name, None))
     for column in declared.values():
         if not column.nullable:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.rules import SyncRules
-    from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
 
 
@@ -95,17 +94,6 @@ class PushReceipt:
     outcomes: tuple[DeltaOutcome, ...] = ()
     server_time_ms: int = 0
     """The gateway's wall clock, by which a client corrects its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Schemas:
-    """The schemas of tables, as many as whoever asked may know of."""
-
-    version: int
-    """Grows with every schema that is registered or changed; 0 without any."""
-    tables: tuple[TableSchema, ...]
-    strict: bool = False
-    """Only tables with a schema are written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,71 @@
-"""Names of LakeSync things in the lake: lower case, safe for Glue, Athena, Spark and Trino.
+"""Names of tables and columns: which of them are one name, and what they are called in the lake.
 
-The wire distinguishes ``Todos`` from ``todos`` and allows ``_private``; catalogues fold case, and a
-leading ``_`` is kept for LakeSync's own columns. A name that is already safe stays as it is; any
-other gets a short digest of itself, so that two names of one tenant never meet.
+SQLite, Iceberg and Athena fold case, so names that differ in it alone are one name: of a gateway's
+tables, and of a table's columns, the first spelling stands and another is refused. In the lake a
+name is its folded form. What LakeSync keeps for itself there (columns that begin with ``_``, tables
+that end in `CHANGES_SUFFIX`) carries a short digest, so that two names never meet.
+Law S5: ``docs/spec/schema.md``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from lakesync.errors import NameTaken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CHANGES_SUFFIX: Final = "__changes"
 _SAFE = re.compile(r"[a-z][a-z0-9_]*")
 
 
+def folded(name: str) -> str:
+    """Give what a name is one with: itself in lower case, as names are ASCII."""
+    return name.lower()
+
+
+def first_spellings(names: Iterable[str]) -> dict[str, str]:
+    """Give the spelling that stands of each name, by its folded form."""
+    spellings: dict[str, str] = {}
+    for name in names:
+        spellings.setdefault(folded(name), name)
+    return spellings
+
+
+def name_taken(name: str, first: str, of: str) -> NameTaken:
+    """Give the error for a name that is there under another spelling.
+
+    Args:
+        name: as it came.
+        first: the spelling that stands.
+        of: what it names: ``table``, or ``column``.
+    """
+    return NameTaken(
+        f"the {of} {name} is there already, spelled {first}: names that differ in case alone are "
+        "one name; use that spelling",
+        field=name if of == "column" else of,
+    )
+
+
 def lake_column(name: str) -> str:
     """Give the lake's name of a column."""
-    return _lake_name(name, "c")
+    return _lake_name(folded(name), "c")
 
 
 def lake_table(name: str) -> str:
     """Give the lake's name of a table; never one that ends in `CHANGES_SUFFIX`."""
+    name = folded(name)
     return _digested(name, "t") if name.endswith(CHANGES_SUFFIX) else _lake_name(name, "t")
 
 
 def lake_database(prefix: str, gateway: str) -> str:
-    """Give the catalogue database of a gateway: one for each, so that tenants stay apart."""
+    """Give the catalogue database of a gateway: one for each, so that tenants stay apart.
+
+    Gateways whose ids differ in case alone are two gateways.
+    """
     return f"{prefix}_{_lake_name(gateway, 'g')}"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.column_types import fits, precision_scale
 from lakesync.core.delta import COLUMNS_MAX, check_identifier
-from lakesync.core.messages import Schemas
+from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.values import NULL
 from lakesync.errors import SchemaMismatch, ValidationFailed
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 SOURCE_TABLE_CHARACTERS_MAX: Final = 256
 """The name of a table in another system, with whatever it is qualified by there."""
-
-
 ROW_ID: Final = "row_id"
 """What a primary key may name beside declared columns: the row's id."""
 
@@ -75,8 +73,8 @@ class TableSchema:
         names = [column.name for column in self.columns]
         if not 0 < len(names) <= COLUMNS_MAX:
             raise SchemaMismatch(f"a schema needs 1 to {COLUMNS_MAX} columns", field="columns")
-        if len(set(names)) != len(names):
-            raise SchemaMismatch("a column is declared twice", field="columns")
+        if len(set(map(folded, names))) != len(names):
+            raise SchemaMismatch("a column is declared twice, or in two spellings", field="columns")
         external = () if self.external_id_column is None else (self.external_id_column,)
         for field, used in (
             ("primaryKey", self.primary_key),
@@ -95,16 +93,31 @@ class TableSchema:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """The schemas of tables, as many as whoever asked may know of."""
+
+    version: int
+    """Grows with every schema that is registered or changed; 0 without any."""
+    tables: tuple[TableSchema, ...]
+    strict: bool = False
+    """Only tables with a schema are written."""
+
+
 def check_delta(schema: TableSchema, delta: Delta) -> None:
     """Refuse a delta that does not fit its table.
 
     Raises:
         SchemaMismatch: an unknown column, a value of another type, or null where it may not be.
+        NameTaken: a column is declared under another spelling.
     """
     columns = {column.name: column for column in schema.columns}
     for name, value in delta.columns:
         column = columns.get(name)
         if column is None:
+            first = first_spellings(columns).get(folded(name))
+            if first is not None:
+                raise name_taken(name, first, "column")
             raise SchemaMismatch(
                 f"table {schema.table} has no column {name}; register it, or leave it out",
                 field=name,
@@ -113,9 +126,8 @@ def check_delta(schema: TableSchema, delta: Delta) -> None:
             if not column.nullable:
                 raise SchemaMismatch(f"{schema.table}.{name} may not be null", field=name)
         elif not fits(column.type, value):
-            raise SchemaMismatch(
-                f"{schema.table}.{name} is {column.type}; the value is not", field=name
-            )
+            told = f"{schema.table}.{name} is {column.type}; the value is not"
+            raise SchemaMismatch(told, field=name)
 
 
 def schema_from_json(body: object) -> TableSchema:
@@ -154,19 +166,16 @@ def schema_to_json(schema: TableSchema) -> dict[str, object]:
         "partition": list(schema.partition),
         "keepTombstones": schema.keep_tombstones,
     }
-    columns = [
-        {"name": column.name, "type": column.type, "nullable": column.nullable}
-        for column in schema.columns
-    ]
+    columns = [{"name": column.name, "type": column.type, "nullable": column.nullable}
+               for column in schema.columns]  # fmt: skip
     head = {"table": schema.table, "version": schema.version, "columns": columns}
     return head | {name: value for name, value in optional.items() if value}
 
 
 def schemas_to_json(schemas: Schemas) -> dict[str, object]:
     """Write schemas as ``GET /admin/schema`` answers them."""
-    tables = [schema_to_json(schema) for schema in schemas.tables]
-    strict = {"strict": True} if schemas.strict else {}
-    return {"schemaVersion": schemas.version, "tables": tables, **strict}
+    told = {"schemaVersion": schemas.version, "tables": [*map(schema_to_json, schemas.tables)]}
+    return told | ({"strict": True} if schemas.strict else {})
 
 
 def schemas_from_json(body: object) -> Schemas:
@@ -179,21 +188,18 @@ def schemas_from_json(body: object) -> Schemas:
     tables = fields["tables"]
     if not isinstance(tables, list):
         raise ValidationFailed("tables must be a list", field="tables")
-    held = tuple(schema_from_json(item) for item in tables)
     strict = _typed(fields, "strict", bool, default=False)
-    return Schemas(_typed(fields, "schemaVersion", int), held, strict)
+    return Schemas(
+        _typed(fields, "schemaVersion", int), tuple(map(schema_from_json, tables)), strict
+    )
 
 
 def shown_to_clients(schema: TableSchema) -> TableSchema:
     """Give what a client is told of a schema: nothing of the lake or of other systems."""
     return replace(
-        schema,
-        soft_delete=False,
-        external_id_column=None,
-        source_table=None,
-        partition=(),
+        schema, soft_delete=False, external_id_column=None, source_table=None, partition=(),
         keep_tombstones=False,
-    )
+    )  # fmt: skip
 
 
 _OPTIONAL_FIELDS: Final = frozenset(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.config import TABLES_MAX
 from lakesync.core.evolution import evolve
-from lakesync.core.messages import Schemas
+from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.rules_json import rules_from_json, rules_to_json
-from lakesync.core.schema import schema_from_json, shown_to_clients
+from lakesync.core.schema import Schemas, schema_from_json, shown_to_clients
 from lakesync.core.visibility import Viewer
 from lakesync.errors import (
     Conflict,
@@ -156,6 +156,7 @@ class AdminService:
         def placed(held: GatewayConfig) -> GatewayConfig:
             if held.layout.tables.get(table) == placement:
                 return held
+            held.check_table(table)
             return replace(held, layout=held.layout.moved(table, placement))
 
         try:
@@ -205,6 +206,12 @@ def _with_schema(held: GatewayConfig, wanted: TableSchema) -> GatewayConfig:
     schema = evolve(before, wanted)
     if schema is before:
         return held
+    held.check_table(wanted.table)
+    spellings = first_spellings(held.tables.get(wanted.table, ()))
+    for column in wanted.columns:
+        first = spellings.get(folded(column.name), column.name)
+        if first != column.name:
+            raise name_taken(column.name, first, "column")
     if not held.knows(wanted.table) and held.room_for_tables <= 0:
         raise TooManyTables(f"a gateway may have {TABLES_MAX} tables; use more gateways")
     schemas = MappingProxyType({**held.schemas, wanted.table: schema})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import check_drift
-from lakesync.core.config import TABLES_MAX
 from lakesync.core.schema import check_delta
 from lakesync.core.visibility import Viewer
 from lakesync.errors import (
@@ -15,7 +15,9 @@ from lakesync.errors import (
     Contention,
     Forbidden,
     LakeSyncError,
+    NameTaken,
     SchemaMismatch,
+    TooManyColumns,
     TooManyTables,
     ValidationFailed,
 )
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from lakesync.log.plan import Admitted
     from lakesync.ports import Buffer, WallClock
 
+_BY_CONFIGURATION = (SchemaMismatch, NameTaken, TooManyTables, TooManyColumns)
+"""Refusals that no commit proves: the configuration may have changed meanwhile."""
 _CHANGING = "the gateway's configuration keeps changing; push again in a moment"
 
 
@@ -98,7 +102,7 @@ class PushService:
     def _push(self, gateway: str, push: Push, begun_ms: int, deadline_ms: int) -> PushReceipt:
         config = self._warm.gateway(gateway).config
         admitted, refused = self._admit(config, push, begun_ms)
-        if any(isinstance(item.error, SchemaMismatch | TooManyTables) for item in refused):
+        if any(isinstance(item.error, _BY_CONFIGURATION) for item in refused):
             # A refusal is not proved by a commit, and the schemas may have changed meanwhile.
             self._check_current(gateway)
         if not (push.atomic and refused) and self._declares(gateway, config, admitted, refused):
@@ -136,20 +140,20 @@ class PushService:
         admitted: list[Admitted],
         refused: list[DeltaOutcome],
     ) -> bool:
-        """Declare tables that are pushed to for the first time; tells whether there were any.
+        """Declare tables and columns that are pushed for the first time; tells whether any were.
 
         Once they are declared, no commit is made by a configuration that did not know them. Deltas
         of those that cannot be declared are refused.
         """
-        new = dict.fromkeys(d.table for _, d in admitted if not config.knows(d.table))
+        new = [item for item in admitted if not config.knows_names(item[1])]
         if not new:
             return False
         try:
-            self._declare(gateway, lambda config: config.admitting(new))
+            self._declare(gateway, lambda config: _admitting(config, new))
         except Conflict as error:  # the configuration is full before there are `TABLES_MAX`
             outcome = TooManyTables(error.message, field="table")
-            refused += [refusal(i, d.delta_id, outcome) for i, d in admitted if d.table in new]
-            admitted[:] = [item for item in admitted if item[1].table not in new]
+            refused += [refusal(index, delta.delta_id, outcome) for index, delta in new]
+            admitted[:] = [item for item in admitted if item not in new]
             return False
         self._warm.forget(gateway)
         return True
@@ -164,14 +168,13 @@ class PushService:
     ) -> tuple[list[Admitted], list[DeltaOutcome]]:
         """Split a push into deltas that may be committed and outcomes of those that may not."""
         admitted: list[Admitted] = []
-        new: set[str] = set()
+        known = config
         refused = [refusal(item.index, item.delta_id, item.error) for item in push.unreadable]
         for index, delta in push.deltas:
             try:
                 self._check(config, push, delta, now_ms)
-                if not config.knows(delta.table):
-                    _check_room(config, new, delta.table)
-                    new.add(delta.table)
+                # Of two spellings in one push the first stands, too.
+                known = known.admitting(delta)
             except LakeSyncError as error:
                 refused.append(refusal(index, delta.delta_id, error))
             else:
@@ -198,10 +201,9 @@ class PushService:
                 )
 
 
-def _check_room(config: GatewayConfig, new: set[str], table: str) -> None:
-    if len({*new, table}) > config.room_for_tables:
-        raise TooManyTables(
-            f"this gateway has {TABLES_MAX} tables, and {table} would be one more; use those there "
-            "are, or another gateway",
-            field="table",
-        )
+def _admitting(config: GatewayConfig, new: list[Admitted]) -> GatewayConfig:
+    """Give the configuration that knows the names of deltas, as far as they may be declared."""
+    for _, delta in new:
+        with suppress(NameTaken, TooManyTables, TooManyColumns):
+            config = config.admitting(delta)
+    return config

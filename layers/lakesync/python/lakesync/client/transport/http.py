@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt, Schemas
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.schema import Schemas
 
 A = TypeVar("A")
 

@@ -1,0 +1,155 @@
+"""Names that fold together are one: the first spelling stands, and another is refused by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core import config
+from lakesync.core.layout import Placement
+from lakesync.errors import NameTaken
+from lakesync.result import Err
+from tests.support.builders import WALL_MS, at_ms, insert, push, update
+from tests.support.gateways import GivenTime, administrator, pusher
+
+if TYPE_CHECKING:
+    from lakesync.core.messages import PushReceipt
+
+GATEWAY = "g"
+pytestmark = pytest.mark.law("S5")
+
+
+@pytest.fixture
+def buffer() -> MemoryBuffer:
+    return MemoryBuffer()
+
+
+@pytest.fixture
+def time() -> GivenTime:
+    return GivenTime(WALL_MS + 1_000)
+
+
+def refused(receipt: PushReceipt) -> dict[int, str]:
+    return {item.index: item.error.message for item in receipt.outcomes if item.error}
+
+
+def sent(service: Any, *deltas: Any, **more: Any) -> dict[int, str]:
+    return refused(service.push(GATEWAY, push(*deltas, **more)).unwrap())
+
+
+def test_a_table_keeps_its_first_spelling(buffer: MemoryBuffer, time: GivenTime) -> None:
+    service = pusher(buffer, time_=time)
+    tables = ("todos", "Todos", "notes", "TODOS", "todos")
+    told = sent(service, *(insert(table=t, at=at_ms(n)) for n, t in enumerate(tables)))
+
+    assert told.keys() == {1, 3}
+    assert "the table Todos is there already, spelled todos" in told[1]
+    assert {table for table, _ in buffer._gateways[GATEWAY].rows} == {"todos", "notes"}
+    assert sent(pusher(buffer, time_=time), insert(table="Notes", at=at_ms(9))).keys() == {0}
+
+
+def test_a_column_keeps_its_first_spelling_in_all_rows(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    service = pusher(buffer, time_=time)
+    assert sent(service, insert("r1", title="a", at=at_ms(1))) == {}
+    told = sent(
+        service,
+        insert("r2", Title="b", at=at_ms(2)),
+        update("r1", done=True, at=at_ms(3)),
+        update("r2", Done=True, at=at_ms(4)),
+        insert("r3", table="other", Title="c", at=at_ms(5)),
+    )
+
+    assert told.keys() == {0, 2}
+    assert "the column Title is there already, spelled title" in told[0]
+    assert buffer.config(GATEWAY).tables == {"todos": {"title", "done"}, "other": {"Title"}}
+
+
+def test_what_is_known_costs_no_read_and_no_other_configuration(
+    buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = pusher(buffer, time_=time)
+    sent(service, insert("r1", title="a", at=at_ms(1)))
+    version = buffer.config(GATEWAY).version
+    sent(service, update("r1", title="b", at=at_ms(2)))
+    monkeypatch.setattr(buffer, "config", None)
+
+    assert sent(service, update("r1", title="c", at=at_ms(3))) == {}
+    monkeypatch.undo()
+    assert buffer.config(GATEWAY).version == version
+
+
+def test_an_atomic_push_with_another_spelling_leaves_nothing(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    both = insert("r1", title="a", at=at_ms(1)), insert("r2", TITLE="a", at=at_ms(2))
+
+    assert sent(pusher(buffer, time_=time), *both, atomic=True).keys() == {0, 1}
+    assert buffer.config(GATEWAY).version == 0
+
+
+def test_of_two_that_push_at_once_the_first_to_be_declared_stands(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    mine, theirs = (pusher(buffer, seed=seed, time_=time) for seed in (0, 1))
+    sent(mine, insert("r1", table="t0", n=1, at=at_ms(1)))
+    sent(theirs, update("r1", table="t0", n=2, at=at_ms(2)))
+    saving = buffer.save_config
+    meanwhile = [insert("r1", table="todos", Title=1, at=at_ms(3))]
+
+    def save_config(*asked: Any) -> None:
+        if meanwhile:
+            assert sent(theirs, meanwhile.pop()) == {}
+        saving(*asked)
+
+    buffer.save_config = save_config  # type: ignore[method-assign,assignment]
+    told = sent(
+        mine,
+        insert("r2", table="Todos", at=at_ms(4)),
+        insert("r2", table="todos", title=2, at=at_ms(5)),
+        insert("r3", table="todos", Title=3, at=at_ms(6)),
+    )
+
+    assert told.keys() == {0, 1}
+    assert buffer.config(GATEWAY).tables == {"t0": {"n"}, "todos": {"Title"}}
+
+
+def test_a_schema_is_of_the_names_that_are_there(buffer: MemoryBuffer, time: GivenTime) -> None:
+    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    sent(service, insert("r1", title="a", at=at_ms(1)))
+
+    for table, column in (("Todos", "title"), ("todos", "Title")):
+        body = {"table": table, "columns": [{"name": column, "type": "string"}]}
+        answer = admin.register_schema(GATEWAY, body)
+        assert isinstance(answer, Err)
+        assert isinstance(answer.error, NameTaken)
+    body = {"table": "todos", "columns": [{"name": "title", "type": "string"}]}
+    admin.register_schema(GATEWAY, body).unwrap()
+
+    told = sent(
+        service,
+        insert("r2", Title="b", at=at_ms(2)),
+        insert("r2", table="TODOS", title="b", at=at_ms(3)),
+    )
+    assert "spelled title" in told[0]
+    assert "spelled todos" in told[1]
+    placed = admin.place_table(GATEWAY, "Todos", Placement("s1"))
+    assert isinstance(placed, Err)
+    assert isinstance(placed.error, NameTaken)
+
+
+def test_a_table_without_a_schema_has_columns_up_to_a_limit(
+    buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "TABLE_COLUMNS_MAX", 2)
+    service = pusher(buffer, time_=time)
+    many = [insert(f"r{n}", at=at_ms(n), **{f"c{n}": n}) for n in range(4)]
+
+    receipt = service.push(GATEWAY, push(*many)).unwrap()
+
+    codes = {item.index: item.error.code for item in receipt.outcomes if item.error}
+    assert codes == {2: "TOO_MANY_COLUMNS", 3: "TOO_MANY_COLUMNS"}
+    assert sent(service, update("r0", c1="x", at=at_ms(9))) == {}
