@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lakesync.core.messages import PushReceipt
 
 GATEWAY = "g"
-pytestmark = pytest.mark.law("S5")
 
 
 @pytest.fixture
@@ -39,6 +38,7 @@ def sent(service: Any, *deltas: Any, **more: Any) -> dict[int, str]:
     return refused(service.push(GATEWAY, push(*deltas, **more)).unwrap())
 
 
+@pytest.mark.law("S5")
 def test_a_table_keeps_its_first_spelling(buffer: MemoryBuffer, time: GivenTime) -> None:
     service = pusher(buffer, time_=time)
     tables = ("todos", "Todos", "notes", "TODOS", "todos")
@@ -50,6 +50,7 @@ def test_a_table_keeps_its_first_spelling(buffer: MemoryBuffer, time: GivenTime)
     assert sent(pusher(buffer, time_=time), insert(table="Notes", at=at_ms(9))).keys() == {0}
 
 
+@pytest.mark.law("S5")
 def test_a_column_keeps_its_first_spelling_in_all_rows(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_column_keeps_its_first_spelling_in_all_rows(
     assert buffer.config(GATEWAY).tables == {"todos": {"title", "done"}, "other": {"Title"}}
 
 
+@pytest.mark.law("S5")
 def test_what_is_known_costs_no_read_and_no_other_configuration(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,7 @@ def test_what_is_known_costs_no_read_and_no_other_configuration(
     assert buffer.config(GATEWAY).version == version
 
 
+@pytest.mark.law("S5")
 def test_an_atomic_push_with_another_spelling_leaves_nothing(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
@@ -91,6 +94,7 @@ def test_an_atomic_push_with_another_spelling_leaves_nothing(
     assert buffer.config(GATEWAY).version == 0
 
 
+@pytest.mark.law("S5")
 def test_of_two_that_push_at_once_the_first_to_be_declared_stands(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
@@ -117,6 +121,7 @@ def test_of_two_that_push_at_once_the_first_to_be_declared_stands(
     assert buffer.config(GATEWAY).tables == {"t0": {"n"}, "todos": {"Title"}}
 
 
+@pytest.mark.law("S5")
 def test_a_schema_is_of_the_names_that_are_there(buffer: MemoryBuffer, time: GivenTime) -> None:
     admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
     sent(service, insert("r1", title="a", at=at_ms(1)))
@@ -141,12 +146,13 @@ def test_a_schema_is_of_the_names_that_are_there(buffer: MemoryBuffer, time: Giv
     assert isinstance(placed.error, NameTaken)
 
 
+@pytest.mark.law("S5")
 def test_a_table_without_a_schema_has_columns_up_to_a_limit(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(config, "TABLE_COLUMNS_MAX", 2)
     service = pusher(buffer, time_=time)
-    many = [insert(f"r{n}", at=at_ms(n), **{f"c{n}": n}) for n in range(4)]
+    many = [update(f"r{n}", at=at_ms(n), **dict[str, Any]({f"c{n}": n})) for n in range(4)]
 
     receipt = service.push(GATEWAY, push(*many)).unwrap()
 

@@ -107,8 +107,9 @@ class GatewayConfig:
                 raise name_taken(table, first, "table")
 
     def admitting(self, delta: Delta) -> GatewayConfig:
-        """Give the configuration that knows a delta's table, and its columns where there is no
-        schema; the same one, if it does.
+        """Give the configuration that knows a delta's names; the same one, if it does.
+
+        Of a table with a schema that is the table, of another its columns too.
 
         Raises:
             NameTaken: the table, or a column, is there under another spelling.
