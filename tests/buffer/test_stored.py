@@ -33,7 +33,7 @@ BEFORE = GatewayConfig(
 )
 NOW = replace(
     BEFORE,
-    tables=frozenset({"notes"}),
+    tables=MappingProxyType({"notes": frozenset({"body"}), "tags": frozenset()}),
     tombstone_horizons=MappingProxyType({"notes": 1 << 60}),
     strict=True,
 )

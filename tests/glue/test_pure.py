@@ -38,7 +38,7 @@ def test_a_missing_argument_is_named() -> None:
 
 
 CLAIM: dict[str, Any] = json.loads(
-    plan.Batch("g1", "todos", 5, 9, (), {"Due": "c_due_9071738f14", "n": "n"}).claim(
+    plan.Batch("g1", "todos", 5, 9, (), {"Due": "due", "n": "n"}).claim(
         TableSchema("todos", (Column("n", "number"),), version=3, partition=("n",)), 10
     )
 )

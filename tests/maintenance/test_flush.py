@@ -13,6 +13,7 @@ import pytest
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core import config
 from lakesync.core.layout import Placement
 from lakesync.errors import AdapterFailed, Backpressure
 from lakesync.log.limits import Limits
@@ -414,8 +415,11 @@ def test_columns_that_few_rows_carry_do_not_make_an_object_large(
     lake.check()
 
 
-def test_an_announcement_is_small_whatever_the_batch_carries() -> None:
+def test_an_announcement_is_small_whatever_the_batch_carries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """SQS takes 256 KB; a claim may be larger."""
+    monkeypatch.setattr(config, "TABLE_COLUMNS_MAX", 5_000)
     lake = Lake()
     service = pusher(lake.buffer, time_=lake.time)
     for number in range(10):
