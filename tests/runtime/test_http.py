@@ -84,7 +84,7 @@ def test_each_error_is_answered_by_its_own_status_and_code(kind: type[LakeSyncEr
     assert ("retry-after" in answer.headers) == (kind.retry is Retry.LATER)
 
 
-@pytest.mark.parametrize("kind", [InternalError, AdapterFailed])
+@pytest.mark.parametrize("kind", [InternalError, AdapterFailed, Unavailable, Unreachable])
 def test_what_is_our_fault_is_answered_without_detail(kind: type[LakeSyncError]) -> None:
     error = kind("DynamoDB refused Query: AccessDeniedException", field="buffer-table")
     answer = client(raising(error)).get("/thing")

@@ -291,18 +291,24 @@ class Unavailable(LakeSyncError):
     code = "UNAVAILABLE"
     status = 503
     retry = Retry.LATER
+    public_message = (
+        "what the gateway stores its data in is busy or away; the same request may succeed in a "
+        "moment"
+    )
 
 
 class Contention(Unavailable):
     """Other writers won every race until the deadline; nothing was written."""
 
     code = "CONTENTION"
+    public_message = ""
 
 
 class Backpressure(Unavailable):
     """Too much, or too old, data waits to be flushed; push again later."""
 
     code = "BACKPRESSURE_ERROR"
+    public_message = ""
     wait_s = 15  # flushing takes longer than a lost race
 
 
@@ -310,6 +316,7 @@ class RateLimited(Unavailable):
     """Too many requests; slow down."""
 
     code = "RATE_LIMITED"
+    public_message = ""
     status = 429
 
 
