@@ -22,8 +22,6 @@ NOT_YET = {
     "lakesync/client/download",
     "lakesync/client/recovery",
     "lakesync/client/storage",
-    "lakesync/client/transport",
-    "lakesync/client/upload",
     "lakesync/compat",
     "lakesync/core",
     "lakesync/gateway",

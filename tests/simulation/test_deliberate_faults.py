@@ -24,7 +24,7 @@ def test_there_are_faults_in_every_part() -> None:
         "in_gateway",
         "in_merge",
         "in_rules",
-        "in_untold",
+        "in_pending_echo",
         "in_upkeep",
     }
     assert len(FAULTS) >= 20

@@ -6,8 +6,8 @@ from tests.simulation.deliberate import (
     in_flush,
     in_gateway,
     in_merge,
+    in_pending_echo,
     in_rules,
-    in_untold,
     in_upkeep,
 )
 from tests.simulation.deliberate.registry import FAULTS, Deliberate, broken
@@ -21,7 +21,7 @@ __all__ = [
     "in_flush",
     "in_gateway",
     "in_merge",
+    "in_pending_echo",
     "in_rules",
-    "in_untold",
     "in_upkeep",
 ]

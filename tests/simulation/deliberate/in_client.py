@@ -18,7 +18,7 @@ from lakesync.client.sync import Syncer
 from lakesync.client.upload import batches, outbox, receipts
 from lakesync.client.upload.outbox import Outbox
 from lakesync.client.upload.push import Pusher
-from lakesync.client.upload.receipts import Settler
+from lakesync.client.upload.receipts import Receipts
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from lakesync.client.download.position import Position
     from lakesync.client.upload.batches import Batch
     from lakesync.client.upload.entries import Entry
-    from lakesync.client.upload.receipts import Settled
+    from lakesync.client.upload.receipts import BatchResult
     from lakesync.core.messages import PullPage, PushReceipt
     from lakesync.errors import LakeSyncError
 
 
 @deliberate("a push moves the client's cursor")
 def cursor_moves_on_push() -> list[Replaced]:
-    real = Settler.settle
+    real = Receipts.apply
 
-    def settle(self: Settler, batch: Batch, receipt: PushReceipt) -> Settled:
+    def apply(self: Receipts, batch: Batch, receipt: PushReceipt) -> BatchResult:
         self._outbox._connection.execute(
             "UPDATE _lakesync_sync SET cursor = max(cursor, ?)", (receipt.server_hlc,)
         )
         return real(self, batch, receipt)
 
-    return [(Settler, "settle", settle)]
+    return [(Receipts, "apply", apply)]
 
 
 @deliberate("the client takes every page for the last one")
@@ -128,8 +128,8 @@ def whole_refusals_are_dropped() -> list[Replaced]:
 @deliberate("an event whose push went unanswered is stamped again", REFUSED_LATE)
 def doubtful_events_are_stamped_again() -> list[Replaced]:
     return [
-        (receipts, "_may_be_there", lambda *_: False),
-        (receipts, "_may_have_come", lambda *_: False),
+        (receipts, "_future_but_maybe_in_flight", lambda *_: False),
+        (receipts, "_late_but_maybe_stored", lambda *_: False),
         (outbox, "IN_DOUBT", frozenset()),
     ]
 
@@ -152,7 +152,7 @@ def pushes_do_not_wait_for_rebuilds() -> list[Replaced]:
 
 @deliberate("what is offered to a restored buffer goes in any number of commits", RETURNING)
 def offers_in_several_commits() -> list[Replaced]:
-    return [(batches, "_was_there", lambda _: False)]
+    return [(batches, "_accepted_before", lambda _: False)]
 
 
 @deliberate("edits that are stamped again change their order")

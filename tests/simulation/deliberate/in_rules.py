@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.client.download.apply import Pages
-from lakesync.client.download.pending_echo import Untold
+from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery.resync import Rebuild
 from lakesync.client.recovery.server_restore import Offers
 from lakesync.core.delta import Op
@@ -193,7 +193,7 @@ def hidden_rows_are_written() -> list[Replaced]:
 @deliberate("tables are read again as if no deletion were forgotten", FORGOTTEN | {"rulings": 6})
 def resync_without_horizon() -> list[Replaced]:
     """The gateway does not tell, and the client does not infer it from what it is not told."""
-    real, apply, told = ChangedTables.begun, Pages.apply, Untold.told
+    real, apply, told = ChangedTables.begun, Pages.apply, PendingEcho.on_page
     is_of_rows = False
 
     def begun(self: ChangedTables, horizons: Mapping[str, Stamp]) -> Resync | None:
@@ -206,14 +206,14 @@ def resync_without_horizon() -> list[Replaced]:
         apply(self, page, grouped)
 
     def told_by(
-        self: Untold, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
+        self: PendingEcho, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
     ) -> dict[str, set[Stamp]]:
         return told(self, table_id, rows, 0 if is_of_rows else until)
 
     return [
         (ChangedTables, "begun", begun),
         (Pages, "apply", apply_page),
-        (Untold, "told", told_by),
+        (PendingEcho, "on_page", told_by),
     ]
 
 

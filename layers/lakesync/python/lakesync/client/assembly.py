@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.download.apply import Pages
-from lakesync.client.download.pending_echo import Untold
+from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.download.position import position_of
 from lakesync.client.recovery.resync import Rebuild
 from lakesync.client.recovery.salvage import is_sound
@@ -25,7 +25,7 @@ from lakesync.client.sync import Syncer
 from lakesync.client.upload.entries import Status
 from lakesync.client.upload.outbox import Outbox
 from lakesync.client.upload.push import Pusher
-from lakesync.client.upload.receipts import Settler
+from lakesync.client.upload.receipts import Receipts
 from lakesync.core.delta import check_client_id
 from lakesync.errors import NotFound, ValidationFailed
 
@@ -161,7 +161,7 @@ def _wired(
     clock = DeviceClock(connection, wall_clock)
     offers = Offers(connection, client_id=client_id, catalogue=catalogue, rows=rows, outbox=outbox)
     rebuild = Rebuild(connection, client_id, rows, offers)
-    untold = Untold(connection, client_id=client_id, catalogue=catalogue, rows=rows)
+    pending_echo = PendingEcho(connection, client_id=client_id, catalogue=catalogue, rows=rows)
     pages = Pages(
         connection,
         client_id=client_id,
@@ -169,14 +169,14 @@ def _wired(
         rows=rows,
         outbox=outbox,
         clock=clock,
-        rebuild=rebuild,
-        untold=untold,
+        resync=rebuild,
+        pending_echo=pending_echo,
     )
     for part in (catalogue, clock, rebuild):
         database.on_reload(part.reload)
     schemas = KnownSchemas(database, transport)
-    settler = Settler(outbox, rows, untold, catalogue, clock)
-    pusher = Pusher(client_id, transport, database, outbox, settler, pages, rebuild, clock)
+    receipts = Receipts(outbox, rows, pending_echo, catalogue, clock)
+    pusher = Pusher(client_id, transport, database, outbox, receipts, pages, rebuild, clock)
     syncer = Syncer(
         client_id=client_id,
         transport=transport,
@@ -184,7 +184,7 @@ def _wired(
         outbox=outbox,
         pusher=pusher,
         pages=pages,
-        rebuild=rebuild,
+        resync=rebuild,
         schemas=schemas,
         page_deltas=page_deltas,
     )

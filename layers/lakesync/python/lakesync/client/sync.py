@@ -66,7 +66,7 @@ class Syncer:
         outbox: Outbox,
         pusher: Pusher,
         pages: Pages,
-        rebuild: Rebuild,
+        resync: Rebuild,
         schemas: KnownSchemas,
         page_deltas: int,
     ) -> None:
@@ -81,7 +81,7 @@ class Syncer:
         self._outbox = outbox
         self._pusher = pusher
         self._pages = pages
-        self._rebuild = rebuild
+        self._resync = resync
         self._schemas = schemas
         self._page_deltas = page_deltas
         # One push or pull at a time: a receipt or a page is settled against what it answers.
@@ -164,7 +164,7 @@ class Syncer:
             if rebuilt:
                 # Other rules lose no edit; another buffer may have.
                 offers = page.epoch != at.epoch or at.shows_as(page)
-                self._rebuild.start(offers=offers)
+                self._resync.start(offers=offers)
             self._pages.apply(page, grouped)
         return True
 

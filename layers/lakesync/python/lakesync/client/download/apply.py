@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-    from lakesync.client.download.pending_echo import Untold
+    from lakesync.client.download.pending_echo import PendingEcho
     from lakesync.client.download.position import Position
     from lakesync.client.recovery.resync import Rebuild
     from lakesync.client.storage.catalogue import AppTable, Catalogue
@@ -55,8 +55,8 @@ class Pages:
         rows: Rows,
         outbox: Outbox,
         clock: DeviceClock,
-        rebuild: Rebuild,
-        untold: Untold,
+        resync: Rebuild,
+        pending_echo: PendingEcho,
     ) -> None:
         self._connection = connection
         self._client_id = client_id
@@ -64,8 +64,8 @@ class Pages:
         self._rows = rows
         self._outbox = outbox
         self._clock = clock
-        self._rebuild = rebuild
-        self._untold = untold
+        self._resync = resync
+        self._pending_echo = pending_echo
 
     def position(self) -> Position:
         """Give where to read on."""
@@ -94,8 +94,8 @@ class Pages:
             grouped: its deltas; see `grouped_deltas`.
         """
         if page.resync is not None:
-            self._rebuild.read_again(page.resync)
-        deltas = [delta for rows in grouped.values() for held in rows.values() for delta in held]
+            self._resync.read_again(page.resync)
+        deltas = [delta for rows in grouped.values() for row in rows.values() for delta in row]
         echoed = self._acknowledge_echoes(deltas)
         removals: dict[str, set[str]] = defaultdict(set)
         for delta in [delta for delta in deltas if delta.op is Op.REMOVE]:
@@ -118,7 +118,7 @@ class Pages:
             (page.epoch, page.snapshot, page.scope, page.snapshot != "", page.cursor),
         )
         if not page.has_more:
-            self._rebuild.finish()
+            self._resync.finish()
             self._outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
 
     def _begin_log(self) -> Stamp:
@@ -127,7 +127,7 @@ class Pages:
         since = at.cursor
         if at.snapshot:
             since = log_behind(at.snapshot)
-            self._rebuild.pictured(since)
+            self._resync.pictured(since)
         return since + stamp(DRIFT_MS_MAX)
 
     def _bring(
@@ -152,14 +152,14 @@ class Pages:
         """
         row_ids = list(by_row)
         stored = self._rows.load(table.id, row_ids)
-        anew = self._rebuild.meet(table.id, row_ids, stored, told)
+        anew = self._resync.meet(table.id, row_ids, stored, told)
         if removed:
-            self._rebuild.remove(table.id, list(removed), stored)
+            self._resync.remove(table.id, list(removed), stored)
         for row_id in removed:
             by_row[row_id] = _after_removal(by_row[row_id])
         left = {
-            row_id: self._untold.without(base_state(stored[row_id]), writes)
-            for row_id, writes in self._untold.told(table.id, by_row, until).items()
+            row_id: self._pending_echo.without(base_state(stored[row_id]), writes)
+            for row_id, writes in self._pending_echo.on_page(table.id, by_row, until).items()
             if row_id in stored
         }
         anew |= self._rows.cut(table.id, left, stored)
@@ -198,11 +198,11 @@ def grouped_deltas(page: PullPage) -> Grouped:
             by_row = grouped.get(delta.table)
             if by_row is None:
                 by_row = grouped[delta.table] = {}
-            held = by_row.get(delta.row_id)
-            if held is None:
+            of_row = by_row.get(delta.row_id)
+            if of_row is None:
                 by_row[delta.row_id] = [delta]
             else:
-                held.append(delta)
+                of_row.append(delta)
     if count != page.count:
         raise InternalError(f"the page counts {page.count} deltas and holds {count}; pull again")
     return grouped
@@ -210,11 +210,11 @@ def grouped_deltas(page: PullPage) -> Grouped:
 
 def _columns(by_row: dict[str, list[Delta]]) -> set[str]:
     """Give the columns that occur in some rows' deltas."""
-    found: set[str] = set()
+    names: set[str] = set()
     for deltas in by_row.values():
         for delta in deltas:
-            found.update(map(_first, delta.columns))
-    return found
+            names.update(map(_first, delta.columns))
+    return names
 
 
 def _after_removal(deltas: list[Delta]) -> list[Delta]:
@@ -231,15 +231,15 @@ def _merged(
 ) -> Iterator[Kept]:
     """Give the rows that a page changes."""
     for row_id, deltas in by_row.items():
-        held = stored.get(row_id, NOT_HELD)
-        before = decode_row_state(held.state)
+        row = stored.get(row_id, NOT_HELD)
+        before = decode_row_state(row.state)
         after = fold(deltas, before)
-        if held.base is None:
+        if row.base is None:
             if after is not before:
                 yield table, row_id, after, None, 0
             continue
-        waiting = held.waiting - echoed.get((table.name, row_id), 0)
-        base = encode_row_state(_base(held.base, deltas)) if waiting > 0 else None
+        waiting = row.waiting - echoed.get((table.name, row_id), 0)
+        base = encode_row_state(_base(row.base, deltas)) if waiting > 0 else None
         yield table, row_id, after, base, max(waiting, 0)
 
 

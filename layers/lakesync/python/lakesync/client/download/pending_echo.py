@@ -1,10 +1,10 @@
-"""This client's own writes that the gateway has accepted, and that no page has told yet.
+"""This client's own writes that the gateway has accepted and that no page has shown yet.
 
-Where rules decide, a row may be out of sight, and then nobody tells what becomes of it: not that it
-was deleted, nor that the deletion was forgotten. When it comes into sight it is sent whole. So what
-this client wrote into it, was accepted by then and is not told is no more, and goes; what was
-accepted later is yet to be told. What a page has told once is noted no longer, and stays.
-Law K15: ``docs/spec/client.md``.
+Where sync rules decide, a row may be hidden from this client, and then no page tells of it: not
+even that it was deleted. When it becomes visible it is sent whole. A write that was accepted before
+then and is missing from that row was deleted meanwhile, so it is dropped here too; a write that was
+accepted later is still to come. Each accepted write is noted until the first page that shows its
+row. Law K15: ``docs/spec/client.md``.
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
-_ANY: Final = "SELECT 1 FROM _lakesync_untold LIMIT 1"
-_PUT: Final = (
-    "INSERT OR IGNORE INTO _lakesync_untold (table_id, row_id, hlc, accepted) VALUES (?, ?, ?, ?)"
-)
-_DROP: Final = "DELETE FROM _lakesync_untold WHERE table_id = ? AND row_id = ? AND hlc = ?"
+_ANY: Final = "SELECT 1 FROM _lakesync_pending_echo LIMIT 1"
+_PUT: Final = "INSERT OR IGNORE INTO _lakesync_pending_echo VALUES (?, ?, ?, ?)"
+_DROP: Final = "DELETE FROM _lakesync_pending_echo WHERE table_id = ? AND row_id = ? AND hlc = ?"
 
 
-class Untold:
-    """The untold writes of one file. Used within the caller's transaction."""
+class PendingEcho:
+    """The writes of one file whose echo is pending. Used within the caller's transaction."""
 
     def __init__(
         self, connection: sqlite3.Connection, *, client_id: str, catalogue: Catalogue, rows: Rows
@@ -45,14 +43,14 @@ class Untold:
         self._rows = rows
 
     def note(self, deltas: Iterable[Delta], accepted: Stamp) -> None:
-        """Note the writes that a receipt accepts, before the bases of their rows hold them.
+        """Note writes that a receipt accepts; call it before `Rows.acknowledge`.
 
-        A row has at most as many notes as it has columns, and one. Costs two small reads where no
-        rules decide.
+        A row has at most one note for each of its columns, and one more. Where no rules decide it
+        costs two small reads.
 
         Args:
             deltas: this client's own.
-            accepted: the gateway's latest commit by then.
+            accepted: the gateway's latest commit at that time.
         """
         ruled = set(ruled_tables(self._connection))
         if not ruled:
@@ -73,7 +71,7 @@ class Untold:
         for row_id, deltas in written.items():
             base = base_state(stored.get(row_id, NOT_HELD))
             before, after = self._own(base), self._own(fold(deltas, base))
-            # What is in the base without a note was told.
+            # A page has shown already what is in the base and has no note.
             own = ({delta.hlc for delta in deltas} & after) - before
             new += [(table_id, row_id, hlc, accepted) for hlc in sorted(own)]
             gone += [(table_id, row_id, hlc) for hlc in sorted(noted[row_id].keys() - after)]
@@ -87,53 +85,52 @@ class Untold:
 
     def _noted(self, table_id: int, row_ids: Sequence[str]) -> dict[str, dict[Stamp, Stamp]]:
         """Give for rows the stamps that are noted, and the commit by which each was accepted."""
-        found: dict[str, dict[Stamp, Stamp]] = defaultdict(dict)
+        noted: dict[str, dict[Stamp, Stamp]] = defaultdict(dict)
         for part, marks in in_parts(row_ids):
             for row_id, hlc, accepted in self._connection.execute(
-                "SELECT row_id, hlc, accepted FROM _lakesync_untold "  # noqa: S608 - marks
+                "SELECT row_id, hlc, accepted FROM _lakesync_pending_echo "  # noqa: S608 - marks
                 f"WHERE table_id = ? AND row_id IN ({marks})",
                 (table_id, *part),
             ):
-                found[row_id][hlc] = accepted
-        return found
+                noted[row_id][hlc] = accepted
+        return noted
 
-    def told(
+    def on_page(
         self, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
     ) -> dict[str, set[Stamp]]:
-        """Note that a page tells of rows.
+        """Take back the notes of rows that a page shows; gives the writes to drop, by row.
+
+        A write is dropped if it was accepted by the commit ``until`` and the row lacks it.
 
         Args:
             table_id: the table.
-            rows: what it tells of each after the row's last removal, if there is one.
-            until: the commit up to which it tells everything that is in sight.
-
-        Returns:
-            The writes that are no more, by row: the row is in sight without them.
+            rows: the page's deltas of each row, after the row's last removal if there is one.
+            until: the commit up to which the page is complete.
         """
-        gone: dict[str, set[Stamp]] = {}
+        drop: dict[str, set[Stamp]] = {}
         if not self._connection.execute(_ANY).fetchone():
-            return gone
-        settled: list[tuple[int, str, Stamp]] = []
+            return drop
+        done: list[tuple[int, str, Stamp]] = []
         for row_id, noted in self._noted(table_id, list(rows)).items():
             deltas = rows[row_id]
-            # Whoever is named: of a bare insert only the stamp is known. And what has the stamp of
-            # a write that a deletion took was taken by it too.
-            over = noted.keys() & {delta.hlc for delta in deltas} if deltas else set(noted)
+            # Whichever client is named: of an insert without columns only the stamp is known. And
+            # a deletion under the same stamp has deleted the write as well.
+            shown = noted.keys() & {delta.hlc for delta in deltas} if deltas else set(noted)
             if fold(deltas, EMPTY)._replace(deleted=0) != EMPTY:
-                due = {hlc for hlc, accepted in noted.items() if accepted <= until} - over
-                if due:
-                    gone[row_id] = due
-                    over |= due
-            settled += [(table_id, row_id, hlc) for hlc in sorted(over)]
-        self._connection.executemany(_DROP, settled)
-        return gone
+                missing = {hlc for hlc, accepted in noted.items() if accepted <= until} - shown
+                if missing:
+                    drop[row_id] = missing
+                    shown |= missing
+            done += [(table_id, row_id, hlc) for hlc in sorted(shown)]
+        self._connection.executemany(_DROP, done)
+        return drop
 
     def without(self, state: RowState, writes: Collection[Stamp]) -> RowState:
         """Give a row without some of this client's writes."""
         columns = {
-            name: held
-            for name, held in state.columns.items()
-            if held[1] != self._client_id or held[0] not in writes
+            name: register
+            for name, register in state.columns.items()
+            if register[1] != self._client_id or register[0] not in writes
         }
         return RowState(0 if state.alive in writes else state.alive, state.deleted, columns)
 

@@ -45,8 +45,8 @@ class _Mode(IntEnum):
     """As `REPLACE`, and the buffer is another one, which may have lost what is held back."""
 
 
-_DROP_UNTOLD: Final = (
-    "DELETE FROM _lakesync_untold "
+_DROP_PENDING_ECHO: Final = (
+    "DELETE FROM _lakesync_pending_echo "
     "WHERE (table_id, row_id) IN (SELECT table_id, row_id FROM _lakesync_stale)"
 )
 _REPLACING: Final = frozenset({_Mode.REPLACE, _Mode.RESTORE})
@@ -93,7 +93,7 @@ class Rebuild:
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
             "SELECT table_id, row_id FROM _lakesync_rows"
         )
-        self._connection.execute("DELETE FROM _lakesync_untold")
+        self._connection.execute("DELETE FROM _lakesync_pending_echo")
         self._connection.execute("UPDATE _lakesync_sync SET cursor = 0")
         restored = offers or self._mode is _Mode.RESTORE
         self._run(_Mode.RESTORE if restored else _Mode.REPLACE)
@@ -188,7 +188,7 @@ class Rebuild:
         """Let go of all rows that no page brought; ends the rebuild, if there is one."""
         if not self._mode:
             return
-        self._connection.execute(_DROP_UNTOLD)
+        self._connection.execute(_DROP_PENDING_ECHO)
         stale = self._connection.execute("SELECT table_id, row_id FROM _lakesync_stale").fetchall()
         self._let_go(stale)
         self._offers.settle()

@@ -81,7 +81,7 @@ TABLES: Final = (
         row_id TEXT NOT NULL,
         PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
     # Edits that the gateway has accepted, by when, and that no page has told yet.
-    """CREATE TABLE _lakesync_untold (
+    """CREATE TABLE _lakesync_pending_echo (
         table_id INTEGER NOT NULL,
         row_id TEXT NOT NULL,
         hlc INTEGER NOT NULL,

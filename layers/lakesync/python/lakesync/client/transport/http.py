@@ -150,7 +150,7 @@ class HttpTransport:
         """Fetch the schemas; see `lakesync.ports.TellsSchemas`."""
         self._ahead.wait()
         body = self._ask("GET", "schema", {"Accept": JSON})
-        return _read(lambda held: schemas_from_json(parse(held)), body)
+        return _read(lambda text: schemas_from_json(parse(text)), body)
 
     def close(self) -> None:
         """Close the connections; safe to repeat."""

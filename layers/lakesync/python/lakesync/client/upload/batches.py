@@ -69,8 +69,8 @@ def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
         if first is None:
             return None
         others = islice(units, units_max - 1)
-        if _was_there(first):
-            return _returning(first, takewhile(_was_there, others))
+        if _accepted_before(first):
+            return _returning(first, takewhile(_accepted_before, others))
         return _atomic(first, others) if len(first) > 1 else _singles(first, others)
 
 
@@ -105,7 +105,7 @@ def _returning(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
     return replace(batch, atomic=len(batch.entries) > 1)
 
 
-def _was_there(unit: list[Entry]) -> bool:
+def _accepted_before(unit: list[Entry]) -> bool:
     return unit[0].status in {Status.OFFERED, Status.LOST}
 
 

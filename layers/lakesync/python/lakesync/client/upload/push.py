@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.client.summaries import PushSummary
 from lakesync.client.upload.batches import BATCH_DELTAS_MAX, Batch, next_batch
-from lakesync.client.upload.receipts import Settled
+from lakesync.client.upload.receipts import BatchResult
 from lakesync.core.messages import Push
 from lakesync.errors import (
     AtomicPushTooLarge,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.database import Database
     from lakesync.client.storage.device_clock import DeviceClock
     from lakesync.client.upload.outbox import Outbox
-    from lakesync.client.upload.receipts import Settler
+    from lakesync.client.upload.receipts import Receipts
     from lakesync.ports import Transport
 
 RESTAMPS_MAX: Final = 3
@@ -52,22 +52,22 @@ class _Pace:
     restamps: int = 0
     """Pushes in a row that ended in stamping again."""
 
-    def go_on(self, settled: Settled) -> None:
+    def go_on(self, result: BatchResult) -> None:
         """Stop where pushing on would only repeat the same.
 
         Raises:
             LakeSyncError: why some must wait.
         """
-        if settled.blocked is not None:
-            raise settled.blocked
-        if settled.stamped_wrong is not None:
+        if result.blocked is not None:
+            raise result.blocked
+        if result.stamped_wrong is not None:
             self.restamps += 1
             if self.restamps > RESTAMPS_MAX:
-                raise settled.stamped_wrong
+                raise result.stamped_wrong
             return
         self.restamps = 0
         self.units_max = min(2 * self.units_max, BATCH_DELTAS_MAX)
-        if not settled.accepted and not settled.quarantined:
+        if not result.accepted and not result.quarantined:
             raise InternalError(
                 "the gateway refused a whole push and named no delta; push again later"
             )
@@ -82,18 +82,18 @@ class Pusher:
         transport: Transport,
         database: Database,
         outbox: Outbox,
-        settler: Settler,
+        receipts: Receipts,
         pages: Pages,
-        rebuild: Rebuild,
+        resync: Rebuild,
         clock: DeviceClock,
     ) -> None:
         self._client_id = client_id
         self._transport = transport
         self._database = database
         self._outbox = outbox
-        self._settler = settler
+        self._receipts = receipts
         self._pages = pages
-        self._rebuild = rebuild
+        self._resync = resync
         self._clock = clock
 
     def push(self, stopped: Callable[[], bool]) -> PushSummary:
@@ -106,12 +106,12 @@ class Pusher:
         pace = _Pace()
         try:
             while not stopped() and (batch := self._leave(pace.units_max)) is not None:
-                settled = self._exchange(batch)
-                done += PushSummary(settled.accepted, len(settled.quarantined), settled.restamped)
-                if settled.refused is None:
-                    pace.go_on(settled)
+                result = self._exchange(batch)
+                done += PushSummary(result.accepted, len(result.quarantined), result.restamped)
+                if result.refused is None:
+                    pace.go_on(result)
                 else:
-                    done += self._cut(batch, settled.refused, pace)
+                    done += self._cut(batch, result.refused, pace)
         except LakeSyncError as error:
             error.done = done
             raise
@@ -123,7 +123,7 @@ class Pusher:
             if self._outbox.is_empty():
                 return None
             with self._database.transaction():
-                if self._rebuild.delays_pushes:
+                if self._resync.delays_pushes:
                     raise CursorExpired(_READ_FIRST)
                 batch = next_batch(self._outbox, units_max)
                 if batch is None:
@@ -132,10 +132,12 @@ class Pusher:
                 at = self._pages.position()
                 return batch if at.is_new else replace(batch, epoch=at.epoch)
 
-    def _exchange(self, batch: Batch) -> Settled:
-        """Push a batch and settle its receipt, if it is answered with one."""
+    def _exchange(self, batch: Batch) -> BatchResult:
+        """Push a batch and apply its receipt, if it is answered with one."""
         if batch.is_hopeless:
-            return Settled(refused=AtomicPushTooLarge("the transaction is larger than any push"))
+            return BatchResult(
+                refused=AtomicPushTooLarge("the transaction is larger than any push")
+            )
         deltas = tuple((index, entry.delta) for index, entry in enumerate(batch.entries))
         sent_ms = self._clock.device_ms()
         try:
@@ -145,11 +147,11 @@ class Pusher:
         except (InvalidInput, Forbidden) as error:
             if error.retry is not Retry.NEVER:
                 raise
-            return Settled(refused=error)
+            return BatchResult(refused=error)
         received_ms = self._clock.device_ms()
         with self._database.transaction():
             self._clock.correct(receipt.server_time_ms, sent_ms, received_ms)
-            return self._settler.settle(batch, receipt)
+            return self._receipts.apply(batch, receipt)
 
     def _cut(self, batch: Batch, error: LakeSyncError, pace: _Pace) -> PushSummary:
         """Make the next batch smaller than one that was refused as a whole.

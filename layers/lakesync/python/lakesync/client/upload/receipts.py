@@ -2,11 +2,11 @@
 
 Rules of this module
     1. An entry leaves the outbox only when a receipt, or an echo in a page, says that the gateway
-       holds it. A receipt whose count does not add up is no receipt.
+       has it. A receipt whose count does not add up is no receipt.
     2. Nothing is stamped again while an earlier push of it may have arrived, or may yet arrive.
        Stamping again takes the refused entry and everything behind it, so that this client's edits
        keep their order; then the rows concerned are merged again without the old stamps.
-    3. All of a receipt is settled in one transaction.
+    3. All of a receipt is applied in one transaction.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.upload.entries import Status
+from lakesync.client.upload.entries import IN_DOUBT, Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp, stamp_ms
 from lakesync.core.delta import checked_delta
 from lakesync.core.messages import OutcomeKind
@@ -31,7 +31,7 @@ from lakesync.errors import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from lakesync.client.download.pending_echo import Untold
+    from lakesync.client.download.pending_echo import PendingEcho
     from lakesync.client.storage.catalogue import Catalogue
     from lakesync.client.storage.device_clock import DeviceClock
     from lakesync.client.storage.rows import LocalKey, Rows
@@ -47,37 +47,42 @@ UNDER_WAY_MS_MAX: Final = 120_000
 
 
 @dataclass(slots=True)
-class Settled:
+class BatchResult:
     """What became of a batch."""
 
     accepted: int = 0
     restamped: int = 0
     quarantined: list[tuple[Entry, LakeSyncError]] = field(default_factory=list)
     kept: list[Entry] = field(default_factory=list)
-    """Not held by the gateway, and to be pushed again as they are."""
+    """The gateway does not have them; they are pushed again as they are."""
     unsure: list[Entry] = field(default_factory=list)
-    """Refused as late, and perhaps only because an earlier push has just brought them there."""
+    """Refused as late, perhaps because an earlier push has just arrived."""
     refused: LakeSyncError | None = None
     """Why the batch was refused as a whole; None if it was not."""
     stamped_wrong: LakeSyncError | None = None
-    """Why deltas were stamped again; None if none were."""
+    """Why deltas were stamped again; None if none was."""
     blocked: LakeSyncError | None = None
     """Why some must wait; None if the next batch may leave at once."""
 
 
-class Settler:
-    """Settles receipts. Used within the caller's transaction."""
+class Receipts:
+    """Applies receipts. Used within the caller's transaction."""
 
     def __init__(
-        self, outbox: Outbox, rows: Rows, untold: Untold, catalogue: Catalogue, clock: DeviceClock
+        self,
+        outbox: Outbox,
+        rows: Rows,
+        pending_echo: PendingEcho,
+        catalogue: Catalogue,
+        clock: DeviceClock,
     ) -> None:
         self._outbox = outbox
         self._rows = rows
-        self._untold = untold
+        self._pending_echo = pending_echo
         self._catalogue = catalogue
         self._clock = clock
 
-    def settle(self, batch: Batch, receipt: PushReceipt) -> Settled:
+    def apply(self, batch: Batch, receipt: PushReceipt) -> BatchResult:
         """Do what a receipt says.
 
         Args:
@@ -85,70 +90,70 @@ class Settler:
             receipt: the answer.
 
         Raises:
-            InternalError: the receipt does not fit the batch; nothing was settled.
+            InternalError: the receipt does not fit the batch; nothing was changed.
         """
         refused = _refusals(batch, receipt)
-        settled = Settled()
+        result = BatchResult()
         accepted: list[Entry] = []
         late: list[Entry] = []
         doubtful = any(
-            _may_be_there(batch.entries[place], error, receipt.server_time_ms)
-            or _may_have_come(batch.entries[place], error)
-            for place, error in refused.items()
+            _future_but_maybe_in_flight(batch.entries[index], error, receipt.server_time_ms)
+            or _late_but_maybe_stored(batch.entries[index], error)
+            for index, error in refused.items()
         )
-        for place, entry in enumerate(batch.entries):
-            error = refused.get(place)
-            if error is None or _held_before(entry, error):
+        for index, entry in enumerate(batch.entries):
+            error = refused.get(index)
+            if error is None or _stored_before_restore(entry, error):
                 accepted.append(entry)
             elif entry.status == Status.LOST and isinstance(error, OutOfOrder):
                 self._outbox.make_new([entry])
-                settled.stamped_wrong = settled.stamped_wrong or error
-            elif _may_have_come(entry, error):
-                settled.unsure.append(entry)
-                settled.blocked = error
+                result.stamped_wrong = result.stamped_wrong or error
+            elif _late_but_maybe_stored(entry, error):
+                result.unsure.append(entry)
+                result.blocked = error
             elif not isinstance(error, ClockDrift | OutOfOrder):
-                _sort_out(entry, error, settled)
+                _sort_out(entry, error, result)
             elif doubtful:
-                settled.blocked = error
+                result.blocked = error
                 if entry.status == Status.PENDING:
-                    settled.kept.append(entry)
+                    result.kept.append(entry)
             else:
                 late.append(entry)
-                if not isinstance(settled.stamped_wrong, ClockDrift):
-                    settled.stamped_wrong = error
-        self._acknowledge(accepted, settled, receipt.server_hlc)
-        self._outbox.quarantine(settled.quarantined)
-        self._outbox.mark_pending(settled.kept)
-        self._outbox.mark_late(settled.unsure)
+                if not isinstance(result.stamped_wrong, ClockDrift):
+                    result.stamped_wrong = error
+        self._acknowledge(accepted, result, receipt.server_hlc)
+        self._outbox.quarantine(result.quarantined)
+        self._outbox.mark_pending(result.kept)
+        self._outbox.mark_late(result.unsure)
         if late:
             self._outbox.mark_pending(late)
-            settled.restamped = self._restamp_late(batch, late, settled, receipt.server_time_ms)
-        return settled
+            result.restamped = self._restamp_late(batch, late, result, receipt.server_time_ms)
+        return result
 
     def _restamp_late(
-        self, batch: Batch, late: list[Entry], settled: Settled, server_ms: int
+        self, batch: Batch, late: list[Entry], result: BatchResult, server_ms: int
     ) -> int:
         start = _start(batch, late[0])
-        if not isinstance(settled.stamped_wrong, ClockDrift):
+        if not isinstance(result.stamped_wrong, ClockDrift):
             events = {entry.delta.table for entry in late}
             return self.restamp(start, drifted=False, events=events)
         # The clock cannot fall back behind what was set aside, so that goes with them.
         ahead = self._outbox.first_quarantined(stamp(server_ms + DRIFT_MS_MAX))
         return self.restamp(min(start, ahead or start), drifted=True)
 
-    def _acknowledge(self, entries: list[Entry], settled: Settled, by: Stamp) -> None:
-        settled.accepted = len(entries)
+    def _acknowledge(self, entries: list[Entry], result: BatchResult, by: Stamp) -> None:
+        result.accepted = len(entries)
         # An entry may be gone by now: another process shares the file, or an echo came first.
         deltas = self._outbox.known(entry.delta for entry in entries)
         if deltas:
             self._clock.accepted(max(delta.hlc for delta in deltas))
         stale = self._rows.stale_among(deltas)
-        kept = {delta.hlc for delta in stale}  # a stamp has one place in the outbox
+        kept = {delta.hlc for delta in stale}  # the stamp is the outbox's key
         known = [delta for delta in deltas if delta.hlc not in kept]
-        # What is held of a stale row goes with the first page that brings the row, which may be one
-        # from before these: so they stay until everything was read.
+        # The first page that shows a stale row replaces it, and that page may be older than these
+        # edits: so they stay in the outbox until everything was read.
         self._outbox.hold_back(entry for entry in entries if entry.hlc in kept)
-        self._untold.note(known, by)
+        self._pending_echo.note(known, by)
         self._rows.acknowledge(known)
         self._outbox.remove(delta.hlc for delta in known)
 
@@ -193,42 +198,41 @@ def _refusals(batch: Batch, receipt: PushReceipt) -> dict[int, LakeSyncError]:
     return refused
 
 
-def _may_have_come(entry: Entry, error: LakeSyncError) -> bool:
-    # An entry whose earlier push got no answer may be late because it is there already, since a
-    # moment ago even if a pull did not find it. Stamping that one again would make it two events. A
-    # pull tells (`Outbox.settle_doubts`): what is late now cannot arrive later on.
-    known = {Status.PENDING, Status.OFFERED, Status.LOST}
-    return isinstance(error, OutOfOrder) and entry.status not in known
+def _late_but_maybe_stored(entry: Entry, error: LakeSyncError) -> bool:
+    # If an earlier push of the entry got no answer, it may be late because the gateway has it by
+    # now. Stamped again it would be two events. The next pull tells (`Outbox.settle_doubts`): what
+    # is late now cannot arrive any more.
+    return isinstance(error, OutOfOrder) and entry.status in IN_DOUBT
 
 
-def _held_before(entry: Entry, error: LakeSyncError) -> bool:
-    # It was accepted once, and a client's events are accepted in the order of their stamps. So one
-    # that is too late for a restored buffer was accepted before the moment that was restored. (But
-    # for a push whose lanes the restore parted: then it is `Status.LOST`, unless it is very old.)
+def _stored_before_restore(entry: Entry, error: LakeSyncError) -> bool:
+    # The gateway accepts a client's events in the order of their stamps. So an event that was
+    # accepted once, and is late for the restored buffer, is from before the restored moment: the
+    # buffer has it. (Unless the backup parted the lanes of its push: then it is `Status.LOST`.)
     return isinstance(error, OutOfOrder) and entry.status == Status.OFFERED
 
 
-def _may_be_there(entry: Entry, error: LakeSyncError, server_ms: int) -> bool:
-    # A push that got no answer may have met a function whose clock was ahead of this one's, or may
-    # still be on its way. Stamping such an edit again could make it two events; it waits until its
-    # time has come, and is then recognised if it is there. One that is too far ahead for any push
-    # to be still under way when its time comes is nowhere.
+def _future_but_maybe_in_flight(entry: Entry, error: LakeSyncError, server_ms: int) -> bool:
+    # A push that got no answer may have met a function with a faster clock, or may still be on its
+    # way. Stamped again, the edit could be two events: so it waits until its time has come, and is
+    # then recognised if the gateway has it. If it lies so far ahead that no push can still be under
+    # way by then, the gateway will never have it.
     ahead_ms = stamp_ms(entry.hlc) - server_ms
     drifted = isinstance(error, ClockDrift) and entry.status != Status.PENDING
     return drifted and ahead_ms <= UNDER_WAY_MS_MAX
 
 
-def _sort_out(entry: Entry, error: LakeSyncError, settled: Settled) -> None:
+def _sort_out(entry: Entry, error: LakeSyncError, result: BatchResult) -> None:
     if isinstance(error, AtomicPushRefused):
-        settled.kept.append(entry)
+        result.kept.append(entry)
     elif isinstance(error, AtomicPushTooLarge):
-        settled.kept.append(entry)
-        settled.refused = error
+        result.kept.append(entry)
+        result.refused = error
     elif error.retry is Retry.NEVER:
-        settled.quarantined.append((entry, error))
+        result.quarantined.append((entry, error))
     else:
-        settled.kept.append(entry)
-        settled.blocked = error
+        result.kept.append(entry)
+        result.blocked = error
 
 
 def _start(batch: Batch, first: Entry) -> Stamp:
