@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from random import Random
 from typing import Any
 
+from lakesync.core.messages import PAGE_BYTES_MAX
 from tests.simulation.themes import (
     FLUSHES,
     FORGET_MS_MIN,
@@ -96,6 +97,7 @@ class Scenario:
     row_state_bytes_max: int = 380_000
     backpressure_bytes_max: int = 268_435_456
     flush_threshold_bytes: int = 8_388_608
+    page_bytes_max: int = PAGE_BYTES_MAX
     flush_every_s: int = 60
     lease_s: int = 120
     relanings: int = 0
@@ -187,6 +189,7 @@ def scenario_of(seed: int) -> Scenario:
         offline=random.random() < 0.3,
         together=random.random() < 0.5,
         coarse_ms=random.choice([1, 1, 1, 30_000]),
+        page_bytes_max=random.choice([PAGE_BYTES_MAX, PAGE_BYTES_MAX, 400]),
     )
     for name, (rare, share) in RARE_THEMES.items():
         if theme is PLAIN and Random(f"{seed}/theme of {name}").random() < share:

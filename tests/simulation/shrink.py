@@ -32,6 +32,7 @@ LEFT_OUT = (
     "row_state_bytes_max",
     "backpressure_bytes_max",
     "flush_threshold_bytes",
+    "page_bytes_max",
 )
 
 

@@ -58,6 +58,7 @@ class World:
             row_state_bytes_max=scenario.row_state_bytes_max,
             backpressure_bytes_max=scenario.backpressure_bytes_max,
             flush_threshold_bytes=scenario.flush_threshold_bytes,
+            page_bytes_max=scenario.page_bytes_max,
         )
         appends = {table.name for table in scenario.tables if table.append}
         self.rulings = Rulings(self)

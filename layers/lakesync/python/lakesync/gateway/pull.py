@@ -188,7 +188,7 @@ def _rows_of(
     """
     records, sent = rows[0], 1
     for row in rows[1:]:
-        if records.size_bytes + row.size_bytes > pull.bytes_max:
+        if sent >= pull.deltas_max or records.size_bytes + row.size_bytes > pull.bytes_max:
             break
         records, sent = records.followed_by(row), sent + 1
     of = f"{commit.stamp:x}:{sent + commit.rows_sent}"
