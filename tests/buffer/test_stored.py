@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from lakesync.buffer import pack
+from lakesync.compat import follower_state
+from lakesync.compat.follower_state import Follower, Position, Resend
 from lakesync.core.append import AppendMark
 from lakesync.core.config import GatewayConfig, config_from_json, config_to_json
 from lakesync.core.layout import Layout, Placement
@@ -19,7 +21,6 @@ from lakesync.core.schema import Column, TableSchema, check_delta
 from lakesync.core.stored import FORMAT
 from lakesync.core.visibility import Viewer
 from lakesync.errors import InternalError
-from lakesync.ports import Follower
 from tests.support.builders import insert
 from tests.support.repository import ROOT
 
@@ -38,11 +39,15 @@ NOW = replace(
     strict=True,
 )
 MARK = AppendMark(1 << 60, ((5, 1), (1 << 60, (1 << 48) - 1)), 2)
-FOLLOWER = Follower(since=7, scope="s", owed=(("todos", "r1"),), replaced=("{}",))
+FOLLOWER = Follower(7, Position(5), scope="s", resend=(Resend("todos", "r1", 9),), replaced=("{}",))
 
 
 def kept(name: str) -> bytes:
     return b64decode(KEPT[name])
+
+
+def follower_of(data: bytes) -> Follower | None:
+    return follower_state.unpack(pack.inflate(data))
 
 
 def body_of(data: bytes) -> dict[str, Any]:
@@ -60,7 +65,7 @@ def test_what_this_release_writes_is_what_is_kept() -> None:
     written = {
         "configuration": pack.pack_config(NOW),
         "mark": pack.pack_mark(MARK),
-        "follower": pack.pack_follower(FOLLOWER),
+        "follower": pack.deflate(follower_state.pack(FOLLOWER)),
     }
     assert {name: pack.inflate(data) for name, data in written.items()} == {
         name: pack.inflate(kept(f"{name}, now")) for name in written
@@ -72,8 +77,8 @@ def test_this_release_reads_both() -> None:
     assert pack.unpack_config(kept("configuration, before")) == BEFORE
     assert pack.unpack_config(kept("configuration, now")) == NOW
     assert pack.unpack_mark(kept("mark, now")) == MARK
-    assert pack.unpack_follower(kept("follower, before")) == replace(FOLLOWER, replaced=())
-    assert pack.unpack_follower(kept("follower, now")) == FOLLOWER
+    assert follower_of(kept("follower, before")) == replace(FOLLOWER, scope="")
+    assert follower_of(kept("follower, now")) == FOLLOWER
 
 
 @pytest.mark.law("B14")
@@ -97,7 +102,7 @@ def test_marks_and_followers_of_a_later_release_are_read() -> None:
     longer = pack.deflate(pack.inflate(kept("mark, now")) + b"more")
     assert pack.unpack_mark(longer) == MARK
     added = pack.deflate(json.dumps(later(body_of(kept("follower, now")))).encode())
-    assert pack.unpack_follower(added) == FOLLOWER
+    assert follower_of(added) == FOLLOWER
 
 
 @pytest.mark.law("B14")
@@ -131,7 +136,7 @@ def test_what_only_a_later_release_can_read_says_so() -> None:
 
     for read, data in (
         (pack.unpack_config, json.dumps(config).encode()),
-        (pack.unpack_follower, json.dumps(follower).encode()),
+        (follower_of, json.dumps(follower).encode()),
         (pack.unpack_mark, mark),
     ):
         with pytest.raises(InternalError, match="later release"):

@@ -1,13 +1,15 @@
 """The existing TypeScript HTTP client in miniature: its rules, its faults, none of ours.
 
 What it does, whatever we would rather it did:
-    - it pulls, then pushes at most 100 deltas of its queue;
+    - it asks for a checkpoint at cursor 0, pulls, then pushes at most 100 deltas of its queue;
+    - what was not answered by 200 waits a while, longer each time, and is dropped after ten tries;
     - a page that holds deltas moves its cursor, and so does every receipt, in either direction;
     - an empty page moves nothing, and it never asks whether there is more;
     - a page is applied in one transaction: an INSERT of a row that it holds fails all of it, an
       UPDATE of one that it does not hold does nothing, and it keeps no stamps of what it holds;
-    - of a row with an edit in its queue, the newer delta wins as a whole; if that is the remote
-      one, the edit leaves the queue.
+    - of a row with an edit in its queue that does not wait to be tried again, the newer delta wins
+      as a whole; if that is the remote one, the edit leaves the queue;
+    - it cannot bind an object or a list to a statement: such a value fails the page.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakesync.core.delta import Op, checked_delta, make_delta
+from lakesync.core.messages import PAGE_BYTES_MAX
 from lakesync.core.values import parse
 
 if TYPE_CHECKING:
@@ -27,12 +30,22 @@ if TYPE_CHECKING:
 Rows = dict[tuple[str, str], dict[str, Any]]
 PUSHED_MAX = 100
 PULLED_MAX = 1_000
+TRIES_MAX = 10
+WAIT_MS_MAX = 30_000
 
 
 class Line(Protocol):
-    """How it reaches its gateway; each method gives None if no answer came back."""
+    """How it reaches its gateway; each method gives None if no answer came back, or a refusal."""
 
-    def pull(self, since: Stamp, limit: int) -> tuple[list[Delta], Stamp] | None:
+    def now_ms(self) -> int:
+        """Give the time."""
+        ...
+
+    def checkpoint(self) -> tuple[list[Delta], Stamp] | None:
+        """Give a checkpoint's deltas and where the log goes on."""
+        ...
+
+    def pull(self, since: Stamp, limit: int, bytes_max: int) -> tuple[list[Delta], Stamp] | None:
         """Give a page's deltas and its ``serverHlc``."""
         ...
 
@@ -41,8 +54,8 @@ class Line(Protocol):
         ...
 
 
-class RowIsThere(Exception):
-    """SQLite's refusal of a second row with the same key."""
+class PageFailed(Exception):
+    """SQLite's refusal: of a second row with the same key, or of a value that it cannot bind."""
 
 
 @dataclass
@@ -56,9 +69,17 @@ class OlderClient:
     queue: list[Delta] = field(default_factory=list)
     cursor: Stamp = 0
     dropped: set[tuple[str, str]] = field(default_factory=set)
-    """Rows whose edits it dropped by its own rule, and which it now holds otherwise than others."""
+    """Rows as an edit left them which it dropped by its own rule, until they are replaced."""
+    deltas_applied: int = 0
+    """Of its last page."""
     failures: int = 0
     """Pages that it could not apply."""
+    tries: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """For each edit that was tried, how often, and when it is tried again."""
+    given_up: list[Delta] = field(default_factory=list)
+    """Edits of which the app was told that they were dropped."""
+    acknowledged: list[Delta] = field(default_factory=list)
+    """Edits that it forgot because of a 200."""
 
     # --- edits
 
@@ -84,37 +105,67 @@ class OlderClient:
 
     # --- sync
 
-    def sync(self) -> None:
+    def sync(self, limit: int = PULLED_MAX) -> None:
         """Do one round."""
-        self.pull()
+        if self.cursor == 0:
+            self.begin()
+        self.pull(limit)
         self.push()
 
     def push(self) -> None:
         """Push what is queued."""
-        sent = self.queue[:PUSHED_MAX]
+        due = self._due()[:PUSHED_MAX]
+        gone = [delta for delta in due if self._tried(delta)[0] >= TRIES_MAX]
+        self.given_up += gone
+        sent = [delta for delta in due if delta not in gone]
+        self.queue = [delta for delta in self.queue if delta not in gone]
         if not sent:
             return
         stamp = self.line.push(sent)
         if stamp is not None:
             self.queue = [delta for delta in self.queue if delta not in sent]
+            self.acknowledged += sent
             self.cursor = stamp
+            return
+        for delta in sent:
+            count = self._tried(delta)[0] + 1
+            wait_ms = min(1_000 * 2**count, WAIT_MS_MAX)
+            self.tries[delta.delta_id] = (count, self.line.now_ms() + wait_ms)
 
-    def pull(self) -> None:
+    def _due(self) -> list[Delta]:
+        return [delta for delta in self.queue if self._tried(delta)[1] <= self.line.now_ms()]
+
+    def _tried(self, delta: Delta) -> tuple[int, int]:
+        return self.tries.get(delta.delta_id, (0, 0))
+
+    def begin(self) -> None:
+        """Fetch a checkpoint; the cursor moves, whether it could be applied or not."""
+        checkpoint = self.line.checkpoint()
+        if checkpoint is not None:
+            self._apply_all(checkpoint[0])
+            self.cursor = checkpoint[1]
+
+    def pull(self, limit: int = PULLED_MAX, bytes_max: int = PAGE_BYTES_MAX) -> None:
         """Pull one page and apply it."""
-        page = self.line.pull(self.cursor, PULLED_MAX)
+        page = self.line.pull(self.cursor, limit, bytes_max)
+        self.deltas_applied = len(page[0]) if page else 0
         if page is None or not page[0]:
             return
         deltas, stamp = page
+        if self._apply_all(deltas):
+            self.cursor = stamp
+
+    def _apply_all(self, deltas: list[Delta]) -> bool:
         before = {key: dict(row) for key, row in self.rows.items()}, list(self.queue)
-        pending = {(delta.table, delta.row_id): delta for delta in self.queue}
+        pending = {(delta.table, delta.row_id): delta for delta in self._due()}
         try:
             for delta in deltas:
                 self._meet(delta, pending.get((delta.table, delta.row_id)))
-        except RowIsThere:
+        except PageFailed:
             self.rows, self.queue = before
             self.failures += 1
-        else:
-            self.cursor = stamp
+            return False
+        return True
 
     def restart(self) -> None:
         """Begin a new process: rows and queue are on disk, the cursor is not."""
@@ -129,17 +180,21 @@ class OlderClient:
             self._apply(resolved)
             if local in self.queue:
                 self.queue.remove(local)
+            if local.op is Op.DELETE or set(resolved.columns) - set(remote.columns):
                 self.dropped.add((local.table, local.row_id))
 
     def _apply(self, delta: Delta) -> None:
         key = (delta.table, delta.row_id)
         if delta.op is Op.DELETE:
             self.rows.pop(key, None)
+            self.dropped.discard(key)
             return
         values = {name: parse(value) for name, value in delta.columns}
+        if any(isinstance(value, dict | list) for value in values.values()):
+            raise PageFailed(values)
         if delta.op is Op.INSERT:
             if key in self.rows:
-                raise RowIsThere(key)
+                raise PageFailed(key)
             self.rows[key] = values
         elif key in self.rows:
             self.rows[key] |= values

@@ -188,7 +188,7 @@ ODD = [
 ]
 PULLS = [
     *[{"since": odd} for odd in ODD],
-    *[{"limit": odd} for odd in [*ODD, "0", "10001"] if odd.strip() == odd],
+    *[{"limit": odd} for odd in [*ODD, "0"] if odd.strip() == odd],
     *[{"epoch": odd} for odd in ["e" * 65, "e" * 10_000]],
     *[{"epoch": "another", "since": "{top}"}],
     *[{"scope": "s" * 5_000}],
@@ -201,7 +201,7 @@ PULLS = [
         ]
     ],
     *[{"removes": "perhaps"}, {"ownCursor": "perhaps"}, {"source": "nowhere"}, {"source": ""}],
-    *[{"clientId": odd} for odd in ["someone else", "", "\x00"]],
+    *[{"clientId": odd} for odd in ["", "\x00", "c" * 129]],
 ]  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def test_a_malformed_pull_is_refused_by_name(told: Asker, log: io.StringIO) -> N
         answer = told.ask("GET", "/sync/{}/pull", params=sent)
         if answer.status_code == 200:
             # A place or scope that nobody gave may be read as one; it shows what the rules allow.
-            assert set(query) & {"snapshot", "scope", "clientId", "epoch"}, query
+            assert set(query) & {"snapshot", "scope", "clientId", "epoch", "limit"}, query
             assert HIDDEN not in answer.text
             continue
         refused(answer, 400, 403, 404, 410)

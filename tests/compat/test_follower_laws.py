@@ -6,16 +6,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.compat.followers import BEGUN, TOLD
+from lakesync.compat.legacy_format import rows_of as rows_in_order
+from lakesync.compat.progress import (
+    CURSOR_PUSHED_BEFORE_PULL,
+    DELIVERIES_ASSUMED_READ,
+    RESEND_ROWS_MAX,
+)
 from lakesync.core.delta import checked_delta
+from lakesync.core.merge import fold
 from lakesync.core.messages import Pull, Push
-from lakesync.result import Err, Ok
-from tests.compat.world import GATEWAY, RULES, TABLE, World, deltas_of
+from lakesync.core.unmerge import deltas_of as deltas_of_state
+from tests.compat.older import WAIT_MS_MAX
+from tests.compat.world import GATEWAY, RULES, TABLE, Direct, World, deltas_of
 from tests.support.builders import at_ms, delete, insert, update
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PullPage
+    from lakesync.errors import LakeSyncError
     from tests.compat.older import OlderClient
 
 
@@ -52,7 +60,7 @@ class TestReceipts:
         a.insert(TABLE, "r1", title="mine")
         a.push()
 
-        assert a.cursor == BEGUN
+        assert a.cursor == CURSOR_PUSHED_BEFORE_PULL
         a.sync()
         assert set(rows_of(a)) == {"r0", "r1"}
         assert a.failures == 0
@@ -66,7 +74,7 @@ class TestReceipts:
         a.insert(TABLE, "r1", owner="x")
         a.push()
 
-        assert a.cursor > BEGUN
+        assert a.cursor > CURSOR_PUSHED_BEFORE_PULL
         a.sync()
         assert rows_of(a) == {"r1": {"owner": "x"}}
 
@@ -74,33 +82,95 @@ class TestReceipts:
         a = world.client("a")
         for number in range(40):
             world.write(insert(f"w{number}", at=at_ms(number), client="w", title="x"))
-        cursors = []
+        sent = []
         for number in range(6):
             a.insert(TABLE, f"a{number}", title="x")
-            a.sync()
-            cursors.append(a.cursor)
+            a.pull()
+            sent.append(a.deltas_applied)
+            a.push()
 
-        assert cursors == sorted(cursors)
-        assert len(set(cursors)) > len(cursors) // TOLD
         assert len(rows_of(a)) == 46
+        assert sent[DELIVERIES_ASSUMED_READ] < sent[0]
+        assert max(sent[DELIVERIES_ASSUMED_READ:]) < 20
 
-    def test_a_void_cursor_lets_it_begin_again(self, world: World) -> None:
+    def test_what_was_only_assumed_is_sent_again_when_it_rests(self, world: World) -> None:
+        a = world.client("a")
+        world.write(insert("r1", at=at_ms(0), client="w", title="x"))
+        for number in range(5):
+            world.pull("a", a.cursor)  # lost
+            a.insert(TABLE, f"a{number}")
+            a.push()
+        assert "r1" not in rows_of(a)
+        for _ in range(4):
+            a.sync()
+
+        assert rows_of(a)["r1"] == {"title": "x"}
+        assert a.failures == 0
+
+    def test_two_answers_that_are_lost_prove_nothing(self, world: World) -> None:
         a = world.client("a")
         world.write(insert("r0", at=at_ms(0), client="w"))
         a.sync()
         world.write(insert("r1", at=at_ms(1), client="w"))
-        top = world.pull("a", a.cursor).cursor
-        world.buffer.raise_horizon(GATEWAY, "main", top)
-        asked = Pull("a", a.cursor, claims=world.claims["a"], own_cursor=False)
-        match world.pulls.pull(GATEWAY, asked):
-            case Err(error):
-                assert error.code == "CURSOR_EXPIRED"
-            case Ok(_):
-                pytest.fail("the cursor is below the horizon")
+        for _ in range(2):
+            world.pull("a", a.cursor)
         a.insert(TABLE, "r2")
         a.push()
+        a.sync()
 
-        assert a.cursor == 0
+        assert set(rows_of(a)) == {"r0", "r1", "r2"}
+
+    def test_a_first_session_that_loses_a_receipt_keeps_no_deleted_row(self, world: World) -> None:
+        a, b = world.client("a"), world.client("b")
+        a.sync()
+        a.insert(TABLE, "r1", title="mine")
+        line = a.line
+        assert isinstance(line, Direct)
+        line.chance = Always()  # type: ignore[assignment]
+        a.push()
+        line.chance = None
+        b.sync()
+        b.delete(TABLE, "r1")
+        b.sync()
+        for _ in range(4):
+            world.time.now_ms += WAIT_MS_MAX
+            a.sync()
+
+        assert rows_of(a) == {}
+
+    @pytest.mark.law("F8")
+    def test_a_void_cursor_is_led_on_by_rows_as_they_are(self, world: World) -> None:
+        a = world.client("a")
+        world.write(insert("r0", at=at_ms(0), client="w"), insert("r1", at=at_ms(1), client="w"))
+        a.sync()
+        world.write(delete("r0", at=at_ms(2), client="w"), insert("r2", at=at_ms(3), client="w"))
+        world.trim()
+        for _ in range(3):
+            a.sync()
+
+        assert set(rows_of(a)) == {"r1", "r2"}
+        assert a.failures == 0
+
+    @pytest.mark.law("F8")
+    def test_any_size_is_read_page_by_page_where_the_log_is_gone(self, world: World) -> None:
+        for number in range(25):
+            world.write(insert(f"r{number:02}", at=at_ms(number), client="w", title="x"))
+        world.trim()
+        a = world.client("a")
+        applied = []
+        for number in range(40):
+            if number == 5:
+                a.restart()
+            if number == 3:
+                a.insert(TABLE, "mine")
+            a.sync(limit=4)
+            applied.append(a.deltas_applied)
+
+        assert set(rows_of(a)) == {*(f"r{number:02}" for number in range(25)), "mine"}
+        assert a.failures == 0
+        # It begins without deletions, and ends.
+        assert applied[0] == 4
+        assert applied[-1] == 0
 
 
 @pytest.mark.law("F2")
@@ -218,6 +288,23 @@ class TestInOrder:
 
         assert rows_of(a) == {"r9": {"state": "s"}}
 
+    @pytest.mark.parametrize("again", [False, True])
+    def test_a_whole_row_is_right_however_large_it_is(self, *, again: bool) -> None:
+        half = "x" * 150_000
+        state = fold([insert(at=at_ms(1), title=half), update(at=at_ms(2), owner=half)])
+        ((*before, first, second),) = rows_in_order(
+            deltas_of_state(TABLE, "r1", state), again=again
+        )
+
+        assert all(delta == checked_delta(*delta[:6]) for delta in (*before, first, second))
+        assert [delta.op.name for delta in before] == ["DELETE", "INSERT"] * again
+        assert (first.op.name, second.op.name) == ("UPDATE" if again else "INSERT", "UPDATE")
+        assert first.hlc == second.hlc
+        assert {name for delta in (first, second) for name, _ in delta.columns} == {
+            "title",
+            "owner",
+        }
+
     def test_its_own_edits_come_back_merged(self, world: World) -> None:
         a = world.client("a")
         a.sync()
@@ -227,17 +314,6 @@ class TestInOrder:
         a.sync()
 
         assert rows_of(a) == {"r1": {"title": "mine", "state": "theirs"}}
-
-    def test_what_is_refused_is_taken_back(self, world: World) -> None:
-        a = world.client("a", "x")
-        world.save_rules(RULES)
-        a.sync()
-        a.insert(TABLE, "r1", owner="x", nothing="of the schema")
-        a.insert(TABLE, "r2", owner="y")
-        a.push()
-        a.sync()
-
-        assert rows_of(a) == {}
 
     def test_a_restart_with_rows_on_disk_is_harmless(self, world: World) -> None:
         a = world.client("a")
@@ -249,6 +325,116 @@ class TestInOrder:
 
         assert a.failures == 0
         assert rows_of(a) == {"r1": {"title": "x"}}
+
+
+@pytest.mark.law("F6")
+class TestRefusals:
+    def test_what_is_refused_is_told_and_then_taken_back(self, world: World) -> None:
+        a = world.client("a", "x")
+        world.save_rules(RULES)
+        a.sync()
+        a.insert(TABLE, "r1", owner="x", nothing="of the schema")
+        a.insert(TABLE, "r2", owner="x")
+        a.push()
+
+        assert [error.code for error in refusals(a)] == ["SCHEMA_ERROR"]
+        assert world.visible("a", ["r1", "r2"]) == {(TABLE, "r2"): {"owner": "x"}}
+        assert len(a.queue) == 2
+        for _ in range(14):
+            world.time.now_ms += WAIT_MS_MAX
+            a.sync()
+        assert "r1" in {delta.row_id for delta in a.given_up}
+        assert rows_of(a) == {"r2": {"owner": "x"}}
+
+    def test_what_is_accepted_and_hidden_is_taken_back(self, world: World) -> None:
+        a = world.client("a", "x")
+        world.save_rules(RULES)
+        a.insert(TABLE, "r1", owner="x")
+        a.sync()
+        a.update(TABLE, "r1", owner="y")
+        a.push()
+        assert not a.queue
+        a.sync()
+
+        assert rows_of(a) == {}
+
+    def test_a_clock_that_is_ahead_loses_nothing(self, world: World) -> None:
+        a = world.client("a", ahead_ms=40_000)
+        a.sync()
+        a.insert(TABLE, "r1", title="mine")
+        for _ in range(6):
+            a.sync()
+            assert rows_of(a) == {"r1": {"title": "mine"}}
+            world.time.now_ms += 15_000
+
+        assert refusals(a)[0].status == 409
+        assert not a.queue
+        assert not a.given_up
+        assert world.visible("a", ["r1"]) == a.rows
+
+    def test_a_clock_that_is_far_ahead_is_told_and_taken_back(self, world: World) -> None:
+        a = world.client("a", ahead_ms=3_600_000)
+        a.sync()
+        a.insert(TABLE, "r1", title="mine")
+        for _ in range(140):
+            a.sync()
+            world.time.now_ms += WAIT_MS_MAX
+
+        assert [delta.row_id for delta in a.given_up] == ["r1"]
+        assert rows_of(a) == {}
+
+    def test_an_edit_that_loses_at_once_is_corrected(self, world: World) -> None:
+        a = world.client("a", ahead_ms=-60_000)
+        world.write(insert("r1", at=at_ms(0), client="w", title="theirs"))
+        a.sync()
+        a.update(TABLE, "r1", title="mine")
+        a.push()
+        assert not a.queue
+        a.sync()
+
+        assert rows_of(a) == {"r1": {"title": "theirs"}}
+
+    def test_more_than_can_be_remembered_is_all_sent_again(self, world: World) -> None:
+        a = world.client("a", ahead_ms=-60_000)
+        names = [f"r{number}" for number in range(RESEND_ROWS_MAX + 50)]
+        world.write(*[insert(name, at=at_ms(0), client="w", title="theirs") for name in names])
+        a.sync()
+        for name in names:
+            a.update(TABLE, name, title="mine")
+        while a.queue:
+            a.push()
+        for _ in range(6):
+            a.sync()
+
+        assert {row["title"] for row in rows_of(a).values()} == {"theirs"}
+
+    def test_rows_larger_than_a_page_come_one_after_the_other(self, world: World) -> None:
+        a = world.client("a", ahead_ms=-60_000)
+        names = [f"r{number}" for number in range(6)]
+        world.write(*[insert(n, at=at_ms(0), client="w", title="x" * 1_000) for n in names])
+        a.sync()
+        for name in names:
+            a.update(TABLE, name, title="mine")
+        a.push()
+        pages = []
+        for _ in range(10):
+            a.pull(bytes_max=2_500)
+            pages.append(a.deltas_applied)
+
+        assert {row["title"] for row in rows_of(a).values()} == {"x" * 1_000}
+        assert max(pages) <= 6
+
+
+def refusals(client: OlderClient) -> list[LakeSyncError]:
+    assert isinstance(client.line, Direct)
+    return client.line.refusals
+
+
+class Always:
+    """Chance that loses every answer."""
+
+    def random(self) -> float:
+        return 0.0
 
 
 @pytest.mark.law("F3")
@@ -284,10 +470,10 @@ def test_one_mark_of_ours_and_nothing_is_remembered(world: World, marks: dict[st
     world.write(insert("r1", at=at_ms(0), client="w"))
     asked = Pull("a", 0, own_cursor=False)
     world.pulls.pull(GATEWAY, Pull(**{"client_id": "a", "own_cursor": False} | marks))  # type: ignore[arg-type]
-    assert world.buffer.follower(GATEWAY, "a") is None
+    assert world.buffer.client_state(GATEWAY, "a") is None
 
     world.pulls.pull(GATEWAY, asked).unwrap()
-    assert world.buffer.follower(GATEWAY, "a") is not None
+    assert world.buffer.client_state(GATEWAY, "a") is not None
 
 
 @pytest.mark.law("F4")
@@ -298,7 +484,7 @@ def test_a_push_with_a_mark_of_ours_is_answered_by_its_commit(
     made = insert("r1", at=at_ms(0), client="a")
     push = Push(**{"client_id": "a", "deltas": ((0, made),), "own_cursor": False} | marks)  # type: ignore[arg-type]
 
-    assert world.pushes.push(GATEWAY, push).unwrap().server_hlc > BEGUN
+    assert world.pushes.push(GATEWAY, push).unwrap().server_hlc > CURSOR_PUSHED_BEFORE_PULL
 
 
 @pytest.mark.law("F5")
@@ -322,6 +508,6 @@ def test_what_held_nothing_is_not_read_again(world: World) -> None:
     world.write(insert("mine", at=at_ms(99), client="w", owner="x"))
     a.sync()
 
-    assert a.cursor > BEGUN
+    assert a.cursor > CURSOR_PUSHED_BEFORE_PULL
     assert set(rows_of(a)) == {"mine"}
     assert sum(read) <= 3

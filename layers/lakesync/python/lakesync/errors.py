@@ -181,7 +181,7 @@ class CheckpointTooLarge(InvalidInput):
     """A checkpoint does not fit one answer; ask for its parts."""
 
     code = "CHECKPOINT_TOO_LARGE"
-    status = 413
+    status = 404  # to existing clients there is none, and they pull from 0
 
 
 class AtomicPushTooLarge(InvalidInput):
@@ -250,7 +250,7 @@ class ClockDrift(LakeSyncError):
     """A stamp lies too far ahead of the observer's clock; correct the clock and stamp again."""
 
     code = "CLOCK_DRIFT"
-    status = 400
+    status = 409
     retry = Retry.AFTER_REFRESH
 
 

@@ -214,42 +214,6 @@ class FlushState:
     Whoever finds it repeats exactly that range, so a crash repeats the same objects."""
 
 
-@dataclass(frozen=True, slots=True)
-class Follower:
-    """What is remembered of one follower; see `lakesync.compat.followers`."""
-
-    read_from: Stamp = 0
-    """Where its next page begins, if it comes with the cursor ``since`` once more."""
-    since: Stamp = 0
-    """The cursor that it last came with."""
-    page_until: Stamp = 0
-    """Where the page ended that it was last given from ``read_from``."""
-    proved: Stamp = 0
-    """Up to here it has what it may see: the cursor that its receipts give it."""
-    given_until: Stamp = 0
-    """The furthest that any page took it."""
-    holds_rows: bool = False
-    """It has come with a cursor, so it may hold any row up to ``given_until``."""
-    followed: bool = False
-    """Its cursor was a receipt's: it holds its own edits behind it, and may hold more."""
-    more: bool = False
-    """Its last page was not the end of the log."""
-    expired: bool = False
-    """Its cursor is void: a receipt lets it begin again."""
-    scope: str = ""
-    """The scope of its last page."""
-    eyes: str = ""
-    """The rules that decided it and the token claims that they name, as JSON."""
-    replaced: tuple[str, ...] = ()
-    """Eyes of before, with which it may hold rows up to ``again_until``."""
-    again_until: Stamp = 0
-    """How far it is given everything again, since its scope changed."""
-    owed: tuple[RowKey, ...] = ()
-    """Rows that it wrote in vain, and is given as they are, whatever the log says."""
-    owed_pages: int = 0
-    """Pages that held them."""
-
-
 class CommitLog(Protocol):
     """Heads, commits, and the log of a gateway."""
 
@@ -405,15 +369,17 @@ class FlushStates(Protocol):
         ...
 
 
-class Followers(Protocol):
-    """What is remembered of followers."""
+class ClientStates(Protocol):
+    """What is remembered of single clients, in a form that is its user's own."""
 
-    def follower(self, gateway: str, client_id: str) -> Follower | None:
-        """Give what is remembered of a follower; None if it was never seen."""
+    def client_state(self, gateway: str, client_id: str) -> bytes | None:
+        """Give what is remembered of a client; None if nothing is."""
         ...
 
-    def save_follower(self, gateway: str, client_id: str, follower: Follower) -> None:
-        """Remember a follower as it now is; whoever saves last is believed."""
+    def save_client_state(
+        self, gateway: str, client_id: str, seen: bytes | None, state: bytes
+    ) -> bool:
+        """Remember something of a client; False if it was not as seen, and nothing was written."""
         ...
 
 
@@ -447,7 +413,7 @@ class Upkeep(Protocol):
         ...
 
 
-class Buffer(CommitLog, Rows, Configurations, FlushStates, Followers, Upkeep, Protocol):
+class Buffer(CommitLog, Rows, Configurations, FlushStates, ClientStates, Upkeep, Protocol):
     """The durable buffer of all gateways: all of the above. Whoever needs less asks for less.
 
     Every read is strongly consistent, item by item: it shows each commit that was answered before,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakesync.buffer.caller import DynamoCaller
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Commit, Follower, Head, LogEntry, MarkKey, RowKey
+    from lakesync.ports import Commit, Head, LogEntry, MarkKey, RowKey
 
 CONFIGS_REMEMBERED_MAX: Final = 64
 """Gateways whose configuration one process remembers; each may hold 350 KB."""
@@ -171,16 +171,19 @@ class DynamoBuffer(Upkeep):
                 return found
             after = text(answer["LastEvaluatedKey"], "sk")
 
-    # --- followers
+    # --- what is remembered of single clients
 
-    def follower(self, gateway: str, client_id: str) -> Follower | None:
-        """Give what is remembered of a follower; one read unit for each 4 KB of its claims."""
-        item = self._get(keys.follower_pk(gateway, client_id), keys.FOLLOWER)
-        return pack.unpack_follower(data(item, "d")) if item else None
+    def client_state(self, gateway: str, client_id: str) -> bytes | None:
+        """Give what is remembered of a client; one read unit for each 4 KB."""
+        item = self._get(keys.client_pk(gateway, client_id), keys.CLIENT)
+        return pack.inflate(data(item, "d")) if item else None
 
-    def save_follower(self, gateway: str, client_id: str, follower: Follower) -> None:
-        """Remember a follower as it now is; one write unit for each KB of its claims."""
-        self._call("UpdateItem", requests.save_follower(self._table, gateway, client_id, follower))
+    def save_client_state(
+        self, gateway: str, client_id: str, seen: bytes | None, state: bytes
+    ) -> bool:
+        """Remember something of a client; one write unit for each KB; False if not as seen."""
+        body = requests.save_client_state(self._table, gateway, client_id, seen, state)
+        return self._conditionally("UpdateItem", body)
 
     # --- flush state
 

@@ -12,7 +12,6 @@ from lakesync.ports import FlushState
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.ports import (
-        Follower,
         Head,
         LogEntry,
         MarkKey,
@@ -33,6 +32,6 @@ class HeldGateway:
     config: GatewayConfig = field(default_factory=GatewayConfig)
     flush: FlushState = field(default_factory=FlushState)
     flushed: dict[str, Stamp] = field(default_factory=dict)
-    followers: dict[str, Follower] = field(default_factory=dict)
+    clients: dict[str, bytes] = field(default_factory=dict)
     tokens: set[str] = field(default_factory=set)
     """Of the commits that happened."""

@@ -10,16 +10,16 @@ append mark           ``gw|mark|shard``      client id     d c
 configuration         ``gw|config``          ``config``    d v
 flush state           ``gw|flush``           ``flush``     w u
 flushed table         ``gw|flushed``         table         c
-follower              ``gw|follower|client`` ``follower``  d
+client state          ``gw|client|client``   ``client``    d h
 registry of gateways  ``gateways``           gateway id
 ====================  =====================  ============  ====================================
 
 A gateway id holds no ``|``, so no gateway's keys can be another's: tenants are apart by prefix.
 
-Attributes: ``c`` commit, ``d`` data, ``e`` epoch, ``fb`` flushed bytes, ``l`` last entry, ``lb``
-logged bytes, ``n`` deltas, ``o`` oldest unflushed, ``p`` previous entry, ``r`` rule rows, ``t``
-trimmed, ``tb`` tables, ``u`` until, ``v`` configuration version, ``w`` watermark. None is a word
-that DynamoDB reserves.
+Attributes: ``c`` commit, ``d`` data, ``e`` epoch, ``fb`` flushed bytes, ``h`` digest, ``l`` last
+entry, ``lb`` logged bytes, ``n`` deltas, ``o`` oldest unflushed, ``p`` previous entry, ``r`` rule
+rows, ``t`` trimmed, ``tb`` tables, ``u`` until, ``v`` configuration version, ``w`` watermark. None
+is a word that DynamoDB reserves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lakesync.ports import ROW_PARTS
 HEAD: Final = "head"
 CONFIG: Final = "config"
 FLUSH: Final = "flush"
-FOLLOWER: Final = "follower"
+CLIENT: Final = "client"
 GATEWAYS: Final = "gateways"
 _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -105,6 +105,6 @@ def flushed_pk(gateway: str) -> str:
     return f"{check_gateway(gateway)}|flushed"
 
 
-def follower_pk(gateway: str, client_id: str) -> str:
-    """Give the partition key of what is remembered of a follower: one each, as each polls."""
-    return f"{check_gateway(gateway)}|follower|{client_id}"
+def client_pk(gateway: str, client_id: str) -> str:
+    """Give the partition key of what is remembered of a client: one each, as each polls."""
+    return f"{check_gateway(gateway)}|client|{client_id}"

@@ -19,7 +19,6 @@ from lakesync.ports import (
     NO_HEAD,
     ConfigMoved,
     FlushState,
-    Follower,
     Head,
     LogEntry,
     LogSlice,
@@ -140,15 +139,18 @@ class MemoryBuffer:
         with self._lock:
             return sorted(name for name, held in self._gateways.items() if held.heads)
 
-    def follower(self, gateway: str, client_id: str) -> Follower | None:
-        """Give what is remembered of a follower; None if it was never seen."""
-        with self._lock:
-            return self._of(gateway).followers.get(client_id)
+    def client_state(self, gateway: str, client_id: str) -> bytes | None:
+        """Give what is remembered of a client; None if nothing is."""
+        return self._of(gateway).clients.get(client_id)
 
-    def save_follower(self, gateway: str, client_id: str, follower: Follower) -> None:
-        """Remember a follower as it now is."""
+    def save_client_state(
+        self, gateway: str, client_id: str, seen: bytes | None, state: bytes
+    ) -> bool:
+        """Remember something of a client; False if it was not as seen."""
         with self._lock:
-            self._of(gateway).followers[client_id] = follower
+            if saved := self._of(gateway).clients.get(client_id) == seen:
+                self._of(gateway).clients[client_id] = state
+            return saved
 
     def flush_state(self, gateway: str) -> FlushState:
         """Give how far the gateway was flushed."""

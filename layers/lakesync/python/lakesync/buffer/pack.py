@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from dataclasses import asdict
 from itertools import accumulate, pairwise
 from typing import Final
 
 from lakesync.core.append import AppendMark
 from lakesync.core.config import CONFIG_BYTES_MAX, GatewayConfig, config_from_json, config_to_json
-from lakesync.core.stored import FORMAT, check_format, known
+from lakesync.core.stored import FORMAT, check_format
 from lakesync.errors import Conflict
-from lakesync.ports import Follower
 
 _LEVEL: Final = 1  # a third of the bytes for 0.7 us a delta; higher levels save little more
 _ID_BYTES: Final = 6
@@ -75,21 +73,3 @@ def pack_config(config: GatewayConfig) -> bytes:
 def unpack_config(data: bytes) -> GatewayConfig:
     """Give the configuration that was packed."""
     return config_from_json(json.loads(inflate(data)))
-
-
-def pack_follower(follower: Follower) -> bytes:
-    """Give the stored form of a follower."""
-    return deflate(json.dumps({"format": FORMAT} | asdict(follower)).encode())
-
-
-def unpack_follower(data: bytes) -> Follower:
-    """Give the follower that was packed; fields that are not known are left out.
-
-    Raises:
-        InternalError: only a later release can read it.
-    """
-    body = json.loads(inflate(data))
-    check_format(body.get("format", FORMAT), "a follower")
-    owed = tuple([(table, row_id) for table, row_id in body.get("owed", ())])
-    replaced = tuple(body.get("replaced", ()))
-    return known(Follower, body | {"replaced": replaced, "owed": owed})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.buffer import keys, pack
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.ports import FlushState, Follower, Head
+    from lakesync.ports import FlushState, Head
 
 NEVER_WRITTEN: Final = "attribute_not_exists(pk)"
 STANDS_AS_SEEN: Final = "c = :seen"
@@ -182,14 +183,20 @@ def _configure_head(
     }
 
 
-def save_follower(table: str, gateway: str, client_id: str, follower: Follower) -> bytes:
-    """Give the write of a follower, whatever is there."""
+def save_client_state(
+    table: str, gateway: str, client_id: str, seen: bytes | None, state: bytes
+) -> bytes:
+    """Give the step of a client's state, if it stands as it was seen."""
+    values = {":d": binary(pack.deflate(state)), ":h": binary(sha256(state).digest())}
+    if seen is not None:
+        values[":s"] = binary(sha256(seen).digest())
     return encode(
         {
             "TableName": table,
-            "Key": key(keys.follower_pk(gateway, client_id), keys.FOLLOWER),
-            "UpdateExpression": "SET d = :d",
-            "ExpressionAttributeValues": {":d": binary(pack.pack_follower(follower))},
+            "Key": key(keys.client_pk(gateway, client_id), keys.CLIENT),
+            "UpdateExpression": "SET d = :d, h = :h",
+            "ConditionExpression": NEVER_WRITTEN if seen is None else "h = :s",
+            "ExpressionAttributeValues": values,
         }
     )
 

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.checkpoint.manifest import frame
 from lakesync.checkpoint.replay_from import has_events
+from lakesync.compat.follower_state import pack, unpack
 from lakesync.compat.legacy_format import rows_of
-from lakesync.errors import CheckpointTooLarge, CursorExpired, LakeSyncError, NotFound
+from lakesync.compat.policy import is_follower
+from lakesync.compat.progress import may_begin_again
+from lakesync.errors import CheckpointTooLarge, Contention, CursorExpired, LakeSyncError, NotFound
 from lakesync.gateway.row_source import CheckpointRows, check_decides, decides
 from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.read_barrier import Fence
@@ -76,6 +79,8 @@ class CheckpointService:
             The frames; or ``NOT_FOUND`` if there is none, ``UNAVAILABLE``, ``ADAPTER_ERROR``.
         """
         try:
+            if is_follower(pull):
+                self._note_beginning(gateway, pull.client_id)
             log = self._fence.raise_heads(gateway)
             rule_filter = RuleFilter(log.config, pull)
             manifest = self._latest(log, rule_filter)
@@ -143,17 +148,25 @@ class CheckpointService:
         events = has_events(log, self._buffer.flushed_tables(log.gateway))
         return log.trimmed if events else manifest.since
 
+    def _note_beginning(self, gateway: str, client_id: str) -> None:
+        """Note that a follower which was here before begins again, with rows on its disk."""
+        stored = self._buffer.client_state(gateway, client_id)
+        known = unpack(stored)
+        if known is None or (after := may_begin_again(known)) == known:
+            return
+        if not self._buffer.save_client_state(gateway, client_id, stored, pack(after)):
+            raise Contention("two requests of this client crossed; try again in a moment")
+
     def _told(self, gateway: str, pull: Pull, runs: Iterator[bytes]) -> Iterator[bytes]:
         """Give runs as they are; to a follower as rows that it can apply, whatever it holds."""
-        if not pull.is_followers:
+        if not is_follower(pull):
             yield from runs
             return
-        known = self._buffer.follower(gateway, pull.client_id)
-        again = known is not None and known.holds_rows
+        again = unpack(self._buffer.client_state(gateway, pull.client_id)) is not None
         for run in runs:
-            deltas = rows_of(decode_records(run), again=again)
-            if deltas:
-                yield encode_records(deltas)
+            rows = rows_of(decode_records(run), again=again)
+            if rows:
+                yield encode_records([delta for row in rows for delta in row])
 
     def _runs(self, manifest: Manifest, rule_filter: RuleFilter, pull: Pull) -> Iterator[bytes]:
         source = CheckpointRows(self._checkpoints, manifest, rule_filter)

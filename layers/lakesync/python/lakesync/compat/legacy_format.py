@@ -10,34 +10,38 @@ Law F2: ``docs/spec/followers.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakesync.core.delta import GATEWAY_CLIENT, Op, known_delta
 from lakesync.core.merge import fold, view
-from lakesync.core.unmerge import as_one
+from lakesync.core.unmerge import written
+from lakesync.core.values import canonical
 from lakesync.core.visibility import rule_values
 from lakesync.errors import Contention
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
+    from lakesync.core.values import CanonicalJson
     from lakesync.core.visibility import Viewer
     from lakesync.ports import Buffer, RowKey, StoredRow
 
+_NESTED: Final = (b"{", b"[")
 
-class InOrder:
+
+class LegacyFormat:
     """Makes pages of one gateway for one follower, for as long as one request takes.
 
     Args:
         buffer: holds the rows.
         gateway: whose.
         config: its configuration.
-        viewer: the follower's eyes.
+        viewer: the rules and claims that decide what the follower sees.
         again: it may have been given these commits before.
         mine: its client id, if it may hold rows that it wrote; else empty.
     """
@@ -59,50 +63,54 @@ class InOrder:
         self._again = again
         self._mine = mine
 
-    def of(self, deltas: Iterable[Delta], owed: Iterable[RowKey] = ()) -> list[Delta]:
-        """Give what is sent in the place of a page's deltas. One read unit for each of its rows.
+    def log_page(self, deltas: list[Delta], resend: Collection[RowKey] = ()) -> list[list[Delta]]:
+        """Give what is sent in the place of logged deltas, whatever belongs together in one list.
+
+        One read unit for each row.
 
         Args:
-            deltas: the page's.
-            owed: rows that are sent as they are, whatever the log says.
+            deltas: the log's.
+            resend: rows that the follower holds otherwise than it may.
 
         Raises:
             Contention: a row that the page wrote is just becoming visible; try again in a moment.
         """
-        found, owing = list(deltas), dict.fromkeys(owed)
         by_row: dict[RowKey, list[Delta]] = {}
-        for delta in found:
+        for delta in deltas:
             by_row.setdefault((delta.table, delta.row_id), []).append(delta)
-        states = [key for key in {**by_row, **owing} if not self._config.appends(key[0])]
-        held = self._buffer.rows(self._gateway, states)
+        stored = self._buffer.rows(self._gateway, self._with_states(by_row))
         instead = {
-            key: self._row(key, of_row, held.get(key), holds=key in owing)
+            key: self._row(key, of_row, stored.get(key), holds=key in resend)
             for key, of_row in by_row.items()
         }
-        logged = [
-            sent
-            for delta in found
-            for sent in _in_place(delta, by_row, instead[delta.table, delta.row_id])
+        return [
+            _texts(sent)
+            for delta in deltas
+            for sent in [_in_place(delta, by_row, instead[delta.table, delta.row_id])]
+            if sent
         ]
-        rest = [key for key in owing if key not in by_row]
-        # What is hidden or was never there is deleted.
-        return logged + [
-            sent
-            for key in rest
-            for sent in (self._whole(key, held[key]) if key in held else [_delete(key, 1)])
+
+    def rows(self, keys: Collection[RowKey]) -> list[list[Delta]]:
+        """Give rows as they are; one read unit each. What is hidden or not there is deleted."""
+        stored = self._buffer.rows(self._gateway, self._with_states(keys))
+        return [
+            _texts(self._whole(key, stored[key]) if key in stored else [_delete(key, 1)])
+            for key in keys
         ]
 
     def hidden(self, keys: Iterable[RowKey]) -> list[RowKey]:
         """Give those rows that the follower may not see; one read unit each."""
         if self._viewer.sees_everything:
             return []
-        wanted = [key for key in keys if not self._config.appends(key[0])]
-        held = self._buffer.rows(self._gateway, wanted)
+        found = self._buffer.rows(self._gateway, self._with_states(keys))
         return [
             key
-            for key, stored in held.items()
+            for key, stored in found.items()
             if not self._sees(key, decode_row_state(stored.state))
         ]
+
+    def _with_states(self, keys: Iterable[RowKey]) -> list[RowKey]:
+        return [key for key in keys if not self._config.appends(key[0])]
 
     def _row(
         self, key: RowKey, deltas: list[Delta], stored: StoredRow | None, *, holds: bool
@@ -133,6 +141,7 @@ class InOrder:
 def _in_place(
     delta: Delta, by_row: dict[RowKey, list[Delta]], instead: list[Delta] | None
 ) -> list[Delta]:
+    """Give what is sent where a delta was logged: a row that is sent instead is behind its last."""
     if instead is None:
         return [delta]
     return instead if delta is by_row[delta.table, delta.row_id][-1] else []
@@ -178,8 +187,8 @@ def _leads_to(deltas: list[Delta], state: RowState) -> bool:
     return state.alive > 0 and all(shown.get(name) == value for name, value in values.items())
 
 
-def rows_of(deltas: Iterable[Delta], *, again: bool) -> list[Delta]:
-    """Give whole rows in order, out of deltas that merge to them.
+def rows_of(deltas: Iterable[Delta], *, again: bool) -> list[list[Delta]]:
+    """Give whole rows, each in one list, out of deltas that merge to them.
 
     Args:
         deltas: all of each row.
@@ -188,21 +197,43 @@ def rows_of(deltas: Iterable[Delta], *, again: bool) -> list[Delta]:
     by_row: dict[RowKey, list[Delta]] = {}
     for delta in deltas:
         by_row.setdefault((delta.table, delta.row_id), []).append(delta)
-    found: list[Delta] = []
-    for key, of_row in by_row.items():
-        state = fold(of_row)
-        if view(state) is None:
-            found.append(_delete(key, max(state.deleted, 1)))
-        else:
-            found += _as_it_is(key, state) if again else as_one(*key, state)
-    return found
+    rows = [(key, fold(of_row)) for key, of_row in by_row.items()]
+    return [
+        _texts(
+            [_delete(key, max(state.deleted, 1))] if view(state) is None
+            else _as_it_is(key, state) if again
+            else _whole_row(Op.INSERT, key, state)
+        )
+        for key, state in rows
+    ]  # fmt: skip
 
 
 def _as_it_is(key: RowKey, state: RowState) -> list[Delta]:
     below = max(state.deleted, 1)
     bare = known_delta(Op.INSERT, *key, GATEWAY_CLIENT, below + 1, ())
-    whole = [delta._replace(op=Op.UPDATE) for delta in as_one(*key, state)]
-    return [_delete(key, below), bare, *whole]
+    return [_delete(key, below), bare, *_whole_row(Op.UPDATE, key, state)]
+
+
+def _whole_row(op: Op, key: RowKey, state: RowState) -> list[Delta]:
+    """Give all of a row as one delta; where that cannot carry it, updates follow."""
+    writes = [(hlc, client_id) for hlc, client_id, _ in state.columns.values()]
+    hlc, client_id = max([*writes, (state.alive, GATEWAY_CLIENT)])
+    columns = ((name, register[2]) for name, register in state.columns.items())
+    return list(written(op, *key, client_id, hlc, columns))
+
+
+def _texts(deltas: list[Delta]) -> list[Delta]:
+    """Give objects and lists as JSON text: existing clients cannot bind them to a statement."""
+    return [
+        delta._replace(columns=tuple([(name, _text(value)) for name, value in delta.columns]))
+        if any(value[:1] in _NESTED for _, value in delta.columns)
+        else delta
+        for delta in deltas
+    ]
+
+
+def _text(value: CanonicalJson) -> CanonicalJson:
+    return canonical(value.decode()) if value[:1] in _NESTED else value
 
 
 def _delete(key: RowKey, at: Stamp) -> Delta:

@@ -38,6 +38,8 @@ class RefusedDelta:
     error: LakeSyncError
     delta_id: str = ""
     """As the client named it; empty if it did not."""
+    row: tuple[str, str] | None = None
+    """The table and id of its row, if those could be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,9 @@ class Push:
     claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
     """Those of the client's token, by which sync rules judge its writes."""
     own_cursor: bool = True
-    """The client's cursor is moved by pages alone; see `lakesync.compat.followers`."""
-
-    @property
-    def is_followers(self) -> bool:
-        """Tell whether it shows none of the marks that only our own clients give."""
-        return not (self.own_cursor or self.atomic or self.epoch is not None)
+    """The client's cursor is moved by pages alone."""
+    typed: bool = True
+    """Values must fit the types of their columns; else those that do not are taken as they are."""
 
 
 class OutcomeKind(Enum):
@@ -115,18 +114,12 @@ class Pull:
     scope: str = ""
     """The scope of the page that gave the cursor; empty if the client does not know it."""
     own_cursor: bool = True
-    """The client merges by stamps, and its cursor is moved by pages alone; see
-    `lakesync.compat.followers`."""
+    """The client merges by stamps, and its cursor is moved by pages alone."""
 
     rules: SyncRules | None = None
     """What decides in the place of the rules in force: never a client's word."""
     bytes_max: int = PAGE_BYTES_MAX
     """Bytes of deltas that the answer can carry, in the form in which they are stored."""
-
-    @property
-    def is_followers(self) -> bool:
-        """Tell whether it shows none of the marks that only our own clients give."""
-        return not (self.own_cursor or self.removes or self.epoch or self.scope or self.snapshot)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,8 @@ class Schemas:
     """Only tables with a schema are written."""
 
 
-def check_delta(schema: TableSchema, delta: Delta) -> None:
-    """Refuse a delta that does not fit its table.
+def check_delta(schema: TableSchema, delta: Delta, *, typed: bool = True) -> None:
+    """Refuse a delta that does not fit its table; values of another type only if ``typed``.
 
     Raises:
         SchemaMismatch: an unknown column, a value of another type, or null where it may not be.
@@ -125,7 +125,7 @@ def check_delta(schema: TableSchema, delta: Delta) -> None:
         if value == NULL:
             if not column.nullable:
                 raise SchemaMismatch(f"{schema.table}.{name} may not be null", field=name)
-        elif not fits(column.type, value):
+        elif typed and not fits(column.type, value):
             told = f"{schema.table}.{name} is {column.type}; the value is not"
             raise SchemaMismatch(told, field=name)
 

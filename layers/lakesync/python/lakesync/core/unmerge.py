@@ -46,22 +46,11 @@ def deltas_of(
         made.append(known_delta(Op.DELETE, table, row_id, nobody, state.deleted, ()))
     for (hlc, client_id), columns in sorted(writes.items()):
         op = Op.INSERT if (hlc, client_id) == (state.alive, inserter) else Op.UPDATE
-        made += _written(op, table, row_id, client_id, hlc, columns)
+        made += written(op, table, row_id, client_id, hlc, columns)
     return made
 
 
-def as_one(table: str, row_id: str, state: RowState) -> list[Delta]:
-    """Give a row as one insert, for clients that keep no stamps and go by the order of deltas.
-
-    Where one delta cannot carry it all, updates with the same stamp follow.
-    """
-    writes = [(hlc, client_id) for hlc, client_id, _ in state.columns.values()]
-    hlc, client_id = max([*writes, (state.alive, GATEWAY_CLIENT)])
-    columns = ((name, register[2]) for name, register in state.columns.items())
-    return list(_written(Op.INSERT, table, row_id, client_id, hlc, columns))
-
-
-def _written(
+def written(
     op: Op,
     table: str,
     row_id: str,

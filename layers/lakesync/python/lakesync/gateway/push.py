@@ -193,7 +193,7 @@ class PushService:
                 field="table",
             )
         if schema is not None:
-            check_delta(schema, delta)
+            check_delta(schema, delta, typed=push.typed)
             if schema.append and delta.op.name != "INSERT":
                 raise ValidationFailed(
                     f"{delta.table} is an append table: its rows are inserted, never changed",

@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.core.delta import GATEWAY_CLIENT, Delta, Op, known_delta, removal
-from lakesync.core.merge import fold
 from lakesync.core.scope import EVERYTHING, NOTHING
 from lakesync.core.transition import Transition, transition_of
-from lakesync.core.unmerge import as_one, deltas_of
+from lakesync.core.unmerge import deltas_of
 from lakesync.core.visibility import Viewer, rule_columns, rule_values
 from lakesync.errors import Contention
 from lakesync.gateway.records import NO_RECORDS, FilteredCommit, Records, RowsToRead
@@ -70,7 +69,7 @@ class RuleFilter:
             return deltas_of(table, row_id, state)
         if not self._viewer.sees(table, rule_values(state, self.columns(table))):
             return []
-        return deltas_of(table, row_id, state) if self._removes else as_one(table, row_id, state)
+        return deltas_of(table, row_id, state)
 
     def row_run(self, table: str, row: RowRun) -> Records:
         """Give a row as the client sees it, as `row` does, out of the run of its deltas."""
@@ -79,10 +78,7 @@ class RuleFilter:
         values = row.values and rule_columns(row.values.items(), self.columns(table))
         if row.values is None or not self._viewer.sees(table, values):
             return NO_RECORDS
-        if self._removes:
-            return Records((row.run,), row.deltas)
-        deltas = as_one(table, row.row_id, fold(decode_records(row.run)))
-        return Records((encode_records(deltas),), len(deltas))
+        return Records((row.run,), row.deltas)
 
     def row_now(self, commit: FilteredCommit, key: RowKey, stored: StoredRow | None) -> Records:
         """Give one of a commit's rows as it is now, or its removal.

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakesync.compat.checkpoint_stream import CheckpointService
-    from lakesync.compat.followers import FollowingPulls, FollowingPushes
+    from lakesync.compat.followers import FollowingPulls
+    from lakesync.compat.pushes import FollowingPushes
     from lakesync.gateway.admin import AdminService
     from lakesync.log.limits import Limits
     from lakesync.maintenance.flush import Flusher
@@ -86,7 +87,7 @@ def buffer(settings: BufferSettings) -> Buffer:
 
 def push_service(settings: PushSettings) -> FollowingPushes:
     """Give what ``functions/push`` asks."""
-    from lakesync.compat.followers import FollowingPushes  # noqa: PLC0415
+    from lakesync.compat.pushes import FollowingPushes  # noqa: PLC0415
     from lakesync.gateway.push import PushService  # noqa: PLC0415
 
     store = buffer(settings)
@@ -121,7 +122,10 @@ def pull_services(settings: PullSettings) -> tuple[FollowingPulls, CheckpointSer
 
     store, checkpoints = buffer(settings), Checkpoints(objects(settings, settings.lake_bucket))
     pulls = PullService(store, wall_clock=wall_clock, checkpoints=checkpoints)
-    return FollowingPulls(pulls, store), CheckpointService(store, checkpoints)
+    return (
+        FollowingPulls(pulls, store, wall_clock=wall_clock),
+        CheckpointService(store, checkpoints),
+    )
 
 
 def admin_service(settings: BufferSettings) -> AdminService:

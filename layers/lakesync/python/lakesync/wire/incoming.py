@@ -42,6 +42,15 @@ def incoming_delta(
     return delta
 
 
+def row_key(table: str, row_id: str) -> tuple[str, str]:
+    """Give the row that a delta names.
+
+    Raises:
+        ValidationFailed: a name is malformed.
+    """
+    return check_identifier(table, "table"), check_row_id(row_id)
+
+
 def under(error: InvalidInput, path: str) -> InvalidInput:
     """Put the path of a delta before the field that an error names."""
     error.field = f"{path}.{error.field}" if error.field else path
@@ -67,4 +76,4 @@ def incoming_removal(table: str, row_id: str, hlc: int) -> Delta:
     Raises:
         ValidationFailed: a name is malformed.
     """
-    return removal(check_identifier(table, "table"), check_row_id(row_id), hlc)
+    return removal(*row_key(table, row_id), hlc)

@@ -14,7 +14,7 @@ from lakesync.core.delta import Delta, Op, check_client_id
 from lakesync.core.messages import PullPage, Push, PushReceipt, RefusedDelta, Resync
 from lakesync.core.values import parse
 from lakesync.errors import InvalidInput, ValidationFailed
-from lakesync.wire.incoming import check_count, incoming_removal, under
+from lakesync.wire.incoming import check_count, incoming_removal, row_key, under
 from lakesync.wire.json_delta import decode_delta, delta_text, object_of, stamp_of, string_of
 from lakesync.wire.records import decode_records, encode_records
 
@@ -47,7 +47,7 @@ def decode_push(body: bytes) -> Push:
             read.append((index, decode_delta(item)))
         except InvalidInput as error:
             fault = under(error, f"deltas[{index}]")
-            unreadable.append(RefusedDelta(index, fault, _claimed_id(item)))
+            unreadable.append(RefusedDelta(index, fault, _claimed_id(item), _row(item)))
     epoch = string_of(fields, "epoch") if "epoch" in fields else None
     return Push(
         client_id, tuple(read), last_seen, atomic, tuple(unreadable), epoch, own_cursor=own_cursor
@@ -60,6 +60,14 @@ def _claimed_id(item: object) -> str:
         return ""
     # What the client named goes back to it, and half a surrogate pair could not.
     return claimed[:64].encode("utf-8", "replace").decode()
+
+
+def _row(item: object) -> tuple[str, str] | None:
+    fields = item if isinstance(item, dict) else {}
+    try:
+        return row_key(string_of(fields, "table"), string_of(fields, "rowId"))
+    except InvalidInput:
+        return None
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:

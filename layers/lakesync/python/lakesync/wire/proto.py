@@ -21,7 +21,7 @@ from lakesync.core.messages import (
 from lakesync.core.values import recanonical
 from lakesync.errors import BY_CODE, InternalError, InvalidInput, LakeSyncError, ValidationFailed
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire.incoming import OP_NAMES, check_count, incoming_delta, under
+from lakesync.wire.incoming import OP_NAMES, check_count, incoming_delta, row_key, under
 from lakesync.wire.records import add_records
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def decode_push(body: bytes) -> Push:
             deltas.append((index, _incoming(record)))
         except InvalidInput as error:
             fault = under(error, f"deltas[{index}]")
-            unreadable.append(RefusedDelta(index, fault, record.delta_id[:64]))
+            unreadable.append(RefusedDelta(index, fault, record.delta_id[:64], _row(record)))
     return Push(
         check_client_id(message.client_id),
         tuple(deltas),
@@ -64,6 +64,13 @@ def _stamp(value: int, field: str) -> int:
     if value > STAMP_MAX:
         raise ValidationFailed(f"{field} must be at most 2^63-1", field=field)
     return value
+
+
+def _row(record: pb.RowDelta) -> tuple[str, str] | None:
+    try:
+        return row_key(record.table, record.row_id)
+    except ValidationFailed:
+        return None
 
 
 def _incoming(record: pb.RowDelta) -> Delta:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from lakesync.core.delta import check_client_id
 from lakesync.core.messages import Pull
 from lakesync.core.scope import SCOPE_CHARS_MAX
 from lakesync.errors import NotFound
@@ -32,14 +33,14 @@ Since = Annotated[
     Query(pattern="^[0-9]{1,19}$", description="The cursor: `serverHlc` of the page before."),
 ]
 ClientId = Annotated[
-    str | None, Query(alias="clientId", description="If given, it must be the token's `sub`.")
+    str | None,
+    Query(alias="clientId", description="Whose page it is; the token's `sub` if left out."),
 ]
 Limit = Annotated[
     int,
     Query(
         ge=1,
-        le=DEFAULT_LIMITS.page_deltas_max,
-        description="Deltas wanted; a page holds whole commits.",
+        description="Deltas wanted; a page holds whole commits, and 10,000 deltas at the most.",
     ),
 ]
 Epoch = Annotated[
@@ -103,17 +104,18 @@ def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
         """Give the next page after a cursor. Safe to repeat.
 
         A page holds whole commits, so it may exceed `limit` by less than one commit, or end
-        before it where an answer would be too large. Pull again while `hasMore`.
+        before it where an answer would be too large. Pull again while `hasMore`. What it shows is
+        decided by the token, whatever `clientId` says; under a name that is not the token's,
+        nothing is remembered of the client.
         """
-        client.must_be(client_id or client.token.client_id)
         if source is not None:
             raise NotFound("no such source", field="source")
         cursor = jsonish.stamp_parameter(since, "since")
         reads = answer_encoding(request.headers.get("accept"), otherwise=Encoding.JSON)
         asked = Pull(
-            client.token.client_id,
+            check_client_id(client.token.client_id if client_id is None else client_id),
             cursor,
-            limit,
+            min(limit, DEFAULT_LIMITS.page_deltas_max),
             epoch,
             snapshot,
             claims=client.token.all,

@@ -14,7 +14,7 @@ from lakesync.runtime.http import Client, Gateway, answer, body_of
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
-    from lakesync.compat.followers import FollowingPushes
+    from lakesync.compat.pushes import FollowingPushes
     from lakesync.gateway.push import PushService
 
 _DECODE: Final = {Encoding.JSON: jsonish.decode_push, Encoding.PROTOBUF: proto.decode_push}

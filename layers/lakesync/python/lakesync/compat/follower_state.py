@@ -1,0 +1,107 @@
+"""What is remembered of one follower, and its stored form."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.core.stored import FORMAT, check_format, known
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+
+
+class Position(NamedTuple):
+    """Where a page begins."""
+
+    since: Stamp = 0
+    """Behind this commit of the log."""
+    snapshot: str = ""
+    """If not empty, in the rows as they are: `lakesync.core.messages.Pull.snapshot`."""
+
+    def is_behind(self, other: Position) -> bool:
+        """Tell whether there is something between; rows as they are come before the log."""
+        if self.snapshot or other.snapshot:
+            return bool(self.snapshot) and self != other
+        return self.since < other.since
+
+
+START: Final = Position()
+
+
+class Resend(NamedTuple):
+    """A row that is sent as it is, whatever the log says."""
+
+    table: str
+    row_id: str
+    not_before_ms: int = 0
+    """An edit of it is too new by the gateway's clock, and is accepted from then on."""
+    proofs: int = 1
+    """Proven pages that must hold it."""
+    is_sent: bool = False
+    """The last page held it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """What is remembered of one follower."""
+
+    cursor: Stamp = 0
+    """The cursor that it last came with."""
+    proven: Position = START
+    """It holds what it may see of all before."""
+    ahead: Position = START
+    """Where new pages begin; beyond `proven`, it is only assumed to hold what is between."""
+    page_from: Position = START
+    """Where the last page began."""
+    page_until: Position = START
+    page_cursor: Stamp = 0
+    page_has_more: bool = False
+    is_pending: bool = False
+    """The last page held something, and is not proven."""
+    deliveries: int = 0
+    """Pages from `ahead` on that were followed by a push."""
+    lost: int = 0
+    """Times that the last page was of no use."""
+    given_until: Stamp = 0
+    """The furthest in the log that any page took it."""
+    again_until: Stamp = 0
+    """Up to here in the log, it may hold what it is sent."""
+    rows_again: bool = False
+    """It may hold rows of the snapshot that it is sent."""
+    holds_rows: bool = False
+    """It has come with a cursor, so it may hold rows."""
+    holds_own: bool = False
+    """It may hold its own edits of what it is sent."""
+    begins_again: bool = False
+    """It is to be sent everything again when it comes."""
+    scope: str = ""
+    """The scope of its last page."""
+    policy: str = ""
+    """The rules that decided it and the token claims that they name, as JSON."""
+    replaced: tuple[str, ...] = ()
+    """Policies of before, by which it may hold rows up to `again_until`."""
+    resend: tuple[Resend, ...] = ()
+
+
+def pack(follower: Follower) -> bytes:
+    """Give what is stored of a follower."""
+    body = {"format": FORMAT} | asdict(follower)
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def unpack(stored: bytes | None) -> Follower | None:
+    """Read what `pack` gave, in any release; fields that are not known are left out.
+
+    Raises:
+        InternalError: only a later release can read it.
+    """
+    if stored is None:
+        return None
+    body = json.loads(stored)
+    check_format(body["format"], "a follower")
+    positions = ("proven", "ahead", "page_from", "page_until")
+    body |= {name: Position(*body[name]) for name in positions if name in body}
+    rows = tuple(Resend(*row) for row in body.get("resend", ()))
+    return known(Follower, body | {"replaced": tuple(body.get("replaced", ())), "resend": rows})

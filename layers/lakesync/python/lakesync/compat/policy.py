@@ -1,0 +1,73 @@
+"""Who is a follower, and by which rules and claims it is shown rows.
+
+When these change, it is given everything again, and what it saw by the former ones as deleted.
+Law F3: ``docs/spec/followers.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.compat.progress import begin_again
+from lakesync.core.messages import Pull
+from lakesync.core.rules_json import rules_from_json, rules_to_json
+from lakesync.core.visibility import Viewer
+from lakesync.errors import RulesRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lakesync.compat.follower_state import Follower
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.messages import Push
+    from lakesync.core.rules import SyncRules
+
+REPLACED_MAX: Final = 8
+"""Policies of before that are remembered of a follower while it is given its rows again."""
+
+
+def is_follower(request: Push | Pull) -> bool:
+    """Tell whether a request shows none of the marks that only our own clients give."""
+    if isinstance(request, Pull):
+        marks = (request.removes, request.epoch, request.scope, request.snapshot)
+        return not (request.own_cursor or any(marks))
+    return not (request.own_cursor or request.atomic or request.epoch is not None)
+
+
+def viewer_of(config: GatewayConfig, claims: Mapping[str, Any]) -> Viewer:
+    """Give what decides which rows a client sees."""
+    return Viewer(config.rules, claims, config.logged.generation)
+
+
+def in_scope(at: Follower, scope: str, policy: str) -> Follower:
+    """Give what is known of who comes; everything again, if other rules or claims decide."""
+    if at.scope not in {"", scope} and at.holds_rows:
+        replaced = (at.policy, *at.replaced)[:REPLACED_MAX]
+        # The cursor that it comes with may be all that tells how much it holds.
+        again_until = max(at.again_until, at.page_from.since)
+        at = replace(begin_again(at), replaced=replaced)
+        at = replace(at, again_until=max(at.again_until, again_until))
+    elif not at.proven.snapshot and at.proven.since >= at.again_until:
+        at = replace(at, replaced=())
+    return replace(at, scope=scope, policy=policy)
+
+
+def policy_of(rules: SyncRules, claims: Mapping[str, Any]) -> str:
+    """Give rules and the claims that they name as JSON, the same for the same ones."""
+    names = {claim.path[0] for claim in rules.claims()}
+    named = {name: value for name, value in claims.items() if name in names}
+    policy = {"rules": rules_to_json(rules), "claims": named}
+    return json.dumps(policy, sort_keys=True, separators=(",", ":"))
+
+
+def replaced_policies(
+    policies: Iterable[str], config: GatewayConfig
+) -> Iterator[tuple[SyncRules, Mapping[str, Any]]]:
+    """Read what `policy_of` gave; rules that no schema allows any more have shown nothing."""
+    for policy in policies:
+        read = json.loads(policy)
+        with suppress(RulesRefused):
+            yield rules_from_json(read["rules"], config.schemas), read["claims"]

@@ -1,0 +1,186 @@
+"""How far a follower has read, told from nothing but the cursors that it comes with.
+
+Rules of this module
+    1. An answer bears a cursor that the follower has from no other answer, so the one that it comes
+       with next tells which answer reached it last. A page's cursor proves that page. The cursor
+       that it came with before proves that the page was of no use. A receipt's cursor proves
+       nothing of the page before it.
+    2. What is not proven is sent again.
+    3. Who pushes in every round proves nothing. New pages begin behind what it was sent
+       `DELIVERIES_ASSUMED_READ` times; and once it comes with a page's cursor, all that was
+       assumed is sent again until it is proven.
+
+Laws F1 and F5: ``docs/spec/followers.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakesync.compat.follower_state import START, Follower, Position, Resend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import RowKey
+
+RECEIPT_CURSORS: Final = (1, 2, 3)
+"""Cursors of receipts where no stamp will do. 0 would say that the follower holds nothing."""
+PAGE_CURSORS: Final = (4, 5, 6)
+"""Cursors of pages where no stamp will do: of rows as they are, or of what was sent before."""
+CURSOR_PUSHED_BEFORE_PULL: Final = RECEIPT_CURSORS[0]
+"""The cursor of who has pushed and has read nothing."""
+DELIVERIES_ASSUMED_READ: Final = 2
+"""A page that was sent so often, each time before a push, holds up no newer one."""
+LOST_PAGES_MAX: Final = 1
+"""Times that a page is repeated as it was; then it may have failed, and rows are sent as they
+are."""
+RESEND_ROWS_MAX: Final = 500
+"""Rows that a follower is sent beside the log. More, and it is sent everything again."""
+
+
+def arrived(known: Follower | None, cursor: Stamp) -> Follower:
+    """Give what there is to know of a follower that comes with a cursor.
+
+    Its `page_from` is where the page begins that it is to be given.
+    """
+    is_made = cursor <= PAGE_CURSORS[-1]
+    if known is None:
+        there = START if is_made else Position(cursor)
+        holds = cursor > 0
+        return Follower(
+            cursor, there, there, there,
+            holds_rows=holds, holds_own=holds and is_made, rows_again=holds,
+        )  # fmt: skip
+    at = replace(known, cursor=cursor, holds_rows=known.holds_rows or cursor > 0, is_pending=False)
+    if known.begins_again or (cursor == 0 and known.cursor):
+        return begin_again(at)
+    if cursor and cursor == known.page_cursor:
+        return _proved(at) if known.is_pending else _from(at, at.proven)
+    if cursor == receipt_cursor(known):
+        return _pushed(at, assumed=known.is_pending and known.page_from == known.ahead)
+    if cursor == known.cursor:
+        return _not_applied(at) if known.is_pending else _from(at, at.proven)
+    # Of no answer that is remembered: what a tester chose, or another process.
+    if is_made:
+        return begin_again(at)
+    there = Position(cursor)
+    return replace(_unsent(at), proven=there, ahead=there, page_from=there, lost=0, holds_own=False)
+
+
+def begin_again(at: Follower) -> Follower:
+    """Send everything again to who may hold some of it."""
+    return replace(
+        _may_hold(_unsent(at)), proven=START, ahead=START, page_from=START,
+        lost=0, deliveries=0, begins_again=False,
+    )  # fmt: skip
+
+
+def may_begin_again(known: Follower) -> Follower:
+    """Note that it asks for a checkpoint: it begins, and may hold rows on its disk."""
+    again = known.begins_again or known.is_pending
+    return replace(known, holds_rows=True, holds_own=True, begins_again=again)
+
+
+def void(at: Follower, start: Position) -> Follower:
+    """Send rows as they are, because the log does not reach back to where the page begins."""
+    again = at.rows_again or at.holds_rows
+    return replace(at, proven=start, ahead=start, page_from=start, rows_again=again)
+
+
+def given(
+    at: Follower, until: Position, *, sent: bool, has_more: bool, given_until: Stamp = 0
+) -> Follower:
+    """Give what there is to know of a follower once it was sent a page.
+
+    Args:
+        at: what `arrived` gave.
+        until: where the page ends.
+        sent: it holds something.
+        has_more: it is not the end of the log.
+        given_until: for rows as they are, the commits that they may hold.
+    """
+    at = replace(
+        at, page_until=until, page_cursor=_page_cursor(at, until, sent=sent), is_pending=sent,
+        page_has_more=has_more, given_until=max(at.given_until, until.since, given_until),
+        again_until=max(at.again_until, given_until),
+    )  # fmt: skip
+    return at if sent else _moved(at)
+
+
+def receipt_cursor(known: Follower | None) -> Stamp:
+    """Give the cursor of a receipt: one that the follower has from no page, and skips nothing."""
+    if known is None:
+        return CURSOR_PUSHED_BEFORE_PULL
+    at = 0 if known.proven.snapshot else known.proven.since
+    made = (at, at - 1, at - 2) if at > 2 * PAGE_CURSORS[-1] else RECEIPT_CURSORS
+    return next(cursor for cursor in made if cursor not in {known.cursor, known.page_cursor})
+
+
+def resending(known: Follower, rows: Iterable[Resend]) -> Follower:
+    """Add rows that are to be sent as they are; of a row, the latest word counts."""
+    kept: dict[RowKey, Resend] = {(row.table, row.row_id): row for row in (*known.resend, *rows)}
+    if len(kept) > RESEND_ROWS_MAX:
+        return replace(known, resend=(), begins_again=True)
+    return replace(known, resend=tuple(kept.values()))
+
+
+def _proved(at: Follower) -> Follower:
+    """Move past the last page, which was applied."""
+    left = [row._replace(proofs=row.proofs - row.is_sent, is_sent=False) for row in at.resend]
+    at = replace(
+        _moved(at), lost=0, resend=tuple(row for row in left if row.proofs > 0),
+        holds_own=at.holds_own and at.page_has_more,
+    )  # fmt: skip
+    return _from(at, at.proven)
+
+
+def _pushed(at: Follower, *, assumed: bool) -> Follower:
+    """Go on behind a receipt: the last page may have been applied, or not."""
+    at = replace(_may_hold(_unsent(at)), lost=0, deliveries=at.deliveries + assumed)
+    if at.deliveries >= DELIVERIES_ASSUMED_READ:
+        at = replace(at, ahead=at.page_until, deliveries=0)
+    return _from(at, at.ahead)
+
+
+def _not_applied(at: Follower) -> Follower:
+    """Repeat the last page."""
+    at = replace(_unsent(at), lost=at.lost + 1)
+    failed = at.cursor > 0 and at.lost > LOST_PAGES_MAX
+    return _from(_may_hold(at) if failed else at, at.proven)
+
+
+def _from(at: Follower, start: Position) -> Follower:
+    if start.is_behind(at.ahead):
+        at = _may_hold(at)
+    return replace(at, page_from=start)
+
+
+def _may_hold(at: Follower) -> Follower:
+    again_until = max(at.again_until, at.given_until)
+    return replace(at, again_until=again_until, rows_again=True, holds_own=True)
+
+
+def _moved(at: Follower) -> Follower:
+    """Go on behind the last page, which was applied or held nothing."""
+    deliveries = 0 if at.page_from == at.ahead else at.deliveries
+    ahead = at.page_until if at.page_from == at.ahead else at.ahead
+    proven = at.page_until if at.page_from == at.proven else at.proven
+    if not proven.snapshot and ahead.is_behind(proven):
+        ahead = proven
+    return replace(at, proven=proven, ahead=ahead, deliveries=deliveries)
+
+
+def _unsent(at: Follower) -> Follower:
+    return replace(at, resend=tuple(row._replace(is_sent=False) for row in at.resend))
+
+
+def _page_cursor(at: Follower, until: Position, *, sent: bool) -> Stamp:
+    is_stamp = not until.snapshot and until.since > PAGE_CURSORS[-1]
+    if is_stamp and not (sent and until.since == at.cursor):
+        return until.since
+    if not sent and not until.snapshot:
+        return until.since
+    return next(cursor for cursor in PAGE_CURSORS if cursor not in {at.cursor, at.page_cursor})

@@ -1,0 +1,127 @@
+"""Pushes of followers: their receipts, their refusals, and the rows that these leave behind.
+
+A follower forgets its edits at 200, and keeps them for ten tries at anything else. So whatever was
+refused makes the whole answer a refusal, though the rest is accepted and comes again as duplicates.
+What a follower then holds otherwise than the gateway is sent to it as it is.
+Laws F1 and F6: ``docs/spec/followers.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakesync.compat.follower_state import Follower, Resend, pack, unpack
+from lakesync.compat.legacy_format import LegacyFormat
+from lakesync.compat.legacy_values import as_meant
+from lakesync.compat.policy import is_follower, viewer_of
+from lakesync.compat.progress import receipt_cursor, resending
+from lakesync.core.clock import stamp_ms
+from lakesync.core.messages import OutcomeKind
+from lakesync.errors import ClockDrift, Contention, LakeSyncError
+from lakesync.result import Err, Ok, Result
+
+if TYPE_CHECKING:
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.messages import DeltaOutcome, Push, PushReceipt
+    from lakesync.gateway.push import PushService
+    from lakesync.ports import Buffer
+
+RETRY_MS_MAX: Final = 60_000
+"""Existing clients push a refused edit again after half a minute at the most; what was too new and
+did not come again by then is given up."""
+SKIPPED_DELIVERIES: Final = 2
+"""Proven pages that hold a row of a refused edit: the first may be skipped for that edit, while it
+waits to be pushed again."""
+_TRIES_MAX: Final = 3
+
+
+class FollowingPushes:
+    """Answers pushes: receipts of followers bear a cursor that is safe for them."""
+
+    def __init__(self, pushes: PushService, buffer: Buffer) -> None:
+        self._pushes = pushes
+        self._buffer = buffer
+
+    def push(self, gateway: str, push: Push) -> Result[PushReceipt, LakeSyncError]:
+        """Make deltas durable; see `lakesync.gateway.push.PushService.push`.
+
+        Cost for a follower, beside that: two read units, and with rules one for each row; one
+        write unit if something was refused, was there before, or is hidden from it.
+
+        Returns:
+            The receipt, if all of the push was accepted; else why one delta was not.
+        """
+        if not is_follower(push):
+            return self._pushes.push(gateway, push)
+        try:
+            config = self._buffer.config(gateway)
+            push = as_meant(self._buffer, gateway, config, push)
+            receipt = self._pushes.push(gateway, push).unwrap()
+            known = self._note(gateway, push, self._left_behind(gateway, config, push, receipt))
+            _check_accepted(receipt)
+        except LakeSyncError as error:
+            return Err(error)  # what is durable comes back as duplicates
+        return Ok(replace(receipt, server_hlc=receipt_cursor(known)))
+
+    def _left_behind(
+        self, gateway: str, config: GatewayConfig, push: Push, receipt: PushReceipt
+    ) -> list[Resend]:
+        """Give the rows that the follower now holds otherwise than it may."""
+        outcomes = {outcome.index: outcome for outcome in receipt.outcomes}
+        if any(outcome.kind is OutcomeKind.REFUSED for outcome in receipt.outcomes):
+            # All of it is pushed again, and lies on the device until then.
+            rows = {row: 0 for item in push.unreadable if (row := item.row)}
+            for index, delta in push.deltas:
+                if config.appends(delta.table) and not _is_refused(outcomes.get(index)):
+                    continue
+                key = (delta.table, delta.row_id)
+                drifts = index in outcomes and isinstance(outcomes[index].error, ClockDrift)
+                accepted_ms = stamp_ms(delta.hlc) + RETRY_MS_MAX if drifts else 0
+                rows[key] = max(rows.get(key, 0), accepted_ms)
+            return [Resend(*key, ms, SKIPPED_DELIVERIES) for key, ms in rows.items()]
+        keys = {
+            (delta.table, delta.row_id): index in outcomes
+            for index, delta in push.deltas
+            if not config.appends(delta.table)
+        }
+        viewer = viewer_of(config, push.claims)
+        hidden = LegacyFormat(self._buffer, gateway, config, viewer).hidden(keys)
+        return [Resend(*key) for key in {**dict.fromkeys(hidden), **_true(keys)}]
+
+    def _note(self, gateway: str, push: Push, rows: list[Resend]) -> Follower | None:
+        for _ in range(_TRIES_MAX):
+            stored = self._buffer.client_state(gateway, push.client_id)
+            known = unpack(stored)
+            if not rows:
+                return known
+            after = resending(known or Follower(), rows)
+            if after == known or self._buffer.save_client_state(
+                gateway, push.client_id, stored, pack(after)
+            ):
+                return after
+        raise Contention("requests of this client crossed; try again in a moment")
+
+
+def _true(keys: dict[tuple[str, str], bool]) -> dict[tuple[str, str], None]:
+    return {key: None for key, is_duplicate in keys.items() if is_duplicate}
+
+
+def _is_refused(outcome: DeltaOutcome | None) -> bool:
+    return outcome is not None and outcome.kind is OutcomeKind.REFUSED
+
+
+def _check_accepted(receipt: PushReceipt) -> None:
+    """Refuse a push of which anything was refused.
+
+    Raises:
+        LakeSyncError: why; `ClockDrift` before all else, because waiting mends that.
+    """
+    refused = [outcome for outcome in receipt.outcomes if outcome.error is not None]
+    refused.sort(key=lambda outcome: not isinstance(outcome.error, ClockDrift))
+    for outcome in refused:
+        error, path = outcome.error, f"deltas[{outcome.index}]"
+        assert error is not None  # noqa: S101 - chosen so
+        if not (error.field or "").startswith(path):
+            error.field = f"{path}.{error.field}" if error.field else path
+        raise error

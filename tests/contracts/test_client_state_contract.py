@@ -1,0 +1,53 @@
+"""What every buffer promises of clients' states: steps from what was seen, and nobody else's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from lakesync.ports import Buffer
+
+STATE = '{"resend":[["todos","r|1"],["t","\U0001f600"]]}'.encode()
+
+
+def test_who_was_never_seen_is_unknown(buffer: Buffer, gateway: str) -> None:
+    assert buffer.client_state(gateway, "c1") is None
+
+
+def test_what_was_saved_is_read(buffer: Buffer, gateway: str) -> None:
+    assert buffer.save_client_state(gateway, "c1", None, STATE)
+    assert buffer.client_state(gateway, "c1") == STATE
+    assert buffer.save_client_state(gateway, "c1", STATE, b"{}")
+    assert buffer.client_state(gateway, "c1") == b"{}"
+
+
+@pytest.mark.parametrize("seen", [None, b"{}"])
+def test_who_saw_another_state_saves_nothing(
+    buffer: Buffer, gateway: str, seen: bytes | None
+) -> None:
+    buffer.save_client_state(gateway, "c1", None, STATE)
+
+    assert not buffer.save_client_state(gateway, "c1", seen, b"other")
+    assert buffer.client_state(gateway, "c1") == STATE
+
+
+def test_what_is_not_there_is_not_replaced(buffer: Buffer, gateway: str) -> None:
+    assert not buffer.save_client_state(gateway, "c1", STATE, b"other")
+    assert buffer.client_state(gateway, "c1") is None
+
+
+@pytest.mark.parametrize("client", ["c|1", "|", "client", "\U0001f600" * 32])
+def test_states_are_apart_by_gateway_and_client(buffer: Buffer, gateway: str, client: str) -> None:
+    buffer.save_client_state(gateway, client, None, STATE)
+
+    assert buffer.client_state(gateway, "c1") is None
+    assert buffer.client_state(f"{gateway}x", client) is None
+    assert buffer.client_state(gateway, client) == STATE
+
+
+def test_a_state_is_no_trace_of_a_gateway(buffer: Buffer, gateway: str) -> None:
+    buffer.save_client_state(gateway, "c1", None, STATE)
+
+    assert gateway not in buffer.gateways()
