@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakesync_spark.batches import Batch
     from lakesync_spark.chain import Chain
     from lakesync_spark.columns import LakeColumn
-    from lakesync_spark.lake_table import LakeTable, Mark
+    from lakesync_spark.lake_table import BatchMark, LakeTable
     from lakesync_spark.lease import Lease
     from lakesync_spark.shape import Kind
     from lakesync_spark.storage import LakeStore
@@ -52,7 +52,7 @@ class Target(NamedTuple):
     """A lake table as a step finds it."""
 
     table: LakeTable
-    mark: Mark
+    batch_mark: BatchMark
     columns: tuple[LakeColumn, ...]
 
 
@@ -71,14 +71,14 @@ class Workbench:
         table = find_table(self.spark, name)
         if table is None:
             return None
-        mark = table.mark()
-        self.lease.rise_above(mark.epoch)
-        return Target(table, mark, table.columns())
+        batch_mark = table.batch_mark()
+        self.lease.rise_above(batch_mark.epoch)
+        return Target(table, batch_mark, table.columns())
 
     def deltas(self, links: Sequence[Link], target: Target) -> DataFrame:
         """Give the staged deltas that a table has not got yet."""
         names = [column.name for column in target.columns]
-        return read_deltas(self.spark, self.store.root, links, names, target.mark.commit)
+        return read_deltas(self.spark, self.store.root, links, names, target.batch_mark.commit)
 
     def properties(self, commit: Stamp, batch: str) -> dict[str, str]:
         """Give what the snapshot of a commit carries."""
@@ -88,10 +88,10 @@ class Workbench:
 def survey(bench: Workbench, name: TableName, batches: Sequence[Batch], deltas_max: int) -> Chain:
     """Choose the batches that come next: those above the lowest mark of the lake's tables."""
     rows = bench.find(name.rows)
-    marks = [rows.mark.commit if rows else 0]
+    marks = [rows.batch_mark.commit if rows else 0]
     if not _is_events(rows, batches):
         changes = bench.find(name.changes)
-        marks.append(changes.mark.commit if changes else 0)
+        marks.append(changes.batch_mark.commit if changes else 0)
     return next_chain(batches, min(marks), deltas_max=deltas_max)
 
 
@@ -122,9 +122,9 @@ def prepare(bench: Workbench, name: TableName, kind: Kind, batches: Sequence[Bat
     target = bench.find(table)
     if target is None:
         made = create_table(bench.spark, name, kind, wanted, partition)
-        target = Target(made, made.mark(), made.columns())
+        target = Target(made, made.batch_mark(), made.columns())
     bench.lease.check()
-    properties = bench.properties(target.mark.commit, "retype")
+    properties = bench.properties(target.batch_mark.commit, "retype")
     columns = evolve_table(bench.spark, target.table, wanted, partition, properties)
     return target._replace(columns=columns)
 
@@ -135,7 +135,7 @@ def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
     The filter is the range of commits: whatever a run that was replaced may have written there
     between our look and our commit makes the commit fail.
     """
-    if target.mark.commit >= chain.last:
+    if target.batch_mark.commit >= chain.last:
         return
     deltas = bench.deltas(chain.links, target)
     rows = change_rows(deltas, target.table.kind, target.columns, bench.synced_at)
@@ -144,14 +144,14 @@ def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
     overwrite(
         rows,
         target.table,
-        (commit > target.mark.commit) & (commit <= chain.last),
+        (commit > target.batch_mark.commit) & (commit <= chain.last),
         bench.properties(chain.last, chain.links[-1].batch.name),
     )
 
 
 def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
     """Merge the chain's deltas into the rows, whatever their order."""
-    if target.mark.commit >= chain.last:
+    if target.batch_mark.commit >= chain.last:
         return
     names = [column.name for column in target.columns]
     rows = bench.spark.table(target.table.name)

@@ -88,10 +88,10 @@ def _required(argv: Sequence[str], *names: str) -> dict[str, str]:
 def _pairs(argv: Sequence[str]) -> list[tuple[str, str]]:
     """Give each name with the word after it; a flag, which has none, gets an empty value."""
     pairs = []
-    for place, word in enumerate(argv):
+    for index, word in enumerate(argv):
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            following = argv[place + 1] if place + 1 < len(argv) else ""
+            following = argv[index + 1] if index + 1 < len(argv) else ""
             pairs.append((name, value if equals else "" if _is_name(following) else following))
     return pairs
 

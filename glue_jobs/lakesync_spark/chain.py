@@ -48,11 +48,11 @@ class Chain(NamedTuple):
 
 
 def next_chain(
-    batches: Iterable[Batch], mark: Stamp, *, deltas_max: int = FOLD_DELTAS_MAX
+    batches: Iterable[Batch], applied: Stamp, *, deltas_max: int = FOLD_DELTAS_MAX
 ) -> Chain:
-    """Choose the batches that follow a mark."""
+    """Choose the batches that follow what was applied."""
     links: list[Link] = []
-    reached, deltas = mark, 0
+    reached, deltas = applied, 0
     waiting = sorted(batches, key=lambda batch: batch.last)
     while following := _reaching_furthest(waiting, reached):
         deltas += following.deltas
@@ -68,9 +68,9 @@ def next_chain(
     return Chain(tuple(links), covered, left)
 
 
-def has_gap(waiting: Sequence[Batch], mark: Stamp) -> bool:
+def has_gap(waiting: Sequence[Batch], applied: Stamp) -> bool:
     """Tell whether no batch continues the table: one before them is missing."""
-    return bool(waiting) and all(batch.after > mark for batch in waiting)
+    return bool(waiting) and all(batch.after > applied for batch in waiting)
 
 
 def _reaching_furthest(batches: Sequence[Batch], reached: Stamp) -> Batch | None:

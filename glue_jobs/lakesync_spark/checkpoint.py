@@ -65,7 +65,7 @@ def build(
             " build from the row states"
         )
     tables = _state_tables(spark, arguments)
-    since = flushed.since({name: table.mark().commit for name, table in tables.items()})
+    since = flushed.since({name: table.batch_mark().commit for name, table in tables.items()})
     if since < max(flushed.horizon, 1):
         raise Conflict(
             f"the lake has {flushed.gateway} up to {since}, and its log begins at"
@@ -98,10 +98,10 @@ def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[s
     return by_name
 
 
-def _rows(spark: SparkSession, table: LakeTable, horizon: Stamp) -> DataFrame:
+def _rows(spark: SparkSession, table: LakeTable, forgotten: Stamp) -> DataFrame:
     """Give the rows of a table's snapshot, without the tombstones that the buffer may forget."""
     rows = spark.sql(f"SELECT * FROM {table.name} VERSION AS OF {table.snapshot_id}")  # noqa: S608 - ours
-    return rows.where(f"NOT ({IS_DELETED} AND {DELETED} <= {horizon})")
+    return rows.where(f"NOT ({IS_DELETED} AND {DELETED} <= {forgotten})")
 
 
 def _write(rows: DataFrame, table: LakeTable, to: Destination) -> TableChunks:

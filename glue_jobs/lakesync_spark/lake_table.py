@@ -27,7 +27,7 @@ EPOCH: Final = "lakesync.epoch"
 KIND: Final = "lakesync.kind"
 
 
-class Mark(NamedTuple):
+class BatchMark(NamedTuple):
     """What the table's snapshots say of the batches that are in it."""
 
     commit: Stamp = 0
@@ -85,7 +85,7 @@ class LakeTable:
         schema = self._table.schema()
         return {str(schema.findColumnName(f.sourceId())) for f in self._table.spec().fields()}
 
-    def mark(self) -> Mark:
+    def batch_mark(self) -> BatchMark:
         """Give the table's mark: the greatest among the snapshots that led to the current one.
 
         Raises:
@@ -101,7 +101,7 @@ class LakeTable:
                 f"the snapshots of {self.name} that carry its mark are gone; set the mark again "
                 "(docs/spec/lake.md, Not promised)"
             )
-        return Mark(max(commits), max(epochs))
+        return BatchMark(max(commits), max(epochs))
 
     def records(self) -> int:
         """Count what a reader has to go through: rows, and those that delete files take away."""

@@ -121,18 +121,18 @@ def _cuts(
 
 def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str, StoredRow]]:
     """Give the rows of a batch as the buffer holds them."""
-    ids, alive, deleted = (batch.column(place).to_pylist() for place in range(3))
+    ids, alive, deleted = (batch.column(index).to_pylist() for index in range(3))
     by_column = [
-        (name, *(part.to_pylist() for part in batch.column(place).flatten()))
-        for place, name in enumerate(names, start=3)
+        (name, *(part.to_pylist() for part in batch.column(index).flatten()))
+        for index, name in enumerate(names, start=3)
     ]
-    for place, row_id in enumerate(ids):
+    for index, row_id in enumerate(ids):
         registers = {
-            name: (hlcs[place], clients[place], texts[place].encode())
+            name: (hlcs[index], clients[index], texts[index].encode())
             for name, hlcs, clients, texts in by_column
-            if hlcs[place] is not None
+            if hlcs[index] is not None
         }
-        state = encode_row_state(RowState(alive[place], deleted[place], registers))
+        state = encode_row_state(RowState(alive[index], deleted[index], registers))
         yield row_id, StoredRow(state, 0)
 
 

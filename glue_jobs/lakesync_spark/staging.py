@@ -22,24 +22,25 @@ _SYSTEM: Final = (
 
 
 def read_deltas(
-    spark: SparkSession, root: str, links: Sequence[Link], names: Sequence[str], mark: Stamp
+    spark: SparkSession, root: str, links: Sequence[Link], names: Sequence[str], applied: Stamp
 ) -> DataFrame:
-    """Give the deltas of a chain above a mark; each commit once, however much batches overlap.
+    """Give the deltas of a chain above a commit; each commit once, however batches overlap.
 
     Args:
         spark: the session.
         root: where object keys begin, as ``s3://bucket``.
         links: the chain.
         names: the columns, by their lake names; one that a batch lacks is NULL there.
-        mark: commits at or below it are left out.
+        applied: commits at or below it are left out.
     """
     # Given, not read from each file's footer.
     schema = ", ".join([_SYSTEM, *(f"`{name}` STRING" for name in names)])
-    floors = [(f"{root}/{link.batch.object_key}", link) for link in links if link.batch.last > mark]
-    whole = [path for path, link in floors if max(link.above, mark) <= link.batch.after]
+    above = [link for link in links if link.batch.last > applied]
+    floors = [(f"{root}/{link.batch.object_key}", link) for link in above]
+    whole = [path for path, link in floors if max(link.above, applied) <= link.batch.after]
     reader = spark.read.schema(schema)
     parts = [reader.parquet(*whole)] if whole else []
     for path, link in floors:
         if path not in whole:
-            parts.append(reader.parquet(path).where(sf.col("_commit") > max(link.above, mark)))
+            parts.append(reader.parquet(path).where(sf.col("_commit") > max(link.above, applied)))
     return reduce(lambda left, right: left.unionByName(right), parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync_spark import run as run_module
-from lakesync_spark.lake_table import Mark
+from lakesync_spark.lake_table import BatchMark
 from lakesync_spark.lease import Lease
 from tests.glue.support.lake import Lake
 from tests.support.builders import delete, insert, update
@@ -36,7 +36,7 @@ def test_batches_become_rows_and_changes(lake: Lake) -> None:
         (3, "UPDATE", "r1", ["title"]),
         (4, "DELETE", "r2", []),
     ]
-    assert lake.marks() == {"rows": Mark(4, 1), "changes": Mark(4, 1)}
+    assert lake.marks() == {"rows": BatchMark(4, 1), "changes": BatchMark(4, 1)}
     assert lake.pending() == []
 
 

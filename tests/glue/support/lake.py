@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.schema import TableSchema
-    from lakesync_spark.lake_table import Mark
+    from lakesync_spark.lake_table import BatchMark
     from lakesync_spark.report import Report
     from tests.glue.support.files import FileStore
 
@@ -107,11 +107,11 @@ class Lake:
         self.spark.catalog.refreshTable(table)
         return self.spark.table(table)
 
-    def marks(self) -> dict[str, Mark]:
+    def marks(self) -> dict[str, BatchMark]:
         """Give the mark of each lake table that there is."""
         names = {"rows": self.name.rows, "changes": self.name.changes}
         tables = {kind: find_table(self.spark, name) for kind, name in names.items()}
-        return {kind: table.mark() for kind, table in tables.items() if table}
+        return {kind: table.batch_mark() for kind, table in tables.items() if table}
 
     def pending(self) -> list[str]:
         """Give the ranges of the claims that wait."""

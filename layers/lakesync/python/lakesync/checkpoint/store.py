@@ -60,14 +60,14 @@ class Checkpoints:
             self._check_there(gateway, checkpoint)
             raise
 
-    def part(self, gateway: str, checkpoint: str, place: Place) -> bytes:
+    def part(self, gateway: str, checkpoint: str, at: Place) -> bytes:
         """Give a part's run of deltas; one request.
 
         Raises:
             CursorExpired: the checkpoint is no longer there.
             AdapterFailed: the store is away, or does not hold what the manifest says.
         """
-        key, offset, part = place
+        key, offset, part = at
         try:
             framed = self._objects.get_range(key, offset, part.size)
         except (NotFound, AdapterFailed):

@@ -35,7 +35,7 @@ class Moment:
 
     snapshot_id: int
     made_ms: int
-    mark: int
+    applied: int
     """The last commit that is in the table."""
 
 
@@ -75,5 +75,5 @@ def chosen(wanted: AsOf, history: Iterable[Moment]) -> Moment | None:
     if isinstance(wanted, AtTime):
         earlier = [moment for moment in history if moment.made_ms <= wanted.ms]
     else:
-        earlier = [moment for moment in history if moment.mark <= wanted.number]
+        earlier = [moment for moment in history if moment.applied <= wanted.number]
     return max(earlier, key=lambda moment: moment.made_ms, default=None)

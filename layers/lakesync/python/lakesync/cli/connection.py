@@ -100,7 +100,7 @@ def _path(text: str | None) -> Path | None:
 
 def _nearest(folder: Path) -> Path | None:
     """Give the nearest stack file, from here upwards."""
-    candidates = (place / STACK_FILE for place in (folder, *folder.parents))
+    candidates = (parent / STACK_FILE for parent in (folder, *folder.parents))
     return next((path for path in candidates if path.is_file()), None)
 
 

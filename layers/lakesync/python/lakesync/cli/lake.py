@@ -141,9 +141,10 @@ def _history(table: Any) -> list[Moment]:
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
     moments: list[Moment] = []
-    mark = 0
+    applied = 0
     for snapshot in reversed(lineage):
         summary = snapshot.summary
-        mark = max(mark, int((summary.additional_properties if summary else {}).get(_MARK, 0)))
-        moments.append(Moment(snapshot.snapshot_id, snapshot.timestamp_ms, mark))
+        properties = summary.additional_properties if summary else {}
+        applied = max(applied, int(properties.get(_MARK, 0)))
+        moments.append(Moment(snapshot.snapshot_id, snapshot.timestamp_ms, applied))
     return moments

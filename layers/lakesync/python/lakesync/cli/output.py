@@ -57,8 +57,8 @@ class Output:
 
         cells = [tuple(row) for row in rows]
         table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-        for place, name in enumerate(columns):
-            numbers = all(isinstance(row[place], int | float | None) for row in cells)
+        for index, name in enumerate(columns):
+            numbers = all(isinstance(row[index], int | float | None) for row in cells)
             table.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
         for row in cells:
             # As Text: a value may hold what rich would take for markup.

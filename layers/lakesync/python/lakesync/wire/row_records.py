@@ -168,15 +168,15 @@ def _take_columns(state: bytes, at: int, writes: list[_Write]) -> None:
             _, _, columns, fields = writes[0]
             fields.append(state[opens:end])
         else:
-            place, _ = _length(state, value_end + 1)
-            _, _, columns, fields = writes[place]
+            index, _ = _length(state, value_end + 1)
+            _, _, columns, fields = writes[index]
             fields.append(b"\x22" + varint(value_end - at) + state[at:value_end])
         columns.append((name, state[value:value_end]))
         at = end
 
 
 def _length(encoded: bytes, at: int) -> tuple[int, int]:
-    """Give the number at a place, and the place behind it."""
+    """Give the number at a position, and the position behind it."""
     number = encoded[at]
     if number < _MORE:
         return number, at + 1

@@ -24,7 +24,7 @@ _HLC: Final = b"\x09"
 _CLIENT: Final = b"\x12"
 _NAME: Final = b"\x0a"
 _VALUE: Final = b"\x12"
-_PLACE: Final = b"\x18"
+_INDEX: Final = b"\x18"
 """Field numbers and wire types, as the schema has them."""
 _NAMES_REMEMBERED: Final = 4_096
 _SHAPES_REMEMBERED: Final = 512
@@ -40,28 +40,28 @@ def encode_row_state(state: RowState) -> bytes:
     if deleted:
         head += (_DELETED, deleted.to_bytes(8, "little"))
     body: list[bytes] = []
-    places: dict[tuple[int, str], bytes] = {}
-    last, writer, place = -1, "", b""
+    indexes: dict[tuple[int, str], bytes] = {}
+    last, writer, writer_index = -1, "", b""
     for name, prefix, fixed in _shape(tuple(columns)):
         hlc, client_id, value = columns[name]
         if hlc != last or client_id != writer:
             last, writer = hlc, client_id
-            known = places.get((hlc, client_id))
+            known = indexes.get((hlc, client_id))
             if known is None:
-                known = places[hlc, client_id] = _place(len(places))
+                known = indexes[hlc, client_id] = _index(len(indexes))
                 opening, client = _writer(client_id)
                 head += (opening, hlc.to_bytes(8, "little"), client)
-            place = known
+            writer_index = known
         size = len(value)
         length = _ONE_BYTE[size] if size < _TWO_BYTES else _varint(size)
-        size += fixed + len(length) + len(place)
+        size += fixed + len(length) + len(writer_index)
         body += (
             _COLUMN,
             _ONE_BYTE[size] if size < _TWO_BYTES else _varint(size),
             prefix,
             length,
             value,
-            place,
+            writer_index,
         )
     return b"".join(head + body)
 
@@ -99,9 +99,9 @@ def _writer(client_id: str) -> tuple[bytes, bytes]:
     return _WRITER + _varint(1 + 8 + len(client)) + _HLC, client
 
 
-def _place(place: int) -> bytes:
+def _index(index: int) -> bytes:
     """Give the field that names a column's writer; the first one's is left out, being 0."""
-    return _PLACE + _varint(place) if place else b""
+    return _INDEX + _varint(index) if index else b""
 
 
 def _varint(number: int) -> bytes:

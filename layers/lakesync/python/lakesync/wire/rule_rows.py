@@ -59,10 +59,10 @@ class RuleRowsWriter:
         """Add the row of the entry's next delta; alone, if that is all there is of it."""
         if alone and before is None:
             self._whole.append(len(self._before))
-        self._before.append(self._place(table, before))
-        self._after.append(self._place(table, after))
+        self._before.append(self._index(table, before))
+        self._after.append(self._index(table, after))
 
-    def _place(self, table: str, row: Mapping[str, CanonicalJson] | None) -> int:
+    def _index(self, table: str, row: Mapping[str, CanonicalJson] | None) -> int:
         if row is None:
             return 0
         numbered = self._tables.get(table)
@@ -112,13 +112,13 @@ def delta_slices(run: bytes) -> Sequence[bytes]:
     slices = []
     start = 0
     while start < len(run):
-        place = start + 1  # past the tag, which is that of ``deltas``
+        at = start + 1  # past the tag, which is that of ``deltas``
         size = shift = 0
-        while run[place] & 0x80:
-            size |= (run[place] & 0x7F) << shift
+        while run[at] & 0x80:
+            size |= (run[at] & 0x7F) << shift
             shift += 7
-            place += 1
-        end = place + 1 + (size | run[place] << shift)
+            at += 1
+        end = at + 1 + (size | run[at] << shift)
         slices.append(run[start:end])
         start = end
     return slices

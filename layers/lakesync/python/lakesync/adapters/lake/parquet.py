@@ -36,9 +36,9 @@ class ParquetEncoder:
     def encode(self, rows: Sequence[BatchRow], columns: Mapping[str, str]) -> bytes:
         """Give the object; the same rows give the same bytes."""
         values: dict[str, list[bytes | None]] = {name: [None] * len(rows) for name in columns}
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             for name, value in row.columns:
-                values[name][place] = value
+                values[name][index] = value
         system = [
             [row.commit for row in rows],
             [row.ordinal for row in rows],

@@ -126,9 +126,9 @@ def _show_rows(session: Session, deltas: Iterable[Delta]) -> None:
         states[key] = apply(states.get(key, EMPTY), delta)
     by_table: dict[str, list[dict[str, object]]] = {}
     for (table, row_id), state in sorted(states.items()):
-        seen = view(state)
-        if seen is not None:
-            values = {name: json.loads(value) for name, value in sorted(seen.items())}
+        values_of = view(state)
+        if values_of is not None:
+            values = {name: json.loads(value) for name, value in sorted(values_of.items())}
             by_table.setdefault(table, []).append({"_row_id": row_id, **values})
     for table, rows in by_table.items():
         if session.out.json_lines:
