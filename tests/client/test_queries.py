@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakesync.client.storage.decimals import compare
 from lakesync.result import Err, Ok
-from tests.client.support.world import rows_of
+from tests.client.support.world import reopened, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,3 +161,43 @@ def test_an_index_on_decimals_is_sound_for_sqlite(client: Client, world: World) 
     assert client.query("PRAGMA integrity_check") == Ok([{"integrity_check": "ok"}])
     with closing(sqlite3.connect(world.folder / "a.db")) as other:  # without the collation
         assert len(other.execute("SELECT price FROM prices").fetchall()) == 7
+
+
+def test_booleans_read_as_they_were_written(client: Client, world: World) -> None:
+    other = world.client("b")
+    other.insert("todos", "t2", {"title": "y", "done": None, "late": True}).unwrap()
+    other.insert("todos", "t3", {"title": "z", "done": True, "late": False}).unwrap()
+    other.sync().unwrap()
+    client.sync().unwrap()
+    for one in (client, other):
+        rows = one.query("SELECT _row_id, done, LATE FROM todos ORDER BY 1 DESC").unwrap()
+        read = [(row["done"], row["late"]) for row in rows][:2]
+        assert str(read) == "[(True, False), (None, True)]"
+        assert one.query("SELECT 1 FROM todos WHERE done AND NOT late").unwrap()
+        assert str(one.query("SELECT count(*) AS n FROM todos WHERE done").unwrap()) == "[{'n': 1}]"
+    with client.transaction() as tx:
+        tx.update("todos", "t1", {"done": False}).unwrap()
+        row = tx.query("SELECT done FROM todos WHERE _row_id = 't1'").unwrap()
+    assert str(row) == "[{'done': False}]"
+
+
+def test_a_column_of_numbers_and_booleans_reads_as_numbers(client: Client, world: World) -> None:
+    client.insert("t", "r1", {"a": True, "b": 1}).unwrap()
+    assert str(client.query("SELECT a, b FROM t").unwrap()) == "[{'a': True, 'b': 1}]"
+    client.insert("t", "r2", {"a": 0, "b": False}).unwrap()
+    client.insert("t", "r3", {"a": False, "b": True}).unwrap()
+
+    expected = "[{'a': 1, 'b': 1}, {'a': 0, 'b': 0}, {'a': 0, 'b': 1}]"
+    assert str(client.query("SELECT a, b FROM t ORDER BY _row_id").unwrap()) == expected
+    again = reopened(world, client)
+    assert str(again.query("SELECT a, b FROM t ORDER BY _row_id").unwrap()) == expected
+    assert str(again.get("t", "r3").unwrap()) == "{'a': False, 'b': True}"
+
+
+def test_what_a_rolled_back_edit_was_does_not_count(client: Client) -> None:
+    client.insert("t", "r1", {"a": True}).unwrap()
+    with suppress(ZeroDivisionError), client.transaction() as tx:
+        tx.insert("t", "r2", {"a": 7}).unwrap()
+        raise ZeroDivisionError
+
+    assert str(client.query("SELECT a FROM t").unwrap()) == "[{'a': True}]"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakesync.client.storage.rows import TOMBSTONE_KEPT_DAYS
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push
 from lakesync.errors import AtomicPushTooLarge, TransactionOpen
@@ -17,6 +18,7 @@ from tests.client.support.world import check_sound, reopened, rows_of
 from tests.support.builders import at_ms
 
 if TYPE_CHECKING:
+    from lakesync.client import Client
     from tests.client.support.world import World
 
 WEEK_MS = 7 * 24 * 3600 * 1000
@@ -329,4 +331,46 @@ def test_a_page_that_changes_nothing_still_moves_the_cursor(both: World) -> None
     assert client.pull().unwrap().deltas == 1  # its own echo
     assert client.pull().unwrap().deltas == 0
     assert client.query("SELECT cursor FROM _lakesync_sync").unwrap()[0]["cursor"] > 0
+    check_sound(client)
+
+
+DAY_MS = 86_400_000
+
+
+def _kept(client: Client) -> list[str]:
+    rows = client.query("SELECT row_id FROM _lakesync_rows ORDER BY 1").unwrap()
+    return [row["row_id"] for row in rows]
+
+
+@pytest.mark.law("K16")
+def test_a_deletion_that_was_pulled_long_ago_leaves_the_file(world: World) -> None:
+    client, other = world.client("a"), world.client("b")
+    for row_id in ("t1", "t2", "t3"):
+        client.insert("todos", row_id, {"n": 1}).unwrap()
+    client.sync().unwrap()
+    client.delete("todos", "t1").unwrap()
+    client.sync().unwrap()
+    other.sync().unwrap()
+    world.clock.ms += (TOMBSTONE_KEPT_DAYS - 1) * DAY_MS
+    client.delete("todos", "t2").unwrap()
+    client.sync().unwrap()
+    other.sync().unwrap()
+    assert _kept(client) == _kept(other) == ["t1", "t2", "t3"]
+
+    world.clock.ms += 2 * DAY_MS
+    client.update("todos", "t3", {"n": 2}).unwrap()
+    client.sync().unwrap()
+    other.sync().unwrap()
+
+    assert _kept(client) == _kept(other) == ["t2", "t3"]
+    check_sound(client)
+    world.clock.ms += TOMBSTONE_KEPT_DAYS * DAY_MS
+    client.delete("todos", "t3").unwrap()  # and it waits
+    other.update("todos", "t4", {"n": 1}).unwrap()
+    other.push().unwrap()
+    client.pull().unwrap()
+    assert _kept(client) == ["t3", "t4"]
+    client.sync().unwrap()
+    other.sync().unwrap()
+    assert rows_of(client) == rows_of(other) == {("todos", "t4"): {"n": 1}}
     check_sound(client)

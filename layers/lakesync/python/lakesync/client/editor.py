@@ -27,6 +27,12 @@ _STATE: Final = (
 )
 
 
+_BOOLEANS: Final = (
+    "SELECT sql_name FROM _lakesync_columns WHERE sql_name IS NOT NULL "
+    "GROUP BY sql_name HAVING min(is_boolean) = 1"
+)
+
+
 class Editor(ABC):
     """What a client and its transaction both offer: edits, and reading."""
 
@@ -74,7 +80,9 @@ class Editor(ABC):
         """Run one statement that only reads; each row is a dictionary.
 
         Every table has its row ids in ``_row_id``. A second column of one name is ``name:1``, as
-        in SQLite's own subqueries. Objects and lists read as JSON text.
+        in SQLite's own subqueries. Booleans are stored as 1 and 0, and read as True and False in
+        an answer's column that is named as one that has held nothing else. Objects and lists read
+        as JSON text.
 
         Returns:
             The rows; or ``VALIDATION_ERROR`` if the statement would do anything but read, or
@@ -82,9 +90,16 @@ class Editor(ABC):
         """
 
         def rows() -> list[dict[str, Any]]:
-            names, found = self._read(sql, parameters)
-            names = _distinct(names)
-            return [dict(zip(names, row, strict=True)) for row in found]
+            names, answer = self._read(sql, parameters)
+            distinct = _distinct(names)
+            booleans = {name.lower() for (name,) in self._read(_BOOLEANS, ())[1]}  # type: ignore[attr-defined]
+            places = [place for place, name in enumerate(names) if name.lower() in booleans]
+            given = [dict(zip(distinct, row, strict=True)) for row in answer]
+            for row in given if places else ():
+                for place in places:
+                    if type(row[distinct[place]]) is int and row[distinct[place]] in (0, 1):
+                        row[distinct[place]] = bool(row[distinct[place]])
+            return given
 
         return query_result(rows)
 

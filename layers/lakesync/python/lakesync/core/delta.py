@@ -12,10 +12,10 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.values import canonical
+from lakesync.core.values import canonical, parse
 from lakesync.errors import DeltaTooLarge, ValidationFailed
 
 if TYPE_CHECKING:
@@ -67,6 +67,11 @@ class Delta(NamedTuple):
     """Column names with the canonical bytes of their values, in the order of the client."""
     delta_id: str
     """SHA-256 in hex; see `delta_id_of`."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The columns with their values as Python has them: what an app reads."""
+        return {name: parse(value) for name, value in self.columns}
 
 
 def make_delta(

@@ -119,6 +119,7 @@ class Pages:
         )
         if not page.has_more:
             self._resync.finish()
+            self._rows.drop_tombstones(page.cursor)
             self._outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
 
     def _begin_log(self) -> Stamp:

@@ -16,6 +16,7 @@ from lakesync.client.storage.cells import cell
 from lakesync.client.storage.decimals import COLLATION
 from lakesync.client.storage.tables import PREFIX
 from lakesync.core.delta import check_identifier
+from lakesync.core.values import NULL
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.cells import Cell
     from lakesync.core.merge import RowState
 
+_BOOLEANS: Final = frozenset({b"true", b"false"})
 ROW_ID: Final = "_row_id"
 """The column of every app table that holds the row's id."""
 DECIMAL: Final = "DECIMAL_TEXT"
@@ -47,6 +49,10 @@ class AppTable:
     """The columns that the app's table has, in the order in which ``upsert`` takes them."""
     upsert: str = ""
     delete: str = ""
+    booleans: dict[str, bool | None] = field(default_factory=dict)
+    """Columns that hold nothing but booleans, or, where it is None, nothing but nulls so far."""
+    kinds: dict[str, bool] = field(default_factory=dict)
+    """Of which of these that is decided anew, and is yet to be stored."""
 
     def prepare(self) -> None:
         """Compose the statements for the columns as they are now."""
@@ -69,6 +75,10 @@ class AppTable:
         columns = state.columns
         if not columns and not state.alive:
             return None
+        for name, is_boolean in self.booleans.items():
+            value = columns[name][2] if name in columns else NULL
+            if value != NULL and (value in _BOOLEANS) is not is_boolean:
+                self.kinds[name] = value in _BOOLEANS and is_boolean is None
         cells: list[Cell] = [row_id]
         cells += [cell(columns[name][2]) if name in columns else None for name in self.shown]
         return cells
@@ -90,10 +100,13 @@ class Catalogue:
             "SELECT id, name, sql_name FROM _lakesync_tables"
         ).fetchall():
             self._remember(AppTable(table_id, name, sql_name))
-        for table_id, name, sql_name in self._connection.execute(
-            "SELECT table_id, name, sql_name FROM _lakesync_columns ORDER BY table_id, place"
+        for table_id, name, sql_name, is_boolean in self._connection.execute(
+            "SELECT table_id, name, sql_name, is_boolean FROM _lakesync_columns "
+            "ORDER BY table_id, place"
         ).fetchall():
             self._by_id[table_id].columns[name] = sql_name
+            if is_boolean != 0:
+                self._by_id[table_id].booleans[name] = is_boolean and True
         for table in self._tables.values():
             table.prepare()
 
@@ -131,6 +144,19 @@ class Catalogue:
                 f"ALTER TABLE {quote(table.sql_name)} ADD COLUMN {_column(sql_name, sql_type)}"
             )
 
+    def keep_kinds(self, table: AppTable) -> None:
+        """Store what was decided of a table's columns when its rows were composed."""
+        for name, is_boolean in table.kinds.items():
+            self._connection.execute(
+                "UPDATE _lakesync_columns SET is_boolean = ? WHERE table_id = ? AND name = ?",
+                (is_boolean, table.id, name),
+            )
+            if is_boolean:
+                table.booleans[name] = True
+            else:
+                del table.booleans[name]
+        table.kinds.clear()
+
     def _create(self, name: str, columns: Mapping[str, str]) -> AppTable:
         check_identifier(name, "table")
         sql_name = _free_name(name, self._names_in_use())
@@ -160,6 +186,7 @@ class Catalogue:
                 (table.id, len(table.columns), name, sql_name),
             )
             table.columns[name] = sql_name
+            table.booleans[name] = None
         table.prepare()
         return added
 

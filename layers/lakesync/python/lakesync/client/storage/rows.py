@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from lakesync.core.clock import stamp
+from lakesync.core.forgetting import is_tombstone
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.storage.catalogue import AppTable, Catalogue
     from lakesync.client.storage.cells import Cell
+    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
 LocalKey: TypeAlias = tuple[int, str]
@@ -32,11 +35,16 @@ SELECT_ROW: Final = (
     "SELECT state, base, waiting FROM _lakesync_rows WHERE table_id = ? AND row_id = ?"
 )
 UPSERT_ROW: Final = (
-    "INSERT INTO _lakesync_rows (table_id, row_id, state, base, waiting) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (table_id, row_id) DO UPDATE SET "
-    "state = excluded.state, base = excluded.base, waiting = excluded.waiting"
+    "INSERT INTO _lakesync_rows (table_id, row_id, state, base, waiting, tombstone) "
+    "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (table_id, row_id) DO UPDATE SET "
+    "state = excluded.state, base = excluded.base, waiting = excluded.waiting, "
+    "tombstone = excluded.tombstone"
 )
 _DELETE_ROW: Final = "DELETE FROM _lakesync_rows WHERE table_id = ? AND row_id = ?"
+TOMBSTONE_KEPT_DAYS: Final = 35
+"""How long a client keeps a tombstone that it has pulled: as far back as a backup of DynamoDB
+reaches, since a restored buffer gets back from its clients what it lost."""
+_DAY_MS: Final = 86_400_000
 _SELECT_MAX: Final = 512
 """Rows of one SELECT."""
 
@@ -103,7 +111,7 @@ class Rows:
 
     def save(self, rows: Iterable[Kept]) -> None:
         """Write rows, the app's tables included; a row of which nothing is left is forgotten."""
-        upserts: list[tuple[int, str, bytes, bytes | None, int]] = []
+        upserts: list[tuple[int, str, bytes, bytes | None, int, int | None]] = []
         forgotten: list[LocalKey] = []
         shown: dict[int, list[list[Cell]]] = defaultdict(list)
         hidden: dict[int, list[tuple[str]]] = defaultdict(list)
@@ -111,12 +119,15 @@ class Rows:
             if base is None and state == EMPTY:
                 forgotten.append((table.id, row_id))
             else:
-                upserts.append((table.id, row_id, encode_row_state(state), base, waiting))
+                mark = tombstone_mark(state)
+                upserts.append((table.id, row_id, encode_row_state(state), base, waiting, mark))
             cells = table.cells(row_id, state)
             if cells is None:
                 hidden[table.id].append((row_id,))
             else:
                 shown[table.id].append(cells)
+        for table_id in shown:
+            self._catalogue.keep_kinds(self._catalogue.by_id(table_id))
         many = self._connection.executemany
         many(UPSERT_ROW, upserts)
         many(_DELETE_ROW, forgotten)
@@ -222,6 +233,26 @@ class Rows:
             if (table_id, row_id) in keys:
                 found[table_id, row_id] += decode_records(run)
         return found
+
+    def drop_tombstones(self, cursor: Stamp) -> None:
+        """Drop tombstones that a pull to the end brought long ago, up to this cursor.
+
+        An older delta of such a row comes no more: the log tells of none, since it would change
+        nothing. A tombstone is kept only so that a buffer that is restored gets the deletion back.
+        """
+        self._connection.execute(
+            "UPDATE _lakesync_rows SET tombstone = ? WHERE tombstone = 0 AND base IS NULL",
+            (cursor,),
+        )
+        self._connection.execute(
+            "DELETE FROM _lakesync_rows WHERE tombstone BETWEEN 1 AND ? AND base IS NULL",
+            (cursor - stamp(TOMBSTONE_KEPT_DAYS * _DAY_MS),),
+        )
+
+
+def tombstone_mark(state: RowState) -> int | None:
+    """Give what marks a row as a tombstone that no pull to the end has met, None for any other."""
+    return 0 if is_tombstone(state) else None
 
 
 def base_state(held: Held) -> RowState:

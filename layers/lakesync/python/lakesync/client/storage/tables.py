@@ -43,22 +43,28 @@ TABLES: Final = (
         name TEXT NOT NULL UNIQUE,
         sql_name TEXT NOT NULL UNIQUE COLLATE NOCASE)""",
     # A column without sql_name found no room in the app's table; it is kept in the row state.
+    # is_boolean: all of its values so far, but for nulls; null where there was none.
     """CREATE TABLE _lakesync_columns (
         table_id INTEGER NOT NULL,
         place INTEGER NOT NULL,
         name TEXT NOT NULL,
         sql_name TEXT COLLATE NOCASE,
+        is_boolean INTEGER,
         PRIMARY KEY (table_id, place),
         UNIQUE (table_id, name)) WITHOUT ROWID""",
     # state: everything merged, unsent edits too. base: the same without what waits in the
     # outbox; null where nothing of the row waits, empty where the row is not known without it.
+    # tombstone: null but for one; the cursor of the first pull that ended with it, 0 until then.
     """CREATE TABLE _lakesync_rows (
         table_id INTEGER NOT NULL,
         row_id TEXT NOT NULL,
         state BLOB NOT NULL,
         base BLOB,
         waiting INTEGER NOT NULL,
+        tombstone INTEGER,
         PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
+    """CREATE INDEX _lakesync_rows_tombstones ON _lakesync_rows (tombstone)
+        WHERE tombstone IS NOT NULL""",
     # Stamps are unique in one client, so the outbox is in push order by its key.
     """CREATE TABLE _lakesync_outbox (
         hlc INTEGER PRIMARY KEY,
