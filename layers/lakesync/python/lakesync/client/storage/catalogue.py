@@ -210,22 +210,14 @@ def table_sql(sql_name: str, columns: Iterable[tuple[str, str]]) -> str:
 
 
 def checked_text(value: object, field: str) -> str:
-    """Give a value back if it is text.
-
-    Raises:
-        ValidationFailed: it is not.
-    """
+    """Give a value back if it is text; else a ``VALIDATION_ERROR`` is raised."""
     if not isinstance(value, str):
         raise ValidationFailed(f"{field} must be text, not {type(value).__name__}", field=field)
     return value
 
 
 def checked_name(name: object, field: str) -> str:
-    """Give a table's or a column's name back if it is one.
-
-    Raises:
-        ValidationFailed: it is not text, or malformed.
-    """
+    """Give a table's or a column's name back if it is one; else as `checked_text`."""
     return check_identifier(checked_text(name, field), field)
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from lakesync.client.editor import Editor
 from lakesync.client.storage.catalogue import checked_text
 from lakesync.client.storage.failures import translated
-from lakesync.client.storage.rows import NOT_HELD, SELECT_ROW, UPSERT_ROW, tombstone_mark
+from lakesync.client.storage.rows import NOT_HELD, SELECT_ROW, UPSERT_ROW
 from lakesync.client.upload.outbox import ADD
 from lakesync.core.delta import Op, checked_delta
+from lakesync.core.forgetting import is_tombstone
 from lakesync.core.merge import apply
 from lakesync.core.values import canonical
 from lakesync.errors import LakeSyncError, ValidationFailed
@@ -146,8 +147,8 @@ class Edits:
         after = apply(decode_row_state(state), delta)
         if base is None:  # the first edit that waits: what is stored so far does not
             base = state or b""
-        row = (app.id, row_id, encode_row_state(after), base, waiting + 1, tombstone_mark(after))
-        execute(UPSERT_ROW, row)
+        mark = 0 if is_tombstone(after) else None
+        execute(UPSERT_ROW, (app.id, row_id, encode_row_state(after), base, waiting + 1, mark))
         cells = app.cells(row_id, after)
         if app.kinds:
             self._catalogue.keep_kinds(app)

@@ -11,7 +11,7 @@ Rules of this module
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
@@ -44,7 +44,6 @@ _DELETE_ROW: Final = "DELETE FROM _lakesync_rows WHERE table_id = ? AND row_id =
 TOMBSTONE_KEPT_DAYS: Final = 35
 """How long a client keeps a tombstone that it has pulled: as far back as a backup of DynamoDB
 reaches, since a restored buffer gets back from its clients what it lost."""
-_DAY_MS: Final = 86_400_000
 _SELECT_MAX: Final = 512
 """Rows of one SELECT."""
 
@@ -73,41 +72,31 @@ class Rows:
         self._catalogue = catalogue
 
     def load(self, table_id: int, row_ids: Sequence[str]) -> dict[str, Held]:
-        """Give the rows that are held, by row id, with one statement for hundreds of them."""
-        found: dict[str, Held] = {}
-        for part, marks in in_parts(row_ids):
-            rows = self._connection.execute(
-                "SELECT row_id, state, base, waiting FROM _lakesync_rows "  # noqa: S608 - marks
-                f"WHERE table_id = ? AND row_id IN ({marks})",
-                (table_id, *part),
-            ).fetchall()
-            for row_id, state, base, waiting in rows:
-                found[row_id] = Held(state, base, waiting)
-        return found
+        """Give the rows that are stored, by row id, with one statement for hundreds of them."""
+        sql = "SELECT row_id, state, base, waiting FROM _lakesync_rows"
+        return {row_id: Held(*rest) for row_id, *rest in self._select(sql, table_id, row_ids)}
 
     def stale(self, table_id: int, row_ids: Sequence[str]) -> list[str]:
-        """Give those of some rows that a rebuild has not met yet."""
-        found: list[str] = []
+        """Give those of some rows that a re-sync has not met yet."""
+        sql = "SELECT row_id FROM _lakesync_stale"
+        return [row_id for (row_id,) in self._select(sql, table_id, row_ids)]
+
+    def _select(self, sql: str, table_id: int, row_ids: Sequence[str]) -> Iterator[Any]:
         for part, marks in in_parts(row_ids):
-            rows = self._connection.execute(
-                "SELECT row_id FROM _lakesync_stale "  # noqa: S608 - marks
-                f"WHERE table_id = ? AND row_id IN ({marks})",
-                (table_id, *part),
-            ).fetchall()
-            found += [row_id for (row_id,) in rows]
-        return found
+            where = f"{sql} WHERE table_id = ? AND row_id IN ({marks})"
+            yield from self._connection.execute(where, (table_id, *part)).fetchall()
 
     def stale_among(self, deltas: Iterable[Delta]) -> list[Delta]:
-        """Give those of some deltas whose rows a rebuild has not met yet."""
-        rows: dict[str, list[Delta]] = defaultdict(list)
+        """Give those of some deltas whose rows a re-sync has not met yet."""
+        by_table: dict[str, list[Delta]] = defaultdict(list)
         for delta in deltas:
-            rows[delta.table].append(delta)
-        found: list[Delta] = []
-        for table, held in rows.items():
+            by_table[delta.table].append(delta)
+        stale: list[Delta] = []
+        for table, written in by_table.items():
             table_id = self._catalogue.table(table, ()).id
-            stale = set(self.stale(table_id, [delta.row_id for delta in held]))
-            found += [delta for delta in held if delta.row_id in stale]
-        return found
+            row_ids = set(self.stale(table_id, [delta.row_id for delta in written]))
+            stale += [delta for delta in written if delta.row_id in row_ids]
+        return stale
 
     def save(self, rows: Iterable[Kept]) -> None:
         """Write rows, the app's tables included; a row of which nothing is left is forgotten."""
@@ -119,20 +108,20 @@ class Rows:
             if base is None and state == EMPTY:
                 forgotten.append((table.id, row_id))
             else:
-                mark = tombstone_mark(state)
+                mark = 0 if is_tombstone(state) else None
                 upserts.append((table.id, row_id, encode_row_state(state), base, waiting, mark))
             cells = table.cells(row_id, state)
             if cells is None:
                 hidden[table.id].append((row_id,))
             else:
                 shown[table.id].append(cells)
-        for table_id in shown:
-            self._catalogue.keep_kinds(self._catalogue.by_id(table_id))
         many = self._connection.executemany
         many(UPSERT_ROW, upserts)
         many(_DELETE_ROW, forgotten)
         for table_id, parameters in shown.items():
-            many(self._catalogue.by_id(table_id).upsert, parameters)
+            table = self._catalogue.by_id(table_id)
+            self._catalogue.keep_kinds(table)
+            many(table.upsert, parameters)
         for table_id, row_ids in hidden.items():
             many(self._catalogue.by_id(table_id).delete, row_ids)
 
@@ -220,11 +209,7 @@ class Rows:
         return waiting
 
     def _waiting(self, keys: set[LocalKey]) -> dict[LocalKey, list[Delta]]:
-        """Give what the outbox holds of some rows.
-
-        One walk through all of it: this is rarely needed, and an index would cost every edit a
-        page.
-        """
+        """Give what the outbox holds of some rows, by one walk: an index would cost each edit."""
         found: dict[LocalKey, list[Delta]] = defaultdict(list)
         if not keys:
             return found
@@ -240,19 +225,12 @@ class Rows:
         An older delta of such a row comes no more: the log tells of none, since it would change
         nothing. A tombstone is kept only so that a buffer that is restored gets the deletion back.
         """
-        self._connection.execute(
-            "UPDATE _lakesync_rows SET tombstone = ? WHERE tombstone = 0 AND base IS NULL",
-            (cursor,),
-        )
-        self._connection.execute(
-            "DELETE FROM _lakesync_rows WHERE tombstone BETWEEN 1 AND ? AND base IS NULL",
-            (cursor - stamp(TOMBSTONE_KEPT_DAYS * _DAY_MS),),
-        )
-
-
-def tombstone_mark(state: RowState) -> int | None:
-    """Give what marks a row as a tombstone that no pull to the end has met, None for any other."""
-    return 0 if is_tombstone(state) else None
+        until = cursor - stamp(TOMBSTONE_KEPT_DAYS * 86_400_000)
+        settled = "base IS NULL AND tombstone"
+        sql = f"UPDATE _lakesync_rows SET tombstone = ? WHERE {settled} = 0"
+        self._connection.execute(sql, (cursor,))
+        sql = f"DELETE FROM _lakesync_rows WHERE {settled} BETWEEN 1 AND ?"
+        self._connection.execute(sql, (until,))
 
 
 def base_state(held: Held) -> RowState:
