@@ -227,9 +227,9 @@ class Rows:
         """
         until = cursor - stamp(TOMBSTONE_KEPT_DAYS * 86_400_000)
         settled = "base IS NULL AND tombstone"
-        sql = f"UPDATE _lakesync_rows SET tombstone = ? WHERE {settled} = 0"
+        sql = f"UPDATE _lakesync_rows SET tombstone = ? WHERE {settled} = 0"  # noqa: S608 - our own words
         self._connection.execute(sql, (cursor,))
-        sql = f"DELETE FROM _lakesync_rows WHERE {settled} BETWEEN 1 AND ?"
+        sql = f"DELETE FROM _lakesync_rows WHERE {settled} BETWEEN 1 AND ?"  # noqa: S608 - our own words
         self._connection.execute(sql, (until,))
 
 
