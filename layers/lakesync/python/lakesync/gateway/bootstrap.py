@@ -104,11 +104,11 @@ class Bootstraps:
         return _page(log, pull, chunks, AllTables(manifest.tables, scope), at, budget)
 
     def resync_of_all(self, log: FencedLog) -> Resync:
-        """Give what a client is told that begins to read all tables."""
+        """Give what the first page of all tables says: which they are."""
         tables = tuple(self._tables(log))
         horizons = log.config.tombstone_horizons
-        told = {table: horizons[table] for table in tables if table in horizons}
-        return Resync(tables, tombstone_horizons=told)
+        of_tables = {table: horizons[table] for table in tables if table in horizons}
+        return Resync(tables, tombstone_horizons=of_tables)
 
     def _tables(self, log: FencedLog, after: str = "") -> list[str]:
         return tables_with_rows(log, self._buffer.flushed_tables(log.gateway, after))

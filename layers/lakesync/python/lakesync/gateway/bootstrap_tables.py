@@ -74,7 +74,7 @@ class ChangedTables:
         """Begin the next unit that has a table to read, and give that; empty if all are done."""
         for unit in self.units():
             self._begun.append(unit)
-            # Whatever either scope names is told apart, before its `OTHERS` change.
+            # What either scope names stands by itself, before the digest of `OTHERS` changes.
             named = {table: self._progress.of(table) for table in self.named}
             self._progress = Scope(self._progress.others, named).marked(unit, UNKNOWN)
             if self.now.of(unit) != NOTHING:
@@ -97,20 +97,20 @@ class ChangedTables:
         return (self._progress if self.units() else self.now).text()
 
     def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:
-        """Give what the client is told of the units that began; None if none did."""
+        """Give what a page says of the units that began with it; None if none did."""
         if not self._begun:
             return None
         tables = tuple(unit for unit in self._begun if unit != OTHERS)
         named = tuple(sorted(self.named)) if OTHERS in self._begun else None
-        # A client may hold what it wrote into a row that it could not see being deleted. Of tables
-        # that it does not see it is told nothing, and nothing of them is brought.
-        concerned = Resync(tables, named)
-        told = {
+        # A client may hold what it wrote into a row that it could not see being deleted. Tables
+        # that it does not see are not named: nothing of them comes.
+        resync = Resync(tables, named)
+        of_tables = {
             table: horizon
             for table, horizon in horizons.items()
-            if concerned.concerns(table) and self.now.of(table) != NOTHING
+            if resync.concerns(table) and self.now.of(table) != NOTHING
         }
-        return replace(concerned, tombstone_horizons=told)
+        return replace(resync, tombstone_horizons=of_tables)
 
     def _unit(self, table: str) -> str:
         return table if table in self.named else OTHERS

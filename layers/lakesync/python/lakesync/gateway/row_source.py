@@ -54,7 +54,7 @@ class RowSource(Protocol):
 
 
 class BufferRows:
-    """Reads rows as the buffer holds them, for one request.
+    """Reads rows as they are in the buffer, for one request.
 
     A row may look for a moment as it did before a commit. A client that is shown such a row learns
     the rest from the log: what changed, or that it is hidden now. But entries from before the rules
@@ -79,11 +79,11 @@ class BufferRows:
             raise ValidationFailed("the buffer has no such position", field="snapshot")
         rows_max = deltas_max
         while True:
-            found = self._buffer.scan_rows(self._log.gateway, table, position, rows_max)
-            self._check_written(table, found)
+            piece = self._buffer.scan_rows(self._log.gateway, table, position, rows_max)
+            self._check_written(table, piece)
             runs: list[bytes] = []
             deltas = size = 0
-            for number, (row_id, stored) in enumerate(found.rows):
+            for number, (row_id, stored) in enumerate(piece.rows):
                 row = self._rule_filter.row(table, row_id, decode_row_state(stored.state))
                 run = encode_records(row) if row else b""
                 size += len(run)
@@ -93,11 +93,11 @@ class BufferRows:
                 deltas += len(row)
                 runs.append(run)
             else:
-                newest = max((row.commit for _, row in found.rows), default=0)
+                newest = max((row.commit for _, row in piece.rows), default=0)
                 records = Records((b"".join(runs),), deltas) if deltas else NO_RECORDS
-                return Rows(records, found.place, newest)
+                return Rows(records, piece.place, newest)
 
-    def _check_written(self, table: str, found: RowSlice) -> None:
+    def _check_written(self, table: str, piece: RowSlice) -> None:
         log, undecided_until = self._log, self._log.config.logged.since
         everything = self._rule_filter.scope.of(table) == EVERYTHING
         if everything or log.top > undecided_until + stamp(VISIBLE_MS_MAX):
@@ -108,7 +108,7 @@ class BufferRows:
             for delta in decode_records(entry.records) if table in entry.tables else ():
                 if delta.table == table:
                     written[delta.row_id] = max(entry.stamp, written.get(delta.row_id, 0))
-        if any(row.commit < written.get(row_id, 0) for row_id, row in found.rows):
+        if any(row.commit < written.get(row_id, 0) for row_id, row in piece.rows):
             raise Contention("a row is just becoming visible; try again in a moment")
 
 
