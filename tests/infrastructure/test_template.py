@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from lakesync.core.clock import VISIBLE_MS_MAX
+from lakesync.log.limits import Limits
 from lakesync.runtime import settings
 from tests.infrastructure.stack import (
     alarms_on,
@@ -168,6 +170,12 @@ def test_http_functions_end_before_api_gateway_gives_up() -> None:
     for properties in functions().values():
         if any(event["Type"] == "HttpApi" for event in properties.get("Events", {}).values()):
             assert properties["Timeout"] < 30
+
+
+@pytest.mark.law("B11")
+def test_a_function_that_pushes_ends_long_before_its_commits_must_be_visible() -> None:
+    assert functions()["PushFunction"]["Timeout"] * 1000 <= VISIBLE_MS_MAX // 2
+    assert Limits().commit_deadline_ms < VISIBLE_MS_MAX // 2
 
 
 def _sources() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:

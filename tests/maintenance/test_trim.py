@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core.clock import stamp
+from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.core.layout import Placement
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, CursorExpired, LakeSyncError
-from lakesync.maintenance.trim import KEEP_MS_MIN, Trimmer, TrimReport, trim_horizon
+from lakesync.maintenance.trim import Trimmer, TrimReport, trim_horizon
 from lakesync.ports import FlushState
 from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push
@@ -38,7 +38,7 @@ def test_the_horizon_passes_nothing_that_somebody_needs(
     found = trim_horizon(stamp(watermark), now_ms, keep_ms, covered and stamp(covered))
 
     assert found <= stamp(watermark)
-    assert found <= stamp(max(now_ms - max(keep_ms, KEEP_MS_MIN), 0))
+    assert found <= stamp(max(now_ms - max(keep_ms, VISIBLE_MS_MAX), 0))
     assert not covered or found <= stamp(covered)
 
 

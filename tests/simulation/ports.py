@@ -92,6 +92,10 @@ class SimulatedBuffer:
         self.__dict__[name] = call
         return call
 
+    def pause(self, tries: int) -> None:
+        """Let others run for a while."""
+        self._world.scheduler.sleep(1 + self._world.stream("pause").random() * 2 ** min(tries, 7))
+
     def commit(self, commit: Commit) -> None:
         """Commit, and have it watched."""
         push = self._gate.process.pushing

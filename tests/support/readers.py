@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.values import parse
 from lakesync.errors import CursorExpired
 from lakesync.log.limits import Limits
-from lakesync.maintenance.trim import KEEP_MS_MIN, Trimmer
+from lakesync.maintenance.trim import Trimmer
 from lakesync.ports import FlushState
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state
@@ -62,7 +63,7 @@ class World:
 
     def flush_and_trim(self) -> None:
         """Let a minute pass, and leave nothing of the log."""
-        self.time.now_ms += 2 * KEEP_MS_MIN
+        self.time.now_ms += 2 * VISIBLE_MS_MAX
         heads = self.buffer.heads(GATEWAY, self.buffer.config(GATEWAY).layout.shards())
         top = max(head.commit for head in heads.values())
         for table in TABLES:

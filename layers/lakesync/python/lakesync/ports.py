@@ -265,12 +265,25 @@ class CommitLog(Protocol):
         """
         ...
 
+    def pause(self, tries: int) -> None:
+        """Wait a random while before something is tried again, longer with each try."""
+        ...
+
 
 class Rows(Protocol):
     """Row states."""
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Give the states of the rows that exist."""
+        ...
+
+    def rows_within(
+        self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
+    ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
+        """Give the states of rows in their order until they hold so many bytes; and what is left.
+
+        At least one row is read, however large it is.
+        """
         ...
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:

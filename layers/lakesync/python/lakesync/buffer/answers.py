@@ -5,14 +5,15 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.buffer import pack
+from lakesync.buffer import keys, pack
 from lakesync.errors import Contention, InternalError
-from lakesync.ports import NO_HEAD, Head, HeadMoved, LogEntry, StaleRead
+from lakesync.ports import NO_HEAD, Head, HeadMoved, LogEntry, StaleRead, StoredMark, StoredRow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lakesync.buffer.caller import Refusal
+    from lakesync.ports import MarkKey, RowKey
 
 _RACES: Final = frozenset(
     {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
@@ -90,3 +91,35 @@ def number(item: dict[str, Any], name: str) -> int:
 def data(item: dict[str, Any], name: str) -> bytes:
     """Give a binary attribute."""
     return b64decode(item[name]["B"])
+
+
+def row_places(gateway: str, wanted: Iterable[RowKey]) -> dict[tuple[str, str], RowKey]:
+    """Give the keys of items that are rows, and which."""
+    return {(keys.row_pk(gateway, *key), key[1]): key for key in wanted}
+
+
+def rows_of(
+    items: Iterable[dict[str, Any]], places: dict[tuple[str, str], RowKey]
+) -> dict[RowKey, StoredRow]:
+    """Give the rows of items."""
+    return {
+        places[text(item, "pk"), text(item, "sk")]: StoredRow(data(item, "d"), number(item, "c"))
+        for item in items
+    }
+
+
+def mark_places(gateway: str, wanted: Iterable[MarkKey]) -> dict[tuple[str, str], MarkKey]:
+    """Give the keys of items that are append marks, and which."""
+    return {(keys.mark_pk(gateway, shard), client): (shard, client) for shard, client in wanted}
+
+
+def marks_of(
+    items: Iterable[dict[str, Any]], places: dict[tuple[str, str], MarkKey]
+) -> dict[MarkKey, StoredMark]:
+    """Give the append marks of items."""
+    return {
+        places[text(item, "pk"), text(item, "sk")]: StoredMark(
+            pack.unpack_mark(data(item, "d")), number(item, "c")
+        )
+        for item in items
+    }

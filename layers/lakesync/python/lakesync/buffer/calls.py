@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
     from lakesync.buffer.caller import DynamoCaller
 
-_BATCH_MAX: Final = 100
+BATCH_MAX: Final = 100
+"""Items of one ``BatchGetItem``."""
 _READ_TRIES_MAX: Final = 4
 _READ_PAUSE_S: Final = 0.02
+_PAUSE_S_MAX: Final = 0.16
 
 
 class TableCalls:
@@ -44,25 +46,34 @@ class TableCalls:
 
     def _batch(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
         rest = list(dict.fromkeys(wanted))
-        items: list[dict[str, Any]] = []
-        refused = 0
+        read: list[dict[str, Any]] = []
         while rest:
-            part, rest = rest[:_BATCH_MAX], rest[_BATCH_MAX:]
-            answer = self._read("BatchGetItem", requests.batch_get(self._table, part))
-            items += answer["Responses"].get(self._table, [])
-            left = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-            rest += [(text(item, "pk"), text(item, "sk")) for item in left]
-            refused = refused + 1 if len(left) == len(part) else 0
-            if refused:
-                self._pause(refused)
-        return items
+            items, left = self._batch_once(rest[:BATCH_MAX])
+            read += items
+            rest = rest[BATCH_MAX:] + left
+        return read
+
+    def _batch_once(
+        self, wanted: Iterable[tuple[str, str]]
+    ) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+        """Read items, at most a hundred; gives some, and the keys that are left."""
+        keys = list(wanted)
+        refused = 0
+        while True:
+            answer = self._read("BatchGetItem", requests.batch_get(self._table, keys))
+            unread = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+            left = [(text(item, "pk"), text(item, "sk")) for item in unread]
+            if len(left) < len(keys):
+                return answer["Responses"].get(self._table, []), left
+            refused += 1
+            self._pause(refused)
 
     def _transaction(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
         """Read items as they are between two transactions, a hundred at a time."""
         keys = list(dict.fromkeys(wanted))
         read: list[dict[str, Any]] = []
-        for at in range(0, len(keys), _BATCH_MAX):
-            body = requests.transact_get(self._table, keys[at : at + _BATCH_MAX])
+        for at in range(0, len(keys), BATCH_MAX):
+            body = requests.transact_get(self._table, keys[at : at + BATCH_MAX])
             answer = self._read("TransactGetItems", body)
             read += [response["Item"] for response in answer["Responses"] if "Item" in response]
         return read
@@ -85,7 +96,12 @@ class TableCalls:
     def _pause(self, tries: int) -> None:
         if tries >= _READ_TRIES_MAX:
             raise Unavailable("DynamoDB is busy; the same request may succeed in a moment")
-        self._sleep_s(random.random() * (_READ_PAUSE_S * 2**tries))  # noqa: S311 - jitter
+        self.pause(tries)
+
+    def pause(self, tries: int) -> None:
+        """Wait a random while, longer with each try."""
+        bound_s = min(_READ_PAUSE_S * 2**tries, _PAUSE_S_MAX)
+        self._sleep_s(random.random() * bound_s)  # noqa: S311 - jitter
 
     def _conditionally(self, operation: str, body: bytes) -> bool:
         try:

@@ -98,3 +98,18 @@ def heads_at_most(heads: Mapping[str, Head], shards: Sequence[str], to: Stamp) -
     if above:
         raise HeadMoved(above)
     return current
+
+
+def within(
+    keys: Sequence[RowKey], rows: Mapping[RowKey, StoredRow], bytes_max: int
+) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
+    """Give the rows of keys in their order until they hold so many bytes, and the keys behind."""
+    kept: dict[RowKey, StoredRow] = {}
+    size = 0
+    for number, key in enumerate(keys):
+        if number and size >= bytes_max:
+            return kept, list(keys[number:])
+        if key in rows:
+            kept[key] = rows[key]
+            size += len(rows[key].state)
+    return kept, []

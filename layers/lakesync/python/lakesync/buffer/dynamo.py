@@ -8,24 +8,45 @@ round trip; of a read of n rows: n read units and ``n / 100`` round trips. Law n
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from lakesync.buffer import keys, pack, requests, upkeep_requests
-from lakesync.buffer.answers import cancelled, data, entry_of, head_of, number, reason, text
+from lakesync.buffer import conditions, keys, pack, requests, upkeep_requests
+from lakesync.buffer.answers import (
+    cancelled,
+    data,
+    entry_of,
+    head_of,
+    mark_places,
+    marks_of,
+    number,
+    reason,
+    row_places,
+    rows_of,
+    text,
+)
 from lakesync.buffer.caller import Refusal
+from lakesync.buffer.calls import BATCH_MAX
 from lakesync.buffer.conditions import PAGE_BYTES_MAX
 from lakesync.buffer.transaction import transact
 from lakesync.buffer.upkeep import Upkeep
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import DEFAULT_SHARD
-from lakesync.ports import ConfigMoved, FlushState, LogSlice, StoredMark, StoredRow
+from lakesync.ports import ConfigMoved, FlushState, LogSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lakesync.buffer.caller import DynamoCaller
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Commit, Head, LogEntry, MarkKey, RowKey
+    from lakesync.ports import (
+        Commit,
+        Head,
+        LogEntry,
+        MarkKey,
+        RowKey,
+        StoredMark,
+        StoredRow,
+    )
 
 CONFIGS_REMEMBERED_MAX: Final = 64
 """Gateways whose configuration one process remembers; each may hold 350 KB."""
@@ -52,21 +73,32 @@ class DynamoBuffer(Upkeep):
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Give the states of the rows that exist; one read unit for each 4 KB."""
-        places = {
-            (keys.row_pk(gateway, table, row_id), row_id): (table, row_id)
-            for table, row_id in wanted
-        }
-        return {
-            places[text(item, "pk"), text(item, "sk")]: StoredRow(
-                data(item, "d"), number(item, "c")
-            )
-            for item in self._batch(places)
-        }
+        places = row_places(gateway, wanted)
+        return rows_of(self._batch(places), places)
+
+    def rows_within(
+        self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
+    ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
+        """Give the states of rows until they hold so many bytes, and the keys of the rest."""
+        asked = list(wanted)
+        kept: dict[RowKey, StoredRow] = {}
+        size = 0
+        while asked and size < bytes_max:
+            places = row_places(gateway, asked[:BATCH_MAX])
+            items, unread = self._batch_once(places)
+            left = {places[place] for place in unread}
+            read = next((at for at, key in enumerate(asked) if key in left), len(places))
+            rows = rows_of(items, places)
+            found, behind = conditions.within(asked[:read], rows, bytes_max - size)
+            kept |= found
+            size += sum(len(row.state) for row in found.values())
+            asked = behind + asked[read:]
+        return kept, asked
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist."""
-        places = _mark_places(gateway, wanted)
-        return _marks_of(self._batch(places), places)
+        places = mark_places(gateway, wanted)
+        return marks_of(self._batch(places), places)
 
     def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist, as a transaction; two read units each.
@@ -74,8 +106,8 @@ class DynamoBuffer(Upkeep):
         Only transactional reads are serialisable with commits: a plain one may show an item as it
         was before a transaction that has happened to others already.
         """
-        places = _mark_places(gateway, wanted)
-        return _marks_of(self._transaction(places), places)
+        places = mark_places(gateway, wanted)
+        return marks_of(self._transaction(places), places)
 
     def commit(self, commit: Commit) -> None:
         """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
@@ -190,8 +222,6 @@ class DynamoBuffer(Upkeep):
     def flush_state(self, gateway: str) -> FlushState:
         """Give how far the gateway was flushed."""
         item = self._get(keys.flush_pk(gateway), keys.FLUSH)
-        if not item:
-            return FlushState()
         return FlushState(number(item, "w"), number(item, "u"))
 
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
@@ -221,18 +251,3 @@ class DynamoBuffer(Upkeep):
         for request in requests.note_flushed(self._table, gateway, shard, until, logged_bytes):
             if self._conditionally("UpdateItem", request):
                 return
-
-
-def _mark_places(gateway: str, wanted: Iterable[MarkKey]) -> dict[tuple[str, str], MarkKey]:
-    return {(keys.mark_pk(gateway, shard), client): (shard, client) for shard, client in wanted}
-
-
-def _marks_of(
-    items: Iterable[dict[str, Any]], places: dict[tuple[str, str], MarkKey]
-) -> dict[MarkKey, StoredMark]:
-    return {
-        places[text(item, "pk"), text(item, "sk")]: StoredMark(
-            pack.unpack_mark(data(item, "d")), number(item, "c")
-        )
-        for item in items
-    }

@@ -5,16 +5,14 @@ It keeps the same conditions and the same limits as the DynamoDB one, under one 
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
-from collections import defaultdict
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakesync.buffer import conditions, pack
-from lakesync.buffer.held import HeldGateway
-from lakesync.buffer.keys import check_gateway, row_place
+from lakesync.buffer.held import MemoryUpkeep
+from lakesync.buffer.keys import row_place
 from lakesync.ports import (
     NO_HEAD,
     ConfigMoved,
@@ -25,7 +23,6 @@ from lakesync.ports import (
     RowSlice,
     StoredMark,
     StoredRow,
-    epoch_at,
     head_after,
 )
 
@@ -37,14 +34,8 @@ if TYPE_CHECKING:
     from lakesync.ports import Commit, MarkKey, RowKey
 
 
-class MemoryBuffer:
+class MemoryBuffer(MemoryUpkeep):
     """`lakesync.ports.Buffer` in one process; safe to use from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._gateways: dict[str, HeldGateway] = defaultdict(HeldGateway)
-        self._places: dict[tuple[str, str], list[str]] = {}
-        """Of tables that were scanned, the places of their rows in order, until those change."""
 
     def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
         """Give the heads that exist, by shard."""
@@ -57,6 +48,16 @@ class MemoryBuffer:
         with self._lock:
             held = self._of(gateway).rows
             return {key: held[key] for key in wanted if key in held}
+
+    def rows_within(
+        self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
+    ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
+        """Give the states of rows until they hold so many bytes, and the keys of the rest."""
+        keys = list(wanted)
+        return conditions.within(keys, self.rows(gateway, keys), bytes_max)
+
+    def pause(self, tries: int) -> None:
+        """Go on at once: what is in memory is not busy."""
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist."""
@@ -212,39 +213,3 @@ class MemoryBuffer:
         found = self.scan_rows(gateway, table, f"{part:x}{after}", count_max)
         rows = tuple(held for held in found.rows if row_place(held[0])[0] == f"{part:x}")
         return RowSlice(rows, found.place[1:] if found.place[:1] == f"{part:x}" else "")
-
-    def forget_row(self, gateway: str, table: str, row_id: str, seen: Stamp) -> bool:
-        """Remove a row's state, if it is as it was seen."""
-        with self._lock:
-            rows, key = self._of(gateway).rows, (table, row_id)
-            if key not in rows or rows[key].commit != seen:
-                return False
-            del rows[key]
-            self._places.pop((gateway, table), None)
-            return True
-
-    def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
-        """Void every cursor below ``to``; never lowers a horizon."""
-        with self._lock:
-            heads = self._of(gateway).heads
-            if shard in heads and heads[shard].trimmed < to:
-                heads[shard] = replace(heads[shard], trimmed=to)
-
-    def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
-        """Delete entries at or below the shard's horizon; True if none is left."""
-        with self._lock:
-            held = self._of(gateway)
-            log, trimmed = held.logs[shard], held.heads.get(shard, NO_HEAD).trimmed
-            below = bisect_right(log, trimmed, key=lambda entry: entry.stamp)
-            del log[: min(below, entries_max)]
-            return below <= entries_max
-
-    def begin_epoch(self, gateway: str, shards: Sequence[str], to: Stamp) -> None:
-        """Put a new epoch into all heads; see `lakesync.ports.Buffer.begin_epoch`."""
-        with self._lock:
-            held = self._of(gateway)
-            for shard, head in conditions.heads_at_most(held.heads, shards, to).items():
-                held.heads[shard] = replace(head, commit=to, epoch=epoch_at(to))
-
-    def _of(self, gateway: str) -> HeldGateway:
-        return self._gateways[check_gateway(gateway)]

@@ -13,9 +13,9 @@ Law B11: ``docs/spec/commit.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from lakesync.core.clock import stamp
+from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.log.read_barrier import FencedLog
     from lakesync.ports import FlushState
-
-VISIBLE_MS_MAX: Final = 60_000
-"""How long a commit may take from its stamp to being visible in all its parts, by any function's
-clock: longer than a function runs."""
 
 
 def replay_from(log: FencedLog, state: FlushState, now_ms: int) -> Stamp:

@@ -29,6 +29,10 @@ DRIFT_MS_MAX: Final = 5_000
 """How far ahead of the observer's wall clock a stamp may lie: more than clocks that are kept in
 time ever differ, and too little for one wrong clock to decide every conflict."""
 
+VISIBLE_MS_MAX: Final = 60_000
+"""How long a commit may take from its stamp to being visible in all its parts, by any function's
+clock. A writer gives a commit up after half of it, and no function that pushes runs as long."""
+
 
 def stamp(wall_ms: int, counter: int = 0) -> Stamp:
     """Pack milliseconds since 1970 and a counter into a stamp."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lakesync.core.clock import stamp_ms
 from lakesync.core.layout import DEFAULT_SHARD
 from lakesync.core.visibility import Viewer
-from lakesync.log.backpressure import unflushed_bytes
+from lakesync.log.head_checks import unflushed_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

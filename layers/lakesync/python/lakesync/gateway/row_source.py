@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from lakesync.checkpoint.replay_from import VISIBLE_MS_MAX
-from lakesync.core.clock import stamp
+from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.core.scope import EVERYTHING
 from lakesync.errors import Contention, CursorExpired, ValidationFailed
 from lakesync.gateway.records import NO_RECORDS, Records

@@ -15,10 +15,9 @@ Laws B1-B9: ``docs/spec/commit.md``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from lakesync.core.clock import HybridLogicalClock, stamp
+from lakesync.core.clock import VISIBLE_MS_MAX, HybridLogicalClock, stamp, stamp_ms
 from lakesync.errors import (
     AtomicPushTooLarge,
     Backpressure,
@@ -26,8 +25,7 @@ from lakesync.errors import (
     LakeSyncError,
     Unavailable,
 )
-from lakesync.log.backpressure import check_backpressure, unflushed_bytes
-from lakesync.log.epoch import check_epoch
+from lakesync.log.head_checks import check_epoch, check_room, unflushed_bytes
 from lakesync.log.merge_batch import Outcome, merge_part, shard_commit
 from lakesync.ports import (
     NO_HEAD,
@@ -46,14 +44,13 @@ if TYPE_CHECKING:
     from lakesync.log.row_cache import Warm, WarmShard
     from lakesync.ports import Buffer, WallClock
 
-_OLD_MS = 60_000
-"""A duplicate that is older is one only if its row says so now; deletions are kept longer."""
 _BACK_OFF_MS = 8
 _BACK_OFF_MS_MAX = 400
 _DOUBLINGS_MAX = 8
 _TOO_MANY_WRITERS = (
     "other writers won every race until the deadline; push again, or split the table into lanes"
 )
+_TOO_LATE = "the store did not take the commit in time; push again"
 _ROWS_TOO_LARGE = "the rows an atomic push touches do not fit one commit; make it smaller"
 
 
@@ -133,7 +130,7 @@ class Committer:
         certain = False
         while True:
             try:
-                outcome, shards = self._merge(gateway, part, viewer)
+                outcome, shards = self._merge(gateway, part, viewer, atomic=atomic)
                 if not certain and outcome.needs_proof(atomic=atomic):
                     certain = True
                     self._warm.forget_shards(gateway, part.shards)
@@ -157,14 +154,15 @@ class Committer:
             attempt = self.wait(attempt, deadline_ms, error)
 
     def _merge(
-        self, gateway: str, part: Part, viewer: Viewer
+        self, gateway: str, part: Part, viewer: Viewer, *, atomic: bool
     ) -> tuple[Outcome, dict[str, WarmShard]]:
         shards = self._warm.shards(gateway, part.shards)
         self._check_heads(gateway, shards)
         check_epoch(self._buffer, gateway, shards, part.epoch)
         config = self._warm.gateway(gateway).config
-        self._load(gateway, part, config.appends)
-        old = stamp(max(self._wall_clock() - _OLD_MS, 0))
+        self._load(gateway, part, config.appends, atomic=atomic)
+        # A duplicate that is older is one only if its row says so now; deletions are kept longer.
+        old = stamp(max(self._wall_clock() - VISIBLE_MS_MAX, 0))
         outcome = merge_part(part, shards, config, self._limits, viewer, old)
         heads = [shard.head.commit for shard in shards.values() if shard.head]
         outcome.stamp = max(heads, default=0)
@@ -173,24 +171,14 @@ class Committer:
     def _check_heads(self, gateway: str, shards: Mapping[str, WarmShard]) -> None:
         version = self._warm.gateway(gateway).config.version
         for name, shard in shards.items():
-            if shard.head is None:
-                continue
-            if shard.head.config_version != version:
+            if shard.head is not None and shard.head.config_version != version:
                 self._warm.forget(gateway)
                 raise ConfigChanged
-            try:
-                check_backpressure(shard.head, self._wall_clock(), self._limits)
-            except Backpressure:
-                # A flush moves no head, so what is remembered of it may be old: look again.
-                fresh = self._buffer.heads(gateway, [name]).get(name, NO_HEAD)
-                shard.head = replace(
-                    shard.head,
-                    flushed_bytes=fresh.flushed_bytes,
-                    oldest_unflushed=fresh.oldest_unflushed,
-                )
-                check_backpressure(shard.head, self._wall_clock(), self._limits)
+            check_room(self._buffer, gateway, name, shard, self._wall_clock(), self._limits)
 
-    def _load(self, gateway: str, part: Part, appends: Callable[[str], bool]) -> None:
+    def _load(
+        self, gateway: str, part: Part, appends: Callable[[str], bool], *, atomic: bool
+    ) -> None:
         """Read the rows and marks that the part touches and that are not remembered."""
         rows = {
             shard: [
@@ -198,7 +186,7 @@ class Committer:
             ]
             for shard, admitted in part.shards.items()
         }
-        self._warm.load_rows(gateway, rows)
+        self._warm.load_rows(gateway, rows, whole=atomic)
         self._warm.load_marks(gateway, part.marks)
 
     def _write(
@@ -218,6 +206,9 @@ class Committer:
         """Try the same commit until it happened or lost; the token makes trying again safe."""
         attempt = 0
         while True:
+            if self._wall_clock() > stamp_ms(commit.stamp) + VISIBLE_MS_MAX // 2:
+                # Whoever reads relies on its being visible by then: it gets a stamp of now.
+                raise Contention(_TOO_LATE)
             try:
                 self._buffer.commit(commit)
             except Unavailable as error:

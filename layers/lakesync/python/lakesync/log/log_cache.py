@@ -77,6 +77,10 @@ class Tails:
         """Give the logs of one epoch of the buffer."""
         return Tail(self, epoch)
 
+    def pause(self, tries: int) -> None:
+        """Wait, as `lakesync.ports.Buffer.pause` does."""
+        self._buffer.pause(tries)
+
     def entries(self, key: _Key, after: Stamp, until: Stamp, count_max: int) -> LogSlice:
         """Give entries as `lakesync.ports.Buffer.entries` does."""
         chain = self._chains.get(key)
@@ -136,6 +140,10 @@ class Tail(NamedTuple):
     ) -> LogSlice:
         """Give entries as `lakesync.ports.Buffer.entries` does."""
         return self.tails.entries(_Key(gateway, self.epoch, shard), after, until, count_max)
+
+    def pause(self, tries: int) -> None:
+        """Wait, as `lakesync.ports.Buffer.pause` does."""
+        self.tails.pause(tries)
 
 
 def _held(chain: _Chain, after: Stamp, until: Stamp, count_max: int) -> LogSlice:

@@ -101,9 +101,14 @@ def merge_part(
         edits = [item for item in admitted if not appends(item[1].table)] if events else admitted
         if judge:
             judge.begin()
+        rows = shards[name].rows
+        read = next((n for n, (_, d) in enumerate(edits) if (d.table, d.row_id) not in rows), None)
+        edits, unread = edits[:read], edits[read:] if read is not None else []
         effective = _merge_edits(
             edits, shards[name], name, outcome, limits, judge, config.tombstone_horizons, old
         )
+        if unread:  # memory had no room for them
+            outcome.rest[name] = [*outcome.rest.get(name, ()), *unread]
         if events:
             effective += _admit_events(events, part.since, shards[name], name, outcome, judge)
         if len(outcome.refused) > refused:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CONFIGS_REMEMBERED_MAX: Final = 64
 """Gateways whose configuration one process remembers; each may hold 350 KB."""
-_TRIES_MAX: Final = 50
+_TRIES_MAX: Final = 20
 _GAP_TRIES_MAX: Final = 10
 
 
@@ -66,11 +66,12 @@ class Fence:
         Raises:
             Contention: writers kept moving the heads; try again in a moment.
         """
-        for _ in range(_TRIES_MAX):
+        for tries in range(1, _TRIES_MAX):
             config = self._config(gateway)
             heads = self._buffer.heads(gateway, config.layout.shards())
             if any(head.config_version != config.version for head in heads.values()):
                 del self._configs[gateway]  # declared anew: there may be shards to read besides
+                self._buffer.pause(tries)
                 continue
             top = max((head.commit for head in heads.values()), default=0)
             if top:
@@ -92,11 +93,12 @@ class Fence:
 
     def _raised(self, gateway: str, shard: str, head: Head | None, top: Stamp) -> Head:
         """Raise one head to ``top`` at the least; gives it as it was before."""
-        for _ in range(_TRIES_MAX):
+        for tries in range(1, _TRIES_MAX):
             if head is not None and head.commit >= top:
                 return head
             if self._buffer.raise_head(gateway, shard, head, top):
                 return head or NO_HEAD
+            self._buffer.pause(tries)
             head = self._buffer.heads(gateway, [shard]).get(shard)
         raise Contention("the gateway's heads keep moving; try again in a moment")
 
@@ -108,6 +110,10 @@ class Entries(Protocol):
         self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
         """Give entries as `lakesync.ports.Buffer.entries` does."""
+        ...
+
+    def pause(self, tries: int) -> None:
+        """Wait, as `lakesync.ports.Buffer.pause` does."""
         ...
 
 
@@ -125,7 +131,7 @@ def read(
     head = log.heads.get(shard, NO_HEAD)
     if head.last_logged <= after:
         return LogSlice((), until)  # nothing was logged since: no need to ask
-    for _ in range(_GAP_TRIES_MAX):
+    for tries in range(1, _GAP_TRIES_MAX):
         # The last entry of the chain is the only one that proves that none is missing before it,
         # and there is none behind it: the head was raised to ``log.top`` from there.
         found = source.entries(log.gateway, shard, after, head.last_logged, count_max)
@@ -133,6 +139,7 @@ def read(
             entries = tuple(entry for entry in found.entries if entry.stamp <= until)
             is_all = found.until >= head.last_logged
             return LogSlice(entries, until if is_all else min(found.until, until))
+        source.pause(tries)
     raise Contention("a commit is just becoming visible; try again in a moment")
 
 

@@ -13,6 +13,7 @@ the row is what proves it; until then the row stays as it was read, or is read a
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, Commit, Head, MarkKey, RowKey
 
 BYTES_REMEMBERED_MAX: Final = 16 * 1024 * 1024
-"""Row states and marks that are put into memory, encoded, before all is forgotten and begun anew.
+"""Row states and marks that are in memory, encoded, unless the rows of one atomic commit are more.
 In Python's form they hold about five times as much."""
+READ_BYTES_MAX: Final = 5 * 1024 * 1024
+"""Row states that are read for one commit, unless it is atomic; what is behind waits for the next.
+Before a read rows are forgotten until there is room for it, and for what the commit writes."""
 GATEWAYS_REMEMBERED_MAX: Final = 32
 """Gateways of which one process remembers anything."""
 CATCH_UP_DELTAS_MAX: Final = 2_000
@@ -107,14 +111,12 @@ class Warm:
 
     def forget_shards(self, gateway: str, shards: Iterable[str]) -> None:
         """Forget some shards, because what is remembered of them is out of date."""
-        held = self.gateway(gateway).shards
         for shard in shards:
-            held.pop(shard, None)
+            self.gateway(gateway).shards.pop(shard, None)
 
     def shards(self, gateway: str, wanted: Iterable[str]) -> dict[str, WarmShard]:
         """Give shards as remembered, reading the heads of those that are not."""
-        held = self.gateway(gateway).shards
-        names = list(wanted)
+        held, names = self.gateway(gateway).shards, list(wanted)
         missing = [shard for shard in names if shard not in held]
         if missing:
             heads = self._buffer.heads(gateway, missing)
@@ -122,8 +124,18 @@ class Warm:
                 held[shard] = WarmShard(heads.get(shard))
         return {shard: held[shard] for shard in names}
 
-    def load_rows(self, gateway: str, wanted: Mapping[str, Iterable[RowKey]]) -> None:
-        """Read the states of rows that are not remembered, by shard, all in one request."""
+    def load_rows(
+        self, gateway: str, wanted: Mapping[str, Iterable[RowKey]], *, whole: bool
+    ) -> None:
+        """Read the states of rows that are not remembered, by shard, in as few requests as may be.
+
+        Args:
+            gateway: whose.
+            wanted: the rows, by shard.
+            whole: all of them, however large. Else those that memory has room for, in their order.
+        """
+        if self._bytes > BYTES_REMEMBERED_MAX // 2:
+            self._forget_rows()
         held = self.gateway(gateway).shards
         missing = {
             key: held[shard]
@@ -133,13 +145,25 @@ class Warm:
         }
         if not missing:
             return
-        found = self._buffer.rows(gateway, missing)
+        most = sys.maxsize if whole else READ_BYTES_MAX
+        found, unread = self._buffer.rows_within(gateway, missing, most)
+        for key in unread:
+            del missing[key]
         for key, shard in missing.items():
             stored = found.get(key)
             shard.rows[key] = (decode_row_state(stored.state), stored.commit) if stored else _NO_ROW
             shard.unproven.add(key)
         self._bytes += sum(len(stored.state) for stored in found.values())
         self._bytes += _ROW_BYTES * len(missing)
+
+    def _forget_rows(self) -> None:
+        """Forget all rows: any may be read again. Marks stay, as one push reads them but once."""
+        shards = [shard for warm in self._gateways.values() for shard in warm.shards.values()]
+        for shard in shards:
+            shard.rows.clear()
+            shard.unproven.clear()
+        marks = [held.mark for shard in shards for held in shard.marks.values()]
+        self._bytes = sum(_SEEN_BYTES * len(mark.recent) + _ROW_BYTES for mark in marks)
 
     def load_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> None:
         """Read the append marks that are not remembered, all in one request.

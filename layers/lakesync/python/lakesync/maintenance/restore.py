@@ -42,7 +42,7 @@ def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
         Contention: it is written to.
         LakeSyncError: the buffer refused.
     """
-    for _ in range(_TRIES_MAX):
+    for tries in range(1, _TRIES_MAX):
         shards = buffer.config(gateway).layout.shards()
         state = buffer.flush_state(gateway)
         log = Fence(buffer).raise_heads(gateway)
@@ -52,6 +52,7 @@ def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
         try:
             buffer.begin_epoch(gateway, shards, began)
         except HeadMoved:
+            buffer.pause(tries)
             continue
         return epoch_at(began)
     raise Contention("the gateway is being written to; stop its functions, and try again")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.clock import stamp
+from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.ports import Buffer, Head, WallClock
 
-KEEP_MS_MIN: Final = 60_000
-"""The least age of what goes: longer than a commit takes to become visible in all its parts."""
 _ENTRIES_MAX: Final = 250
 
 
@@ -48,7 +46,7 @@ def trim_horizon(watermark: Stamp, now_ms: int, keep_ms: int, covered: Stamp | N
         covered: everything up to here is in a checkpoint; None if the gateway has none, and clients
             that are behind read a snapshot.
     """
-    old = stamp(max(now_ms - max(keep_ms, KEEP_MS_MIN), 0))
+    old = stamp(max(now_ms - max(keep_ms, VISIBLE_MS_MAX), 0))
     return min(watermark, old) if covered is None else min(watermark, old, covered)
 
 
