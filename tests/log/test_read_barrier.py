@@ -12,7 +12,6 @@ from lakesync.errors import Contention
 from lakesync.log.read_barrier import Fence, read_all
 from lakesync.maintenance import restore
 from lakesync.ports import HeadMoved
-from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, administrator, pusher
 from tests.support.lagging import LaggingBuffer
@@ -94,6 +93,6 @@ def test_an_epoch_that_cannot_begin_is_tried_again_after_a_while(
         raise HeadMoved({})
 
     monkeypatch.setattr(buffer, "begin_epoch", moved)
-    result = restore.begin_epoch(buffer, GATEWAY, wall_clock=lambda: WALL_MS)
-    assert isinstance(result, Err)
+    with pytest.raises(Contention):
+        restore.begin_epoch(buffer, GATEWAY, wall_clock=lambda: WALL_MS)
     assert buffer.pauses == list(range(1, 10))

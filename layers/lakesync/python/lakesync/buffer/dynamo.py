@@ -38,15 +38,7 @@ if TYPE_CHECKING:
 
     from lakesync.buffer.caller import DynamoCaller
     from lakesync.core.clock import Stamp
-    from lakesync.ports import (
-        Commit,
-        Head,
-        LogEntry,
-        MarkKey,
-        RowKey,
-        StoredMark,
-        StoredRow,
-    )
+    from lakesync.ports import Commit, Head, LogEntry, MarkKey, RowKey, StoredMark, StoredRow
 
 CONFIGS_REMEMBERED_MAX: Final = 64
 """Gateways whose configuration one process remembers; each may hold 350 KB."""
