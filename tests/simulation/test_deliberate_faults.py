@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.deliberate import FAULTS, Deliberate
+from tests.simulation.deliberate import FAULTS, Deliberate, broken
 from tests.simulation.search import SEEDS_MAX, seeds_to_find
 
 
@@ -12,6 +12,12 @@ from tests.simulation.search import SEEDS_MAX, seeds_to_find
 def test_a_deliberate_fault_is_found(fault: Deliberate) -> None:
     found, _ = seeds_to_find(fault, 0, SEEDS_MAX)
     assert found, f"nobody notices that {fault.told}"
+
+
+def test_every_fault_replaces_something_that_is_there() -> None:
+    for fault in FAULTS:
+        with broken(fault):
+            pass
 
 
 def test_there_are_faults_in_every_part() -> None:

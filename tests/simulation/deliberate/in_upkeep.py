@@ -33,7 +33,7 @@ def trim_before_flush() -> list[Replaced]:
         del watermark, covered
         return stamp(max(now_ms - keep_ms, 0))
 
-    return [(trim, "horizon", horizon)]
+    return [(trim, "trim_horizon", horizon)]
 
 
 @deliberate("the horizon moves after the entries are gone")
