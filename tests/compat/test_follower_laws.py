@@ -15,7 +15,7 @@ from lakesync.compat.progress import (
 from lakesync.core.delta import checked_delta
 from lakesync.core.merge import fold
 from lakesync.core.messages import Pull, Push
-from lakesync.core.unmerge import deltas_of as deltas_of_state
+from lakesync.core.row_deltas import deltas_of as deltas_of_state
 from tests.compat.older import WAIT_MS_MAX
 from tests.compat.world import GATEWAY, RULES, TABLE, Direct, World, deltas_of
 from tests.support.builders import at_ms, delete, insert, update

@@ -13,7 +13,7 @@ from lakesync.core.clock import stamp
 from lakesync.core.layout import Placement
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.core.messages import SNAPSHOT, Pull
-from lakesync.core.unmerge import deltas_of
+from lakesync.core.row_deltas import deltas_of
 from lakesync.errors import Conflict, Contention, CursorExpired, Unavailable, ValidationFailed
 from lakesync.gateway.resume_token import resume_token_of
 from lakesync.maintenance import restore

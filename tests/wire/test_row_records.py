@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.merge import fold
-from lakesync.core.unmerge import deltas_of
+from lakesync.core.row_deltas import deltas_of
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.row_records import RowRecords, row_runs, varint
 from lakesync.wire.row_state import encode_row_state

@@ -11,8 +11,8 @@ from lakesync.client.recovery.resync import Rebuild
 from lakesync.client.recovery.server_restore import Offers
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY
+from lakesync.core.row_deltas import deltas_of
 from lakesync.core.transition import Transition, transition_of
-from lakesync.core.unmerge import deltas_of
 from lakesync.core.visibility import Viewer, rule_columns
 from lakesync.gateway import rule_filter as rule_filter_module
 from lakesync.gateway.bootstrap_tables import ChangedTables

@@ -19,7 +19,7 @@ _NO_PARTITION: Final = frozenset({"json", "null", "bytes"})
 """Column types whose values are no sensible folders, or whose type is still to come."""
 
 
-def evolve(held: TableSchema | None, wanted: TableSchema) -> TableSchema:
+def evolve(current: TableSchema | None, wanted: TableSchema) -> TableSchema:
     """Give the schema that is in force after ``wanted`` is registered; the same one, if unchanged.
 
     Raises:
@@ -28,15 +28,15 @@ def evolve(held: TableSchema | None, wanted: TableSchema) -> TableSchema:
         Conflict: the change would break rows or clients that exist; the message says how to get
             there instead.
     """
-    if held is not None and replace(wanted, version=held.version) == held:
-        return held
+    if current is not None and replace(wanted, version=current.version) == current:
+        return current
     _check_partition_types(wanted)
-    if held is None:
+    if current is None:
         return replace(wanted, version=1)
-    _check_table(held, wanted)
+    _check_table(current, wanted)
     declared = {column.name: column for column in wanted.columns}
     spellings = first_spellings(declared)
-    for column in held.columns:
+    for column in current.columns:
         spelled = spellings.get(folded(column.name), column.name)
         if spelled != column.name:
             raise name_taken(spelled, column.name, "column")
@@ -48,7 +48,7 @@ def evolve(held: TableSchema | None, wanted: TableSchema) -> TableSchema:
                 "it with nullable true",
                 field=column.name,
             )
-    return replace(wanted, version=held.version + 1)
+    return replace(wanted, version=current.version + 1)
 
 
 def _check_partition_types(schema: TableSchema) -> None:
@@ -62,46 +62,48 @@ def _check_partition_types(schema: TableSchema) -> None:
             )
 
 
-def _check_table(held: TableSchema, wanted: TableSchema) -> None:
+def _check_table(current: TableSchema, wanted: TableSchema) -> None:
     """Refuse a change of what is declared of the table as a whole.
 
     ``softDelete``, ``sourceTable`` and ``keepTombstones`` say what is done from now on, and may
     change freely.
     """
-    if wanted.append != held.append:
+    if wanted.append != current.append:
         raise Conflict("append cannot change; make a new table and copy the rows", field="append")
-    if wanted.primary_key != held.primary_key:
+    if wanted.primary_key != current.primary_key:
         raise Conflict(
             "primaryKey cannot change: other systems hold rows under it; make a new table and copy "
             "the rows",
             field="primaryKey",
         )
-    if held.external_id_column not in {None, wanted.external_id_column}:
+    if current.external_id_column not in {None, wanted.external_id_column}:
         raise Conflict(
             f"externalIdColumn cannot change: other systems know the rows by "
-            f"{held.external_id_column}; make a new table and copy the rows",
+            f"{current.external_id_column}; make a new table and copy the rows",
             field="externalIdColumn",
         )
-    if wanted.partition[: len(held.partition)] != held.partition:
+    if wanted.partition[: len(current.partition)] != current.partition:
         raise Conflict(
-            f"partition begins with {', '.join(held.partition)}, and stays so: the lake's files "
+            f"partition begins with {', '.join(current.partition)}, and stays so: the lake's files "
             "are laid out by it; add columns behind, or make a new table and copy the rows",
             field="partition",
         )
 
 
-def _check_kept(held: Column, wanted: Column | None) -> None:
+def _check_kept(current: Column, wanted: Column | None) -> None:
     if wanted is None:
         raise Conflict(
-            f"column {held.name} cannot be removed; stop writing it instead", field=held.name
+            f"column {current.name} cannot be removed; stop writing it instead", field=current.name
         )
-    if held.nullable and not wanted.nullable:
+    if current.nullable and not wanted.nullable:
         raise Conflict(
-            f"column {held.name} cannot become non-null: rows hold null already; add a new column",
-            field=held.name,
+            f"column {current.name} cannot become non-null: rows hold null already; add a new "
+            "column",
+            field=current.name,
         )
-    if not widens(held.type, wanted.type):
+    if not widens(current.type, wanted.type):
         raise Conflict(
-            f"column {held.name} cannot change from {held.type} to {wanted.type}; add a new column",
-            field=held.name,
+            f"column {current.name} cannot change from {current.type} to {wanted.type}; add a new "
+            "column",
+            field=current.name,
         )

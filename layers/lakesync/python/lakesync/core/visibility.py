@@ -29,7 +29,7 @@ RuleValues: TypeAlias = "Mapping[str, CanonicalJson]"
 
 
 class Viewer:
-    """One client's eyes: rules with its claims filled in. Immutable, and safe to keep.
+    """What one client may see and write: rules with its claims filled in. Immutable; may be kept.
 
     Args:
         rules: the rules in force.

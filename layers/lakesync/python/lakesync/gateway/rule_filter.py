@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.core.delta import GATEWAY_CLIENT, Delta, Op, known_delta, removal
+from lakesync.core.row_deltas import deltas_of
 from lakesync.core.scope import EVERYTHING, NOTHING
 from lakesync.core.transition import Transition, transition_of
-from lakesync.core.unmerge import deltas_of
 from lakesync.core.visibility import Viewer, rule_columns, rule_values
 from lakesync.errors import Contention
 from lakesync.gateway.records import NO_RECORDS, FilteredCommit, Records, RowsToRead

@@ -111,12 +111,12 @@ class Builder:
             body = self._objects.get_object(names.progress_key(log.gateway))
         except NotFound:
             return None
-        found = progress_from_json(body)
-        began_ms = names.began_ms_of(found.checkpoint)
+        progress = progress_from_json(body)
+        began_ms = names.began_ms_of(progress.checkpoint)
         is_old = self._wall_clock() - began_ms > PROGRESS_MS_MAX
-        if is_old or found.epoch != log.epoch or found.since < log.trimmed:
+        if is_old or progress.epoch != log.epoch or progress.since < log.trimmed:
             return None
-        return found
+        return progress
 
     def _begin(self, log: FencedLog, every_ms: int) -> Progress | None:
         """Begin a build, if there is anything that the latest checkpoint lacks, and it is due."""
@@ -150,7 +150,7 @@ class Builder:
                 return BuildReport(progress.checkpoint, progress.since, rows, finished=False)
         manifest = Manifest(
             progress.checkpoint, gateway, progress.epoch, progress.since,
-            {name: held for name, held in progress.tables.items() if held.chunks},
+            {name: chunked for name, chunked in progress.tables.items() if chunked.chunks},
         )  # fmt: skip
         put_manifest(self._objects, manifest)
         self._objects.delete_object(names.progress_key(gateway))
@@ -180,10 +180,10 @@ class Builder:
     def _keep(self, gateway: str, progress: Progress, cut: Cut, tombstones: Tombstones) -> Progress:
         """Write a chunk, and give the progress that names it."""
         table = progress.todo[0]
-        held = progress.tables.get(table, TableChunks())
+        kept = progress.tables.get(table, TableChunks())
         checkpoint = (gateway, progress.checkpoint)
-        chunk = put_chunk(self._objects, checkpoint, table, len(held.chunks), cut)
-        return progress.with_table(table, TableChunks((*held.chunks, chunk), tombstones))
+        chunk = put_chunk(self._objects, checkpoint, table, len(kept.chunks), cut)
+        return progress.with_table(table, TableChunks((*kept.chunks, chunk), tombstones))
 
     def _save(self, gateway: str, progress: Progress) -> None:
         body = progress_to_json(progress)

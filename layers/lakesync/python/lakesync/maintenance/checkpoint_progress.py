@@ -37,11 +37,11 @@ class Progress:
     @property
     def rows(self) -> int:
         """How many rows are written."""
-        return sum(held.rows for held in self.tables.values())
+        return sum(chunks.rows for chunks in self.tables.values())
 
-    def with_table(self, table: str, held: TableChunks) -> Progress:
+    def with_table(self, table: str, chunks: TableChunks) -> Progress:
         """Give the progress with more of a table."""
-        return replace(self, tables={**self.tables, table: held})
+        return replace(self, tables={**self.tables, table: chunks})
 
 
 def progress_to_json(progress: Progress) -> bytes:
@@ -59,12 +59,12 @@ def progress_to_json(progress: Progress) -> bytes:
 
 def progress_from_json(body: bytes) -> Progress:
     """Read what `progress_to_json` wrote."""
-    held = json.loads(body)
-    tables = tables_from_json(held["tables"])
+    document = json.loads(body)
+    tables = tables_from_json(document["tables"])
     return Progress(
-        held["checkpoint"],
-        held["epoch"],
-        tuple(held["todo"]),
+        document["checkpoint"],
+        document["epoch"],
+        tuple(document["todo"]),
         tables,
-        held["last"],
+        document["last"],
     )

@@ -114,7 +114,7 @@ class Flusher:
             if state.until:
                 # Someone did not finish it, or is at it: the very same again, whatever it holds.
                 span = (state.watermark, state.until)
-                return _Work(log, state, list(self._in_order(log, span)))
+                return _Work(log, state, list(self._by_commit(log, span)))
             entries, until = self._next(log, (state.watermark, log.top))
             if not entries:
                 return _Work(log, state, [])
@@ -129,7 +129,7 @@ class Flusher:
         entries: list[tuple[str, LogEntry]] = []
         tables: set[str] = set()
         size = 0
-        for stamp, commit in groupby(self._in_order(log, span), key=lambda pair: pair[1].stamp):
+        for stamp, commit in groupby(self._by_commit(log, span), key=lambda pair: pair[1].stamp):
             for shard, entry in commit:
                 entries.append((shard, entry))
                 tables |= entry.tables
@@ -138,7 +138,7 @@ class Flusher:
                 return entries, stamp
         return entries, span[1]
 
-    def _in_order(
+    def _by_commit(
         self, log: FencedLog, span: tuple[Stamp, Stamp]
     ) -> Iterator[tuple[str, LogEntry]]:
         """Give all entries of a span in commit order, those of one commit in order of shards.
@@ -202,10 +202,10 @@ def due_gateways(buffer: Buffer) -> list[str]:
     Raises:
         LakeSyncError: the buffer cannot be read now.
     """
-    found = []
+    due = []
     for gateway in buffer.gateways():
         shards = buffer.config(gateway).layout.shards()
         heads = buffer.heads(gateway, shards).values()
         if any(head.logged_bytes > head.flushed_bytes for head in heads):
-            found.append(gateway)
-    return found
+            due.append(gateway)
+    return due

@@ -102,13 +102,13 @@ class Forgetter:
         """Give the tables that may have something to forget, by name."""
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
         if latest is None:
-            found = tables_with_rows(log, self._buffer.flushed_tables(log.gateway))
+            candidates = tables_with_rows(log, self._buffer.flushed_tables(log.gateway))
         else:
-            found = [
+            candidates = [
                 name for name, table in latest.tables.items()
                 if table.tombstones.count and table.tombstones.oldest <= until
             ]  # fmt: skip
-        return sorted(name for name in found if not log.config.keeps_tombstones(name))
+        return sorted(name for name in candidates if not log.config.keeps_tombstones(name))
 
     def _sweep(
         self, log: FencedLog, until: Stamp, place: str, has_time: Callable[[], bool]

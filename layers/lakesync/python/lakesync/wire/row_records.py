@@ -2,8 +2,8 @@
 
 A row state holds columns in nearly the bytes in which a delta is sent, so they are copied, not
 decoded; only the deltas' ids must be computed. A row that was deleted once, or of which one delta
-might not carry what one write holds, is taken apart by `lakesync.core.unmerge`, which says what the
-right deltas are. Both ways give the same bytes.
+might not carry what one write holds, is taken apart by `lakesync.core.row_deltas`, which says what
+the right deltas are. Both ways give the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX, delta_id_of
-from lakesync.core.unmerge import deltas_of
+from lakesync.core.row_deltas import deltas_of
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state

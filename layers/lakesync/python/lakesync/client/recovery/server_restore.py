@@ -25,7 +25,7 @@ from lakesync.client.storage.rows import Held, base_state
 from lakesync.client.upload.entries import Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.merge import fold
-from lakesync.core.unmerge import deltas_of
+from lakesync.core.row_deltas import deltas_of
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:

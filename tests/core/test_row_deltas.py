@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core import unmerge
+from lakesync.core import row_deltas as module
 from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX, checked_delta
 from lakesync.core.merge import RowState, fold
-from lakesync.core.unmerge import deltas_of
+from lakesync.core.row_deltas import deltas_of
 from tests.support.builders import CLIENT, ROW, TABLE, delete, insert, update
 from tests.support.strategies import row_deltas
 
@@ -59,8 +59,8 @@ def test_however_little_a_delta_may_carry_they_merge_to_the_row(
 ) -> None:
     state = fold(deltas)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unmerge, "DELTA_BYTES_MAX", bytes_max)
-        patch.setattr(unmerge, "COLUMNS_MAX", columns_max)
+        patch.setattr(module, "DELTA_BYTES_MAX", bytes_max)
+        patch.setattr(module, "COLUMNS_MAX", columns_max)
         made = deltas_of(TABLE, ROW, state)
 
     assert fold(made) == fold(reversed(made)) == state
