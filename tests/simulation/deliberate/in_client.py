@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,9 @@ from lakesync.client.download import apply as apply_module
 from lakesync.client.download.apply import Pages
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.resync import Rebuild
-from lakesync.client.storage.database import Database
+from lakesync.client.storage import edits
 from lakesync.client.storage.device_clock import DeviceClock
+from lakesync.client.storage.edits import Edits
 from lakesync.client.storage.rows import NOT_HELD, Rows
 from lakesync.client.summaries import PushSummary
 from lakesync.client.sync import Syncer
@@ -25,13 +25,13 @@ from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import FIREWALL, LATE, REFUSED_LATE, RESTARTS, RETURNING, SKEWED
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lakesync.client.download.position import Position
     from lakesync.client.upload.batches import Batch
     from lakesync.client.upload.entries import Entry
     from lakesync.client.upload.receipts import BatchResult
+    from lakesync.core.delta import Delta, Op
     from lakesync.core.messages import PullPage, PushReceipt
     from lakesync.errors import LakeSyncError
 
@@ -193,13 +193,14 @@ def retries_do_not_wait() -> list[Replaced]:
 
 @deliberate("a plain edit joins a transaction that is open on its thread")
 def plain_edits_join_transactions() -> list[Replaced]:
-    @contextlib.contextmanager
-    def transaction(self: Database) -> Iterator[sqlite3.Connection]:
-        if self.writer.in_transaction:
-            yield self.writer
-            return
-        with real(self) as connection:
-            yield connection
+    real = Edits.record
 
-    real = Database.transaction
-    return [(Database, "transaction", transaction)]
+    def record(
+        self: Edits, op: Op, table: str, row_id: str, columns: Mapping[str, object]
+    ) -> Delta:
+        if not self.database.writer.in_transaction:
+            return real(self, op, table, row_id, columns)
+        encoded = edits._encoded(op, table, row_id, columns)
+        return self._write(op, table, row_id, encoded, self._clock.now(), None)
+
+    return [(Edits, "record", record)]

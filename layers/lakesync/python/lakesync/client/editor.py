@@ -93,12 +93,12 @@ class Editor(ABC):
             names, answer = self._read(sql, parameters)
             distinct = _distinct(names)
             booleans = {name.lower() for (name,) in self._read(_BOOLEANS, ())[1]}  # type: ignore[attr-defined]
-            places = [place for place, name in enumerate(names) if name.lower() in booleans]
             given = [dict(zip(distinct, row, strict=True)) for row in answer]
-            for row in given if places else ():
-                for place in places:
-                    if type(row[distinct[place]]) is int and row[distinct[place]] in (0, 1):
-                        row[distinct[place]] = bool(row[distinct[place]])
+            for name, shown in zip(names, distinct, strict=True):
+                for row in given if name.lower() in booleans else ():
+                    value = row[shown]
+                    if value.__class__ is int and 0 <= value <= 1:
+                        row[shown] = value == 1
             return given
 
         return query_result(rows)

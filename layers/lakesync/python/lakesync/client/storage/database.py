@@ -105,17 +105,20 @@ class Database:
         """
         if self.lock.acquire(blocking=False):
             try:
-                if self._in_use:
-                    raise TransactionOpen(
-                        "a transaction is open on this thread: edit through what "
-                        "`client.transaction()` gave, or once that has ended; nothing was written"
-                    )
+                self._check_unused()
             finally:
                 self.lock.release()
 
     def on_reload(self, reload: Callable[[], None]) -> None:
         """Have something read again when what is in memory may differ from the file."""
         self._reloads.append(reload)
+
+    def _check_unused(self) -> None:
+        if self._in_use:
+            raise TransactionOpen(
+                "a transaction is open on this thread: edit through what `client.transaction()` "
+                "gave, or once that has ended; nothing was written"
+            )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -126,29 +129,45 @@ class Database:
             LakeSyncError: it cannot begin, or cannot be committed.
         """
         with self.lock:
-            self.must_be_idle()
-            self._in_use = True
+            self.begin()
             try:
-                self._of_ours(self._begin)
                 yield self.writer
-                self._of_ours(self._commit)
             except BaseException as failure:
-                self._was_full |= _is_full(failure.__cause__ or failure)
-                self._rollback()
+                self.undo(failure)
                 raise
-            finally:
-                self._in_use = False
+            self.commit()
 
-    @staticmethod
-    def _of_ours(step: Callable[[], None]) -> None:
-        # What the block raises is not touched: the app may use SQLite for something else in it.
+    def begin(self) -> None:
+        """Begin what `transaction` does; the caller holds the lock, and will `commit` or `undo`."""
+        self._check_unused()
         try:
-            step()
+            self._begin()
         except sqlite3.Error as exc:
+            self.undo(exc)
             raise translated(exc) from exc
+        except BaseException as failure:
+            self.undo(failure)
+            raise
+        self._in_use = True
 
-    def _commit(self) -> None:
-        self.writer.execute("COMMIT")
+    def commit(self) -> None:
+        """Make the transaction durable; it is undone if that fails."""
+        try:
+            self.writer.execute("COMMIT")
+        except sqlite3.Error as exc:
+            self.undo(exc)
+            raise translated(exc) from exc
+        except BaseException as failure:
+            self.undo(failure)
+            raise
+        self._in_use = False
+
+    def undo(self, failure: BaseException) -> None:
+        """Undo the transaction, because of a failure."""
+        code = getattr(failure.__cause__ or failure, "sqlite_errorcode", 0) & 0xFF
+        self._was_full |= code == sqlite3.SQLITE_FULL
+        self._in_use = False
+        self._rollback()
 
     def _begin(self) -> None:
         if self.writer.in_transaction:
@@ -180,8 +199,8 @@ class Database:
 
     def read(self, sql: str, parameters: object = ()) -> Answer:
         """Run one query of what is committed."""
-        with self._reading:
-            return _answer(self._reader, sql, parameters)
+        with self.reading() as connection:
+            return _answer(connection, sql, parameters)
 
     def read_own(self, sql: str, parameters: object) -> Answer:
         """Run one query inside the caller's transaction, which sees what that wrote."""
@@ -201,11 +220,7 @@ class Database:
 def open_database(
     path: str | Path, durability: Durability, connection_class: type[sqlite3.Connection]
 ) -> Database:
-    """Open a file.
-
-    Raises:
-        LakeSyncError: it cannot be opened, or is no database.
-    """
+    """Open a file; raises our errors if it cannot be opened, or is no database."""
     try:
         return Database(path, durability, connection_class)
     except sqlite3.Error as exc:
@@ -223,7 +238,7 @@ def _answer(connection: sqlite3.Connection, sql: str, parameters: object) -> Ans
 
 
 def _only_reads(action: int, subject: str | None, detail: str | None, *_: object) -> int:
-    """Let SQLite prepare what reads, and nothing else: it has no word for a transaction either."""
+    """Let SQLite prepare what reads, and nothing else."""
     allowed = action in _READING or (
         (action == sqlite3.SQLITE_FUNCTION and detail != "load_extension")
         or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS)
@@ -232,7 +247,3 @@ def _only_reads(action: int, subject: str | None, detail: str | None, *_: object
         or (action == sqlite3.SQLITE_UPDATE and subject == "sqlite_master")
     )
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-
-def _is_full(failure: BaseException) -> bool:
-    return getattr(failure, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL

@@ -120,8 +120,16 @@ class Edits:
             TransactionOpen: this thread has a transaction open; nothing was written.
         """
         encoded = _encoded(op, table, row_id, columns)
-        with self.database.transaction():
-            return self._write(op, table, row_id, encoded, self._clock.now(), None)
+        database = self.database
+        with database.lock:
+            database.begin()
+            try:
+                delta = self._write(op, table, row_id, encoded, self._clock.now(), None)
+            except BaseException as failure:
+                database.undo(failure)
+                raise
+            database.commit()
+        return delta
 
     def join(
         self,
