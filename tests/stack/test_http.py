@@ -149,7 +149,8 @@ def test_a_malformed_delta_is_refused_by_itself_and_its_neighbour_is_accepted(
     stack: Stack, change: dict[str, object], field: str
 ) -> None:
     tenant = Tenant(stack)
-    body = {"clientId": "c1", "deltas": [GOOD | change, GOOD], "lastSeenHlc": "0"}
+    deltas = [GOOD | change, GOOD]
+    body = {"clientId": "c1", "deltas": deltas, "lastSeenHlc": "0", "ownCursor": True}
     answer = tenant.call("POST", f"/sync/{tenant.gateway}/push", token=tenant.token(), json=body)
     assert answer.status_code == 200, answer.text
     receipt = answer.json()
@@ -159,7 +160,7 @@ def test_a_malformed_delta_is_refused_by_itself_and_its_neighbour_is_accepted(
     assert outcome["field"].startswith(f"deltas[0].{field}")
 
 
-@pytest.mark.parametrize("query", ["since=x", "since=-1", "limit=0", "limit=10001", "limit=many"])
+@pytest.mark.parametrize("query", ["since=x", "since=-1", "limit=0", "limit=many"])
 def test_a_malformed_pull_names_its_parameter(shared: Tenant, query: str) -> None:
     path = f"/sync/{shared.gateway}/pull?{query}"
     sentence = refused(shared.call("GET", path, token=shared.token()), 400, "VALIDATION_ERROR")

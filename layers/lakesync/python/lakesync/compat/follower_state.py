@@ -74,6 +74,8 @@ class Follower:
     """It has come with a cursor, so it may hold rows."""
     holds_own: bool = False
     """It may hold its own edits of what it is sent."""
+    by_receipt: bool = False
+    """It last came with a receipt's cursor: what it pushed before is out of its queue."""
     begins_again: bool = False
     """It is to be sent everything again when it comes."""
     scope: str = ""

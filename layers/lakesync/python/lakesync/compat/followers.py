@@ -15,7 +15,7 @@ Why: ``docs/adr/0006-followers.md``. Laws F1-F8: ``docs/spec/followers.md``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.compat.follower_state import Follower, Position, Resend, pack, unpack
 from lakesync.compat.legacy_format import LegacyFormat, rows_of
@@ -28,6 +28,7 @@ from lakesync.compat.policy import (
 )
 from lakesync.compat.progress import (
     CURSOR_PUSHED_BEFORE_PULL,
+    SKIPPED_DELIVERIES,
     arrived,
     given,
     resending,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from lakesync.gateway.pull import PullService
     from lakesync.ports import Buffer, RowKey, WallClock
 
+OWN_DELTAS_MAX: Final = 100
+"""Own deltas of a page that may still be in the queue: what existing clients push at once."""
 _Groups: TypeAlias = "list[list[Delta]]"
 
 
@@ -132,7 +135,9 @@ class FollowingPulls:
         rest = [key for key in resend if key not in in_page]
         groups, left = _cut([*groups, *makes.rows(rest)], pull.bytes_max, config)
         at = _sent(at, {*in_page, *rest} - left)
+        once_more = set() if is_rows else _once_more(at, pull, logged, config) - left
         at = resending(at, [Resend(*key) for key in left if key not in resend])
+        at = resending(at, [Resend(*key, 0, SKIPPED_DELIVERIES, True) for key in once_more])
         until = Position(min(page.cursor for page in pages))
         if is_rows:
             until = Position(snapshot=pages[0].snapshot)
@@ -173,6 +178,17 @@ def _sent(at: Follower, keys: set[RowKey]) -> Follower:
     """Note which rows the page holds that are sent whatever the log says."""
     rows = [row._replace(is_sent=(row.table, row.row_id) in keys) for row in at.resend]
     return replace(at, resend=tuple(rows))
+
+
+def _once_more(at: Follower, pull: Pull, logged: list[Delta], config: GatewayConfig) -> set[RowKey]:
+    """Give logged rows that may have been skipped in part, for an edit in the queue."""
+    due = {(row.table, row.row_id) for row in at.resend if not row.not_before_ms}
+    found = {(delta.table, delta.row_id) for delta in logged} & due
+    if at.holds_rows and not at.by_receipt:
+        own = [delta for delta in logged if delta.client_id == pull.client_id]
+        if len(own) <= OWN_DELTAS_MAX:
+            found |= {(delta.table, delta.row_id) for delta in own}
+    return {key for key in found if not config.appends(key[0])}
 
 
 def _deltas(page: PullPage) -> list[Delta]:

@@ -40,6 +40,10 @@ are."""
 RESEND_ROWS_MAX: Final = 500
 """Rows that a follower is sent beside the log. More, and it is sent everything again."""
 
+SKIPPED_DELIVERIES: Final = 2
+"""Proven pages that hold a row with an edit that may still be in the queue: of the first one, parts
+may be skipped for that edit."""
+
 
 def arrived(known: Follower | None, cursor: Stamp) -> Follower:
     """Give what there is to know of a follower that comes with a cursor.
@@ -54,7 +58,8 @@ def arrived(known: Follower | None, cursor: Stamp) -> Follower:
             cursor, there, there, there,
             holds_rows=holds, holds_own=holds and is_made, rows_again=holds,
         )  # fmt: skip
-    at = replace(known, cursor=cursor, holds_rows=known.holds_rows or cursor > 0, is_pending=False)
+    holds_rows = known.holds_rows or cursor > 0
+    at = replace(known, cursor=cursor, holds_rows=holds_rows, is_pending=False, by_receipt=False)
     if known.begins_again or (cursor == 0 and known.cursor):
         return begin_again(at)
     if cursor and cursor == known.page_cursor:
@@ -139,7 +144,8 @@ def _proved(at: Follower) -> Follower:
 
 def _pushed(at: Follower, *, assumed: bool) -> Follower:
     """Go on behind a receipt: the last page may have been applied, or not."""
-    at = replace(_may_hold(_unsent(at)), lost=0, deliveries=at.deliveries + assumed)
+    deliveries = at.deliveries + assumed
+    at = replace(_may_hold(_unsent(at)), lost=0, deliveries=deliveries, by_receipt=True)
     if at.deliveries >= DELIVERIES_ASSUMED_READ:
         at = replace(at, ahead=at.page_until, deliveries=0)
     return _from(at, at.ahead)

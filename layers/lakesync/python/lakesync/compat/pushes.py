@@ -15,7 +15,7 @@ from lakesync.compat.follower_state import Follower, Resend, pack, unpack
 from lakesync.compat.legacy_format import LegacyFormat
 from lakesync.compat.legacy_values import as_meant
 from lakesync.compat.policy import is_follower, viewer_of
-from lakesync.compat.progress import receipt_cursor, resending
+from lakesync.compat.progress import SKIPPED_DELIVERIES, receipt_cursor, resending
 from lakesync.core.clock import stamp_ms
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import ClockDrift, Contention, LakeSyncError
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 RETRY_MS_MAX: Final = 60_000
 """Existing clients push a refused edit again after half a minute at the most; what was too new and
 did not come again by then is given up."""
-SKIPPED_DELIVERIES: Final = 2
-"""Proven pages that hold a row of a refused edit: the first may be skipped for that edit, while it
-waits to be pushed again."""
 _TRIES_MAX: Final = 3
 
 
