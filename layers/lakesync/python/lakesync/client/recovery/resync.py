@@ -126,13 +126,13 @@ class Rebuild:
     def meet(
         self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held], told: Stamp | None
     ) -> set[str]:
-        """Note that a page brings rows; what was held of them may have to be let go.
+        """Note that a page brings rows; what is kept of them here may have to be let go.
 
         Args:
             table_id: the table.
-            row_ids: the rows. One of them may be stale and not held: its own edits were all that
-                was held of it, and were refused.
-            stored: those that are held, by id; brought up to date.
+            row_ids: the rows. One of them may be stale and not stored: its own edits were all that
+                was known of it, and were refused.
+            stored: those that are stored here, by id; brought up to date.
             told: what was stamped up to here was told before the page, which is of the log and may
                 tell of a part of a row; None if it is of whole rows.
 
@@ -143,7 +143,7 @@ class Rebuild:
             return set()
         met = set(self._rows.stale(table_id, row_ids))
         keys = [(table_id, row_id) for row_id in met]
-        held = met & stored.keys()
+        shared = met & stored.keys()
         left: dict[LocalKey, RowState] = {}
         if self._mode is _Mode.MERGE:
             if told is None:
@@ -151,9 +151,11 @@ class Rebuild:
                 horizon = self._horizons.get(table_id, 0)
                 if not horizon:
                     return set()
-                newer = {row_id: newer_than(base_state(stored[row_id]), horizon) for row_id in held}
+                newer = {
+                    row_id: newer_than(base_state(stored[row_id]), horizon) for row_id in shared
+                }
                 return self._rows.cut(table_id, newer, stored)
-            left = {(table_id, row): self._own(base_state(stored[row]), told) for row in held}
+            left = {(table_id, row): self._own(base_state(stored[row]), told) for row in shared}
         self._let_go(keys, left)
         self._load_again(table_id, list(met), stored)
         return met
@@ -161,11 +163,11 @@ class Rebuild:
     def _own(self, state: RowState, told: Stamp) -> RowState:
         """Give what of a row this client wrote, and the log is yet to tell."""
         own = {
-            name: held
-            for name, held in state.columns.items()
-            if held[0] > told and held[1] == self._client_id
+            name: register
+            for name, register in state.columns.items()
+            if register[0] > told and register[1] == self._client_id
         }
-        is_inserted = any(held[0] == state.alive for held in own.values())
+        is_inserted = any(register[0] == state.alive for register in own.values())
         return RowState(state.alive if is_inserted else 0, 0, own)
 
     def pictured(self, since: Stamp) -> None:

@@ -87,8 +87,8 @@ class Offers:
         )
 
     def _own(self, rows: str, *, anonymous: bool) -> Iterator[tuple[int, str, int, str, bytes]]:
-        for table_id, row_id, *held in self._connection.execute(rows):
-            known = base_state(Held(*held))
+        for table_id, row_id, *fields in self._connection.execute(rows):
+            known = base_state(Held(*fields))
             table = self._catalogue.by_id(table_id).name
             for delta in deltas_of(table, row_id, known, nobody=self._client_id):
                 if delta.client_id == self._client_id and anonymous is not bool(delta.columns):
@@ -110,9 +110,9 @@ class Offers:
             entries[table_id].append((hlc, row_id, run))
         there: list[int] = []
         touched: dict[LocalKey, None] = {}
-        for table_id, held in entries.items():
-            stored = self._rows.load(table_id, sorted({row_id for _, row_id, _ in held}))
-            for hlc, row_id, run in held:
+        for table_id, writes in entries.items():
+            stored = self._rows.load(table_id, sorted({row_id for _, row_id, _ in writes}))
+            for hlc, row_id, run in writes:
                 base = base_state(stored[row_id])
                 if fold(decode_records(run), base) is base:
                     there.append(hlc)

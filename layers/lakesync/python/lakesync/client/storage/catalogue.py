@@ -124,14 +124,14 @@ class Catalogue:
         Raises:
             ValidationFailed: a name is malformed.
         """
-        found = self._tables.get(name)
-        if found is None:
+        known_table = self._tables.get(name)
+        if known_table is None:
             return self._create(name, dict.fromkeys(columns, ""))
-        known = found.columns
+        known = known_table.columns
         missing = [column for column in columns if column not in known]
         if missing:
-            self.widen(found, dict.fromkeys(missing, ""))
-        return found
+            self.widen(known_table, dict.fromkeys(missing, ""))
+        return known_table
 
     def widen(self, table: AppTable, columns: Mapping[str, str]) -> None:
         """Add columns, each with its SQL type; an empty type stores values as they are.
@@ -171,7 +171,7 @@ class Catalogue:
 
     def _add(self, table: AppTable, columns: Mapping[str, str]) -> list[tuple[str, str]]:
         """Record new columns; gives the names and types of those that the app's table gets."""
-        taken = {ROW_ID, *(held.lower() for held in table.columns.values() if held)}
+        taken = {ROW_ID, *(used.lower() for used in table.columns.values() if used)}
         added: list[tuple[str, str]] = []
         for name, sql_type in columns.items():
             check_identifier(name, "columns.column")

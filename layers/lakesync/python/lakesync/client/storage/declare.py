@@ -48,13 +48,13 @@ def declare(
     """
     _check_types(table, columns, indexes)
     sql_types = {name: _sql_type(type_name) for name, type_name in columns.items()}
-    found = catalogue.table(table, ())
-    new = {name: kind for name, kind in sql_types.items() if name not in found.columns}
-    catalogue.widen(found, new)
-    _retype(connection, found, sql_types)
+    declared = catalogue.table(table, ())
+    new = {name: kind for name, kind in sql_types.items() if name not in declared.columns}
+    catalogue.widen(declared, new)
+    _retype(connection, declared, sql_types)
     for index in indexes:
-        _index(connection, found, index)
-    return found
+        _index(connection, declared, index)
+    return declared
 
 
 def _check_types(table: object, columns: object, indexes: object) -> None:
@@ -80,18 +80,18 @@ def _sql_type(type_name: str) -> str:
 
 def _retype(connection: sqlite3.Connection, table: AppTable, sql_types: Mapping[str, str]) -> None:
     """Make the table again if a column that exists has another type; its rows are copied."""
-    held = {
+    current = {
         name: kind
         for _, name, kind, *_ in connection.execute(
             f"PRAGMA table_info({quote(table.sql_name)})"
         ).fetchall()
     }
     wanted = {
-        sql_name: sql_types.get(name, held[sql_name])
+        sql_name: sql_types.get(name, current[sql_name])
         for name, sql_name in table.columns.items()
         if sql_name
     }
-    if all(held[name] == kind for name, kind in wanted.items()):
+    if all(current[name] == kind for name, kind in wanted.items()):
         return
     dependants = connection.execute(
         "SELECT sql FROM sqlite_master "

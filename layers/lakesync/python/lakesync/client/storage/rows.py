@@ -128,7 +128,7 @@ class Rows:
     def acknowledge(self, deltas: Iterable[Delta]) -> None:
         """Move deltas that left the outbox for the gateway into the bases of their rows.
 
-        What the app sees does not change: the state held them all along.
+        What the app sees does not change: the state had them all along.
         """
         tables: dict[str, dict[str, list[Delta]]] = defaultdict(lambda: defaultdict(list))
         for delta in deltas:
@@ -138,11 +138,11 @@ class Rows:
             table_id = self._catalogue.table(name, ()).id
             stored = self.load(table_id, list(rows))
             for row_id, accepted in rows.items():
-                held = stored.get(row_id, NOT_HELD)
-                waiting = held.waiting - len(accepted)
+                row = stored.get(row_id, NOT_HELD)
+                waiting = row.waiting - len(accepted)
                 base = None
                 if waiting > 0:
-                    base = encode_row_state(fold(accepted, base_state(held)))
+                    base = encode_row_state(fold(accepted, base_state(row)))
                 updates.append((base, max(waiting, 0), table_id, row_id))
         self._connection.executemany(
             "UPDATE _lakesync_rows SET base = ?, waiting = ? WHERE table_id = ? AND row_id = ?",
@@ -165,8 +165,8 @@ class Rows:
         kept = []
         for key in keys:
             table_id, row_id = key
-            held = before[key]
-            base = bases.get(key, base_state(held))
+            stored = before[key]
+            base = bases.get(key, base_state(stored))
             deltas = waiting.get(key, ())
             kept.append(
                 (
@@ -210,14 +210,14 @@ class Rows:
 
     def _waiting(self, keys: set[LocalKey]) -> dict[LocalKey, list[Delta]]:
         """Give what the outbox holds of some rows, by one walk: an index would cost each edit."""
-        found: dict[LocalKey, list[Delta]] = defaultdict(list)
+        waiting: dict[LocalKey, list[Delta]] = defaultdict(list)
         if not keys:
-            return found
+            return waiting
         cursor = self._connection.execute("SELECT table_id, row_id, run FROM _lakesync_outbox")
         for table_id, row_id, run in cursor:
             if (table_id, row_id) in keys:
-                found[table_id, row_id] += decode_records(run)
-        return found
+                waiting[table_id, row_id] += decode_records(run)
+        return waiting
 
     def drop_tombstones(self, cursor: Stamp) -> None:
         """Drop tombstones that a pull to the end brought long ago, up to this cursor.
@@ -233,9 +233,9 @@ class Rows:
         self._connection.execute(sql, (until,))
 
 
-def base_state(held: Held) -> RowState:
+def base_state(stored: Held) -> RowState:
     """Give what is known of a row apart from its deltas in the outbox."""
-    return decode_row_state((held.state if held.base is None else held.base) or None)
+    return decode_row_state((stored.state if stored.base is None else stored.base) or None)
 
 
 def in_parts(row_ids: Sequence[str]) -> Iterator[tuple[Sequence[str], str]]:

@@ -37,7 +37,7 @@ class KnownSchemas:
         if wanted == self._followed:
             return
         teller = self._transport if isinstance(self._transport, TellsSchemas) else None
-        if self._held("schemas_of") == wanted or (wanted and teller is None):
+        if self._stored("schemas_of") == wanted or (wanted and teller is None):
             self._followed = wanted
             return
         text = ""
@@ -54,11 +54,11 @@ class KnownSchemas:
 
     def table(self, name: str) -> TableSchema | None:
         """Give a table's schema; None if the gateway has told of none."""
-        text = self._held("schemas")
+        text = self._stored("schemas")
         tables = schemas_from_json(json.loads(text)).tables if text else ()
         return next((schema for schema in tables if schema.table == name), None)
 
-    def _held(self, column: str) -> str:
+    def _stored(self, column: str) -> str:
         _, rows = self._database.read(f"SELECT {column} FROM _lakesync_sync", ())  # noqa: S608 - ours
         return str(rows[0][0])
 
