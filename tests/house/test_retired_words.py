@@ -19,7 +19,6 @@ NOT_YET = {
     "lakesync",
     "lakesync/buffer",
     "lakesync/client",
-    "lakesync/client/download",
     "lakesync/client/recovery",
     "lakesync/client/storage",
     "lakesync/compat",

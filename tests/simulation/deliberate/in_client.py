@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.client.download import apply as apply_module
 from lakesync.client.download.apply import Pages
 from lakesync.client.loop import SyncLoop
-from lakesync.client.recovery.resync import Rebuild
+from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.storage import edits
 from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.edits import Edits
@@ -147,7 +147,7 @@ def unseen_is_pending() -> list[Replaced]:
 
 @deliberate("new events are pushed before a restored buffer was read", RETURNING)
 def pushes_do_not_wait_for_rebuilds() -> list[Replaced]:
-    return [(Rebuild, "delays_pushes", property(lambda _: False))]
+    return [(Resyncer, "delays_pushes", property(lambda _: False))]
 
 
 @deliberate("what is offered to a restored buffer goes in any number of commits", RETURNING)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import PendingEcho
-from lakesync.client.recovery.resync import Rebuild
-from lakesync.client.recovery.server_restore import Offers
+from lakesync.client.recovery.resync import Resyncer
+from lakesync.client.recovery.server_restore import ServerRestore
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY
 from lakesync.core.row_deltas import deltas_of
@@ -125,15 +125,15 @@ def resync_of_one_page() -> list[Replaced]:
 
 @deliberate("the client keeps what was not brought when tables were read again", RULES)
 def stale_rows_stay() -> list[Replaced]:
-    return [(Rebuild, "read_again", lambda *_: None)]
+    return [(Resyncer, "read_again", lambda *_: None)]
 
 
 @deliberate("edits that wait leave together with their row", RULES)
 def removals_take_edits_along() -> list[Replaced]:
-    real = Rebuild.remove
+    real = Resyncer.remove
 
     def remove(
-        self: Rebuild, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]
+        self: Resyncer, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]
     ) -> None:
         self._connection.executemany(
             "DELETE FROM _lakesync_outbox WHERE table_id = ? AND row_id = ?",
@@ -141,7 +141,7 @@ def removals_take_edits_along() -> list[Replaced]:
         )
         real(self, table_id, row_ids, stored)
 
-    return [(Rebuild, "remove", remove)]
+    return [(Resyncer, "remove", remove)]
 
 
 @deliberate("a delta that makes a deleted row anew is taken for all of it", RULES)
@@ -219,4 +219,4 @@ def resync_without_horizon() -> list[Replaced]:
 
 @deliberate("what a restored buffer hides is taken for lost, and stamped again", RESTORED)
 def hidden_events_are_taken_for_lost() -> list[Replaced]:
-    return [(Offers, "_hidden", lambda _: [])]
+    return [(ServerRestore, "_hidden", lambda _: [])]

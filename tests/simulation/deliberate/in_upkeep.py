@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.recovery.server_restore import Offers
+from lakesync.client.recovery.server_restore import ServerRestore
 from lakesync.client.sync import Syncer
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
@@ -121,7 +121,7 @@ def _fetching(spoil: Callable[[Syncer], None]) -> Any:
 
 @deliberate("the client does not offer what a restore lost")
 def nothing_is_offered() -> list[Replaced]:
-    return [(Offers, "make", lambda *_, **__: None)]
+    return [(ServerRestore, "make", lambda *_, **__: None)]
 
 
 @deliberate("the log goes on from the end of the log when a snapshot began", TRIMMED)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.download.position import position_of
-from lakesync.client.recovery.resync import Rebuild
+from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.recovery.salvage import is_sound
-from lakesync.client.recovery.server_restore import Offers
+from lakesync.client.recovery.server_restore import ServerRestore
 from lakesync.client.storage.catalogue import Catalogue, checked_name
 from lakesync.client.storage.database import open_database
 from lakesync.client.storage.declare import declare
@@ -159,8 +159,10 @@ def _wired(
     rows = Rows(connection, catalogue)
     outbox = Outbox(connection)
     clock = DeviceClock(connection, wall_clock)
-    offers = Offers(connection, client_id=client_id, catalogue=catalogue, rows=rows, outbox=outbox)
-    rebuild = Rebuild(connection, client_id, rows, offers)
+    server_restore = ServerRestore(
+        connection, client_id=client_id, catalogue=catalogue, rows=rows, outbox=outbox
+    )
+    rebuild = Resyncer(connection, client_id, rows, server_restore)
     pending_echo = PendingEcho(connection, client_id=client_id, catalogue=catalogue, rows=rows)
     pages = Pages(
         connection,

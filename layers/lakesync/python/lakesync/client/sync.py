@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.download.apply import Pages
     from lakesync.client.download.position import Position
-    from lakesync.client.recovery.resync import Rebuild
+    from lakesync.client.recovery.resync import Resyncer
     from lakesync.client.storage.database import Database
     from lakesync.client.storage.schemas import KnownSchemas
     from lakesync.client.upload.outbox import Outbox
@@ -66,7 +66,7 @@ class Syncer:
         outbox: Outbox,
         pusher: Pusher,
         pages: Pages,
-        resync: Rebuild,
+        resync: Resyncer,
         schemas: KnownSchemas,
         page_deltas: int,
     ) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.download.pending_echo import PendingEcho
     from lakesync.client.download.position import Position
-    from lakesync.client.recovery.resync import Rebuild
+    from lakesync.client.recovery.resync import Resyncer
     from lakesync.client.storage.catalogue import AppTable, Catalogue
     from lakesync.client.storage.device_clock import DeviceClock
     from lakesync.client.storage.rows import Held, Kept, Rows
@@ -55,7 +55,7 @@ class Pages:
         rows: Rows,
         outbox: Outbox,
         clock: DeviceClock,
-        resync: Rebuild,
+        resync: Resyncer,
         pending_echo: PendingEcho,
     ) -> None:
         self._connection = connection
@@ -128,7 +128,7 @@ class Pages:
         since = at.cursor
         if at.snapshot:
             since = log_behind(at.snapshot)
-            self._resync.pictured(since)
+            self._resync.on_snapshot_complete(since)
         return since + stamp(DRIFT_MS_MAX)
 
     def _bring(
@@ -153,7 +153,7 @@ class Pages:
         """
         row_ids = list(by_row)
         stored = self._rows.load(table.id, row_ids)
-        anew = self._resync.meet(table.id, row_ids, stored, told)
+        anew = self._resync.reconcile_received(table.id, row_ids, stored, told)
         if removed:
             self._resync.remove(table.id, list(removed), stored)
         for row_id in removed:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
 
-    from lakesync.client.recovery.server_restore import Offers
+    from lakesync.client.recovery.server_restore import ServerRestore
     from lakesync.client.storage.rows import Held, LocalKey, Rows
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Resync
@@ -52,16 +52,20 @@ _DROP_PENDING_ECHO: Final = (
 _REPLACING: Final = frozenset({_Mode.REPLACE, _Mode.RESTORE})
 
 
-class Rebuild:
+class Resyncer:
     """The rebuild of one file. Used within the caller's transaction."""
 
     def __init__(
-        self, connection: sqlite3.Connection, client_id: str, rows: Rows, offers: Offers
+        self,
+        connection: sqlite3.Connection,
+        client_id: str,
+        rows: Rows,
+        server_restore: ServerRestore,
     ) -> None:
         self._connection = connection
         self._client_id = client_id
         self._rows = rows
-        self._offers = offers
+        self._server_restore = server_restore
         self._mode = _Mode.NONE
         self._horizons: dict[int, Stamp] = {}
         """Of tables, by id, up to where the gateway may have forgotten deletions."""
@@ -88,7 +92,7 @@ class Rebuild:
             offers: own edits may be lost, so offer them once more.
         """
         if offers:
-            self._offers.make()
+            self._server_restore.make()
         self._connection.execute(
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
             "SELECT table_id, row_id FROM _lakesync_rows"
@@ -102,7 +106,7 @@ class Rebuild:
         """Make the rows of some tables stale; the cursor stays."""
         if self._mode in _REPLACING:
             # What was accepted since the rebuild began is in no offer, and goes with its row.
-            self._offers.make(met=True)
+            self._server_restore.make(met=True)
         local = self._connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
         self._connection.executemany(
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
@@ -123,7 +127,7 @@ class Rebuild:
             (mode, json.dumps(self._horizons)),
         )
 
-    def meet(
+    def reconcile_received(
         self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held], told: Stamp | None
     ) -> set[str]:
         """Note that a page brings rows; what is kept of them here may have to be let go.
@@ -170,10 +174,10 @@ class Rebuild:
         is_inserted = any(register[0] == state.alive for register in own.values())
         return RowState(state.alive if is_inserted else 0, 0, own)
 
-    def pictured(self, since: Stamp) -> None:
+    def on_snapshot_complete(self, since: Stamp) -> None:
         """Note that a snapshot was read; the log behind it begins at ``since``."""
         if self._mode in _REPLACING:
-            self._offers.pictured(since)
+            self._server_restore.on_snapshot_complete(since)
 
     def remove(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> None:
         """Let go of rows that left this client's sight, apart from edits that wait.
@@ -193,7 +197,7 @@ class Rebuild:
         self._connection.execute(_DROP_PENDING_ECHO)
         stale = self._connection.execute("SELECT table_id, row_id FROM _lakesync_stale").fetchall()
         self._let_go(stale)
-        self._offers.settle()
+        self._server_restore.settle()
         self._run(_Mode.NONE)
 
     def _load_again(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> None:

@@ -48,7 +48,7 @@ _MET = (
 )
 
 
-class Offers:
+class ServerRestore:
     """The offers of one file. Used within the caller's transaction."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Offers:
                     run = encode_records((delta,))
                     yield delta.hlc, Status.HELD_BACK, table_id, row_id, run
 
-    def pictured(self, since: Stamp) -> None:
+    def on_snapshot_complete(self, since: Stamp) -> None:
         """Offer what a snapshot may not have shown, now that the log behind it begins.
 
         Args:

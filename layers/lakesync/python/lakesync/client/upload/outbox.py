@@ -161,7 +161,7 @@ class Outbox:
     # --- after a restore --------------------------------------------------------------------------
 
     def hold_back(self, entries: Iterable[Entry]) -> None:
-        """Keep entries that were accepted until everything was read; see `Offers.settle`."""
+        """Keep entries that were accepted until everything was read; see `ServerRestore.settle`."""
         self._move(entries, Status.HELD_BACK, "1", "txn = NULL")
 
     def held_back(self) -> list[tuple[Stamp, int, str, bytes]]:

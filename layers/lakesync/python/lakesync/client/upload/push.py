@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.client.download.apply import Pages
-    from lakesync.client.recovery.resync import Rebuild
+    from lakesync.client.recovery.resync import Resyncer
     from lakesync.client.storage.database import Database
     from lakesync.client.storage.device_clock import DeviceClock
     from lakesync.client.upload.outbox import Outbox
@@ -84,7 +84,7 @@ class Pusher:
         outbox: Outbox,
         receipts: Receipts,
         pages: Pages,
-        resync: Rebuild,
+        resync: Resyncer,
         clock: DeviceClock,
     ) -> None:
         self._client_id = client_id
