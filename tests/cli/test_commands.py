@@ -220,7 +220,7 @@ def test_rules_are_put_in_force_shown_and_every_fault_is_told(tmp_path: Path) ->
 
     assert run("rules", "put", str(file)).stdout == "in force, buckets: 1\n"
     assert json.loads(run("rules", "show").stdout) == rules
-    file.write_text('{"buckets": [{"name": "", "tables": ["nobody"], "filters": []}]}')
+    file.write_text('{"buckets": [{"name": "", "tables": ["no body"], "filters": []}]}')
     refused = run("rules", "put", str(file))
     assert refused.exit_code == 1
     assert "buckets[0].name" in refused.stderr

@@ -25,7 +25,7 @@ FLIGHTS = {
 }
 MINE = {"column": "carrier", "op": "in", "value": "jwt:carriers"}
 RULES = {"version": 1, "buckets": [{"name": "mine", "tables": ["flights"], "filters": [MINE]}]}
-BROKEN = {"buckets": [{"name": "", "tables": ["nobody"], "filters": [MINE | {"op": "like"}]}]}
+BROKEN = {"buckets": [{"name": "", "tables": ["Flights"], "filters": [MINE | {"op": "like"}]}]}
 
 
 @pytest.fixture
@@ -164,6 +164,9 @@ def test_offline_no_gateway_is_asked(gateway: LocalGateway) -> None:
         {"table": "flights", "buckets": ["mine"], "writers": "seen"}
     ]
     assert len(gateway.requests) == before
+    Path("free.json").write_text(json.dumps(RULES).replace("flights", "free"))
+    [free] = lines(run("rules", "check", "free.json", "--schema", "schemas.json", "--json"))
+    assert [each["path"] for each in free["warnings"]] == ["buckets[0].tables[0]"]
     Path("bad.json").write_text('{"table": "a"}\n{"table":\n')
     bad = run("rules", "check", "rules.json", "--schema", "bad.json")
     assert (bad.exit_code, len(bad.stderr.splitlines())) == (2, 1)
@@ -171,6 +174,17 @@ def test_offline_no_gateway_is_asked(gateway: LocalGateway) -> None:
     lacks = run("rules", "check", "rules.json", "--schema", "rules.json")
     assert lacks.exit_code == 1
     assert lacks.stderr.startswith("error: body lacks columns, table")
+
+
+def test_a_table_without_a_schema_is_warned_of(gateway: LocalGateway) -> None:
+    Path("free.json").write_text(json.dumps(RULES).replace("flights", "free"))
+    warning = "warning: buckets[0].tables[0]: the table free has no schema"
+    assert warning in run("rules", "check", "free.json").output
+    assert warning in run("rules", "put", "free.json").output
+    assert lines(run("rules", "put", "free.json", "--json"))[0]["warnings"]
+    run("schema", "strict", "on")
+    assert run("rules", "put", "free.json").exit_code == 1
+    assert gateway.buffer.config(GATEWAY).rules.tables() == {"free"}
 
 
 def test_rules_are_tried_as_a_client(gateway: LocalGateway) -> None:

@@ -282,7 +282,7 @@ RULES: list[Any] = [
     {"buckets": [{}]},
     {"buckets": [{"name": "", "tables": [], "filters": []}]},
     {"buckets": [{"name": "n", "tables": "todos", "filters": []}]},
-    {"buckets": [{"name": "n", "tables": ["nowhere"], "filters": []}]},
+    {"buckets": [{"name": "n", "tables": ["no where"], "filters": []}]},
     {"buckets": [{"name": "n", "tables": ["todos"], "filters": {}}]},
     {"buckets": [{"name": "n", "tables": ["todos"], "filters": [7]}]},
     {"buckets": [{"name": "n", "tables": ["todos"],

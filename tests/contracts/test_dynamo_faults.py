@@ -44,7 +44,7 @@ def gateway(address: Address, gateway: str) -> str:
         sleep_ms=lambda _: None,
         chance=SeededChance(),
     )
-    declare(gateway, lambda config: config.admitting(insert(n=1, k=1)))
+    declare(gateway, lambda config: config.admitting(insert(n=1, k=1, m=1)))
     return gateway
 
 

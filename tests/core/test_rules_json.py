@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.rules import OPERATORS, Bucket, Claim, Filter, SyncRules
-from lakesync.core.rules_json import rules_from_json, rules_to_json
+from lakesync.core.rules import OPERATORS, Bucket, Claim, Filter, SyncRules, rules_to_json
+from lakesync.core.rules_json import read_rules, rules_from_json
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import RulesRefused
 from tests.support.strategies import json_values
@@ -130,6 +130,42 @@ def test_what_cannot_be_compared_is_refused_when_it_is_saved(wrong: dict[str, An
 @pytest.mark.law("V3")
 def test_a_filter_of_all_tables_may_name_what_only_some_have() -> None:
     assert read(bucket(tables=[], filters=[rule("size", "gt", 1)])).buckets
+
+
+@pytest.mark.law("V3")
+def test_tables_without_a_schema_are_warned_of_where_the_gateway_is_not_strict() -> None:
+    body = {
+        "buckets": [
+            bucket(tables=["notes", "todos"], filters=[rule("owner")]),
+            bucket(name="all", tables=[], filters=[rule("colour")]),
+        ]
+    }
+
+    rules, warnings = read_rules(body, SCHEMAS, strict=False)
+
+    assert rules.buckets[0].tables == {"notes", "todos"}
+    assert [(each.path, each.told) for each in warnings] == [
+        ("buckets[0].tables[0]", "the table notes has no schema: its columns are not checked"),
+        ("buckets[1].filters[0].column", "no table with a schema has a column colour"),
+    ]
+    assert refused(body).keys() == {each.path for each in warnings}
+
+
+@pytest.mark.law("V3", "S5")
+def test_a_table_is_named_by_the_spelling_that_stands() -> None:
+    for table, first in (("Todos", "todos"), ("NOTES", "Notes")):
+        with pytest.raises(RulesRefused) as caught:
+            read_rules({"buckets": [bucket(tables=[table])]}, SCHEMAS, ["Notes"], strict=False)
+        (fault,) = caught.value.faults
+        assert fault.told == f"the table {table} is spelled {first}"
+
+
+@pytest.mark.law("V3")
+def test_what_a_schema_refuses_is_refused_beside_tables_without_one() -> None:
+    body = {"buckets": [bucket(tables=["notes", "todos"], filters=[rule("colour")])]}
+
+    with pytest.raises(RulesRefused, match="table todos has no column colour"):
+        read_rules(body, SCHEMAS, strict=False)
 
 
 @pytest.mark.law("V3")

@@ -139,6 +139,15 @@ class TestEnteringAndLeaving:
 
         assert ann.sent == []
 
+    def test_rules_decide_of_tables_without_a_schema_too(self, world: World) -> None:
+        world.rules(bucket(MINE, tables=["free"]))
+        for owner in ("ann", "bob"):
+            world.push(insert(f"of {owner}", table="free", owner=owner, at=1))
+        ann = Reader("ann")
+        ann.sync(world)
+
+        assert ann.seen().keys() == {("free", "of ann")}
+
     def test_what_was_logged_before_the_rules_is_decided_by_the_row_as_it_is(
         self, world: World
     ) -> None:

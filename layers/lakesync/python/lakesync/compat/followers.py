@@ -164,7 +164,7 @@ class FollowingPulls:
         now = replace(pull, since=since, scope=at.scope if at.replaced else "")
         before = [
             replace(pull, since=since, rules=rules, claims=claims)
-            for rules, claims in replaced_policies(at.replaced, config)
+            for rules, claims in replaced_policies(at.replaced)
         ]
         return [self._pulls.pull(gateway, asked).unwrap() for asked in (now, *before)]
 

@@ -7,15 +7,13 @@ Law F3: ``docs/spec/followers.md``.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.compat.progress import begin_again
 from lakesync.core.messages import Pull
-from lakesync.core.rules_json import rules_from_json, rules_to_json
+from lakesync.core.rules import rules_from_stored, rules_to_json
 from lakesync.core.visibility import Viewer
-from lakesync.errors import RulesRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -64,10 +62,9 @@ def policy_of(rules: SyncRules, claims: Mapping[str, Any]) -> str:
 
 
 def replaced_policies(
-    policies: Iterable[str], config: GatewayConfig
+    policies: Iterable[str],
 ) -> Iterator[tuple[SyncRules, Mapping[str, Any]]]:
-    """Read what `policy_of` gave; rules that no schema allows any more have shown nothing."""
+    """Read what `policy_of` gave."""
     for policy in policies:
         read = json.loads(policy)
-        with suppress(RulesRefused):
-            yield rules_from_json(read["rules"], config.schemas), read["claims"]
+        yield rules_from_stored(read["rules"]), read["claims"]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.core.layout import Layout, Placement
 from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.names import first_spellings, folded, name_taken
-from lakesync.core.rules import NO_RULES, SyncRules
-from lakesync.core.rules_json import rules_from_stored, rules_to_json
+from lakesync.core.rules import NO_RULES, SyncRules, rules_from_stored, rules_to_json
 from lakesync.core.schema import (
     TableSchema,
     schema_to_json,

@@ -10,10 +10,10 @@ Laws V1-V3: ``docs/spec/visibility.md``. How a value is compared: `lakesync.core
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 OPERATORS: Final = ("eq", "neq", "in", "gt", "lt", "gte", "lte")
 ORDERED: Final = frozenset({"gt", "lt", "gte", "lte"})
@@ -80,6 +80,10 @@ class SyncRules:
         """Give the buckets that speak of a table."""
         return tuple(bucket for bucket in self.buckets if bucket.covers(table))
 
+    def tables(self) -> set[str]:
+        """Give the tables that buckets name."""
+        return {table for bucket in self.buckets for table in bucket.tables}
+
     def columns(self, table: str) -> frozenset[str]:
         """Give the columns of a table by which its rows' visibility is decided."""
         return frozenset(item.column for bucket in self.covering(table) for item in bucket.filters)
@@ -116,3 +120,54 @@ NO_RULES: Final = SyncRules()
 def _filters(bucket: Bucket) -> Iterable[Filter]:
     yield from bucket.filters
     yield from bucket.write or ()
+
+
+def rules_from_stored(body: Mapping[str, Any]) -> SyncRules:
+    """Read what `rules_to_json` wrote, in any release; see `lakesync.core.stored`.
+
+    A filter whose operator is not known lets nothing pass.
+    """
+    buckets = tuple(
+        Bucket(
+            item["name"],
+            frozenset(item["tables"]),
+            tuple(map(_stored_filter, item["filters"])),
+            tuple(map(_stored_filter, item["write"])) if "write" in item else None,
+        )
+        for item in body["buckets"]
+    )
+    return SyncRules(body["version"], buckets)
+
+
+def _stored_filter(item: Mapping[str, Any]) -> Filter:
+    value, op = item["value"], item["op"]
+    if isinstance(value, list) or op not in OPERATORS:
+        value = tuple(value) if op in OPERATORS else ()
+    elif isinstance(value, str) and value.startswith(CLAIM_PREFIX):
+        value = Claim(tuple(value.removeprefix(CLAIM_PREFIX).split(".")))
+    return Filter(item["column"], op, value)
+
+
+def rules_to_json(rules: SyncRules) -> dict[str, Any]:
+    """Write rules as plain JSON values, as they can be put again."""
+    return {
+        "version": rules.version,
+        "buckets": [
+            {
+                "name": bucket.name,
+                "tables": sorted(bucket.tables),
+                "filters": [_filter_to_json(item) for item in bucket.filters],
+            }
+            | ({} if bucket.write is None else {"write": [*map(_filter_to_json, bucket.write)]})
+            for bucket in rules.buckets
+        ],
+    }
+
+
+def _filter_to_json(item: Filter) -> dict[str, Any]:
+    value: Any = item.value
+    if isinstance(value, Claim):
+        value = CLAIM_PREFIX + ".".join(value.path)
+    elif isinstance(value, tuple):
+        value = list(value)
+    return {"column": item.column, "op": item.op, "value": value}

@@ -1,7 +1,8 @@
 """Sync rules as JSON: read strictly, every fault found at once, each with its path.
 
-Rules are held against the registered schemas: a table, column or operator that does not exist, or a
-comparison that cannot be made, is refused when the rules are saved, not found out by a client.
+Rules are checked against the registered schemas: a table, column or operator that does not exist,
+or a comparison that cannot be made, is refused when the rules are saved, not found out by a client.
+In a gateway that is not strict they may name tables without a schema; that is a warning.
 Law V3: ``docs/spec/visibility.md``.
 """
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from lakesync.core.comparing import is_operand
 from lakesync.core.delta import is_identifier
+from lakesync.core.names import first_spellings, folded
 from lakesync.core.rules import (
     BUCKETS_MAX,
     CLAIM_PREFIX,
@@ -28,7 +30,7 @@ from lakesync.core.rules_types import faults_of
 from lakesync.errors import Fault, RulesRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lakesync.core.rules import Operand
     from lakesync.core.schema import TableSchema
@@ -39,12 +41,30 @@ _FAULTS_TOLD_MAX: Final = 3
 
 
 def rules_from_json(body: object, schemas: Mapping[str, TableSchema]) -> SyncRules:
-    """Read rules as ``POST /admin/sync-rules`` takes them.
+    """Read rules that name nothing but what has a schema; see `read_rules`.
 
     Raises:
         RulesRefused: they are malformed, or do not fit the schemas; names every fault.
     """
-    reader = _Reader(schemas)
+    rules, _ = read_rules(body, schemas, strict=True)
+    return rules
+
+
+def read_rules(
+    body: object, schemas: Mapping[str, TableSchema], others: Iterable[str] = (), *, strict: bool
+) -> tuple[SyncRules, list[Fault]]:
+    """Read rules as ``POST /admin/sync-rules`` takes them, with warnings.
+
+    Args:
+        body: the rules.
+        schemas: every registered schema, by table.
+        others: the tables that have none.
+        strict: rules may name no table without a schema.
+
+    Raises:
+        RulesRefused: they are malformed, or do not fit the schemas; names every fault.
+    """
+    reader = _Reader(schemas, others, strict=strict)
     rules = reader.rules(body)
     if reader.faults:
         told = "; ".join(
@@ -53,58 +73,7 @@ def rules_from_json(body: object, schemas: Mapping[str, TableSchema]) -> SyncRul
         raise RulesRefused(
             f"{len(reader.faults)} faults in the sync rules: {told}", faults=reader.faults
         )
-    return rules
-
-
-def rules_from_stored(body: Mapping[str, Any]) -> SyncRules:
-    """Read what `rules_to_json` wrote, in any release; see `lakesync.core.stored`.
-
-    A filter whose operator is not known lets nothing pass.
-    """
-    buckets = tuple(
-        Bucket(
-            item["name"],
-            frozenset(item["tables"]),
-            tuple(map(_stored_filter, item["filters"])),
-            tuple(map(_stored_filter, item["write"])) if "write" in item else None,
-        )
-        for item in body["buckets"]
-    )
-    return SyncRules(body["version"], buckets)
-
-
-def _stored_filter(item: Mapping[str, Any]) -> Filter:
-    value, op = item["value"], item["op"]
-    if isinstance(value, list) or op not in OPERATORS:
-        value = tuple(value) if op in OPERATORS else ()
-    elif isinstance(value, str) and value.startswith(CLAIM_PREFIX):
-        value = Claim(tuple(value.removeprefix(CLAIM_PREFIX).split(".")))
-    return Filter(item["column"], op, value)
-
-
-def rules_to_json(rules: SyncRules) -> dict[str, Any]:
-    """Write rules as `rules_from_json` reads them."""
-    return {
-        "version": rules.version,
-        "buckets": [
-            {
-                "name": bucket.name,
-                "tables": sorted(bucket.tables),
-                "filters": [_filter_to_json(item) for item in bucket.filters],
-            }
-            | ({} if bucket.write is None else {"write": [*map(_filter_to_json, bucket.write)]})
-            for bucket in rules.buckets
-        ],
-    }
-
-
-def _filter_to_json(item: Filter) -> dict[str, Any]:
-    value: Any = item.value
-    if isinstance(value, Claim):
-        value = CLAIM_PREFIX + ".".join(value.path)
-    elif isinstance(value, tuple):
-        value = list(value)
-    return {"column": item.column, "op": item.op, "value": value}
+    return rules, reader.warnings
 
 
 def _is_text(value: object) -> TypeGuard[str]:
@@ -115,9 +84,14 @@ def _is_text(value: object) -> TypeGuard[str]:
 class _Reader:
     """Reads rules, and goes on after a fault."""
 
-    def __init__(self, schemas: Mapping[str, TableSchema]) -> None:
+    def __init__(
+        self, schemas: Mapping[str, TableSchema], others: Iterable[str], *, strict: bool
+    ) -> None:
         self._schemas = schemas
+        self._spellings = first_spellings([*schemas, *others])
+        self._strict = strict
         self.faults: list[Fault] = []
+        self.warnings: list[Fault] = []
 
     def fault(self, path: str, told: str) -> None:
         self.faults.append(Fault(path, told))
@@ -135,7 +109,7 @@ class _Reader:
             if name in names[:place]:
                 self.fault(f"buckets[{place}].name", f"another bucket is named {name!r} already")
         rules = SyncRules(version, tuple(found))
-        for table in self._schemas:
+        for table in sorted(rules.tables() | self._schemas.keys()):
             columns = rules.columns(table) | rules.write_columns(table)
             if len(columns) > RULE_COLUMNS_MAX:
                 self.fault("buckets", f"filters look at {len(columns)} columns of table {table}; "
@@ -160,13 +134,17 @@ class _Reader:
     def _tables(self, value: object, path: str) -> list[str]:
         found = []
         for place, table in enumerate(self._list(value, path, len(self._schemas) + BUCKETS_MAX)):
+            at = f"{path}[{place}]"
             if not isinstance(table, str) or not is_identifier(table):
-                self.fault(f"{path}[{place}]", "a table is named by a letter or _, then letters, "
-                           "digits or _")  # fmt: skip
-            elif table not in self._schemas:
-                self.fault(f"{path}[{place}]", f"no table {table} is registered; register its "
-                           "schema first")  # fmt: skip
+                self.fault(at, "a table is named by a letter or _, then letters, digits or _")
+            elif (first := self._spellings.get(folded(table), table)) != table:
+                self.fault(at, f"the table {table} is spelled {first}")
+            elif table not in self._schemas and self._strict:
+                self.fault(at, f"no table {table} is registered; register its schema first")
             else:
+                if table not in self._schemas:
+                    told = f"the table {table} has no schema: its columns are not checked"
+                    self.warnings.append(Fault(at, told))
                 found.append(table)
         return found
 
@@ -192,7 +170,10 @@ class _Reader:
             self.fault(f"{path}.value", f"{op} compares with one value, not with a list")
             return None
         found = Filter(str(column), str(op), value)
-        self.faults += faults_of(found, path, tables, self._schemas)
+        faults, missing = faults_of(found, path, tables, self._schemas)
+        self.faults += faults
+        # A table without a schema may have a column that no table with one has.
+        (self.faults if tables or self._strict else self.warnings).extend(missing)
         return found
 
     def _operand(self, value: object, path: str) -> Operand | None:

@@ -9,7 +9,7 @@ from lakesync.core.rules import ORDERED, Claim
 from lakesync.errors import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from lakesync.core.rules import Filter
     from lakesync.core.schema import TableSchema
@@ -22,8 +22,8 @@ _UNORDERED: Final = ("boolean", "bytes", "null")
 
 def faults_of(
     item: Filter, path: str, tables: list[str], schemas: Mapping[str, TableSchema]
-) -> Iterator[Fault]:
-    """Hold a filter against each table that it may be evaluated on.
+) -> tuple[list[Fault], list[Fault]]:
+    """Give why a filter cannot be evaluated on tables with a schema, and where its column is not.
 
     A filter of all tables may name a column that only some of them have.
 
@@ -36,16 +36,16 @@ def faults_of(
     known = {
         table: {column.name: column.type for column in schemas[table].columns}
         for table in (tables or schemas)
+        if table in schemas
     }
     having = [table for table in known if item.column in known[table]]
-    if tables:
-        for table in known.keys() - set(having):
-            yield Fault(f"{path}.column", f"table {table} has no column {item.column}")
-    elif known and not having:
-        yield Fault(f"{path}.column", f"no table has a column {item.column}")
-    for kind in sorted({known[table][item.column].partition("(")[0] for table in having}):
-        if told := _incomparable(item, kind):
-            yield Fault(path, told)
+    at = f"{path}.column"
+    missing = [Fault(at, f"table {table} has no column {item.column}")
+               for table in sorted(known.keys() - set(having)) if tables]  # fmt: skip
+    if known and not having and not tables:
+        missing = [Fault(at, f"no table with a schema has a column {item.column}")]
+    kinds = sorted({known[table][item.column].partition("(")[0] for table in having})
+    return [Fault(path, told) for kind in kinds if (told := _incomparable(item, kind))], missing
 
 
 def _incomparable(item: Filter, kind: str) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from lakesync.core.config import TABLES_MAX
 from lakesync.core.evolution import evolve
 from lakesync.core.names import first_spellings, folded, name_taken
-from lakesync.core.rules_json import rules_from_json, rules_to_json
+from lakesync.core.rules import rules_to_json
+from lakesync.core.rules_json import read_rules
 from lakesync.core.schema import Schemas, schema_from_json, shown_to_clients
 from lakesync.core.visibility import Viewer
 from lakesync.errors import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakesync.core.rules import SyncRules
     from lakesync.core.schema import TableSchema
     from lakesync.core.visibility import Claims
+    from lakesync.errors import Fault
     from lakesync.gateway.rules_dry_run import TableTrial
     from lakesync.log.commit import Chance
     from lakesync.ports import Buffer, WallClock
@@ -116,6 +118,17 @@ class AdminService:
         except LakeSyncError as error:
             return Err(error)
 
+    def warnings(self, gateway: str, body: object) -> Result[list[Fault], LakeSyncError]:
+        """Give what is no fault of sync rules, and may be a mistake.
+
+        Returns:
+            The warnings; or ``SYNC_RULES_ERROR``, which names every fault.
+        """
+        try:
+            return Ok(Trial(self._buffer, gateway, self._buffer.config(gateway), body).warnings)
+        except LakeSyncError as error:
+            return Err(error)
+
     def try_rules(
         self, gateway: str, body: object, claims: Claims | None
     ) -> Result[list[TableTrial], LakeSyncError]:
@@ -195,7 +208,7 @@ class AdminService:
 
 
 def _with_rules(held: GatewayConfig, body: object) -> GatewayConfig:
-    rules = rules_from_json(body, held.schemas)
+    rules, _ = read_rules(body, held.schemas, held.tables, strict=held.strict)
     if rules == held.rules:
         return held
     return replace(held, rules=rules, logged=held.logged.with_rules(rules))
@@ -222,7 +235,7 @@ def _with_schema(held: GatewayConfig, wanted: TableSchema) -> GatewayConfig:
 def _check_rules_fit(rules: SyncRules, schemas: Mapping[str, TableSchema]) -> None:
     """Refuse schemas that the rules in force were not written for."""
     try:
-        rules_from_json(rules_to_json(rules), schemas)
+        read_rules(rules_to_json(rules), schemas, strict=False)
     except RulesRefused as exc:
         fault = exc.faults[0]
         raise Conflict(

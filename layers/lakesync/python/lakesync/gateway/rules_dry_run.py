@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.merge import view
-from lakesync.core.rules_json import rules_from_json
+from lakesync.core.rules_json import read_rules
 from lakesync.core.values import parse
 from lakesync.core.visibility import Viewer, rule_values
 from lakesync.wire.row_state import decode_row_state
@@ -81,14 +81,16 @@ class Trial:
         self._buffer = buffer
         self._gateway = gateway
         self._config = config
-        self._rules = rules_from_json(body, config.schemas)
+        self._rules, self.warnings = read_rules(
+            body, config.schemas, config.tables, strict=config.strict
+        )
         self._bytes_left = TRIAL_BYTES_MAX
         self._shown_bytes_left = TRIAL_SHOWN_BYTES_MAX
 
     def tables(self) -> list[TableTrial]:
-        """Give every table that has a schema or was flushed, and what concerns it."""
-        flushed = self._buffer.flushed_tables(self._gateway)
-        return [self._table(name) for name in sorted({*self._config.schemas, *flushed})]
+        """Give every table that there is or that the rules name, and what concerns it."""
+        known = {*self._config.schemas, *self._config.tables, *self._rules.tables()}
+        return [self._table(name) for name in sorted(known)]
 
     def tables_as(self, claims: Claims, wall_clock: WallClock) -> list[TableTrial]:
         """Give the same with the rows of a client that has these claims.

@@ -45,17 +45,18 @@ def check(
     """
     body = read_json(file)
     try:
-        tables = _offline(body, schema) if schema else _by_gateway(session, body)
+        tables, warnings = _offline(body, schema) if schema else _by_gateway(session, body)
     except RulesRefused as error:
         _show_faults(session, error.faults)
         raise typer.Exit(FAILED) from error
     if session.out.json_lines:
-        session.out.json({"valid": True, "faults": [], "tables": tables})
+        session.out.json({"valid": True, "faults": [], "warnings": warnings, "tables": tables})
     else:
         rows = [(item["table"], ", ".join(item["buckets"]) or None, _writes(item))
                 for item in tables]  # fmt: skip
         head = ("table", "buckets", "a client writes")
         session.out.table(head, rows, title="The rules have no fault.")
+        _warn(session, warnings)
 
 
 def _writes(item: dict[str, Any]) -> str:
@@ -65,26 +66,33 @@ def _writes(item: dict[str, Any]) -> str:
     return "any row" if item["writers"] == "anyone" else "rows that pass its write filters"
 
 
-def _by_gateway(session: Session, body: object) -> list[dict[str, Any]]:
+def _warn(session: Session, warnings: Sequence[dict[str, Any]]) -> None:
+    for warning in warnings:
+        session.out.note(f"warning: {warning['path']}: {warning['warning']}")
+
+
+def _by_gateway(session: Session, body: object) -> tuple[list[dict[str, Any]], list[Any]]:
     path = f"/admin/sync-rules/{session.connection.gateway}?dryRun=true"
-    tables: list[dict[str, Any]] = session.ask("POST", path, body)["tables"]
-    return tables
+    tried = session.ask("POST", path, body)
+    return tried["tables"], tried.get("warnings", [])
 
 
-def _offline(body: object, files: Sequence[str]) -> list[dict[str, Any]]:
-    from lakesync.core.rules_json import rules_from_json
+def _offline(body: object, files: Sequence[str]) -> tuple[list[dict[str, Any]], list[Any]]:
+    from lakesync.core.rules_json import read_rules
     from lakesync.core.schema import schema_from_json
 
-    schemas = [schema_from_json(item) for file in files for item in read_objects(file)]
-    rules = rules_from_json(body, {schema.table: schema for schema in schemas})
-    return [
+    found = [schema_from_json(item) for file in files for item in read_objects(file)]
+    schemas = {schema.table: schema for schema in found}
+    rules, warnings = read_rules(body, schemas, strict=False)
+    tables = [
         {
-            "table": item.table,
-            "buckets": [bucket.name for bucket in rules.covering(item.table)],
-            "writers": rules.writers(item.table),
+            "table": table,
+            "buckets": [bucket.name for bucket in rules.covering(table)],
+            "writers": rules.writers(table),
         }
-        for item in sorted(schemas, key=lambda schema: schema.table)
+        for table in sorted(schemas.keys() | rules.tables())
     ]
+    return tables, [{"path": each.path, "warning": each.told} for each in warnings]
 
 
 def _show_faults(session: Session, faults: Sequence[Fault]) -> None:
@@ -103,8 +111,8 @@ def put(
 ) -> None:
     """Put sync rules in force, for every push and pull from now on.
 
-    Tables and columns that they name must be registered. `lakesync rules check` names all faults,
-    `lakesync rules try` tells what they would do.
+    What they name that has no schema is warned of, and refused by a strict gateway. `lakesync rules
+    check` names all faults, `lakesync rules try` tells what they would do.
 
     Example:
       lakesync rules put rules.json
@@ -114,6 +122,8 @@ def put(
     saved = session.ask("POST", f"/admin/sync-rules/{session.connection.gateway}", body)
     buckets = body.get("buckets", ()) if isinstance(body, dict) else ()
     session.out.answer(saved, f"in force, buckets: {len(buckets)}")
+    if not session.out.json_lines:
+        _warn(session, saved.get("warnings", ()))
 
 
 @command

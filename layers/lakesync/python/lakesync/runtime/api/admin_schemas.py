@@ -89,14 +89,19 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             object_of({"strict": FLAG}) | {"additionalProperties": False},
         ]
     },
-    "Saved": object_of({"saved": {"const": True}}, {"version": COUNT}),
+    "Saved": object_of(
+        {"saved": {"const": True}}, {"version": COUNT, "warnings": reference("Warnings")}
+    ),
+    "Warnings": list_of(object_of({"path": TEXT, "warning": TEXT}))
+    | {"description": "What is no fault of the rules, and may be a mistake."},
     "SavedOrTried": {"anyOf": [reference("Saved"), reference("Tried")]},
     "Tried": object_of(
         {
             "saved": {"const": False},
             "complete": FLAG | {"description": "False: too many rows; some were not looked at."},
             "tables": list_of(reference("TableTried")),
-        }
+        },
+        {"warnings": reference("Warnings")},
     ),
     "TableTried": object_of(
         {

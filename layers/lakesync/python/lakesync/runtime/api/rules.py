@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from lakesync.core.rules_json import rules_to_json
+from lakesync.core.rules import rules_to_json
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.rules_dry_run import trial_to_json
@@ -62,11 +62,11 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
         viewer = None if claims is None else _claims(claims)
         if dry_run:
             tried = service.try_rules(gateway, body, viewer).unwrap()
-            return answer_json(request, trial_to_json(tried))
+            return answer_json(request, trial_to_json(tried) | _warnings(service, gateway, body))
         if viewer is not None:
             raise ValidationFailed("as goes with dryRun=true: nothing was saved", field="as")
         service.save_rules(gateway, body).unwrap()
-        return answer_json(request, {"saved": True})
+        return answer_json(request, {"saved": True} | _warnings(service, gateway, body))
 
     @router.get(
         "/admin/sync-rules/{gateway}",
@@ -80,6 +80,12 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
     async def rules(gateway: Gateway, request: Request) -> Response:
         """Give the rules as they can be saved again."""
         return answer_json(request, rules_to_json(service.rules(gateway).unwrap()))
+
+
+def _warnings(service: AdminService, gateway: str, body: object) -> dict[str, object]:
+    found = service.warnings(gateway, body).unwrap()
+    told = [{"path": warning.path, "warning": warning.told} for warning in found]
+    return {"warnings": told} if told else {}
 
 
 def _claims(text: str) -> dict[str, Any]:
