@@ -111,7 +111,7 @@ class FollowingPulls:
         )
         resend = self._due(at)
         while True:
-            pages = self._read(gateway, pull, at, config)
+            pages = self._read(gateway, pull, at)
             if pages[0].scope != at.scope:
                 raise Contention("the rules are just changing; try again in a moment")
             is_rows = bool(pages[0].snapshot)
@@ -151,9 +151,7 @@ class FollowingPulls:
         )  # fmt: skip
         return _filled(page, groups), after
 
-    def _read(
-        self, gateway: str, pull: Pull, at: Follower, config: GatewayConfig
-    ) -> list[PullPage]:
+    def _read(self, gateway: str, pull: Pull, at: Follower) -> list[PullPage]:
         """Read on; where its scope changed, also as it saw before, for what it sees no more."""
         since, snapshot = at.page_from
         if snapshot:
