@@ -81,8 +81,8 @@ def _offline(body: object, files: Sequence[str]) -> tuple[list[dict[str, Any]], 
     from lakesync.core.rules_json import read_rules
     from lakesync.core.schema import schema_from_json
 
-    found = [schema_from_json(item) for file in files for item in read_objects(file)]
-    schemas = {schema.table: schema for schema in found}
+    listed = [schema_from_json(item) for file in files for item in read_objects(file)]
+    schemas = {schema.table: schema for schema in listed}
     rules, warnings = read_rules(body, schemas, strict=False)
     tables = [
         {

@@ -83,8 +83,8 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
 
 
 def _warnings(service: AdminService, gateway: str, body: object) -> dict[str, object]:
-    found = service.warnings(gateway, body).unwrap()
-    told = [{"path": warning.path, "warning": warning.told} for warning in found]
+    warnings = service.warnings(gateway, body).unwrap()
+    told = [{"path": warning.path, "warning": warning.told} for warning in warnings]
     return {"warnings": told} if told else {}
 
 
