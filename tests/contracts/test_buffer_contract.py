@@ -91,10 +91,10 @@ def test_more_than_a_hundred_marks_are_read_in_transactions(buffer: Buffer, writ
         writer.write(marks=dict.fromkeys(clients[first : first + 65], mark))
     wanted = [(shard, client) for shard in ("main", "other") for client in clients]
 
-    found = buffer.settled_marks(writer.gateway, wanted + wanted[:1])
+    found = buffer.read_marks_serializable(writer.gateway, wanted + wanted[:1])
     assert found == buffer.marks(writer.gateway, wanted)
     assert found.keys() == {("main", client) for client in clients}
-    assert buffer.settled_marks(writer.gateway, []) == {}
+    assert buffer.read_marks_serializable(writer.gateway, []) == {}
 
 
 @pytest.mark.parametrize("odd", ODD_IDS)

@@ -165,11 +165,11 @@ def test_settled_marks_wait_for_a_commit_that_is_just_happening(
     conflict = cancelled("TransactionConflict")
     send.plan("TransactGetItems", conflict, conflict, throttled := HARMLESS["throttled"])
 
-    assert buffer.settled_marks(gateway, wanted) == {}
+    assert buffer.read_marks_serializable(gateway, wanted) == {}
     assert send.calls["TransactGetItems"] == 4
     send.plan("TransactGetItems", throttled, *[conflict] * 3)
     with pytest.raises(Contention):
-        buffer.settled_marks(gateway, wanted)
+        buffer.read_marks_serializable(gateway, wanted)
 
 
 @pytest.mark.law("B4")

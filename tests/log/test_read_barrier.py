@@ -36,7 +36,7 @@ class Patient(LaggingBuffer):
         self.pauses.clear()
 
     def pause(self, tries: int) -> None:
-        """Note it."""
+        """Note how often."""
         self.pauses.append(tries)
 
     def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:

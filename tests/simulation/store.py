@@ -223,7 +223,9 @@ class Store(MemoryBuffer):
         """Give the append marks that exist and are visible."""
         return self._seen("mark", super().marks(gateway, wanted))
 
-    def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+    def read_marks_serializable(
+        self, gateway: str, wanted: Iterable[MarkKey]
+    ) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist, or refuse while one of them is not visible."""
         keys = list(wanted)
         if any(("mark", key) in self._hidden for key in keys):

@@ -64,7 +64,9 @@ class LaggingBuffer(MemoryBuffer):
         ]
         return replace(found, rows=tuple((row_id, row) for row_id, row in rows if row))
 
-    def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+    def read_marks_serializable(
+        self, gateway: str, wanted: Iterable[MarkKey]
+    ) -> dict[MarkKey, StoredMark]:
         """Give marks, or refuse while the latest commit is not visible."""
         if self._lagging():
             raise Contention("a commit is just becoming visible")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.layout import Placement
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
-    from lakesync.log.row_cache import WarmShard
+    from lakesync.log.row_cache import CachedShard
     from lakesync.ports import Commit
 
 # --- pulls ----------------------------------------------------------------------------------------
@@ -102,13 +102,13 @@ def former_shards_are_forgotten() -> list[Replaced]:
 
 @deliberate("a row that was only read is caught up as if it had been whole", WARM | {"rows": 1})
 def read_rows_are_caught_up() -> list[Replaced]:
-    real = warm_module._meet
+    real = warm_module._apply_logged
 
-    def meet(shard: WarmShard, delta: Delta, stamp: int) -> None:
-        shard.unproven.clear()
+    def meet(shard: CachedShard, delta: Delta, stamp: int) -> None:
+        shard.unvalidated.clear()
         real(shard, delta, stamp)
 
-    return [(warm_module, "_meet", meet)]
+    return [(warm_module, "_apply_logged", meet)]
 
 
 # --- commits --------------------------------------------------------------------------------------
@@ -218,8 +218,8 @@ def new_shards_begin_at_zero() -> list[Replaced]:
 
 
 @deliberate("marks of other shards are joined as they look just now", TORN_MOVES)
-def marks_are_joined_unsettled() -> list[Replaced]:
-    return [(Store, "settled_marks", Store.marks)]
+def marks_are_joined_unserializably() -> list[Replaced]:
+    return [(Store, "read_marks_serializable", Store.marks)]
 
 
 @deliberate("a stamp from the future is accepted", SKEWED | {"client_skew_ms": 86_400_000})

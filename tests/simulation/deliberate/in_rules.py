@@ -19,7 +19,7 @@ from lakesync.gateway.bootstrap_tables import ChangedTables
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.records import Records
 from lakesync.gateway.rule_filter import RuleFilter
-from lakesync.log.write_rules import Judge
+from lakesync.log.write_rules import WriteRules
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.rule_rows import RuleRowsWriter
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -160,24 +160,24 @@ def deletes_are_no_part_of_rows() -> list[Replaced]:
 
 @deliberate("writes are judged by the row as it was", RULES)
 def writes_by_the_row_before() -> list[Replaced]:
-    real = Judge.may_write
+    real = WriteRules.may_write
 
-    def may_write(self: Judge, key: RowKey, before: RowState, after: RowState) -> bool:
+    def may_write(self: WriteRules, key: RowKey, before: RowState, after: RowState) -> bool:
         del after
         return real(self, key, before, before)
 
-    return [(Judge, "may_write", may_write)]
+    return [(WriteRules, "may_write", may_write)]
 
 
 @deliberate("writes are judged by the row as it would be", RULES)
 def writes_by_the_row_after() -> list[Replaced]:
-    real = Judge.may_write
+    real = WriteRules.may_write
 
-    def may_write(self: Judge, key: RowKey, before: RowState, after: RowState) -> bool:
+    def may_write(self: WriteRules, key: RowKey, before: RowState, after: RowState) -> bool:
         del before
         return real(self, key, EMPTY, after)
 
-    return [(Judge, "may_write", may_write)]
+    return [(WriteRules, "may_write", may_write)]
 
 
 @deliberate("rows out of sight may be written where no write filters say otherwise", RULES)

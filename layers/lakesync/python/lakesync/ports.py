@@ -225,7 +225,9 @@ class CommitLog(Protocol):
         """Give the append marks that exist."""
         ...
 
-    def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+    def read_marks_serializable(
+        self, gateway: str, wanted: Iterable[MarkKey]
+    ) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist, none as it was before a commit that happened.
 
         For what no condition will prove: the marks of shards that a commit does not write to.

@@ -92,7 +92,9 @@ class DynamoBuffer(Upkeep):
         places = mark_places(gateway, wanted)
         return marks_of(self._batch(places), places)
 
-    def settled_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+    def read_marks_serializable(
+        self, gateway: str, wanted: Iterable[MarkKey]
+    ) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist, as a transaction; two read units each.
 
         Only transactional reads are serialisable with commits: a plain one may show an item as it

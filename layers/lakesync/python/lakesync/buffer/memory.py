@@ -65,7 +65,7 @@ class MemoryBuffer(MemoryUpkeep):
             held = self._of(gateway).marks
             return {key: held[key] for key in wanted if key in held}
 
-    settled_marks = marks  # here every commit shows whole
+    read_marks_serializable = marks  # here every commit shows whole
 
     def commit(self, commit: Commit) -> None:
         """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""

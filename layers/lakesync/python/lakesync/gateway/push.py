@@ -26,7 +26,7 @@ from lakesync.log.commit import Committer, ConfigChanged
 from lakesync.log.declare import Declare
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.plan import cut
-from lakesync.log.row_cache import Warm
+from lakesync.log.row_cache import RowCache
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ class PushService:
     ) -> None:
         self._limits = limits
         self._wall_clock = wall_clock
-        self._warm = Warm(buffer)
+        self._row_cache = RowCache(buffer)
         self._declare = Declare(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=chance)
         self._committer = Committer(
             buffer,
-            self._warm,
+            self._row_cache,
             wall_clock=wall_clock,
             sleep_ms=sleep_ms,
             chance=chance,
@@ -88,7 +88,7 @@ class PushService:
         begun_ms = self._wall_clock()
         deadline_ms = begun_ms + self._limits.commit_deadline_ms
         attempt = 0
-        self._warm.make_room()
+        self._row_cache.make_room()
         try:
             while True:
                 try:
@@ -100,7 +100,7 @@ class PushService:
             return Err(error)
 
     def _push(self, gateway: str, push: Push, begun_ms: int, deadline_ms: int) -> PushReceipt:
-        config = self._warm.gateway(gateway).config
+        config = self._row_cache.gateway(gateway).config
         admitted, refused = self._admit(config, push, begun_ms)
         if any(isinstance(item.error, _BY_CONFIGURATION) for item in refused):
             # A refusal is not proved by a commit, and the schemas may have changed meanwhile.
@@ -155,12 +155,12 @@ class PushService:
             refused += [refusal(index, delta.delta_id, outcome) for index, delta in new]
             admitted[:] = [item for item in admitted if item not in new]
             return False
-        self._warm.forget(gateway)
+        self._row_cache.forget(gateway)
         return True
 
     def _check_current(self, gateway: str) -> None:
-        if not self._warm.is_current(gateway):
-            self._warm.forget(gateway)
+        if not self._row_cache.is_current(gateway):
+            self._row_cache.forget(gateway)
             raise ConfigChanged
 
     def _admit(

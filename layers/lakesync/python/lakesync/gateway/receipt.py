@@ -42,7 +42,7 @@ class Receipt:
     def refuse_all(self, others: list[Admitted], now_ms: int) -> PushReceipt:
         """Give the receipt of an atomic push of which nothing was committed."""
         self._accepted = 0
-        kept = [held for held in self._outcomes if held.kind is OutcomeKind.REFUSED]
+        kept = [outcome for outcome in self._outcomes if outcome.kind is OutcomeKind.REFUSED]
         error = AtomicPushRefused(_REFUSED_WITH_OTHERS)
         self._outcomes = kept + [refusal(index, delta.delta_id, error) for index, delta in others]
         return self.done(now_ms)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lakesync.core.visibility import Viewer
     from lakesync.log.limits import Limits
     from lakesync.log.plan import Part
-    from lakesync.log.row_cache import Warm, WarmShard
+    from lakesync.log.row_cache import CachedShard, RowCache
     from lakesync.ports import Buffer, WallClock
 
 _BACK_OFF_MS = 8
@@ -76,7 +76,7 @@ class Committer:
     def __init__(
         self,
         buffer: Buffer,
-        warm: Warm,
+        row_cache: RowCache,
         *,
         wall_clock: WallClock,
         sleep_ms: Callable[[float], None],
@@ -85,7 +85,7 @@ class Committer:
         on_threshold: Callable[[str], None],
     ) -> None:
         self._buffer = buffer
-        self._warm = warm
+        self._row_cache = row_cache
         self._wall_clock = wall_clock
         self._sleep_ms = sleep_ms
         self._chance = chance
@@ -103,11 +103,11 @@ class Committer:
             Unavailable: they cannot be read now; nothing was written.
         """
         events = [part for part in parts if part.since]
-        self._warm.shards(gateway, {shard for part in events for shard in part.shards})
+        self._row_cache.shards(gateway, {shard for part in events for shard in part.shards})
         attempt = 0
         while events:
             try:
-                self._warm.load_marks(gateway, {key for part in events for key in part.marks})
+                self._row_cache.load_marks(gateway, {key for part in events for key in part.marks})
             except Contention as error:
                 # Often an earlier try of this very push, which is just happening.
                 attempt = self.wait(attempt, deadline_ms, error)
@@ -131,19 +131,19 @@ class Committer:
         while True:
             try:
                 outcome, shards = self._merge(gateway, part, viewer, atomic=atomic)
-                if not certain and outcome.needs_proof(atomic=atomic):
+                if not certain and outcome.must_reread(atomic=atomic):
                     certain = True
-                    self._warm.forget_shards(gateway, part.shards)
+                    self._row_cache.forget_shards(gateway, part.shards)
                     continue
                 if atomic and outcome.rest and not outcome.refused:
                     raise AtomicPushTooLarge(_ROWS_TOO_LARGE)
                 if outcome.effective and not (atomic and outcome.refused):
                     self._write(gateway, outcome, shards, deadline_ms)
             except HeadMoved as moved:
-                self._warm.moved(gateway, moved.heads)
+                self._row_cache.moved(gateway, moved.heads)
                 error: Unavailable = Contention(_TOO_MANY_WRITERS)
             except StaleRead:
-                self._warm.forget_shards(gateway, part.shards)
+                self._row_cache.forget_shards(gateway, part.shards)
                 error = Contention(_TOO_MANY_WRITERS)
             except Backpressure:
                 raise
@@ -155,11 +155,11 @@ class Committer:
 
     def _merge(
         self, gateway: str, part: Part, viewer: Viewer, *, atomic: bool
-    ) -> tuple[Outcome, dict[str, WarmShard]]:
-        shards = self._warm.shards(gateway, part.shards)
+    ) -> tuple[Outcome, dict[str, CachedShard]]:
+        shards = self._row_cache.shards(gateway, part.shards)
         self._check_heads(gateway, shards)
         check_epoch(self._buffer, gateway, shards, part.epoch)
-        config = self._warm.gateway(gateway).config
+        config = self._row_cache.gateway(gateway).config
         self._load(gateway, part, config.appends, atomic=atomic)
         # A duplicate that is older is one only if its row says so now; deletions are kept longer.
         old = stamp(max(self._wall_clock() - VISIBLE_MS_MAX, 0))
@@ -168,11 +168,11 @@ class Committer:
         outcome.stamp = max(heads, default=0)
         return outcome, shards
 
-    def _check_heads(self, gateway: str, shards: Mapping[str, WarmShard]) -> None:
-        version = self._warm.gateway(gateway).config.version
+    def _check_heads(self, gateway: str, shards: Mapping[str, CachedShard]) -> None:
+        version = self._row_cache.gateway(gateway).config.version
         for name, shard in shards.items():
             if shard.head is not None and shard.head.config_version != version:
-                self._warm.forget(gateway)
+                self._row_cache.forget(gateway)
                 raise ConfigChanged
             check_room(self._buffer, gateway, name, shard, self._wall_clock(), self._limits)
 
@@ -186,18 +186,18 @@ class Committer:
             ]
             for shard, admitted in part.shards.items()
         }
-        self._warm.load_rows(gateway, rows, whole=atomic)
-        self._warm.load_marks(gateway, part.marks)
+        self._row_cache.load_rows(gateway, rows, whole=atomic)
+        self._row_cache.load_marks(gateway, part.marks)
 
     def _write(
-        self, gateway: str, outcome: Outcome, shards: Mapping[str, WarmShard], deadline_ms: int
+        self, gateway: str, outcome: Outcome, shards: Mapping[str, CachedShard], deadline_ms: int
     ) -> None:
         # The clock must pass every head it commits to, whichever process moved it there.
         self._clock.last = max(self._clock.last, outcome.stamp)
         outcome.stamp = self._clock.now(self._wall_clock())
         made = outcome.effective
         parts = {name: shard_commit(outcome.stamp, shards[name], name, outcome) for name in made}
-        version = self._warm.gateway(gateway).config.version
+        version = self._row_cache.gateway(gateway).config.version
         commit = Commit(gateway, outcome.stamp, version, parts, outcome.puts, self._chance.token())
         self._write_once(commit, deadline_ms)
         self._remember(commit, outcome, shards)
@@ -216,14 +216,16 @@ class Committer:
             else:
                 return
 
-    def _remember(self, commit: Commit, outcome: Outcome, shards: Mapping[str, WarmShard]) -> None:
-        self._warm.committed(commit, outcome.rows)
+    def _remember(
+        self, commit: Commit, outcome: Outcome, shards: Mapping[str, CachedShard]
+    ) -> None:
+        self._row_cache.committed(commit, outcome.rows)
         for name, part in commit.shards.items():
             shards[name].head = head_after(shards[name].head or NO_HEAD, commit, part.entry)
         if [name for name in commit.shards if self._due(shards[name])]:
             self._on_threshold(commit.gateway)
 
-    def _due(self, shard: WarmShard) -> bool:
+    def _due(self, shard: CachedShard) -> bool:
         """Tell whether to ask for a flush: past the threshold, and again after each as much."""
         head, threshold = shard.head or NO_HEAD, self._limits.flush_threshold_bytes
         since = head.logged_bytes - shard.asked_at_bytes

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.log.limits import Limits
-    from lakesync.log.row_cache import WarmShard
+    from lakesync.log.row_cache import CachedShard
     from lakesync.ports import CommitLog, Head
 
 
@@ -48,7 +48,7 @@ def check_backpressure(head: Head, now_ms: int, limits: Limits) -> None:
 
 
 def check_room(
-    buffer: CommitLog, gateway: str, name: str, shard: WarmShard, now_ms: int, limits: Limits
+    buffer: CommitLog, gateway: str, name: str, shard: CachedShard, now_ms: int, limits: Limits
 ) -> None:
     """Refuse a push to a shard while too much waits there, also by a head as it is now.
 
@@ -69,7 +69,7 @@ def check_room(
 
 
 def check_epoch(
-    buffer: CommitLog, gateway: str, shards: Mapping[str, WarmShard], epoch: str | None
+    buffer: CommitLog, gateway: str, shards: Mapping[str, CachedShard], epoch: str | None
 ) -> None:
     """Refuse the push of a client that has read another epoch; one that names none may push.
 

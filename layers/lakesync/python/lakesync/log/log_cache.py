@@ -91,35 +91,37 @@ class Tails:
             return self._before(key, chain, after, until, count_max)
         if after >= chain.end:
             return self._behind(key, chain, after, until, count_max)
-        found = _held(chain, after, until, count_max)
-        count = sum(entry.count for entry in found.entries)
-        if found.until < chain.end or chain.end >= until or count >= count_max:
-            return found
+        read_slice = _from_memory(chain, after, until, count_max)
+        count = sum(entry.count for entry in read_slice.entries)
+        if read_slice.until < chain.end or chain.end >= until or count >= count_max:
+            return read_slice
         rest = self._behind(key, chain, chain.end, until, count_max - count)
-        return LogSlice(found.entries + rest.entries, rest.until)
+        return LogSlice(read_slice.entries + rest.entries, rest.until)
 
     def _before(
         self, key: _Key, chain: _Chain, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        found = self._buffer.entries(key.gateway, key.shard, after, until, count_max)
-        if found.until >= chain.start:
+        read_slice = self._buffer.entries(key.gateway, key.shard, after, until, count_max)
+        if read_slice.until >= chain.start:
             # It reaches what is remembered: from here the memory begins earlier.
             longer = _Chain(after)
-            longer.join([*found.entries, *(e for e in chain.entries if e.stamp > found.until)])
+            longer.join(
+                [*read_slice.entries, *(e for e in chain.entries if e.stamp > read_slice.until)]
+            )
             if longer.end >= chain.end:
                 self._chains[key] = longer
                 self._make_room()
-        return found
+        return read_slice
 
     def _behind(
         self, key: _Key, chain: _Chain, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        found = self._buffer.entries(key.gateway, key.shard, after, until, count_max)
+        read_slice = self._buffer.entries(key.gateway, key.shard, after, until, count_max)
         if after > chain.end:
             chain = self._chains[key] = _Chain(after)
-        chain.join(found.entries)
+        chain.join(read_slice.entries)
         self._make_room()
-        return found
+        return read_slice
 
     def _make_room(self) -> None:
         while sum(chain.size_bytes for chain in self._chains.values()) > TAIL_BYTES_MAX:
@@ -146,20 +148,20 @@ class Tail(NamedTuple):
         self.tails.pause(tries)
 
 
-def _held(chain: _Chain, after: Stamp, until: Stamp, count_max: int) -> LogSlice:
+def _from_memory(chain: _Chain, after: Stamp, until: Stamp, count_max: int) -> LogSlice:
     """Give remembered entries; what follows the last one is another read."""
-    found: list[LogEntry] = []
+    entries: list[LogEntry] = []
     count = size = 0
     for place in range(bisect_right(chain.stamps, after), len(chain.entries)):
         entry = chain.entries[place]
         if entry.stamp > until:
-            return LogSlice(tuple(found), until)
-        if found and (count >= count_max or size >= SLICE_BYTES_MAX):
-            return LogSlice(tuple(found), found[-1].stamp)
-        found.append(entry)
+            return LogSlice(tuple(entries), until)
+        if entries and (count >= count_max or size >= SLICE_BYTES_MAX):
+            return LogSlice(tuple(entries), entries[-1].stamp)
+        entries.append(entry)
         count += entry.count
         size += len(entry.records)
-    return LogSlice(tuple(found), min(chain.end, until))
+    return LogSlice(tuple(entries), min(chain.end, until))
 
 
 def _size(entry: LogEntry) -> int:

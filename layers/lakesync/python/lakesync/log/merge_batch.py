@@ -10,7 +10,7 @@ from lakesync.core.delta import COLUMNS_MAX, Op
 from lakesync.core.forgetting import may_undo_a_deletion
 from lakesync.core.merge import EMPTY, apply, state_of
 from lakesync.errors import Forbidden, LakeSyncError, OutOfOrder, RowForgotten, RowTooLarge
-from lakesync.log.write_rules import Judge
+from lakesync.log.write_rules import WriteRules
 from lakesync.ports import NO_HEAD, LogEntry, MarkPut, RowPut, ShardCommit
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import encode_row_state
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakesync.core.visibility import Viewer
     from lakesync.log.limits import Limits
     from lakesync.log.plan import Admitted, Part
-    from lakesync.log.row_cache import WarmShard
+    from lakesync.log.row_cache import CachedShard
     from lakesync.ports import RowKey
 
 _NOT_YOURS = "the sync rules do not let you change this row, as it was or as it would be"
@@ -62,7 +62,7 @@ class Outcome:
     stamp: Stamp = 0
     """The commit's stamp; if nothing had to be committed, the latest commit that is known."""
 
-    def needs_proof(self, *, atomic: bool) -> bool:
+    def must_reread(self, *, atomic: bool) -> bool:
         """Tell whether it was decided by what is remembered, and no commit will prove that right.
 
         A duplicate is one while its client is sure to be told of all that came after it. What is
@@ -76,7 +76,7 @@ class Outcome:
 
 def merge_part(
     part: Part,
-    shards: Mapping[str, WarmShard],
+    shards: Mapping[str, CachedShard],
     config: GatewayConfig,
     limits: Limits,
     viewer: Viewer,
@@ -94,39 +94,39 @@ def merge_part(
     """
     outcome = Outcome()
     appends = config.appends
-    judge = Judge(config.rules, config.logged, viewer, limits) if config.is_judged else None
+    rules = WriteRules(config.rules, config.logged, viewer, limits) if config.is_judged else None
     for name, admitted in part.shards.items():
         refused = len(outcome.refused)
         events = [item for item in admitted if appends(item[1].table)]
         edits = [item for item in admitted if not appends(item[1].table)] if events else admitted
-        if judge:
-            judge.begin()
+        if rules:
+            rules.begin()
         rows = shards[name].rows
         read = next((n for n, (_, d) in enumerate(edits) if (d.table, d.row_id) not in rows), None)
         edits, unread = edits[:read], edits[read:] if read is not None else []
         effective = _merge_edits(
-            edits, shards[name], name, outcome, limits, judge, config.tombstone_horizons, old
+            edits, shards[name], name, outcome, limits, rules, config.tombstone_horizons, old
         )
         if unread:  # memory had no room for them
             outcome.rest[name] = [*outcome.rest.get(name, ()), *unread]
         if events:
-            effective += _admit_events(events, part.since, shards[name], name, outcome, judge)
+            effective += _admit_events(events, part.since, shards[name], name, outcome, rules)
         if len(outcome.refused) > refused:
             outcome.refusing.add(name)
         if effective:
             outcome.effective[name] = effective
-            if judge:
-                outcome.rule_rows[name] = judge.encoded(effective, outcome.rows)
+            if rules:
+                outcome.rule_rows[name] = rules.encoded(effective, outcome.rows)
     return outcome
 
 
 def _merge_edits(
     edits: list[Admitted],
-    shard: WarmShard,
+    shard: CachedShard,
     name: str,
     outcome: Outcome,
     limits: Limits,
-    judge: Judge | None,
+    rules: WriteRules | None,
     horizons: Mapping[str, Stamp],
     old: Stamp,
 ) -> list[Delta]:
@@ -142,7 +142,7 @@ def _merge_edits(
             outcome.duplicates.append(item)
             outcome.has_old_duplicates |= delta.hlc <= old and delta.op is not Op.DELETE
             continue
-        if judge and not judge.may_write(key, before, after):
+        if rules and not rules.may_write(key, before, after):
             outcome.refused.append((item, Forbidden(_NOT_YOURS)))
             continue
         if horizons and may_undo_a_deletion(delta, before, horizons.get(delta.table, 0)):
@@ -158,11 +158,11 @@ def _merge_edits(
         size = outcome.puts_bytes + len(encoded)
         if key in puts:
             size -= len(puts[key].state)
-        if rows and (size > limits.commit_rows_bytes_max or (judge and judge.is_full())):
+        if rows and (size > limits.commit_rows_bytes_max or (rules and rules.is_full())):
             outcome.rest[name] = edits[place:]
             break
-        if judge:
-            judge.note(key, before, after)
+        if rules:
+            rules.note(key, before, after)
         rows[key] = after
         puts[key] = RowPut(encoded, seen)
         outcome.puts_bytes = size
@@ -185,10 +185,10 @@ def _too_large(row: RowState, size: int, limits: Limits) -> RowTooLarge:
 def _admit_events(
     events: list[Admitted],
     since: Stamp,
-    shard: WarmShard,
+    shard: CachedShard,
     name: str,
     outcome: Outcome,
-    judge: Judge | None,
+    rules: WriteRules | None,
 ) -> list[Delta]:
     clients = {item[1].client_id for item in events}
     gates = {client: Gate(shard.marks[client].mark) for client in clients}
@@ -196,7 +196,7 @@ def _admit_events(
     for item in events:
         delta = item[1]
         gate = gates[delta.client_id]
-        may_write = not judge or judge.may_write(
+        may_write = not rules or rules.may_write(
             (delta.table, delta.row_id), EMPTY, state_of(delta)
         )
         # What was taken stays so, whatever rules say by the time it comes again.
@@ -218,7 +218,7 @@ def _admit_events(
     return [delta for deltas in by_client.values() for delta in deltas]
 
 
-def shard_commit(stamp: Stamp, shard: WarmShard, name: str, outcome: Outcome) -> ShardCommit:
+def shard_commit(stamp: Stamp, shard: CachedShard, name: str, outcome: Outcome) -> ShardCommit:
     """Give one shard's part of a commit: its log entry, behind the head that was seen."""
     before = shard.head or NO_HEAD
     deltas, marks = outcome.effective[name], outcome.marks.get(name, {})

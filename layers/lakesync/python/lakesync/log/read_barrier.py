@@ -134,11 +134,11 @@ def read(
     for tries in range(1, _GAP_TRIES_MAX):
         # The last entry of the chain is the only one that proves that none is missing before it,
         # and there is none behind it: the head was raised to ``log.top`` from there.
-        found = source.entries(log.gateway, shard, after, head.last_logged, count_max)
-        if is_chain(found, after, head.last_logged):
-            entries = tuple(entry for entry in found.entries if entry.stamp <= until)
-            is_all = found.until >= head.last_logged
-            return LogSlice(entries, until if is_all else min(found.until, until))
+        read_slice = source.entries(log.gateway, shard, after, head.last_logged, count_max)
+        if is_chain(read_slice, after, head.last_logged):
+            entries = tuple(entry for entry in read_slice.entries if entry.stamp <= until)
+            is_all = read_slice.until >= head.last_logged
+            return LogSlice(entries, until if is_all else min(read_slice.until, until))
         source.pause(tries)
     raise Contention("a commit is just becoming visible; try again in a moment")
 
@@ -159,16 +159,16 @@ def read_all(
             after = part.until
 
 
-def is_chain(found: LogSlice, after: Stamp, last: Stamp) -> bool:
+def is_chain(read_slice: LogSlice, after: Stamp, last: Stamp) -> bool:
     """Tell whether no entry is missing from a slice that begins after a stamp.
 
     Args:
-        found: the slice.
+        read_slice: the slice.
         after: the last stamp that was read before.
         last: the shard's last entry, as its head says.
     """
-    for entry in found.entries:
+    for entry in read_slice.entries:
         if entry.previous > after:
             return False
         after = entry.stamp
-    return after >= min(last, found.until)
+    return after >= min(last, read_slice.until)

@@ -47,19 +47,19 @@ CATCH_UP_DELTAS_MAX: Final = 2_000
 _SEEN_BYTES: Final = 24
 _ROW_BYTES: Final = 64
 
-WarmRow: TypeAlias = "tuple[RowState, Stamp]"
+CachedRow: TypeAlias = "tuple[RowState, Stamp]"
 """A row's state, and the commit that wrote it; `EMPTY` and 0 if there is no such row yet."""
-_NO_ROW: Final[WarmRow] = (EMPTY, 0)
+_NO_ROW: Final[CachedRow] = (EMPTY, 0)
 _NO_MARK: Final = StoredMark(AppendMark(), 0)
 
 
 @dataclass(slots=True)
-class WarmShard:
+class CachedShard:
     """One shard as it was at ``head``; None if it had no head then."""
 
     head: Head | None
-    rows: dict[RowKey, WarmRow] = field(default_factory=dict)
-    unproven: set[RowKey] = field(default_factory=set)
+    rows: dict[RowKey, CachedRow] = field(default_factory=dict)
+    unvalidated: set[RowKey] = field(default_factory=set)
     """Of the rows, those that were read, and that no commit has been conditional on since."""
     marks: dict[str, StoredMark] = field(default_factory=dict)
     asked_at_bytes: int = 0
@@ -67,19 +67,19 @@ class WarmShard:
 
 
 @dataclass(slots=True)
-class WarmGateway:
+class CachedGateway:
     """One gateway: its configuration, and the shards that were used."""
 
     config: GatewayConfig
-    shards: dict[str, WarmShard] = field(default_factory=dict)
+    shards: dict[str, CachedShard] = field(default_factory=dict)
 
 
-class Warm:
+class RowCache:
     """Remembers gateways, the latest used first to stay. One request at a time."""
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
-        self._gateways: OrderedDict[str, WarmGateway] = OrderedDict()
+        self._gateways: OrderedDict[str, CachedGateway] = OrderedDict()
         self._bytes = 0
 
     def make_room(self) -> None:
@@ -88,25 +88,25 @@ class Warm:
             self._gateways.clear()
             self._bytes = 0
 
-    def gateway(self, gateway: str) -> WarmGateway:
+    def gateway(self, gateway: str) -> CachedGateway:
         """Give what is remembered of a gateway, reading its configuration the first time."""
-        held = self._gateways.get(gateway)
-        if held is None:
-            held = self._gateways[gateway] = WarmGateway(self._buffer.config(gateway))
+        cached = self._gateways.get(gateway)
+        if cached is None:
+            cached = self._gateways[gateway] = CachedGateway(self._buffer.config(gateway))
             if len(self._gateways) > GATEWAYS_REMEMBERED_MAX:
                 self._gateways.popitem(last=False)
         self._gateways.move_to_end(gateway)
-        return held
+        return cached
 
     def is_current(self, gateway: str) -> bool:
-        """Look whether the configuration that is remembered is still in force; one read unit."""
+        """Tell whether the configuration that is remembered is in force; one read unit."""
         config = self.gateway(gateway).config
         shard = next(iter(config.layout.shards()))
         head = self._buffer.heads(gateway, [shard]).get(shard)
         return head is None or head.config_version == config.version
 
     def forget(self, gateway: str) -> None:
-        """Forget a gateway, because its configuration changed."""
+        """Forget a gateway: its configuration changed."""
         self._gateways.pop(gateway, None)
 
     def forget_shards(self, gateway: str, shards: Iterable[str]) -> None:
@@ -114,15 +114,15 @@ class Warm:
         for shard in shards:
             self.gateway(gateway).shards.pop(shard, None)
 
-    def shards(self, gateway: str, wanted: Iterable[str]) -> dict[str, WarmShard]:
+    def shards(self, gateway: str, wanted: Iterable[str]) -> dict[str, CachedShard]:
         """Give shards as remembered, reading the heads of those that are not."""
-        held, names = self.gateway(gateway).shards, list(wanted)
-        missing = [shard for shard in names if shard not in held]
+        cached, names = self.gateway(gateway).shards, list(wanted)
+        missing = [shard for shard in names if shard not in cached]
         if missing:
             heads = self._buffer.heads(gateway, missing)
             for shard in missing:
-                held[shard] = WarmShard(heads.get(shard))
-        return {shard: held[shard] for shard in names}
+                cached[shard] = CachedShard(heads.get(shard))
+        return {shard: cached[shard] for shard in names}
 
     def load_rows(
         self, gateway: str, wanted: Mapping[str, Iterable[RowKey]], *, whole: bool
@@ -136,24 +136,24 @@ class Warm:
         """
         if self._bytes > BYTES_REMEMBERED_MAX // 2:
             self._forget_rows()
-        held = self.gateway(gateway).shards
+        cached = self.gateway(gateway).shards
         missing = {
-            key: held[shard]
+            key: cached[shard]
             for shard, row_keys in wanted.items()
             for key in row_keys
-            if key not in held[shard].rows
+            if key not in cached[shard].rows
         }
         if not missing:
             return
         most = sys.maxsize if whole else READ_BYTES_MAX
-        found, unread = self._buffer.rows_within(gateway, missing, most)
+        read, unread = self._buffer.rows_within(gateway, missing, most)
         for key in unread:
             del missing[key]
         for key, shard in missing.items():
-            stored = found.get(key)
+            stored = read.get(key)
             shard.rows[key] = (decode_row_state(stored.state), stored.commit) if stored else _NO_ROW
-            shard.unproven.add(key)
-        self._bytes += sum(len(stored.state) for stored in found.values())
+            shard.unvalidated.add(key)
+        self._bytes += sum(len(stored.state) for stored in read.values())
         self._bytes += _ROW_BYTES * len(missing)
 
     def _forget_rows(self) -> None:
@@ -161,8 +161,8 @@ class Warm:
         shards = [shard for warm in self._gateways.values() for shard in warm.shards.values()]
         for shard in shards:
             shard.rows.clear()
-            shard.unproven.clear()
-        marks = [held.mark for shard in shards for held in shard.marks.values()]
+            shard.unvalidated.clear()
+        marks = [stored.mark for shard in shards for stored in shard.marks.values()]
         self._bytes = sum(_SEEN_BYTES * len(mark.recent) + _ROW_BYTES for mark in marks)
 
     def load_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> None:
@@ -175,18 +175,18 @@ class Warm:
         missing = [key for key in wanted if key[1] not in warm.shards[key[0]].marks]
         if not missing:
             return
-        found = self._buffer.marks(gateway, missing)
+        read = self._buffer.marks(gateway, missing)
         moves = warm.config.layout.moves
-        behind = {key for key in missing if found.get(key, _NO_MARK).mark.moves < moves}
-        shards = warm.config.layout.shards() if behind else ()
-        clients = {client for _, client in behind}
+        behind = {key for key in missing if read.get(key, _NO_MARK).mark.moves < moves}
+        shards, clients = warm.config.layout.shards(), {client for _, client in behind}
         # The commit that follows does not write to those, and so proves nothing of them.
-        others = self._buffer.settled_marks(gateway, [(s, c) for s in shards for c in clients])
+        everywhere = [(shard, client) for shard in shards for client in clients]
+        others = self._buffer.read_marks_serializable(gateway, everywhere)
         for key in missing:
             shard, client = key
-            stored = found.get(key, _NO_MARK)
+            stored = read.get(key, _NO_MARK)
             if key in behind:
-                known = [held.mark for (_, whose), held in others.items() if whose == client]
+                known = [other.mark for (_, whose), other in others.items() if whose == client]
                 stored = StoredMark(joined(known, moves), stored.commit)
             warm.shards[shard].marks[client] = stored
             self._bytes += _SEEN_BYTES * len(stored.mark.recent) + _ROW_BYTES
@@ -198,7 +198,7 @@ class Warm:
         for key, state in rows.items():
             shard = warm.shards[shard_of(*key)]
             shard.rows[key] = (state, stamp)
-            shard.unproven.discard(key)
+            shard.unvalidated.discard(key)
         self._bytes += sum(len(put.state) for put in commit.rows.values())
         for name, part in commit.shards.items():
             for client, put in part.marks.items():
@@ -207,44 +207,44 @@ class Warm:
 
     def moved(self, gateway: str, heads: Mapping[str, Head]) -> None:
         """Bring shards whose heads moved up to date, or forget what was remembered of them."""
-        held = self.gateway(gateway).shards
+        cached = self.gateway(gateway).shards
         for shard, head in heads.items():
-            before = held.pop(shard, None)
+            before = cached.pop(shard, None)
             if head == NO_HEAD:
                 continue
-            now = held[shard] = WarmShard(head)
+            now = cached[shard] = CachedShard(head)
             if before is not None:
                 now.asked_at_bytes = before.asked_at_bytes
                 if self._catch_up(gateway, shard, before, head):
-                    now.rows, now.unproven = before.rows, before.unproven
+                    now.rows, now.unvalidated = before.rows, before.unvalidated
 
-    def _catch_up(self, gateway: str, shard: str, before: WarmShard, head: Head) -> bool:
+    def _catch_up(self, gateway: str, shard: str, before: CachedShard, head: Head) -> bool:
         """Apply to a shard's rows what was logged up to a head; tells whether that was possible."""
-        held = before.head or NO_HEAD
-        if not before.rows or head.epoch != held.epoch or head.commit < held.commit:
+        cached = before.head or NO_HEAD
+        if not before.rows or head.epoch != cached.epoch or head.commit < cached.commit:
             return False
         try:
             news = self._buffer.entries(
-                gateway, shard, held.commit, head.commit, CATCH_UP_DELTAS_MAX
+                gateway, shard, cached.commit, head.commit, CATCH_UP_DELTAS_MAX
             )
         except Unavailable:
             return False  # reading them again is then the caller's to try
-        if news.until < head.commit or not is_chain(news, held.commit, head.last_logged):
+        if news.until < head.commit or not is_chain(news, cached.commit, head.last_logged):
             return False  # too much, or an entry is not visible yet and a later one of its row is
         for entry in news.entries:
             for delta in decode_records(entry.records):
-                _meet(before, delta, entry.stamp)
+                _apply_logged(before, delta, entry.stamp)
         return True
 
 
-def _meet(shard: WarmShard, delta: Delta, stamp: Stamp) -> None:
+def _apply_logged(shard: CachedShard, delta: Delta, stamp: Stamp) -> None:
     """Apply one logged delta to a remembered row, or forget the row if nothing proves it whole."""
     key = (delta.table, delta.row_id)
     row = shard.rows.get(key)
     if row is None:
         return
-    if key in shard.unproven:
-        shard.unproven.remove(key)
+    if key in shard.unvalidated:
+        shard.unvalidated.remove(key)
         del shard.rows[key]
     else:
         shard.rows[key] = (apply(row[0], delta), max(row[1], stamp))

@@ -24,8 +24,8 @@ _FRAME_BYTES: Final = 8
 """More than a row or a column costs beside its name and value."""
 
 
-class Judge:
-    """Judges the deltas of one part of a push, shard by shard."""
+class WriteRules:
+    """Decides about the deltas of one part of a push, shard by shard."""
 
     def __init__(
         self, rules: SyncRules, logged: LoggedColumns, viewer: Viewer, limits: Limits
@@ -85,12 +85,12 @@ class Judge:
         return writer.encoded()
 
     def _of(self, table: str) -> tuple[frozenset[str], frozenset[str]]:
-        found = self._columns.get(table)
-        if found is None:
+        columns = self._columns.get(table)
+        if columns is None:
             kept = self._logged.of(table)
             decisive = self._rules.columns(table) | self._rules.write_columns(table)
-            found = self._columns[table] = (kept, decisive)
-        return found
+            columns = self._columns[table] = (kept, decisive)
+        return columns
 
 
 def _size(row: RuleValues | None) -> int:
