@@ -21,6 +21,31 @@ Claims: TypeAlias = "Mapping[str, Any]"
 NO_RULES: RulesJson = {"buckets": []}
 
 
+SPELLED: dict[str, tuple[str, Any]] = {
+    "1e-99999999999999999999": ("number", 5e-324),
+    "1e99999999999999999999": ("number", float("inf")),
+    "-1e99999999999999999999": ("number", -float("inf")),
+    "-0": ("number", 0),
+    "0e99999999999999999999": ("number", 0),
+    "10": ("number", 10),
+    "9" * 200: ("number", 1e200),
+    "2024-02-29T12:00:00Z": ("instant", 1),
+    "2024-02-29T13:00:00.000000001+01:00": ("instant", 2),
+    "9999-12-31T23:59:59.999999999-23:59": ("instant", 3),
+}
+"""Texts that spell a number or an instant, as a person reads them: what it is, and its place."""
+TOO_LONG = ("9" * 300, "é" * 200)
+"""Texts that match nothing."""
+HOSTILE: tuple[Any, ...] = (
+    *SPELLED, *TOO_LONG, "", " ", "1e", "0x10", "+1", "01", "1_0", "\u0661\u0662", "NaN", "inf",
+    "2024-02-30T12:00:00Z", "2024-02-29T24:00:00Z", "0000-00-00", "null", "true",
+    "\ufeff", "\ufffe", "\U0010ffff", "a\u0000b", "'; DROP TABLE rows; --", "%s{0}\\", "\u202e",
+    "I\u0307", 1e308, -1e308, 5e-324, -0.0, 2**53, -(2**53), 0.1 + 0.2, True, None, [[]],
+    {"": {"": []}},
+)  # fmt: skip
+"""Values as an enemy would choose them."""
+
+
 class Eyes(NamedTuple):
     """Rules, and the claims of one client."""
 
@@ -83,19 +108,25 @@ class Eyes(NamedTuple):
 
 def holds(op: str, value: object, operands: list[Any]) -> bool:
     """Tell whether a column's value passes a filter."""
-    if not isinstance(value, str | int | float) or not operands:
+    if not isinstance(value, str | int | float) or not operands or value in TOO_LONG:
         return False
     equal = [_kind(value) == _kind(each) and value == each for each in operands]
     if op in {"eq", "in"}:
         return any(equal)
     if op == "neq":
         return not any(equal)
-    operand: Any = operands[0]
-    if len(operands) > 1 or _kind(value) != _kind(operand) or _kind(value) == "boolean":
+    (kind, key), (its_kind, its_key) = _in_order(value), _in_order(operands[0])
+    if len(operands) > 1 or kind != its_kind or kind == "boolean":
         return False
-    less, same = value < operand, value == operand
+    less, same = key < its_key, key == its_key
     order = {"lt": less, "lte": less or same, "gt": not (less or same), "gte": not less}
     return bool(order[op])
+
+
+def _in_order(value: Any) -> tuple[str, Any]:
+    """Give what a value is in an order, and where it stands among its kind."""
+    spelled = SPELLED.get(value) if isinstance(value, str) else None
+    return spelled or (_kind(value), value)
 
 
 def _kind(value: object) -> str:

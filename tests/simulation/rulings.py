@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.result import Ok
-from tests.simulation.oracle import NO_RULES, Claims, Eyes, RulesJson
+from tests.simulation.oracle import NO_RULES, SPELLED, Claims, Eyes, RulesJson
 
 if TYPE_CHECKING:
     from random import Random
@@ -138,7 +138,7 @@ class Rulings:
         random, number = self._random, self._world.number()
         tables = self._world.scenario.tables
         buckets = [
-            _bucket(random, f"{number}.{place}", tables)
+            _bucket(random, f"{number}.{place}", tables, hostile=self._world.scenario.hostile)
             for place in range(random.choice([0, 1, 1, 2, 2, 3]))
         ]
         body = {"version": 1, "buckets": buckets} if buckets else NO_RULES
@@ -162,20 +162,27 @@ def claims(random: Random, client_id: str) -> dict[str, Any]:
     return drawn
 
 
-def _bucket(random: Random, name: str, tables: tuple[Table, ...]) -> dict[str, Any]:
+def _bucket(
+    random: Random, name: str, tables: tuple[Table, ...], *, hostile: bool
+) -> dict[str, Any]:
     typed = [table.name for table in tables if table.typed]
     named = random.sample(typed, random.randint(1, len(typed))) if typed else []
     bucket: dict[str, Any] = {
         "name": name,
         "tables": named if random.random() < 0.6 else [],
-        "filters": [_filter(random) for _ in range(random.choice([0, 1, 1, 1, 2]))],
+        "filters": [
+            _filter(random, hostile=hostile) for _ in range(random.choice([0, 1, 1, 1, 2]))
+        ],
     }
     if random.random() < 0.3:
-        bucket["write"] = [_filter(random)]
+        bucket["write"] = [_filter(random, hostile=hostile)]
     return bucket
 
 
-def _filter(random: Random) -> dict[str, Any]:
+def _filter(random: Random, *, hostile: bool) -> dict[str, Any]:
+    if hostile and random.random() < 0.6:
+        order = random.choice(["lt", "lte", "gt", "gte"])
+        return {"column": "team", "op": order, "value": random.choice([*SPELLED, "green"])}
     column, op, value = random.choice(
         [
             ("team", "eq", "jwt:team"),

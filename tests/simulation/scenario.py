@@ -16,6 +16,10 @@ from tests.simulation.themes import (
     FLUSHES,
     FORGET_MS_MIN,
     FORGOTTEN,
+    HOSTILE,
+    LAYOUT,
+    LIMITS,
+    MANY_TABLES,
     PLAIN,
     RETURNING,
     THEMES,
@@ -95,6 +99,12 @@ class Scenario:
     """Functions that take pushes at the same time."""
     commit_items_max: int = 100
     row_state_bytes_max: int = 380_000
+    commit_bytes_max: int = 1_600_000
+    """Of one commit's log entries."""
+    page_bytes_max: int = 2_000_000
+    delta_bytes_max: int = 262_144
+    range_bytes_max: int = 16_777_216
+    range_tables_max: int = 200
     backpressure_bytes_max: int = 268_435_456
     flush_threshold_bytes: int = 8_388_608
     page_bytes_max: int = PAGE_BYTES_MAX
@@ -130,6 +140,8 @@ class Scenario:
     that they come in."""
     offline: bool = False
     """Clients may begin with a long time without a network."""
+    hostile: bool = False
+    """Values are as an enemy would choose them, and rules compare with such."""
     eager: bool = False
     """Users edit as soon as the app is installed, before it has synced."""
 
@@ -145,6 +157,10 @@ RARE_THEMES = {
     "flushes": (FLUSHES, 0.1),
     "forgetting": (FORGOTTEN, 0.05),
     "events": (RETURNING, 0.05),
+    "hostile values": (HOSTILE, 0.08),
+    "limits": (LIMITS, 0.08),
+    "layout": (LAYOUT, 0.08),
+    "many tables": (MANY_TABLES, 0.04),
 }
 """Themes of seeds that have no other, each with its share of those."""
 

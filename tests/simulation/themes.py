@@ -250,5 +250,54 @@ REFUSED_LATE: dict[str, Any] = {
     ),
 }
 """The same, and when they are sent again, another function's clock refuses them."""
+HOSTILE: dict[str, Any] = {
+    "hostile": True,
+    "rulings": 3,
+    "reclaims": 2,
+    "widenings": 1,
+    "bursts": 8,
+    "rows": 4,
+    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
+}
+"""Values as an enemy would choose them, under rules that compare them."""
+LIMITS: dict[str, Any] = {
+    "commit_items_max": 8,
+    "commit_bytes_max": 900,
+    "row_state_bytes_max": 600,
+    "page_bytes_max": 500,
+    "delta_bytes_max": 160,
+    "range_bytes_max": 500,
+    "range_tables_max": 1,
+    "bursts": 8,
+    "burst_edits_max": 6,
+    "span_ms": 600_000,
+}
+"""Limits so small that ordinary rows, commits, pages and ranges meet them."""
+LAYOUT: dict[str, Any] = {
+    "relanings": 12,
+    "range_bytes_max": 1_500,
+    "flush_every_s": 20,
+    "span_ms": 600_000,
+    "bursts": 10,
+    "functions": 4,
+    "switch": 0.5,
+    "faults.slow_port": 0.02,
+    "faults.lose_port_answer": 0.1,
+    "faults.crash_function": 0.04,
+    "faults.flush_broken": 0.5,
+}
+"""Tables are placed anew in the middle of a flush."""
+MANY_TABLES: dict[str, Any] = {
+    "tables": tuple({"name": f"table{number}"} for number in range(30)),
+    "range_tables_max": 4,
+    "rows": 1,
+    "bursts": 10,
+    "burst_edits_max": 6,
+    "flush_every_s": 20,
+    "span_ms": 600_000,
+    "faults.crash_function": 0.04,
+    "faults.flush_broken": 0.3,
+}
+"""More tables than one range of a flush takes."""
 THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
 """What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""

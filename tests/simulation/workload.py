@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok
 from tests.simulation.history import Violation
+from tests.simulation.oracle import HOSTILE
 from tests.simulation.rulings import TEAMS
 
 if TYPE_CHECKING:
@@ -133,6 +134,13 @@ class Workload:
         if self._world.scenario.rulings and random.random() < 0.6:
             values["team"] = random.choice([*TEAMS, *TEAMS, None])
             names = [*names, "team"]
+        if self._world.scenario.hostile and self._typed.random() < 0.6:
+            self._world.count("hostile value")
+            name = self._typed.choice(["team", "team", "title", "tags", *sorted(TYPED)])
+            value = self._typed.choice(HOSTILE)
+            # What an app reads of a list by SQL is its text; the title is held against both ways.
+            values[name] = value if name != "title" or isinstance(value, str) else ""
+            names = [*names, name]
         chosen = {name: values[name] for name in names}
         if table.typed and random.random() < 0.06:
             self._world.count("edit against the schema")

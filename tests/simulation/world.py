@@ -5,16 +5,21 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
+from lakesync.core import delta, unmerge
 from lakesync.core.layout import Placement
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
 from lakesync.log.limits import Limits
+from lakesync.maintenance import flush
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.result import Err
+from lakesync.wire import row_records
 from tests.simulation import checkers
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import Device
@@ -55,6 +60,9 @@ class World:
         self._clock_random = self.stream("clocks")
         self.limits = Limits(
             commit_items_max=scenario.commit_items_max,
+            commit_entries_bytes_max=scenario.commit_bytes_max,
+            entry_bytes_max=min(380_000, scenario.commit_bytes_max),
+            page_bytes_max=scenario.page_bytes_max,
             row_state_bytes_max=scenario.row_state_bytes_max,
             backpressure_bytes_max=scenario.backpressure_bytes_max,
             flush_threshold_bytes=scenario.flush_threshold_bytes,
@@ -150,6 +158,12 @@ class World:
         Raises:
             Violation: a promise was broken.
         """
+        with ExitStack() as stack:
+            for owner, name, value in bounds(self.scenario):
+                stack.enter_context(patch.object(owner, name, value))
+            self._run()
+
+    def _run(self) -> None:
         self.stream_of_crashes = self.stream("crashes")
         folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         try:
@@ -234,6 +248,16 @@ class World:
         for device in self.devices:
             settle_quarantine(device, take_back=True)
         checkers.check_end(self)
+
+
+def bounds(scenario: Scenario) -> list[tuple[object, str, int]]:
+    """Give the bounds of the product that are other than they are there, by where they stand."""
+    large = scenario.delta_bytes_max
+    return [
+        (flush, "RANGE_BYTES_MAX", scenario.range_bytes_max),
+        (flush, "RANGE_TABLES_MAX", scenario.range_tables_max),
+        *((module, "DELTA_BYTES_MAX", large) for module in (delta, unmerge, row_records)),
+    ]
 
 
 class _NoChance:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.errors import FlushFailed
+from lakesync.maintenance import flush as run_module
 from lakesync.maintenance.batches import batches, rows_of
 from lakesync.maintenance.flush import Flusher, FlushReport
 from lakesync.ports import FlushState
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.lake import Lake, Materialiser
-from tests.simulation.themes import FLUSHES
+from tests.simulation.themes import FLUSHES, LAYOUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +80,34 @@ def table_before_announcement() -> list[Replaced]:
 @deliberate("a table is remembered as flushed only behind the watermark", FLUSHES)
 def table_after_watermark() -> list[Replaced]:
     return [(Flusher, "_carry_out", carried_out("sawt"))]
+
+
+@deliberate("a repeat of a range announces again what was remembered as flushed", FLUSHES)
+def repeat_leaves_nothing_out() -> list[Replaced]:
+    real = Flusher._carry_out
+
+    def carry_out(self: Flusher, work: Any, report: FlushReport) -> FlushReport:
+        return real(self, work._replace(state=replace(work.state, watermark=1 << 62)), report)
+
+    return [(Flusher, "_carry_out", carry_out)]
+
+
+@deliberate("a recorded range is given up if a shard's share of the memory cannot hold it", LAYOUT)
+def range_must_fit_its_shares() -> list[Replaced]:
+    real = Flusher._in_order
+
+    def in_order(self: Flusher, log: Any, span: tuple[int, int]) -> Any:
+        entries = list(real(self, log, span))
+        share = 2 * run_module.RANGE_BYTES_MAX // len(log.heads)
+        sizes: Counter[str] = Counter()
+        for shard, entry in entries:
+            sizes[shard] += len(entry.records)
+        recorded = self._buffer.flush_state(log.gateway).until
+        if recorded and max(sizes.values(), default=0) > share:
+            raise FlushFailed("a recorded range is larger than a flush may hold in memory")
+        return iter(entries)
+
+    return [(Flusher, "_in_order", in_order)]
 
 
 @deliberate("the end of a range is not recorded: whoever repeats it makes another one", FLUSHES)

@@ -9,6 +9,9 @@ from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.recovery.server_restore import ServerRestore
+from lakesync.client.recovery.resync import Rebuild
+from lakesync.client.recovery.server_restore import Offers
+from lakesync.core import comparing
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY
 from lakesync.core.row_deltas import deltas_of
@@ -23,7 +26,7 @@ from lakesync.log.write_rules import WriteRules
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.rule_rows import RuleRowsWriter
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import FORGOTTEN, RESTORED, RULES
+from tests.simulation.themes import FORGOTTEN, HOSTILE, RESTORED, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -220,3 +223,21 @@ def resync_without_horizon() -> list[Replaced]:
 @deliberate("what a restored buffer hides is taken for lost, and stamped again", RESTORED)
 def hidden_events_are_taken_for_lost() -> list[Replaced]:
     return [(ServerRestore, "_hidden", lambda _: [])]
+    return [(Offers, "_hidden", lambda _: [])]
+
+
+@deliberate("a number that no double holds makes a decision fail", HOSTILE)
+def numbers_are_doubles() -> list[Replaced]:
+    real = comparing._in_order
+
+    def in_order(text: str) -> tuple[object, Any]:
+        if comparing.number(text) is not None:
+            int(float(text))
+        return real(text)
+
+    return [(comparing, "_in_order", in_order)]
+
+
+@deliberate("text that spells a number stands in order as text", HOSTILE)
+def numbers_are_compared_as_text() -> list[Replaced]:
+    return [(comparing, "_in_order", lambda text: (str, text))]
