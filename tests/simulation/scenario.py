@@ -101,7 +101,6 @@ class Scenario:
     row_state_bytes_max: int = 380_000
     commit_bytes_max: int = 1_600_000
     """Of one commit's log entries."""
-    page_bytes_max: int = 2_000_000
     delta_bytes_max: int = 262_144
     range_bytes_max: int = 16_777_216
     range_tables_max: int = 200

@@ -62,7 +62,6 @@ class World:
             commit_items_max=scenario.commit_items_max,
             commit_entries_bytes_max=scenario.commit_bytes_max,
             entry_bytes_max=min(380_000, scenario.commit_bytes_max),
-            page_bytes_max=scenario.page_bytes_max,
             row_state_bytes_max=scenario.row_state_bytes_max,
             backpressure_bytes_max=scenario.backpressure_bytes_max,
             flush_threshold_bytes=scenario.flush_threshold_bytes,
