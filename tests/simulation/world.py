@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from lakesync.core import delta, unmerge
+from lakesync.core import delta, row_deltas
 from lakesync.core.layout import Placement
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
@@ -255,7 +255,7 @@ def bounds(scenario: Scenario) -> list[tuple[object, str, int]]:
     return [
         (flush, "RANGE_BYTES_MAX", scenario.range_bytes_max),
         (flush, "RANGE_TABLES_MAX", scenario.range_tables_max),
-        *((module, "DELTA_BYTES_MAX", large) for module in (delta, unmerge, row_records)),
+        *((module, "DELTA_BYTES_MAX", large) for module in (delta, row_deltas, row_records)),
     ]
 
 

@@ -94,9 +94,9 @@ def repeat_leaves_nothing_out() -> list[Replaced]:
 
 @deliberate("a recorded range is given up if a shard's share of the memory cannot hold it", LAYOUT)
 def range_must_fit_its_shares() -> list[Replaced]:
-    real = Flusher._in_order
+    real = Flusher._by_commit
 
-    def in_order(self: Flusher, log: Any, span: tuple[int, int]) -> Any:
+    def by_commit(self: Flusher, log: Any, span: tuple[int, int]) -> Any:
         entries = list(real(self, log, span))
         share = 2 * run_module.RANGE_BYTES_MAX // len(log.heads)
         sizes: Counter[str] = Counter()
@@ -107,7 +107,7 @@ def range_must_fit_its_shares() -> list[Replaced]:
             raise FlushFailed("a recorded range is larger than a flush may hold in memory")
         return iter(entries)
 
-    return [(Flusher, "_in_order", in_order)]
+    return [(Flusher, "_by_commit", by_commit)]
 
 
 @deliberate("the end of a range is not recorded: whoever repeats it makes another one", FLUSHES)
