@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.recovery.server_restore import ServerRestore
-from lakesync.client.recovery.resync import Rebuild
-from lakesync.client.recovery.server_restore import Offers
+from lakesync.client.recovery.server_restore import Offers, ServerRestore
 from lakesync.core import comparing
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY
