@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.recovery.server_restore import Offers, ServerRestore
+from lakesync.client.recovery.server_restore import ServerRestore
 from lakesync.core import comparing
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY
@@ -221,7 +221,6 @@ def resync_without_horizon() -> list[Replaced]:
 @deliberate("what a restored buffer hides is taken for lost, and stamped again", RESTORED)
 def hidden_events_are_taken_for_lost() -> list[Replaced]:
     return [(ServerRestore, "_hidden", lambda _: [])]
-    return [(Offers, "_hidden", lambda _: [])]
 
 
 @deliberate("a number that no double holds makes a decision fail", HOSTILE)
