@@ -280,7 +280,12 @@ def test_an_error_of_the_gateway_is_the_same_error_here(code: str) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "body", [b'{"message": "Forbidden"}', b"<html>no</html>", b"", b"[1]", b"\xff", b'{"code": 7}']
+    "body",
+    [
+        *(b'{"message": "Forbidden"}', b"<html>no</html>", b"", b"[1]", b"\xff", b'{"code": 7}'),
+        b"[" * 100_000,
+    ],
+    ids=["message", "html", "empty", "list", "not UTF-8", "a code that is none", "nested"],
 )
 def test_an_answer_that_no_gateway_wrote_is_judged_by_its_status(
     status: int, code: str, body: bytes

@@ -88,7 +88,7 @@ def _of_class(status: int) -> type[LakeSyncError]:
 def _object(body: bytes) -> dict[str, object]:
     try:
         parsed = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return parsed if isinstance(parsed, dict) else {}
 
