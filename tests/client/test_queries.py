@@ -194,6 +194,14 @@ def test_a_column_of_numbers_and_booleans_reads_as_numbers(client: Client, world
     assert str(again.get("t", "r3").unwrap()) == "{'a': False, 'b': True}"
 
 
+def test_what_another_process_made_of_a_column_counts(client: Client, world: World) -> None:
+    client.insert("t", "r1", {"a": True}).unwrap()
+    with world.client("a") as other:
+        assert str(other.query("SELECT a FROM t").unwrap()) == "[{'a': True}]"
+        client.insert("t", "r2", {"a": 0}).unwrap()
+        assert str(other.query("SELECT a FROM t").unwrap()) == "[{'a': 1}, {'a': 0}]"
+
+
 def test_what_a_rolled_back_edit_was_does_not_count(client: Client) -> None:
     client.insert("t", "r1", {"a": True}).unwrap()
     with suppress(ZeroDivisionError), client.transaction() as tx:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lakesync.client.storage.database import Answer, Durability
+    from lakesync.client.storage.database import Durability
     from lakesync.client.storage.edits import Transaction
+    from lakesync.client.storage.queries import Answer
     from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
     from lakesync.client.upload.entries import OutboxEntry
     from lakesync.core.delta import Delta, Op
@@ -98,6 +99,9 @@ class Client(Editor):
 
     def _read(self, sql: str, parameters: object) -> Answer:
         return self._parts.database.read(sql, parameters)
+
+    def _boolean_names(self) -> frozenset[str]:
+        return self._parts.database.boolean_names()
 
     def _attempt(self, operation: Callable[[], T]) -> Result[T, LakeSyncError]:
         return attempt(operation, self._parts.is_sound)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.client.editor import Editor
 from lakesync.client.storage.catalogue import checked_text
 from lakesync.client.storage.failures import translated
+from lakesync.client.storage.queries import BOOLEANS, boolean_names
 from lakesync.client.storage.rows import NOT_HELD, SELECT_ROW, UPSERT_ROW
 from lakesync.client.upload.outbox import ADD
 from lakesync.core.delta import Op, checked_delta
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.client.storage.catalogue import Catalogue
-    from lakesync.client.storage.database import Answer, Database
+    from lakesync.client.storage.database import Database
     from lakesync.client.storage.device_clock import DeviceClock
+    from lakesync.client.storage.queries import Answer
     from lakesync.core.delta import Columns, Delta
 
 
@@ -64,6 +66,9 @@ class Transaction(Editor):
     def _read(self, sql: str, parameters: object) -> Answer:
         self._must_be_open()
         return self._edits.database.read_own(sql, parameters)
+
+    def _boolean_names(self) -> frozenset[str]:
+        return boolean_names(self._read(BOOLEANS, ()))
 
     def _attempt(self, operation: Callable[[], Any]) -> Result[Any, LakeSyncError]:
         self._must_be_open()
