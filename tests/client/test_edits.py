@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.client.storage.catalogue import APP_COLUMNS_MAX, AppTable, table_sql
+from lakesync.client.storage.app_table import AppTable
+from lakesync.client.storage.catalogue import APP_COLUMNS_MAX, table_sql
 from lakesync.core.delta import Op
 from lakesync.core.merge import RowState
 from lakesync.result import Err, Ok
@@ -222,9 +223,9 @@ def test_column_names_that_sqlite_reserves_stay_apart(world: World) -> None:
 
 
 @pytest.mark.law("K9")
-def test_table_names_that_sqlite_folds_or_reserves_stay_apart(world: World) -> None:
+def test_table_names_that_are_taken_or_that_sqlite_reserves_stay_apart(world: World) -> None:
     client = world.client()
-    names = ["Todos", "todos", "sqlite_master", "sqlite_todos", "_lakesync_outbox", "select", "t"]
+    names = ["Todos", "sqlite_master", "sqlite_todos", "_lakesync_outbox", "select", "t"]
     with sqlite3.connect(world.folder / "a.db") as own:
         own.execute("CREATE TABLE select_ (x)")
         own.execute("CREATE VIEW t AS SELECT 1")

@@ -113,7 +113,7 @@ class Parts:
             delta = entry.delta
             self.clock.discarded(delta.hlc, position_of(connection).cursor)
             self.outbox.remove((entry.hlc,))
-            key = self.catalogue.table(delta.table, ()).id, delta.row_id
+            key = self.catalogue.known(delta.table).id, delta.row_id
             self.rows.refold((key,), {}, taken=1)
         return delta
 

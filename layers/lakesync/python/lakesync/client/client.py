@@ -155,7 +155,7 @@ class Client(Editor):
     def sql_name(self, table: str, column: str | None = None) -> Result[str | None, LakeSyncError]:
         """Give SQLite's name of a table or a column that was seen; None if it has none.
 
-        It is the name itself, unless that is reserved or differs from another only in case.
+        It is the name itself, unless SQLite reserves that or the app has taken it.
         """
         return self._attempt(lambda: self._parts.sql_name(table, column))
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from lakesync.client.download.pending_echo import PendingEcho
     from lakesync.client.download.position import Position
     from lakesync.client.recovery.resync import Resyncer
-    from lakesync.client.storage.catalogue import AppTable, Catalogue
+    from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.catalogue import Catalogue
     from lakesync.client.storage.device_clock import DeviceClock
     from lakesync.client.storage.rows import Held, Kept, Rows
     from lakesync.client.upload.outbox import Outbox
@@ -103,7 +104,7 @@ class Pages:
         told = None if page.snapshot else self._begin_log()
         until = log_behind(page.snapshot) if page.snapshot else page.cursor
         for name, by_row in grouped.items():
-            table = self._catalogue.table(name, sorted(_columns(by_row)))
+            table = self._catalogue.table(name, sorted(_columns(by_row)), received=True)
             removed = removals.get(name, set())
             self._bring(table, by_row, removed, echoed, told=told, until=until)
         if deltas:

@@ -57,7 +57,7 @@ class PendingEcho:
             return
         tables: dict[int, dict[str, list[Delta]]] = defaultdict(lambda: defaultdict(list))
         for delta in deltas:
-            tables[self._catalogue.table(delta.table, ()).id][delta.row_id].append(delta)
+            tables[self._catalogue.known(delta.table).id][delta.row_id].append(delta)
         for table_id in tables.keys() & ruled:
             self._note_rows(table_id, tables[table_id], accepted)
 

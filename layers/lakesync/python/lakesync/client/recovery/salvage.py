@@ -201,7 +201,9 @@ def _fill(path: Path, owner: Owner, saved: Iterable[Saved]) -> None:
             connection.execute("UPDATE _lakesync_sync SET floor = ?", (owner.floor,))
             for hlc, txn, entry in saved:
                 delta, status, error = entry.delta, entry.status, entry.error
-                table = catalogue.table(delta.table, [name for name, _ in delta.columns])
+                table = catalogue.table(
+                    delta.table, [name for name, _ in delta.columns], received=True
+                )
                 keys[table.id, delta.row_id] = None
                 if status not in {Status.PENDING, Status.QUARANTINED}:
                     status = Status.SENT  # the gateway may hold it

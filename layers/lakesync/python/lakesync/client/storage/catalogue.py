@@ -1,34 +1,27 @@
 """The app's tables: which exist, under which SQLite names, with which columns.
 
-A table and its columns appear when they are first seen, in the transaction that needs them. The
-wire tells ``Title`` from ``title`` and knows no reserved names; SQLite folds the one and has the
-other. A name that is free and safe stays as it is; any other gets a short digest of itself, and
-`Catalogue.sql_name` tells which.
+A table and its columns appear when they are first seen, in the transaction that needs them. Names
+that differ in case alone are one name: here the first spelling stands until the gateway brings
+another. A name that SQLite reserves, or that the app has taken already, gets a short digest of
+itself, and `Client.sql_name` tells it.
 """
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.storage.cells import cell
+from lakesync.client.storage.app_table import ROW_ID, AppTable
 from lakesync.client.storage.decimals import COLLATION
-from lakesync.client.storage.tables import PREFIX
+from lakesync.client.storage.respell import respell_column, respell_table, was_refused
+from lakesync.client.storage.sql_names import free_name, quote
 from lakesync.core.delta import check_identifier
-from lakesync.core.values import NULL
+from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from lakesync.client.storage.cells import Cell
-    from lakesync.core.merge import RowState
-
-_BOOLEANS: Final = frozenset({b"true", b"false"})
-ROW_ID: Final = "_row_id"
-"""The column of every app table that holds the row's id."""
 DECIMAL: Final = "DECIMAL_TEXT"
 """The SQL type of decimals. They stay digits, as REAL would round them."""
 APP_COLUMNS_MAX: Final = 1_900
@@ -36,60 +29,12 @@ APP_COLUMNS_MAX: Final = 1_900
 read with ``get``, but has no column to query."""
 
 
-@dataclass(slots=True)
-class AppTable:
-    """One table of the app, and the statements that keep it."""
-
-    id: int
-    name: str
-    sql_name: str
-    columns: dict[str, str | None] = field(default_factory=dict)
-    """SQLite's name of each column, in the order of first sight; None where there is no room."""
-    shown: tuple[str, ...] = ()
-    """The columns that the app's table has, in the order in which ``upsert`` takes them."""
-    upsert: str = ""
-    delete: str = ""
-    booleans: dict[str, bool | None] = field(default_factory=dict)
-    """Columns that hold nothing but booleans, or, where it is None, nothing but nulls so far."""
-    kinds: dict[str, bool] = field(default_factory=dict)
-    """Of which of these that is decided anew, and is yet to be stored."""
-
-    def prepare(self) -> None:
-        """Compose the statements for the columns as they are now."""
-        self.shown = tuple(name for name, sql_name in self.columns.items() if sql_name)
-        quoted = [quote(sql_name) for sql_name in self.columns.values() if sql_name]
-        table, key = quote(self.sql_name), quote(ROW_ID)
-        changes = ", ".join(f"{name} = excluded.{name}" for name in quoted)
-        self.upsert = (
-            f"INSERT INTO {table} ({', '.join([key, *quoted])}) "  # noqa: S608 - quoted names
-            f"VALUES ({', '.join('?' * (1 + len(quoted)))}) ON CONFLICT ({key}) DO "
-            + (f"UPDATE SET {changes}" if changes else "NOTHING")
-        )
-        self.delete = f"DELETE FROM {table} WHERE {key} = ?"  # noqa: S608 - quoted names
-
-    def cells(self, row_id: str, state: RowState) -> list[Cell] | None:
-        """Give the parameters of ``upsert``, or None if there is no row.
-
-        A column that the row does not have is NULL.
-        """
-        columns = state.columns
-        if not columns and not state.alive:
-            return None
-        for name, is_boolean in self.booleans.items():
-            value = columns[name][2] if name in columns else NULL
-            if value != NULL and (value in _BOOLEANS) is not is_boolean:
-                self.kinds[name] = value in _BOOLEANS and is_boolean is None
-        cells: list[Cell] = [row_id]
-        cells += [cell(columns[name][2]) if name in columns else None for name in self.shown]
-        return cells
-
-
 class Catalogue:
     """The app's tables by their wire names. Used by whoever holds the database's lock."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._tables: dict[str, AppTable] = {}
+        self._tables: dict[str, AppTable] = {}  # by folded names
         self._by_id: dict[int, AppTable] = {}
 
     def reload(self) -> None:
@@ -110,39 +55,52 @@ class Catalogue:
         for table in self._tables.values():
             table.prepare()
 
-    def find(self, name: str) -> AppTable | None:
-        """Give a table that was seen before, or None."""
-        return self._tables.get(name)
+    def known(self, name: str) -> AppTable:
+        """Give the table of an edit that waits, by any spelling of its name."""
+        return self._tables[folded(name)]
 
     def by_id(self, table_id: int) -> AppTable:
         """Give the table that a row or an outbox entry names."""
         return self._by_id[table_id]
 
-    def table(self, name: str, columns: Iterable[str]) -> AppTable:
+    def table(self, name: str, columns: Iterable[str], *, received: bool = False) -> AppTable:
         """Give a table, made and widened as needed, within the caller's transaction.
+
+        ``received`` names are the gateway's, whose spelling stands.
 
         Raises:
             ValidationFailed: a name is malformed.
+            NameTaken: the table, or a column, is there under another spelling.
         """
-        known_table = self._tables.get(name)
-        if known_table is None:
-            return self._create(name, dict.fromkeys(columns, ""))
-        known = known_table.columns
-        missing = [column for column in columns if column not in known]
+        table = self._tables.get(folded(name))
+        if table is None:
+            return self._create(name, dict.fromkeys(columns, ""), received=received)
+        if table.name != name:
+            self._may_respell(table, name, table.name, "table", received=received)
+            respell_table(self._connection, table, name)
+        missing = [column for column in columns if column not in table.columns]
         if missing:
-            self.widen(known_table, dict.fromkeys(missing, ""))
-        return known_table
+            self.widen(table, dict.fromkeys(missing, ""), received=received)
+        return table
 
-    def widen(self, table: AppTable, columns: Mapping[str, str]) -> None:
+    def widen(self, table: AppTable, columns: Mapping[str, str], *, received: bool = False) -> None:
         """Add columns, each with its SQL type; an empty type stores values as they are.
 
         Raises:
             ValidationFailed: a name is malformed.
+            NameTaken: a column is there under another spelling.
         """
-        for sql_name, sql_type in self._add(table, columns):
+        for sql_name, sql_type in self._add(table, columns, received=received):
             self._connection.execute(
                 f"ALTER TABLE {quote(table.sql_name)} ADD COLUMN {_column(sql_name, sql_type)}"
             )
+
+    def _may_respell(
+        self, table: AppTable, name: str, first: str, of: str, *, received: bool
+    ) -> None:
+        # An app that follows the gateway's refusal uses the other spelling from then on.
+        if not received and not was_refused(self._connection, table):
+            raise name_taken(name, first, of)
 
     def keep_kinds(self, table: AppTable) -> None:
         """Store what was decided of a table's columns when its rows were composed."""
@@ -157,27 +115,35 @@ class Catalogue:
                 del table.booleans[name]
         table.kinds.clear()
 
-    def _create(self, name: str, columns: Mapping[str, str]) -> AppTable:
+    def _create(self, name: str, columns: Mapping[str, str], *, received: bool) -> AppTable:
         check_identifier(name, "table")
-        sql_name = _free_name(name, self._names_in_use())
+        sql_name = free_name(name, self._names_in_use())
         table_id = self._connection.execute(
             "INSERT INTO _lakesync_tables (name, sql_name) VALUES (?, ?) RETURNING id",
             (name, sql_name),
         ).fetchone()[0]
         table = AppTable(table_id, name, sql_name)
-        self._connection.execute(table_sql(sql_name, self._add(table, columns)))
+        self._connection.execute(table_sql(sql_name, self._add(table, columns, received=received)))
         self._remember(table)
         return table
 
-    def _add(self, table: AppTable, columns: Mapping[str, str]) -> list[tuple[str, str]]:
+    def _add(
+        self, table: AppTable, columns: Mapping[str, str], *, received: bool
+    ) -> list[tuple[str, str]]:
         """Record new columns; gives the names and types of those that the app's table gets."""
         taken = {ROW_ID, *(used.lower() for used in table.columns.values() if used)}
         added: list[tuple[str, str]] = []
+        spellings = first_spellings(table.columns)
         for name, sql_type in columns.items():
             check_identifier(name, "columns.column")
+            first = spellings.setdefault(folded(name), name)
+            if first != name:
+                self._may_respell(table, name, first, "column", received=received)
+                respell_column(self._connection, table, first, name)
+                continue
             sql_name = None
             if len(taken) <= APP_COLUMNS_MAX:
-                sql_name = _free_name(name, taken)
+                sql_name = free_name(name, taken)
                 taken.add(sql_name.lower())
                 added.append((sql_name, sql_type))
             self._connection.execute(
@@ -192,13 +158,11 @@ class Catalogue:
 
     def _names_in_use(self) -> set[str]:
         # Whatever else the app keeps in the file (tables, views, indexes) has its name already.
-        rows: Sequence[tuple[str]] = self._connection.execute(
-            "SELECT lower(name) FROM sqlite_master"
-        ).fetchall()
+        rows = self._connection.execute("SELECT lower(name) FROM sqlite_master").fetchall()
         return {name for (name,) in rows}
 
     def _remember(self, table: AppTable) -> None:
-        self._tables[table.name] = table
+        self._tables[folded(table.name)] = table
         self._by_id[table.id] = table
 
 
@@ -224,24 +188,3 @@ def checked_name(name: object, field: str) -> str:
 def _column(sql_name: str, sql_type: str) -> str:
     collation = f" COLLATE {COLLATION}" if sql_type == DECIMAL else ""
     return f"{quote(sql_name)} {sql_type}{collation}"
-
-
-def quote(identifier: str) -> str:
-    """Give an identifier as SQL text that can be nothing else."""
-    doubled = identifier.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def _free_name(name: str, taken: Collection[str]) -> str:
-    folded = name.lower()
-    reserved = folded.startswith(("sqlite_", PREFIX))
-    if not reserved and folded not in taken:
-        return name
-    plain = f"t_{name}" if reserved else name
-    attempt = name
-    while True:
-        digest = hashlib.sha256(attempt.encode()).hexdigest()[:10]
-        candidate = f"{plain}_{digest}"
-        if candidate.lower() not in taken:
-            return candidate
-        attempt += "+"

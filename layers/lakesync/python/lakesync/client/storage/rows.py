@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.client.storage.catalogue import AppTable, Catalogue
+    from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.catalogue import Catalogue
     from lakesync.client.storage.cells import Cell
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -59,7 +60,6 @@ class Held(NamedTuple):
 
 NOT_HELD: Final = Held(None, None, 0)
 
-
 Kept: TypeAlias = "tuple[AppTable, str, RowState, bytes | None, int]"
 """A row as it shall be stored: its table, id, state, base and count of waiting deltas."""
 
@@ -93,7 +93,7 @@ class Rows:
             by_table[delta.table].append(delta)
         stale: list[Delta] = []
         for table, written in by_table.items():
-            table_id = self._catalogue.table(table, ()).id
+            table_id = self._catalogue.known(table).id
             row_ids = set(self.stale(table_id, [delta.row_id for delta in written]))
             stale += [delta for delta in written if delta.row_id in row_ids]
         return stale
@@ -135,7 +135,7 @@ class Rows:
             tables[delta.table][delta.row_id].append(delta)
         updates: list[tuple[bytes | None, int, int, str]] = []
         for name, rows in tables.items():
-            table_id = self._catalogue.table(name, ()).id
+            table_id = self._catalogue.known(name).id
             stored = self.load(table_id, list(rows))
             for row_id, accepted in rows.items():
                 row = stored.get(row_id, NOT_HELD)

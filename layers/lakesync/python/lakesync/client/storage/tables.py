@@ -37,17 +37,17 @@ TABLES: Final = (
         schemas TEXT NOT NULL DEFAULT '',
         schemas_of TEXT NOT NULL DEFAULT '',
         tombstone_horizons TEXT NOT NULL DEFAULT '{}')""",
-    # Wire names to SQLite names: SQLite folds case and reserves some names, the wire does not.
+    # Wire names to SQLite names. Both fold case; SQLite reserves some names, the wire does not.
     """CREATE TABLE _lakesync_tables (
         id INTEGER PRIMARY KEY,
-        name TEXT NOT NULL UNIQUE,
+        name TEXT NOT NULL UNIQUE COLLATE NOCASE,
         sql_name TEXT NOT NULL UNIQUE COLLATE NOCASE)""",
     # A column without sql_name found no room in the app's table; it is kept in the row state.
     # is_boolean: all of its values so far, but for nulls; null where there was none.
     """CREATE TABLE _lakesync_columns (
         table_id INTEGER NOT NULL,
         place INTEGER NOT NULL,
-        name TEXT NOT NULL,
+        name TEXT NOT NULL COLLATE NOCASE,
         sql_name TEXT COLLATE NOCASE,
         is_boolean INTEGER,
         PRIMARY KEY (table_id, place),

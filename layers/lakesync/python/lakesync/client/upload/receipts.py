@@ -165,7 +165,7 @@ class Receipts:
             drifted: the stamps lie in the future, and the clock falls back before it goes on.
             events: tables whose rows are events: of these, what may have arrived stays as it is.
         """
-        doubted = {self._catalogue.table(table, ()).id for table in events}
+        doubted = {self._catalogue.known(table).id for table in events}
         taken = self._outbox.take_from(start, doubted)
         if drifted:
             self._clock.step_back()
@@ -177,7 +177,7 @@ class Receipts:
             delta = checked_delta(old.op, old.table, old.row_id, old.client_id, hlc, old.columns)
             txn = None if entry.txn is None else groups.setdefault(entry.txn, hlc)
             self._outbox.put_back(entry._replace(txn=txn), rest, delta)
-            touched[self._catalogue.table(old.table, ()).id, old.row_id] = None
+            touched[self._catalogue.known(old.table).id, old.row_id] = None
         self._rows.refold(touched, {})
         return len(taken)
 

@@ -1,0 +1,108 @@
+"""Gives a table or a column another spelling of its name, in all that the file holds of it.
+
+Needed where this client named it first and alone: the gateway has it under another spelling, and
+there names that differ in case alone are one name. Edits that wait go under the new spelling.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+from lakesync.client.storage.sql_names import quote
+from lakesync.client.upload.entries import Status
+from lakesync.core.delta import known_delta
+from lakesync.errors import NameTaken
+from lakesync.wire.records import decode_records, encode_records
+from lakesync.wire.row_state import decode_row_state, encode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.client.storage.app_table import AppTable
+
+_REFUSED = f"table_id = ? AND status = '{Status.QUARANTINED}' AND code = '{NameTaken.code}'"
+
+
+def was_refused(connection: sqlite3.Connection, table: AppTable) -> bool:
+    """Tell whether the gateway has refused a name of this table, which is then not its spelling."""
+    sql = f"SELECT 1 FROM _lakesync_outbox WHERE {_REFUSED} LIMIT 1"  # noqa: S608 - our own words
+    return connection.execute(sql, (table.id,)).fetchone() is not None
+
+
+def respell_table(connection: sqlite3.Connection, table: AppTable, name: str) -> None:
+    """Give a table another spelling. Its SQLite name stays: SQLite reads either as the same."""
+    connection.execute("UPDATE _lakesync_tables SET name = ? WHERE id = ?", (name, table.id))
+    table.name = name
+    _respell_edits(connection, table, {})
+
+
+def respell_column(connection: sqlite3.Connection, table: AppTable, old: str, new: str) -> None:
+    """Give a column another spelling, which the rows of a query have too."""
+    sql_name = table.columns[old]
+    if sql_name == old and _renamed(connection, table, old, new):
+        sql_name = new
+    connection.execute(
+        "UPDATE _lakesync_columns SET name = ?, sql_name = ? WHERE table_id = ? AND name = ?",
+        (new, sql_name, table.id, old),
+    )
+    spelled = {old: new}
+    table.columns = _with_names(table.columns, spelled) | {new: sql_name}
+    table.booleans = _with_names(table.booleans, spelled)
+    table.prepare()
+    _respell_rows(connection, table, spelled)
+    _respell_edits(connection, table, spelled)
+
+
+def _renamed(connection: sqlite3.Connection, table: AppTable, old: str, new: str) -> bool:
+    # SQLite refuses where some view of the app is broken: then the old spelling stays, by which
+    # the same SQL reads the same column.
+    with contextlib.suppress(sqlite3.OperationalError):
+        connection.execute(
+            f"ALTER TABLE {quote(table.sql_name)} RENAME COLUMN {quote(old)} TO {quote(new)}"
+        )
+        return True
+    if not connection.in_transaction:
+        raise sqlite3.OperationalError("the disk failed, and nothing was written")
+    return False
+
+
+def _respell_rows(connection: sqlite3.Connection, table: AppTable, spelled: dict[str, str]) -> None:
+    def renamed(stored: bytes | None) -> bytes | None:
+        if not stored:
+            return stored
+        state = decode_row_state(stored)
+        return encode_row_state(state._replace(columns=_with_names(state.columns, spelled)))
+
+    rows = "SELECT row_id, state, base FROM _lakesync_rows WHERE table_id = ?"
+    changed = [
+        (renamed(state), renamed(base), table.id, row_id)
+        for row_id, state, base in connection.execute(rows, (table.id,))
+    ]
+    connection.executemany(
+        "UPDATE _lakesync_rows SET state = ?, base = ? WHERE table_id = ? AND row_id = ?", changed
+    )
+
+
+def _respell_edits(
+    connection: sqlite3.Connection, table: AppTable, spelled: dict[str, str]
+) -> None:
+    """Name the edits that wait anew; those that were refused for their spelling may go again."""
+    edits = "SELECT hlc, run FROM _lakesync_outbox WHERE table_id = ?"
+    changed = []
+    for hlc, run in connection.execute(edits, (table.id,)):
+        (old,) = decode_records(run)
+        columns = tuple(sorted((spelled.get(name, name), value) for name, value in old.columns))
+        delta = known_delta(old.op, table.name, old.row_id, old.client_id, hlc, columns)
+        changed.append((encode_records((delta,)), hlc))
+    connection.executemany("UPDATE _lakesync_outbox SET run = ? WHERE hlc = ?", changed)
+    connection.execute(
+        f"UPDATE _lakesync_outbox SET status = '{Status.PENDING}', code = NULL, message = NULL, "  # noqa: S608
+        f"field = NULL WHERE {_REFUSED}",
+        (table.id,),
+    )
+
+
+def _with_names(values: Mapping[str, Any], spelled: dict[str, str]) -> dict[str, Any]:
+    return {spelled.get(name, name): value for name, value in values.items()}
