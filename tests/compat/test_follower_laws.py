@@ -12,8 +12,8 @@ from lakesync.compat.progress import (
     DELIVERIES_ASSUMED_READ,
     RESEND_ROWS_MAX,
 )
-from lakesync.core.delta import checked_delta
-from lakesync.core.merge import fold
+from lakesync.core.delta import Op, checked_delta
+from lakesync.core.merge import EMPTY, fold, view
 from lakesync.core.messages import Pull, Push
 from lakesync.core.row_deltas import deltas_of as deltas_of_state
 from tests.compat.older import WAIT_MS_MAX
@@ -345,6 +345,29 @@ class TestRefusals:
             a.sync()
         assert "r1" in {delta.row_id for delta in a.given_up}
         assert rows_of(a) == {"r2": {"owner": "x"}}
+
+    @pytest.mark.parametrize("first", [TABLE, "notes"])
+    def test_another_spelling_of_a_table_is_answered_with_the_rows_of_the_first(
+        self, world: World, first: str
+    ) -> None:
+        """On a device both are one table: a DELETE under the other would delete the row."""
+        if first == TABLE:
+            world.write(insert("r1", title="kept", at=at_ms(0), client="w"))
+        a = world.client("a", "x")
+        a.sync()
+        if first != TABLE:
+            a.insert(first, "r1", title="kept")
+        a.insert(first.upper(), "r1", title="mine")
+        a.insert(first.upper(), "r3", unreadable="mine")
+        a.insert(first.upper(), "r2", title="mine")
+        a.push()
+
+        assert [error.code for error in refusals(a)] == ["NAME_TAKEN"]
+        told = deltas_of(world.pull("a", a.cursor))
+        assert {delta.table for delta in told} == {first}
+        state = fold([delta for delta in told if delta.row_id == "r1"], EMPTY)
+        assert view(state) == {"title": b'"kept"'}
+        assert {delta.row_id for delta in told if delta.op is Op.DELETE} >= {"r2", "r3"}
 
     def test_what_is_accepted_and_hidden_is_taken_back(self, world: World) -> None:
         a = world.client("a", "x")

@@ -18,10 +18,13 @@ from lakesync.compat.policy import is_follower, viewer_of
 from lakesync.compat.progress import SKIPPED_DELIVERIES, receipt_cursor, resending
 from lakesync.core.clock import stamp_ms
 from lakesync.core.messages import OutcomeKind
-from lakesync.errors import ClockDrift, Contention, LakeSyncError
+from lakesync.core.names import first_spellings, folded
+from lakesync.errors import ClockDrift, Contention, LakeSyncError, NameTaken
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lakesync.core.config import GatewayConfig
     from lakesync.core.messages import DeltaOutcome, Push, PushReceipt
     from lakesync.gateway.push import PushService
@@ -68,11 +71,12 @@ class FollowingPushes:
         outcomes = {outcome.index: outcome for outcome in receipt.outcomes}
         if any(outcome.kind is OutcomeKind.REFUSED for outcome in receipt.outcomes):
             # All of it is pushed again, and lies on the device until then.
-            rows = {row: 0 for item in push.unreadable if (row := item.row)}
+            spelled = self._first_spellings(gateway, config, outcomes.values())
+            rows = {_spelled(row, spelled): 0 for item in push.unreadable if (row := item.row)}
             for index, delta in push.deltas:
                 if config.appends(delta.table) and not _is_refused(outcomes.get(index)):
                     continue
-                key = (delta.table, delta.row_id)
+                key = _spelled((delta.table, delta.row_id), spelled)
                 drifts = index in outcomes and isinstance(outcomes[index].error, ClockDrift)
                 accepted_ms = stamp_ms(delta.hlc) + RETRY_MS_MAX if drifts else 0
                 rows[key] = max(rows.get(key, 0), accepted_ms)
@@ -85,6 +89,18 @@ class FollowingPushes:
         viewer = viewer_of(config, push.claims)
         hidden = LegacyFormat(self._buffer, gateway, config, viewer).hidden(keys)
         return [Resend(*key) for key in {**dict.fromkeys(hidden), **_true(keys)}]
+
+    def _first_spellings(
+        self, gateway: str, config: GatewayConfig, outcomes: Iterable[DeltaOutcome]
+    ) -> dict[str, str]:
+        """Give the spellings of the tables that stand.
+
+        A device has all spellings as one table. Under another one there is no row here, so it
+        would be told to delete the row that it has under the first.
+        """
+        if any(isinstance(outcome.error, NameTaken) for outcome in outcomes):
+            config = self._buffer.config(gateway)  # this very push may have made the table
+        return first_spellings([*config.schemas, *config.tables])
 
     def _note(self, gateway: str, push: Push, rows: list[Resend]) -> Follower | None:
         for _ in range(_TRIES_MAX):
@@ -102,6 +118,11 @@ class FollowingPushes:
 
 def _true(keys: dict[tuple[str, str], bool]) -> dict[tuple[str, str], None]:
     return {key: None for key, is_duplicate in keys.items() if is_duplicate}
+
+
+def _spelled(row: tuple[str, str], spelled: dict[str, str]) -> tuple[str, str]:
+    table, row_id = row
+    return spelled.get(folded(table), table), row_id
 
 
 def _is_refused(outcome: DeltaOutcome | None) -> bool:
