@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 LIBRARY = "layers/lakesync/python/lakesync"
 NOT_YET = {
     "lakesync/buffer",
-    "lakesync/client",
-    "lakesync/client/recovery",
-    "lakesync/client/storage",
     "lakesync/compat",
     "lakesync/core",
     "lakesync/gateway",

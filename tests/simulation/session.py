@@ -118,10 +118,10 @@ class Session:
             epoch: that of the buffer; a client that has not noticed it knows of another buffer.
         """
         connection = client._parts.database._reader
-        cursor, rebuilding, held_epoch, snapshot = connection.execute(
-            "SELECT cursor, rebuilding, epoch, snapshot FROM _lakesync_sync"
+        cursor, resync_mode, held_epoch, snapshot = connection.execute(
+            "SELECT cursor, resync_mode, epoch, snapshot FROM _lakesync_sync"
         ).fetchone()
-        if rebuilding or snapshot or held_epoch != epoch:
+        if resync_mode or snapshot or held_epoch != epoch:
             return
         if cursor < self._cursor:
             raise Violation("monotonic reads", f"the cursor fell from {self._cursor} to {cursor}")

@@ -25,11 +25,11 @@ BASES = (
 
 def has_read_everything(client: Client, world: World) -> bool:
     """Tell whether a client has read all that was committed, of the buffer in use."""
-    cursor, rebuilding, epoch, snapshot = client._parts.database._reader.execute(
-        "SELECT cursor, rebuilding, epoch, snapshot FROM _lakesync_sync"
+    cursor, resync_mode, epoch, snapshot = client._parts.database._reader.execute(
+        "SELECT cursor, resync_mode, epoch, snapshot FROM _lakesync_sync"
     ).fetchone()
     last = world.history.log[-1].stamp if world.history.log else 0
-    done = not (rebuilding or snapshot or world.upkeep.is_down)
+    done = not (resync_mode or snapshot or world.upkeep.is_down)
     return done and bool(epoch == world.store.void("g1")[1] and cursor >= last)
 
 

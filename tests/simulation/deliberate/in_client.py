@@ -12,7 +12,7 @@ from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.storage import edits
 from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.edits import Edits
-from lakesync.client.storage.rows import NOT_HELD, Rows
+from lakesync.client.storage.rows import NOT_STORED, Rows
 from lakesync.client.summaries import PushSummary
 from lakesync.client.sync import Syncer
 from lakesync.client.upload import batches, outbox, receipts
@@ -81,7 +81,7 @@ def pages_replace_edits() -> list[Replaced]:
     def merged(table: Any, by_row: Any, stored: Any, echoed: Any) -> Iterator[Any]:
         del echoed
         for row_id, deltas in by_row.items():
-            held = stored.get(row_id, NOT_HELD)
+            held = stored.get(row_id, NOT_STORED)
             base = held.state if held.base is None else held.base
             after = fold(deltas, decode_row_state(base or None))
             yield table, row_id, after, held.base, held.waiting

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import PendingEcho
+from lakesync.client.recovery import server_restore
 from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.recovery.server_restore import ServerRestore
 from lakesync.core import comparing
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakesync.client.download.apply import Grouped
-    from lakesync.client.storage.rows import Held
+    from lakesync.client.storage.rows import StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
@@ -134,7 +134,7 @@ def removals_take_edits_along() -> list[Replaced]:
     real = Resyncer.remove
 
     def remove(
-        self: Resyncer, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]
+        self: Resyncer, table_id: int, row_ids: Sequence[str], stored: dict[str, StoredRow]
     ) -> None:
         self._connection.executemany(
             "DELETE FROM _lakesync_outbox WHERE table_id = ? AND row_id = ?",
@@ -220,7 +220,7 @@ def resync_without_horizon() -> list[Replaced]:
 
 @deliberate("what a restored buffer hides is taken for lost, and stamped again", RESTORED)
 def hidden_events_are_taken_for_lost() -> list[Replaced]:
-    return [(ServerRestore, "_hidden", lambda _: [])]
+    return [(server_restore, "ruled_tables", lambda _: [])]
 
 
 @deliberate("a number that no double holds makes a decision fail", HOSTILE)

@@ -121,7 +121,7 @@ def _fetching(spoil: Callable[[Syncer], None]) -> Any:
 
 @deliberate("the client does not offer what a restore lost")
 def nothing_is_offered() -> list[Replaced]:
-    return [(ServerRestore, "make", lambda *_, **__: None)]
+    return [(ServerRestore, "hold_back", lambda *_, **__: None)]
 
 
 @deliberate("the log goes on from the end of the log when a snapshot began", TRIMMED)

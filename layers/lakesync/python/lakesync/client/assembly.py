@@ -162,7 +162,7 @@ def _wired(
     server_restore = ServerRestore(
         connection, client_id=client_id, catalogue=catalogue, rows=rows, outbox=outbox
     )
-    rebuild = Resyncer(connection, client_id, rows, server_restore)
+    resync = Resyncer(connection, client_id, rows, server_restore)
     pending_echo = PendingEcho(connection, client_id=client_id, catalogue=catalogue, rows=rows)
     pages = Pages(
         connection,
@@ -171,14 +171,14 @@ def _wired(
         rows=rows,
         outbox=outbox,
         clock=clock,
-        resync=rebuild,
+        resync=resync,
         pending_echo=pending_echo,
     )
-    for part in (catalogue, clock, rebuild):
+    for part in (catalogue, clock, resync):
         database.on_reload(part.reload)
     schemas = KnownSchemas(database, transport)
     receipts = Receipts(outbox, rows, pending_echo, catalogue, clock)
-    pusher = Pusher(client_id, transport, database, outbox, receipts, pages, rebuild, clock)
+    pusher = Pusher(client_id, transport, database, outbox, receipts, pages, resync, clock)
     syncer = Syncer(
         client_id=client_id,
         transport=transport,
@@ -186,7 +186,7 @@ def _wired(
         outbox=outbox,
         pusher=pusher,
         pages=pages,
-        resync=rebuild,
+        resync=resync,
         schemas=schemas,
         page_deltas=page_deltas,
     )

@@ -163,8 +163,7 @@ class Syncer:
                 return False
             if rebuilt:
                 # Other rules lose no edit; another buffer may have.
-                offers = page.epoch != at.epoch or at.shows_as(page)
-                self._resync.start(offers=offers)
+                self._resync.start(is_restored=page.epoch != at.epoch or at.shows_as(page))
             self._pages.apply(page, grouped)
         return True
 
@@ -176,7 +175,7 @@ class Syncer:
         """Fetch the next page; if the position means nothing any more, the first one of all.
 
         Returns:
-            The page, and whether everything that is held has to be read anew: it comes from another
+            The page, and whether everything must be read again: it comes from another
             buffer than before, and not from one that only no longer holds its oldest log; or by
             other rules or claims.
         """

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakesync.client.download.position import position_of
-from lakesync.client.storage.rows import NOT_HELD, base_state
+from lakesync.client.storage.rows import NOT_STORED, base_state
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import Op
 from lakesync.core.merge import fold
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.catalogue import Catalogue
     from lakesync.client.storage.device_clock import DeviceClock
-    from lakesync.client.storage.rows import Held, Kept, Rows
+    from lakesync.client.storage.rows import Rows, RowToStore, StoredRow
     from lakesync.client.upload.outbox import Outbox
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -75,14 +75,14 @@ class Pages:
     def is_news(self, page: PullPage, at: Position) -> bool:
         """Tell whether a page that answers a position changes anything in the file.
 
-        Whoever polls is mostly told nothing, and then writes nothing to the disk.
+        Whoever polls mostly gets an empty page, and then writes nothing to the disk.
         """
         if page.count or page.has_more or page.resync is not None:
             return True
         if at != (page.cursor, page.epoch, page.snapshot, page.scope):
             return True
         row = self._connection.execute(
-            "SELECT 1 FROM _lakesync_sync WHERE rebuilding OR EXISTS "
+            "SELECT 1 FROM _lakesync_sync WHERE resync_mode OR EXISTS "
             "(SELECT 1 FROM _lakesync_outbox WHERE status IN ('sent', 'late'))"
         )
         return row.fetchone() is not None
@@ -101,12 +101,12 @@ class Pages:
         removals: dict[str, set[str]] = defaultdict(set)
         for delta in [delta for delta in deltas if delta.op is Op.REMOVE]:
             removals[delta.table].add(delta.row_id)
-        told = None if page.snapshot else self._begin_log()
+        log_start = None if page.snapshot else self._begin_log()
         until = log_behind(page.snapshot) if page.snapshot else page.cursor
         for name, by_row in grouped.items():
             table = self._catalogue.table(name, sorted(_columns(by_row)), received=True)
             removed = removals.get(name, set())
-            self._bring(table, by_row, removed, echoed, told=told, until=until)
+            self._bring(table, by_row, removed, echoed, log_start=log_start, until=until)
         if deltas:
             newest = max(delta.hlc for delta in deltas)
             # Where rules decide, a row that came into sight comes as it is, ahead of the cursor.
@@ -124,7 +124,7 @@ class Pages:
             self._outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
 
     def _begin_log(self) -> Stamp:
-        """Give the stamp behind which a page of the log tells everything."""
+        """Give the stamp behind which the log is complete from this page on."""
         at = self.position()
         since = at.cursor
         if at.snapshot:
@@ -139,7 +139,7 @@ class Pages:
         removed: set[str],
         echoed: dict[tuple[str, str], int],
         *,
-        told: Stamp | None,
+        log_start: Stamp | None,
         until: Stamp,
     ) -> None:
         """Merge what a page tells of one table.
@@ -149,22 +149,22 @@ class Pages:
             by_row: what it tells.
             removed: the rows that left this client's sight.
             echoed: how many deltas of which rows wait no longer; brought up to date.
-            told: where the page begins; None if it is of whole rows, and not of the log.
+            log_start: as `Resyncer.reconcile_received`.
             until: the commit up to which it tells everything.
         """
         row_ids = list(by_row)
         stored = self._rows.load(table.id, row_ids)
-        anew = self._resync.reconcile_received(table.id, row_ids, stored, told)
+        anew = self._resync.reconcile_received(table.id, row_ids, stored, log_start)
         if removed:
-            self._resync.remove(table.id, list(removed), stored)
+            self._resync.remove(table.id, removed, stored)
         for row_id in removed:
             by_row[row_id] = _after_removal(by_row[row_id])
-        left = {
+        bases = {
             row_id: self._pending_echo.without(base_state(stored[row_id]), writes)
             for row_id, writes in self._pending_echo.on_page(table.id, by_row, until).items()
             if row_id in stored
         }
-        anew |= self._rows.cut(table.id, left, stored)
+        anew |= self._rows.replace_bases(table.id, bases, stored)
         for row_id in anew | removed:
             echoed.pop((table.name, row_id), None)  # merged again without its echoes already
         self._rows.save(_merged(table, by_row, stored, echoed))
@@ -228,12 +228,12 @@ def _after_removal(deltas: list[Delta]) -> list[Delta]:
 def _merged(
     table: AppTable,
     by_row: dict[str, list[Delta]],
-    stored: dict[str, Held],
+    stored: dict[str, StoredRow],
     echoed: dict[tuple[str, str], int],
-) -> Iterator[Kept]:
+) -> Iterator[RowToStore]:
     """Give the rows that a page changes."""
     for row_id, deltas in by_row.items():
-        row = stored.get(row_id, NOT_HELD)
+        row = stored.get(row_id, NOT_STORED)
         before = decode_row_state(row.state)
         after = fold(deltas, before)
         if row.base is None:

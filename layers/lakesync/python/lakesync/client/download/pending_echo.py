@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.download.position import position_of
-from lakesync.client.storage.rows import NOT_HELD, base_state, in_parts
+from lakesync.client.storage.rows import NOT_STORED, base_state, in_parts
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.core.scope import EVERYTHING, scope_of
 
@@ -69,7 +69,7 @@ class PendingEcho:
         new: list[tuple[int, str, Stamp, Stamp]] = []
         gone: list[tuple[int, str, Stamp]] = []
         for row_id, deltas in written.items():
-            base = base_state(stored.get(row_id, NOT_HELD))
+            base = base_state(stored.get(row_id, NOT_STORED))
             before, after = self._own(base), self._own(fold(deltas, base))
             # A page has shown already what is in the base and has no note.
             own = ({delta.hlc for delta in deltas} & after) - before

@@ -39,15 +39,15 @@ class Position(NamedTuple):
         return Pull(client_id, cursor, deltas_max, epoch, snapshot, removes=True, scope=scope)
 
     def is_followed_by(self, page: PullPage) -> bool:
-        """Tell whether what is held stays true with a page that answers `pull`.
+        """Tell whether the rows stay true with a page that answers `pull`.
 
-        A gateway that was told a scope says itself which tables have to be read again.
+        A gateway that is sent a scope says itself which tables have to be read again.
         """
-        told = bool(self.scope) or self.shows_as(page)
-        return self.is_new or (told and page.epoch == self.epoch)
+        compares = bool(self.scope) or self.shows_as(page)
+        return self.is_new or (compares and page.epoch == self.epoch)
 
     def shows_as(self, page: PullPage) -> bool:
-        """Tell whether a page was decided by what decided all that is held."""
+        """Tell whether a page was decided by the same rules and claims as all rows so far."""
         return page.scope == self.scope or (not self.scope and page.scope == EVERYTHING)
 
 

@@ -1,17 +1,19 @@
-"""Reading again: when the gateway's buffer is another one than before, or other rules decide.
+"""Reading everything again: the gateway's buffer was restored, or other rules decide.
 
-The rows stay readable while it lasts. The rows concerned become *stale*, until a page brings them;
-when the last page is applied, what is still stale is gone from the gateway, or from this client's
-sight, and so from here. Edits in the outbox are merged on top throughout, and lose nothing; so are
-this client's own edits that another buffer may have lost
-(`lakesync.client.recovery.server_restore`). A crash at any point goes on where it stopped.
+All rows stay readable meanwhile. Those to be read again are *stale* until a page brings them. What
+is still stale behind the last page is gone: at the gateway, or because rules hide it now. Edits in
+the outbox are merged on top of all this, and none is lost; nor are this client's own edits that a
+restored buffer may lack (`lakesync.client.recovery.server_restore`). A crash at any point is made
+good by going on.
 
-Where the buffer is another one, the first page that brings a row replaces what was held of it. In
-the same buffer what was held was true, and a page of rows is merged with it: registers only grow.
-But where the gateway may have forgotten that a row was deleted, what was held from before that
-goes; and a row that only the log behind the rows tells of is no more than that tells: it was not
-in sight when the rows were read. Only this client's own edits of which the log is yet to tell stay:
-if the buffer is restored before it does, nobody else has them.
+What a page does to a stale row:
+
+- The buffer is another one: the row is replaced by what the page brings.
+- The same buffer, a page of whole rows: both are merged, as registers only grow. But what is older
+  than the table's tombstone horizon goes, since the gateway may have forgotten a deletion.
+- The same buffer, a page of the log: the row was hidden when the rows were read, so it is no more
+  than the log tells. Only what this client wrote and the log is yet to bring stays: nobody else
+  would have it if the buffer were restored before then.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from lakesync.core.merge import EMPTY, RowState
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lakesync.client.recovery.server_restore import ServerRestore
-    from lakesync.client.storage.rows import Held, LocalKey, Rows
+    from lakesync.client.storage.rows import LocalKey, Rows, StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Resync
 
@@ -42,9 +44,10 @@ class _Mode(IntEnum):
     REPLACE = 1
     MERGE = 2
     RESTORE = 3
-    """As `REPLACE`, and the buffer is another one, which may have lost what is held back."""
+    """As `REPLACE`; and the buffer was restored, and may have lost what this client wrote."""
 
 
+_NO_BASES: Final[Mapping[LocalKey, RowState]] = MappingProxyType({})
 _DROP_PENDING_ECHO: Final = (
     "DELETE FROM _lakesync_pending_echo "
     "WHERE (table_id, row_id) IN (SELECT table_id, row_id FROM _lakesync_stale)"
@@ -53,7 +56,7 @@ _REPLACING: Final = frozenset({_Mode.REPLACE, _Mode.RESTORE})
 
 
 class Resyncer:
-    """The rebuild of one file. Used within the caller's transaction."""
+    """The re-sync of one file. Used within the caller's transaction."""
 
     def __init__(
         self,
@@ -71,8 +74,8 @@ class Resyncer:
         """Of tables, by id, up to where the gateway may have forgotten deletions."""
 
     def reload(self) -> None:
-        """Read out of the database whether a rebuild is going on."""
-        row = self._connection.execute("SELECT rebuilding, tombstone_horizons FROM _lakesync_sync")
+        """Read out of the database whether a re-sync is going on."""
+        row = self._connection.execute("SELECT resync_mode, tombstone_horizons FROM _lakesync_sync")
         mode, horizons = row.fetchone()
         self._horizons = {int(table_id): at for table_id, at in json.loads(horizons).items()}
         self._mode = _Mode(mode)
@@ -85,91 +88,92 @@ class Resyncer:
         """
         return self._mode is _Mode.RESTORE
 
-    def start(self, *, offers: bool) -> None:
-        """Make every row stale and put the cursor at 0; own edits are held back, to be offered.
+    def start(self, *, is_restored: bool) -> None:
+        """Make every row stale and put the cursor at 0.
 
         Args:
-            offers: own edits may be lost, so offer them once more.
+            is_restored: the buffer may have lost own edits, so hold them back to push them again.
         """
-        if offers:
-            self._server_restore.make()
+        if is_restored:
+            self._server_restore.hold_back()
         self._connection.execute(
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
             "SELECT table_id, row_id FROM _lakesync_rows"
         )
         self._connection.execute("DELETE FROM _lakesync_pending_echo")
         self._connection.execute("UPDATE _lakesync_sync SET cursor = 0")
-        restored = offers or self._mode is _Mode.RESTORE
-        self._run(_Mode.RESTORE if restored else _Mode.REPLACE)
+        restores = is_restored or self._mode is _Mode.RESTORE
+        self._set_mode(_Mode.RESTORE if restores else _Mode.REPLACE, {})
 
     def read_again(self, resync: Resync) -> None:
         """Make the rows of some tables stale; the cursor stays."""
         if self._mode in _REPLACING:
-            # What was accepted since the rebuild began is in no offer, and goes with its row.
-            self._server_restore.make(met=True)
-        local = self._connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
+            # What was accepted since the re-sync began is not held back, and goes with its row.
+            self._server_restore.hold_back(only_received=True)
+        tables = self._connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
         self._connection.executemany(
             "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
             "SELECT table_id, row_id FROM _lakesync_rows WHERE table_id = ?",
-            [(table_id,) for table_id, name in local if resync.concerns(name)],
+            [(table_id,) for table_id, name in tables if resync.concerns(name)],
         )
         horizons = dict(self._horizons)
-        for table_id, name in local:
+        for table_id, name in tables:
             horizon = max(horizons.get(table_id, 0), resync.tombstone_horizons.get(name, 0))
             if horizon:
                 horizons[table_id] = horizon
-        self._run(self._mode or _Mode.MERGE, horizons)
+        self._set_mode(self._mode or _Mode.MERGE, horizons)
 
-    def _run(self, mode: _Mode, horizons: Mapping[int, Stamp] = MappingProxyType({})) -> None:
-        self._mode, self._horizons = mode, dict(horizons)
+    def _set_mode(self, mode: _Mode, horizons: dict[int, Stamp]) -> None:
+        self._mode, self._horizons = mode, horizons
         self._connection.execute(
-            "UPDATE _lakesync_sync SET rebuilding = ?, tombstone_horizons = ?",
-            (mode, json.dumps(self._horizons)),
+            "UPDATE _lakesync_sync SET resync_mode = ?, tombstone_horizons = ?",
+            (mode, json.dumps(horizons)),
         )
 
     def reconcile_received(
-        self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held], told: Stamp | None
+        self,
+        table_id: int,
+        row_ids: Sequence[str],
+        stored: dict[str, StoredRow],
+        log_start: Stamp | None,
     ) -> set[str]:
-        """Note that a page brings rows; what is kept of them here may have to be let go.
+        """Make stored rows ready for what a page brings of them: see the module's docstring.
 
         Args:
             table_id: the table.
-            row_ids: the rows. One of them may be stale and not stored: its own edits were all that
-                was known of it, and were refused.
-            stored: those that are stored here, by id; brought up to date.
-            told: what was stamped up to here was told before the page, which is of the log and may
-                tell of a part of a row; None if it is of whole rows.
+            row_ids: the page's rows. One of them may be stale and not stored: its own edits were
+                all that was known of it, and were refused.
+            stored: the stored rows, by id; brought up to date.
+            log_start: the page is of the log, which brought everything up to this stamp before;
+                None if the page is of whole rows.
 
         Returns:
-            The ids of the rows that were merged again, out of what is left and edits that wait.
+            The ids of the rows that were merged again, out of new bases and the edits that wait.
         """
         if not self._mode:
             return set()
-        met = set(self._rows.stale(table_id, row_ids))
-        keys = [(table_id, row_id) for row_id in met]
-        shared = met & stored.keys()
-        left: dict[LocalKey, RowState] = {}
+        stale = set(self._rows.stale(table_id, row_ids))
+        bases: dict[LocalKey, RowState] = {}
         if self._mode is _Mode.MERGE:
-            if told is None:
-                self._unmark(keys)
+            known = {row_id: base_state(stored[row_id]) for row_id in stale & stored.keys()}
+            if log_start is None:
+                self._no_longer_stale([(table_id, row_id) for row_id in stale])
                 horizon = self._horizons.get(table_id, 0)
                 if not horizon:
                     return set()
-                newer = {
-                    row_id: newer_than(base_state(stored[row_id]), horizon) for row_id in shared
-                }
-                return self._rows.cut(table_id, newer, stored)
-            left = {(table_id, row): self._own(base_state(stored[row]), told) for row in shared}
-        self._let_go(keys, left)
-        self._load_again(table_id, list(met), stored)
-        return met
+                newer = {row_id: newer_than(state, horizon) for row_id, state in known.items()}
+                return self._rows.replace_bases(table_id, newer, stored)
+            for row_id, state in known.items():
+                bases[table_id, row_id] = self._own(state, log_start)
+        self._drop(table_id, stale, stored, bases)
+        return stale
 
-    def _own(self, state: RowState, told: Stamp) -> RowState:
-        """Give what of a row this client wrote, and the log is yet to tell."""
+    def _own(self, state: RowState, log_start: Stamp) -> RowState:
+        """Give what this client wrote of a row, and the log is yet to bring."""
         own = {
             name: register
             for name, register in state.columns.items()
-            if register[0] > told and register[1] == self._client_id
+            if register[0] > log_start and register[1] == self._client_id
         }
         is_inserted = any(register[0] == state.alive for register in own.values())
         return RowState(state.alive if is_inserted else 0, 0, own)
@@ -179,40 +183,39 @@ class Resyncer:
         if self._mode in _REPLACING:
             self._server_restore.on_snapshot_complete(since)
 
-    def remove(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> None:
-        """Let go of rows that left this client's sight, apart from edits that wait.
-
-        Args:
-            table_id: the table.
-            row_ids: the rows.
-            stored: rows of the table by id; brought up to date.
-        """
-        self._let_go([(table_id, row_id) for row_id in row_ids])
-        self._load_again(table_id, row_ids, stored)
+    def remove(self, table_id: int, row_ids: Collection[str], stored: dict[str, StoredRow]) -> None:
+        """Drop rows that rules hide now, but not their waiting edits; ``stored`` too."""
+        self._drop(table_id, row_ids, stored)
 
     def finish(self) -> None:
-        """Let go of all rows that no page brought; ends the rebuild, if there is one."""
+        """Drop all rows that no page brought; ends the re-sync, if there is one."""
         if not self._mode:
             return
         self._connection.execute(_DROP_PENDING_ECHO)
         stale = self._connection.execute("SELECT table_id, row_id FROM _lakesync_stale").fetchall()
-        self._let_go(stale)
-        self._server_restore.settle()
-        self._run(_Mode.NONE)
+        self._replace(stale)
+        self._server_restore.finish()
+        self._set_mode(_Mode.NONE, {})
 
-    def _load_again(self, table_id: int, row_ids: Sequence[str], stored: dict[str, Held]) -> None:
-        for row_id in row_ids:
-            stored.pop(row_id, None)
-        stored.update(self._rows.load(table_id, row_ids))
-
-    def _let_go(
-        self, keys: list[LocalKey], left: Mapping[LocalKey, RowState] = MappingProxyType({})
+    def _drop(
+        self,
+        table_id: int,
+        row_ids: Collection[str],
+        stored: dict[str, StoredRow],
+        bases: Mapping[LocalKey, RowState] = _NO_BASES,
     ) -> None:
-        if keys:
-            self._rows.refold(keys, {key: left.get(key, EMPTY) for key in keys})
-            self._unmark(keys)
+        self._replace([(table_id, row_id) for row_id in row_ids], bases)
+        self._rows.load_again(table_id, list(row_ids), stored)
 
-    def _unmark(self, keys: list[LocalKey]) -> None:
+    def _replace(
+        self, keys: list[LocalKey], bases: Mapping[LocalKey, RowState] = _NO_BASES
+    ) -> None:
+        """Merge rows again out of new bases, or of nothing but the edits that wait."""
+        if keys:
+            self._rows.refold(keys, {key: bases.get(key, EMPTY) for key in keys})
+            self._no_longer_stale(keys)
+
+    def _no_longer_stale(self, keys: list[LocalKey]) -> None:
         self._connection.executemany(
             "DELETE FROM _lakesync_stale WHERE table_id = ? AND row_id = ?", keys
         )

@@ -1,18 +1,18 @@
-"""What a restored buffer may have lost: this client's own edits, offered to it once more.
+"""After the server was restored: this client's own edits that the buffer may have lost.
 
-An edit that was accepted has left the outbox, and a buffer that is restored to an earlier moment
-no longer holds those that were accepted after it. The rows of this file still tell what they wrote:
-so before a rebuild lets go of a row, the writes in it that are this client's own go back into the
-outbox, with the stamps that they had. When everything was read, what turned out not to be lost
-leaves it again; the rest is pushed, and means what it meant.
+An accepted edit has left the outbox, and a buffer that is restored to an earlier moment lacks what
+it accepted since. The rows of this file still show what was written. So before a re-sync drops a
+row, this client's own writes in it go back into the outbox, under the stamps that they had. When
+everything was read, those that the gateway proved to have leave again; the rest is pushed.
 
-    held back ──everything is read, it is there──► gone
-        ├──it may be trimmed, or be hidden───► offered ──receipt, or too late──► gone
-        └───────everything is read, it is not──► lost ──receipt──► gone
-                                                   └──too late──► pending, to be stamped again
+    held_back ──everything is read, it is there──────────► gone
+        ├──it may be trimmed, or hidden by rules──► offered ──receipt, or too late──► gone
+        └──everything is read, it is not there────► lost ──receipt──► gone
+                                                     └──too late──► pending, to be stamped again
 
-Inserts and deletes of which a row tells only the stamp are offered by everyone who holds the row.
-Law K13: ``docs/spec/client.md``. Why so: ``docs/adr/0004-restored-buffer.md``.
+Of an insert or a delete without columns a row knows only the stamp, and not whose it is: every
+client that has the row pushes those. Law K13: ``docs/spec/client.md``; reasons:
+``docs/adr/0004-restored-buffer.md``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from lakesync.client.download.pending_echo import ruled_tables
-from lakesync.client.storage.rows import Held, base_state
+from lakesync.client.storage.rows import StoredRow, base_state
 from lakesync.client.upload.entries import Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.merge import fold
@@ -42,14 +42,11 @@ _PUT = (
     "VALUES (?, NULL, ?, ?, ?, ?)"
 )
 _ROWS = "SELECT table_id, row_id, state, base, waiting FROM _lakesync_rows"
-_MET = (
-    "SELECT table_id, row_id, state, base, waiting FROM _lakesync_rows AS held WHERE NOT EXISTS ("
-    "SELECT 1 FROM _lakesync_stale WHERE table_id = held.table_id AND row_id = held.row_id)"
-)
+_RECEIVED_ROWS = f"{_ROWS} WHERE (table_id, row_id) NOT IN (SELECT * FROM _lakesync_stale)"  # noqa: S608 - ours
 
 
 class ServerRestore:
-    """The offers of one file. Used within the caller's transaction."""
+    """The own edits of one file that are held back. Used within the caller's transaction."""
 
     def __init__(
         self,
@@ -66,20 +63,20 @@ class ServerRestore:
         self._rows = rows
         self._outbox = outbox
 
-    def make(self, *, met: bool = False) -> None:
-        """Hold this client's own writes back, until the rebuild has ended.
+    def hold_back(self, *, only_received: bool = False) -> None:
+        """Hold this client's own writes back until the re-sync has ended.
 
         Args:
-            met: only of rows that the rebuild has met, for it is to meet them once more.
+            only_received: only of rows that the re-sync has brought, since it brings them again.
         """
-        rows = _MET if met else _ROWS
-        # A stamp has one place in the outbox: this client's own come first, then all others.
+        rows = _RECEIVED_ROWS if only_received else _ROWS
+        # The outbox takes one entry for a stamp: what is surely this client's own comes first.
         for anonymous in (False, True):
             self._connection.executemany(_PUT, self._own(rows, anonymous=anonymous))
         counted = self._connection.execute(
             "SELECT count(*), table_id, row_id FROM _lakesync_outbox GROUP BY table_id, row_id"
         ).fetchall()
-        # The base holds them too, until the row is let go of: then it is merged anew.
+        # The base has them too, until the row is dropped: then it is merged again.
         self._connection.executemany(
             "UPDATE _lakesync_rows SET base = coalesce(base, state), waiting = ? "
             "WHERE table_id = ? AND row_id = ?",
@@ -88,7 +85,7 @@ class ServerRestore:
 
     def _own(self, rows: str, *, anonymous: bool) -> Iterator[tuple[int, str, int, str, bytes]]:
         for table_id, row_id, *fields in self._connection.execute(rows):
-            known = base_state(Held(*fields))
+            known = base_state(StoredRow(*fields))
             table = self._catalogue.by_id(table_id).name
             for delta in deltas_of(table, row_id, known, nobody=self._client_id):
                 if delta.client_id == self._client_id and anonymous is not bool(delta.columns):
@@ -96,15 +93,12 @@ class ServerRestore:
                     yield delta.hlc, Status.HELD_BACK, table_id, row_id, run
 
     def on_snapshot_complete(self, since: Stamp) -> None:
-        """Offer what a snapshot may not have shown, now that the log behind it begins.
-
-        Args:
-            since: where. No commit up to here holds a delta from beyond the drift bound.
-        """
+        """Let what a snapshot may lack be pushed; the log behind it begins at ``since``."""
+        # No commit up to there has a delta from beyond the drift bound.
         self._outbox.offer(since + stamp(DRIFT_MS_MAX))
 
-    def settle(self) -> None:
-        """Let go of what everything that was read shows not to be lost; offer the rest."""
+    def finish(self) -> None:
+        """Drop what the gateway has, now that everything was read; let the rest be pushed."""
         entries: dict[int, list[tuple[int, str, bytes]]] = defaultdict(list)
         for hlc, table_id, row_id, run in self._outbox.held_back():
             entries[table_id].append((hlc, row_id, run))
@@ -119,10 +113,6 @@ class ServerRestore:
                     touched[table_id, row_id] = None
         self._outbox.remove(there)
         self._rows.refold(touched, {})
-        for table_id in self._hidden():
+        for table_id in ruled_tables(self._connection):
             self._outbox.offer_of(table_id)
         self._outbox.bring_back()
-
-    def _hidden(self) -> list[int]:
-        """Give the tables of which rules may hide from this client what it wrote itself."""
-        return ruled_tables(self._connection)

@@ -16,7 +16,7 @@ from lakesync.client.editor import Editor
 from lakesync.client.storage.catalogue import checked_text
 from lakesync.client.storage.failures import translated
 from lakesync.client.storage.queries import BOOLEANS, boolean_names
-from lakesync.client.storage.rows import NOT_HELD, SELECT_ROW, UPSERT_ROW
+from lakesync.client.storage.rows import NOT_STORED, SELECT_ROW, UPSERT_ROW
 from lakesync.client.upload.outbox import ADD
 from lakesync.core.delta import Op, checked_delta
 from lakesync.core.forgetting import is_tombstone
@@ -156,7 +156,7 @@ class Edits:
         delta = checked_delta(op, table, row_id, self._client_id, hlc, columns)
         app = self._catalogue.table(table, [name for name, _ in columns])
         execute = self.database.writer.execute
-        state, base, waiting = execute(SELECT_ROW, (app.id, row_id)).fetchone() or NOT_HELD
+        state, base, waiting = execute(SELECT_ROW, (app.id, row_id)).fetchone() or NOT_STORED
         after = apply(decode_row_state(state), delta)
         if base is None:  # the first edit that waits: what is stored so far does not
             base = state or b""

@@ -49,7 +49,7 @@ _SELECT_MAX: Final = 512
 """Rows of one SELECT."""
 
 
-class Held(NamedTuple):
+class StoredRow(NamedTuple):
     """A row as it is stored."""
 
     state: bytes | None
@@ -58,9 +58,9 @@ class Held(NamedTuple):
     """Deltas of the row in the outbox, quarantined ones too."""
 
 
-NOT_HELD: Final = Held(None, None, 0)
+NOT_STORED: Final = StoredRow(None, None, 0)
 
-Kept: TypeAlias = "tuple[AppTable, str, RowState, bytes | None, int]"
+RowToStore: TypeAlias = "tuple[AppTable, str, RowState, bytes | None, int]"
 """A row as it shall be stored: its table, id, state, base and count of waiting deltas."""
 
 
@@ -71,13 +71,21 @@ class Rows:
         self._connection = connection
         self._catalogue = catalogue
 
-    def load(self, table_id: int, row_ids: Sequence[str]) -> dict[str, Held]:
+    def load(self, table_id: int, row_ids: Sequence[str]) -> dict[str, StoredRow]:
         """Give the rows that are stored, by row id, with one statement for hundreds of them."""
         sql = "SELECT row_id, state, base, waiting FROM _lakesync_rows"
-        return {row_id: Held(*rest) for row_id, *rest in self._select(sql, table_id, row_ids)}
+        return {row_id: StoredRow(*rest) for row_id, *rest in self._select(sql, table_id, row_ids)}
+
+    def load_again(
+        self, table_id: int, row_ids: Sequence[str], stored: dict[str, StoredRow]
+    ) -> None:
+        """Bring some of the loaded rows up to date."""
+        for row_id in row_ids:
+            stored.pop(row_id, None)
+        stored.update(self.load(table_id, row_ids))
 
     def stale(self, table_id: int, row_ids: Sequence[str]) -> list[str]:
-        """Give those of some rows that a re-sync has not met yet."""
+        """Give those of some rows that a re-sync has not read yet."""
         sql = "SELECT row_id FROM _lakesync_stale"
         return [row_id for (row_id,) in self._select(sql, table_id, row_ids)]
 
@@ -98,7 +106,7 @@ class Rows:
             stale += [delta for delta in written if delta.row_id in row_ids]
         return stale
 
-    def save(self, rows: Iterable[Kept]) -> None:
+    def save(self, rows: Iterable[RowToStore]) -> None:
         """Write rows, the app's tables included; a row of which nothing is left is forgotten."""
         upserts: list[tuple[int, str, bytes, bytes | None, int, int | None]] = []
         forgotten: list[LocalKey] = []
@@ -138,7 +146,7 @@ class Rows:
             table_id = self._catalogue.known(name).id
             stored = self.load(table_id, list(rows))
             for row_id, accepted in rows.items():
-                row = stored.get(row_id, NOT_HELD)
+                row = stored.get(row_id, NOT_STORED)
                 waiting = row.waiting - len(accepted)
                 base = None
                 if waiting > 0:
@@ -160,7 +168,7 @@ class Rows:
             taken: how many deltas of each row the caller took out of the outbox. Where no other
                 waits the outbox is not walked through.
         """
-        before = {key: self.load(key[0], (key[1],)).get(key[1], NOT_HELD) for key in keys}
+        before = {key: self.load(key[0], (key[1],)).get(key[1], NOT_STORED) for key in keys}
         waiting = self._waiting({key for key in keys if not taken or before[key].waiting > taken})
         kept = []
         for key in keys:
@@ -179,33 +187,25 @@ class Rows:
             )
         self.save(kept)
 
-    def cut(self, table_id: int, left: Mapping[str, RowState], stored: dict[str, Held]) -> set[str]:
-        """Let go of a part of what some rows hold.
-
-        Args:
-            table_id: the table.
-            left: for each of them what shall be left, apart from edits that wait.
-            stored: rows of the table by id; brought up to date.
+    def replace_bases(
+        self, table_id: int, bases: Mapping[str, RowState], stored: dict[str, StoredRow]
+    ) -> set[str]:
+        """Give stored rows other bases; ``stored`` is brought up to date.
 
         Returns:
-            The ids of those that have edits waiting: these were merged again.
+            The ids of the rows with waiting edits, which were merged again.
         """
         table = self._catalogue.by_id(table_id)
-        waiting = {row_id for row_id in left if stored[row_id].base is not None}
-        self.refold(
-            [(table_id, row_id) for row_id in waiting],
-            {(table_id, row_id): left[row_id] for row_id in waiting},
-        )
-        shorter = [
+        waiting = {row_id for row_id in bases if stored[row_id].base is not None}
+        keys = {(table_id, row_id): bases[row_id] for row_id in waiting}
+        self.refold(keys.keys(), keys)
+        changed = [
             row_id
-            for row_id, state in left.items()
+            for row_id, state in bases.items()
             if row_id not in waiting and encode_row_state(state) != stored[row_id].state
         ]
-        self.save((table, row_id, left[row_id], None, 0) for row_id in shorter)
-        touched = [*waiting, *shorter]
-        for row_id in touched:
-            del stored[row_id]
-        stored.update(self.load(table_id, touched))
+        self.save((table, row_id, bases[row_id], None, 0) for row_id in changed)
+        self.load_again(table_id, [*waiting, *changed], stored)
         return waiting
 
     def _waiting(self, keys: set[LocalKey]) -> dict[LocalKey, list[Delta]]:
@@ -226,14 +226,16 @@ class Rows:
         nothing. A tombstone is kept only so that a buffer that is restored gets the deletion back.
         """
         until = cursor - stamp(TOMBSTONE_KEPT_DAYS * 86_400_000)
-        settled = "base IS NULL AND tombstone"
-        sql = f"UPDATE _lakesync_rows SET tombstone = ? WHERE {settled} = 0"  # noqa: S608 - our own words
-        self._connection.execute(sql, (cursor,))
-        sql = f"DELETE FROM _lakesync_rows WHERE {settled} BETWEEN 1 AND ?"  # noqa: S608 - our own words
-        self._connection.execute(sql, (until,))
+        self._connection.execute(
+            "UPDATE _lakesync_rows SET tombstone = ? WHERE base IS NULL AND tombstone = 0",
+            (cursor,),
+        )
+        self._connection.execute(
+            "DELETE FROM _lakesync_rows WHERE base IS NULL AND tombstone BETWEEN 1 AND ?", (until,)
+        )
 
 
-def base_state(stored: Held) -> RowState:
+def base_state(stored: StoredRow) -> RowState:
     """Give what is known of a row apart from its deltas in the outbox."""
     return decode_row_state((stored.state if stored.base is None else stored.base) or None)
 

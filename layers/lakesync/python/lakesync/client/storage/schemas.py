@@ -1,4 +1,4 @@
-"""What a client knows of its tables' schemas: as told by the gateway, for the app to read.
+"""What a client knows of its tables' schemas: as the gateway gives them, for the app to read.
 
 Sync needs none of it: rows and edits of columns that no schema names are kept and synced alike. So
 nothing waits for it, and where it cannot be had, the next pull asks again.
@@ -29,7 +29,7 @@ class KnownSchemas:
         self._followed: str | None = None
 
     def follow(self, page: PullPage) -> None:
-        """Ask for the schemas if a page shows that others than those held are to be known.
+        """Ask for the schemas if a page shows that others than the stored ones apply.
 
         Not within a transaction: the network is waited for.
         """
@@ -53,7 +53,7 @@ class KnownSchemas:
         self._followed = wanted
 
     def table(self, name: str) -> TableSchema | None:
-        """Give a table's schema; None if the gateway has told of none."""
+        """Give a table's schema; None if the gateway has given none."""
         text = self._stored("schemas")
         tables = schemas_from_json(json.loads(text)).tables if text else ()
         return next((schema for schema in tables if schema.table == name), None)
@@ -64,6 +64,6 @@ class KnownSchemas:
 
 
 def _of(page: PullPage) -> str:
-    """Give what decides which schemas a client is told; empty where there are none."""
+    """Give what decides which schemas a client is given; empty where there are none."""
     # Rules and claims decide too: of which tables it may know.
     return f"{page.schema_version}|{page.epoch}|{page.scope}" if page.schema_version else ""

@@ -18,6 +18,7 @@ LAYOUT: Final = 1
 
 TABLES: Final = (
     # One row: who this file is, how far it has read, and what it knows of time.
+    #   resync_mode what becomes of stale rows that a page brings; 0 while no re-sync goes on
     #   snapshot    where a snapshot of the rows goes on, between two of its pages
     #   scope       by which rules and claims the gateway decided what this file holds
     #   schemas     of the app's tables, as the gateway told them
@@ -31,7 +32,7 @@ TABLES: Final = (
         epoch TEXT NOT NULL DEFAULT '',
         floor INTEGER NOT NULL DEFAULT 0,
         offset_ms INTEGER NOT NULL DEFAULT 0,
-        rebuilding INTEGER NOT NULL DEFAULT 0,
+        resync_mode INTEGER NOT NULL DEFAULT 0,
         snapshot TEXT NOT NULL DEFAULT '',
         scope TEXT NOT NULL DEFAULT '',
         schemas TEXT NOT NULL DEFAULT '',
@@ -81,7 +82,7 @@ TABLES: Final = (
         WHERE status IN ('sent', 'late')""",
     """CREATE INDEX _lakesync_outbox_returning ON _lakesync_outbox (hlc)
         WHERE status IN ('offered', 'lost')""",
-    # Rows that a re-sync has not met yet.
+    # Rows that a re-sync has not read yet.
     """CREATE TABLE _lakesync_stale (
         table_id INTEGER NOT NULL,
         row_id TEXT NOT NULL,

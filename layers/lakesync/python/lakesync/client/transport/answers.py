@@ -53,7 +53,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncEr
 
     Args:
         status: the HTTP status; not a success.
-        headers: the headers, found in any case.
+        headers: the headers, whose names may be in any case.
         body: the body, decompressed.
     """
     fields = _object(body)
@@ -93,8 +93,8 @@ def _object(body: bytes) -> dict[str, object]:
     return parsed if isinstance(parsed, dict) else {}
 
 
-def _faults(told: object) -> tuple[Fault, ...]:
-    items = told if isinstance(told, list) else []
+def _faults(faults: object) -> tuple[Fault, ...]:
+    items = faults if isinstance(faults, list) else []
     return tuple(
         Fault(str(item.get("path")), str(item.get("error")))
         for item in items

@@ -199,10 +199,10 @@ class HttpTransport:
 def how_to_install(extra: str) -> str:
     """Give the command that installs what an extra of this package needs, from where it came."""
     try:
-        told = distribution("lakesync").read_text("direct_url.json")
+        origin_text = distribution("lakesync").read_text("direct_url.json")
     except PackageNotFoundError:
         return f'pip install ".[{extra}]" in the folder of LakeSync'
-    origin = json.loads(told or "{}")
+    origin = json.loads(origin_text or "{}")
     url = origin.get("url", "")
     if vcs := origin.get("vcs_info"):
         url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"

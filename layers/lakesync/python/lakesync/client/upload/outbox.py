@@ -112,7 +112,7 @@ class Outbox:
         self._move(entries, Status.LATE, "status = 'sent'")
 
     def settle_doubts(self, until: Stamp) -> None:
-        """Note that no sent entry up to a stamp was held by the gateway when the pull began.
+        """Note that no sent entry up to a stamp was at the gateway when the pull began.
 
         True once everything was pulled that was committed after they left: an accepted entry comes
         back as an echo, which removes it. One that is stamped later than the gateway accepts may
@@ -161,7 +161,7 @@ class Outbox:
     # --- after a restore --------------------------------------------------------------------------
 
     def hold_back(self, entries: Iterable[Entry]) -> None:
-        """Keep entries that were accepted until everything was read; see `ServerRestore.settle`."""
+        """Keep entries that were accepted until everything was read; see `ServerRestore.finish`."""
         self._move(entries, Status.HELD_BACK, "1", "txn = NULL")
 
     def held_back(self) -> list[tuple[Stamp, int, str, bytes]]:
@@ -172,11 +172,11 @@ class Outbox:
         ).fetchall()
 
     def offer(self, until: Stamp) -> None:
-        """Let what is held back be pushed that may have been trimmed: its stamp is no later."""
+        """Let held-back entries up to a stamp be pushed: they may have been trimmed."""
         self._connection.execute(f"{_OFFER}hlc <= ?", (until,))
 
     def offer_of(self, table_id: int) -> None:
-        """Let what is held back of a table be pushed that rules may have hidden."""
+        """Let held-back entries of a table be pushed: rules may hide them."""
         self._connection.execute(f"{_OFFER}table_id = ?", (table_id,))
 
     def bring_back(self) -> None:
