@@ -88,11 +88,7 @@ class Parts:
             return is_sound(connection)
 
     def release(self, delta_id: str) -> Delta:
-        """Let a quarantined edit be pushed again.
-
-        Raises:
-            NotFound: there is none with this id.
-        """
+        """Let a quarantined edit be pushed again."""
         with self.database.transaction():
             entry = self.outbox.find(delta_id)
             if entry is None or entry.status != Status.QUARANTINED:
@@ -101,11 +97,7 @@ class Parts:
         return entry.delta
 
     def discard(self, delta_id: str) -> Delta:
-        """Take an edit back: its row is merged again without it.
-
-        Raises:
-            NotFound: there is none with this id in the outbox.
-        """
+        """Take an edit back: its row is merged again without it."""
         with self.database.transaction() as connection:
             entry = self.outbox.find(delta_id)
             if entry is None:
@@ -128,11 +120,7 @@ def assemble(
     page_deltas: int,
     connection_class: type[sqlite3.Connection],
 ) -> Parts:
-    """Open a file and put a client together on it.
-
-    Raises:
-        LakeSyncError: as `lakesync.client.Client`.
-    """
+    """Open a file and put a client together on it."""
     check_client_id(client_id)
     if str(path) in {"", ":memory:"}:
         raise ValidationFailed("a client needs a file: edits in memory are not durable")
@@ -159,36 +147,17 @@ def _wired(
     rows = Rows(connection, catalogue)
     outbox = Outbox(connection)
     clock = DeviceClock(connection, wall_clock)
-    server_restore = ServerRestore(
-        connection, client_id=client_id, catalogue=catalogue, rows=rows, outbox=outbox
-    )
+    server_restore = ServerRestore(connection, client_id, catalogue, rows, outbox)
     resync = Resyncer(connection, client_id, rows, server_restore)
-    pending_echo = PendingEcho(connection, client_id=client_id, catalogue=catalogue, rows=rows)
-    pages = Pages(
-        connection,
-        client_id=client_id,
-        catalogue=catalogue,
-        rows=rows,
-        outbox=outbox,
-        clock=clock,
-        resync=resync,
-        pending_echo=pending_echo,
-    )
     for part in (catalogue, clock, resync):
         database.on_reload(part.reload)
+    pending_echo = PendingEcho(connection, client_id, catalogue, rows)
+    pages = Pages(connection, client_id, catalogue, rows, outbox, clock, resync, pending_echo)
     schemas = KnownSchemas(database, transport)
     receipts = Receipts(outbox, rows, pending_echo, catalogue, clock)
     pusher = Pusher(client_id, transport, database, outbox, receipts, pages, resync, clock)
     syncer = Syncer(
-        client_id=client_id,
-        transport=transport,
-        database=database,
-        outbox=outbox,
-        pusher=pusher,
-        pages=pages,
-        resync=resync,
-        schemas=schemas,
-        page_deltas=page_deltas,
+        client_id, transport, database, outbox, pusher, pages, resync, schemas, page_deltas
     )
     edits = Edits(database, catalogue, clock, client_id)
     return Parts(database, catalogue, rows, outbox, edits, syncer, schemas, clock)

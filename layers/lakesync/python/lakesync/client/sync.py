@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakesync.client.download.apply import grouped_deltas
@@ -54,38 +55,28 @@ def never() -> bool:
     return False
 
 
+@dataclass
 class Syncer:
     """Moves deltas both ways for one client."""
 
-    def __init__(
-        self,
-        *,
-        client_id: str,
-        transport: Transport,
-        database: Database,
-        outbox: Outbox,
-        pusher: Pusher,
-        pages: Pages,
-        resync: Resyncer,
-        schemas: KnownSchemas,
-        page_deltas: int,
-    ) -> None:
-        if not 1 <= page_deltas <= PAGE_DELTAS_MAX:
+    _client_id: str
+    _transport: Transport
+    _database: Database
+    _outbox: Outbox
+    _pusher: Pusher
+    _pages: Pages
+    _resync: Resyncer
+    _schemas: KnownSchemas
+    _page_deltas: int
+    # One push or pull at a time, so that the file is as it was when the gateway was asked.
+    _turn: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self._page_deltas <= PAGE_DELTAS_MAX:
             raise ValidationFailed(
-                f"page_deltas must be 1 to {PAGE_DELTAS_MAX}, not {page_deltas}",
+                f"page_deltas must be 1 to {PAGE_DELTAS_MAX}, not {self._page_deltas}",
                 field="page_deltas",
             )
-        self._client_id = client_id
-        self._transport = transport
-        self._database = database
-        self._outbox = outbox
-        self._pusher = pusher
-        self._pages = pages
-        self._resync = resync
-        self._schemas = schemas
-        self._page_deltas = page_deltas
-        # One push or pull at a time: a receipt or a page is settled against what it answers.
-        self._turn = threading.RLock()
 
     def sync(self, stopped: Callable[[], bool]) -> SyncSummary:
         """Push and pull until nothing waits and nothing is new.
@@ -174,10 +165,8 @@ class Syncer:
     def _fetch(self, at: Position) -> tuple[PullPage, bool]:
         """Fetch the next page; if the position means nothing any more, the first one of all.
 
-        Returns:
-            The page, and whether everything must be read again: it comes from another
-            buffer than before, and not from one that only no longer holds its oldest log; or by
-            other rules or claims.
+        Tells too whether everything must be read again: the page is of another buffer than before,
+        not of the same one with its oldest log trimmed; or other rules or claims decided.
         """
         ask, deltas_max = self._transport.pull, self._page_deltas
         with contextlib.suppress(CursorExpired, InvalidCursor):

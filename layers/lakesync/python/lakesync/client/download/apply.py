@@ -8,6 +8,7 @@ nothing is executed for a single delta.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -44,29 +45,18 @@ Grouped: TypeAlias = "dict[str, dict[str, list[Delta]]]"
 """A page's deltas by table and row id."""
 
 
+@dataclass
 class Pages:
     """Applies pages. Used within the caller's transaction."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        *,
-        client_id: str,
-        catalogue: Catalogue,
-        rows: Rows,
-        outbox: Outbox,
-        clock: DeviceClock,
-        resync: Resyncer,
-        pending_echo: PendingEcho,
-    ) -> None:
-        self._connection = connection
-        self._client_id = client_id
-        self._catalogue = catalogue
-        self._rows = rows
-        self._outbox = outbox
-        self._clock = clock
-        self._resync = resync
-        self._pending_echo = pending_echo
+    _connection: sqlite3.Connection
+    _client_id: str
+    _catalogue: Catalogue
+    _rows: Rows
+    _outbox: Outbox
+    _clock: DeviceClock
+    _resync: Resyncer
+    _pending_echo: PendingEcho
 
     def position(self) -> Position:
         """Give where to read on."""
@@ -88,11 +78,9 @@ class Pages:
         return row.fetchone() is not None
 
     def apply(self, page: PullPage, grouped: Grouped) -> None:
-        """Merge a page and move the cursor behind it; applying it again changes nothing.
+        """Merge a page, which follows the position, and move the cursor behind it.
 
-        Args:
-            page: the page, which follows the position as it is.
-            grouped: its deltas; see `grouped_deltas`.
+        Applying it again changes nothing.
         """
         if page.resync is not None:
             self._resync.read_again(page.resync)
@@ -142,15 +130,10 @@ class Pages:
         log_start: Stamp | None,
         until: Stamp,
     ) -> None:
-        """Merge what a page tells of one table.
+        """Merge a page's deltas of one table, complete up to the commit ``until``.
 
-        Args:
-            table: the table.
-            by_row: what it tells.
-            removed: the rows that left this client's sight.
-            echoed: how many deltas of which rows wait no longer; brought up to date.
-            log_start: as `Resyncer.reconcile_received`.
-            until: the commit up to which it tells everything.
+        ``removed`` are rows that rules hide now. ``echoed`` counts the deltas of rows that wait no
+        longer, and is brought up to date. For ``log_start`` see `Resyncer.reconcile_received`.
         """
         row_ids = list(by_row)
         stored = self._rows.load(table.id, row_ids)
@@ -187,11 +170,7 @@ class Pages:
 
 
 def grouped_deltas(page: PullPage) -> Grouped:
-    """Decode a page and sort its deltas by row; needs no lock.
-
-    Raises:
-        InternalError: the page does not hold what it says.
-    """
+    """Decode a page and sort its deltas by row; needs no lock."""
     grouped: Grouped = {}
     count = 0
     for run in page.records:

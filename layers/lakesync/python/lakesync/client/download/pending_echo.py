@@ -10,6 +10,7 @@ row. Law K15: ``docs/spec/client.md``.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.download.position import position_of
@@ -31,26 +32,20 @@ _PUT: Final = "INSERT OR IGNORE INTO _lakesync_pending_echo VALUES (?, ?, ?, ?)"
 _DROP: Final = "DELETE FROM _lakesync_pending_echo WHERE table_id = ? AND row_id = ? AND hlc = ?"
 
 
+@dataclass
 class PendingEcho:
     """The writes of one file whose echo is pending. Used within the caller's transaction."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, *, client_id: str, catalogue: Catalogue, rows: Rows
-    ) -> None:
-        self._connection = connection
-        self._client_id = client_id
-        self._catalogue = catalogue
-        self._rows = rows
+    _connection: sqlite3.Connection
+    _client_id: str
+    _catalogue: Catalogue
+    _rows: Rows
 
     def note(self, deltas: Iterable[Delta], accepted: Stamp) -> None:
-        """Note writes that a receipt accepts; call it before `Rows.acknowledge`.
+        """Note own writes that a receipt accepts, before `Rows.acknowledge`.
 
-        A row has at most one note for each of its columns, and one more. Where no rules decide it
-        costs two small reads.
-
-        Args:
-            deltas: this client's own.
-            accepted: the gateway's latest commit at that time.
+        They are in the gateway's commits up to ``accepted``. A row has at most one note for each of
+        its columns, and one more. Where no rules decide it costs two small reads.
         """
         ruled = set(ruled_tables(self._connection))
         if not ruled:
@@ -100,12 +95,8 @@ class PendingEcho:
     ) -> dict[str, set[Stamp]]:
         """Take back the notes of rows that a page shows; gives the writes to drop, by row.
 
-        A write is dropped if it was accepted by the commit ``until`` and the row lacks it.
-
-        Args:
-            table_id: the table.
-            rows: the page's deltas of each row, after the row's last removal if there is one.
-            until: the commit up to which the page is complete.
+        The rows come with their deltas behind the last removal. A write is dropped that the row
+        lacks, although it was accepted by the commit ``until``, up to which the page is complete.
         """
         drop: dict[str, set[Stamp]] = {}
         if not self._connection.execute(_ANY).fetchone():

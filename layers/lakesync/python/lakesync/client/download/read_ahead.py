@@ -42,11 +42,7 @@ class _Fetch(threading.Thread):
         self._answered_s = time.monotonic()
 
     def page(self) -> PullPage | None:
-        """Wait for the page; None if it is of no use any more.
-
-        Raises:
-            LakeSyncError: what was answered instead.
-        """
+        """Wait for the page; None if it is of no use any more."""
         self.join()
         if time.monotonic() - self._answered_s > AGE_S_MAX:
             return None

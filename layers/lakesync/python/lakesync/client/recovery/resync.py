@@ -19,6 +19,7 @@ What a page does to a stale row:
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -55,23 +56,17 @@ _DROP_PENDING_ECHO: Final = (
 _REPLACING: Final = frozenset({_Mode.REPLACE, _Mode.RESTORE})
 
 
+@dataclass
 class Resyncer:
     """The re-sync of one file. Used within the caller's transaction."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        client_id: str,
-        rows: Rows,
-        server_restore: ServerRestore,
-    ) -> None:
-        self._connection = connection
-        self._client_id = client_id
-        self._rows = rows
-        self._server_restore = server_restore
-        self._mode = _Mode.NONE
-        self._horizons: dict[int, Stamp] = {}
-        """Of tables, by id, up to where the gateway may have forgotten deletions."""
+    _connection: sqlite3.Connection
+    _client_id: str
+    _rows: Rows
+    _server_restore: ServerRestore
+    _mode: _Mode = _Mode.NONE
+    _horizons: dict[int, Stamp] = field(default_factory=dict)
+    """Of tables, by id, up to where the gateway may have forgotten deletions."""
 
     def reload(self) -> None:
         """Read out of the database whether a re-sync is going on."""
@@ -91,8 +86,7 @@ class Resyncer:
     def start(self, *, is_restored: bool) -> None:
         """Make every row stale and put the cursor at 0.
 
-        Args:
-            is_restored: the buffer may have lost own edits, so hold them back to push them again.
+        Own edits that a restored buffer may have lost are held back, to be pushed again.
         """
         if is_restored:
             self._server_restore.hold_back()

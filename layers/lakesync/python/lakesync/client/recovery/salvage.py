@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.client.storage.catalogue import Catalogue
 from lakesync.client.storage.cells import cell
@@ -22,9 +22,9 @@ from lakesync.client.storage.tables import claim
 from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.core.delta import check_client_id, checked_delta
 from lakesync.core.merge import view
-from lakesync.errors import BY_CODE, InternalError, LakeSyncError, NotFound, Unavailable
+from lakesync.errors import InternalError, LakeSyncError, NotFound, Unavailable
 from lakesync.result import Err, Ok, Result
-from lakesync.wire.records import decode_records, encode_records
+from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
@@ -131,21 +131,12 @@ def _walk(connection: sqlite3.Connection, sql: str, saved: dict[Stamp, Saved]) -
     return complete
 
 
-def _saved(
-    hlc: Stamp,
-    txn: int | None,
-    status: str,
-    run: bytes,
-    code: str | None,
-    message: str | None,
-    field: str | None,
-) -> Saved:
-    (delta,) = decode_records(run)
-    again = checked_delta(*delta[:6])
-    if again.delta_id != delta.delta_id or again.hlc != hlc:
+def _saved(hlc: Stamp, txn: int | None, *columns: Any) -> Saved:
+    entry = OutboxEntry.stored(*columns)
+    again = checked_delta(*entry.delta[:6])
+    if again.delta_id != entry.delta.delta_id or again.hlc != hlc:
         raise InternalError("the entry is not what was written")
-    error = None if code is None else BY_CODE.get(code, InternalError)(message or "", field=field)
-    return Saved(hlc, txn, OutboxEntry(delta, Status(status), error))
+    return Saved(hlc, txn, entry)
 
 
 def salvage(path: str | Path) -> Result[Salvaged, LakeSyncError]:

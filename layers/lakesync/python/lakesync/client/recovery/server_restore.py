@@ -18,6 +18,7 @@ client that has the row pushes those. Law K13: ``docs/spec/client.md``; reasons:
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakesync.client.download.pending_echo import ruled_tables
@@ -45,29 +46,20 @@ _ROWS = "SELECT table_id, row_id, state, base, waiting FROM _lakesync_rows"
 _RECEIVED_ROWS = f"{_ROWS} WHERE (table_id, row_id) NOT IN (SELECT * FROM _lakesync_stale)"  # noqa: S608 - ours
 
 
+@dataclass
 class ServerRestore:
     """The own edits of one file that are held back. Used within the caller's transaction."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        *,
-        client_id: str,
-        catalogue: Catalogue,
-        rows: Rows,
-        outbox: Outbox,
-    ) -> None:
-        self._connection = connection
-        self._client_id = client_id
-        self._catalogue = catalogue
-        self._rows = rows
-        self._outbox = outbox
+    _connection: sqlite3.Connection
+    _client_id: str
+    _catalogue: Catalogue
+    _rows: Rows
+    _outbox: Outbox
 
     def hold_back(self, *, only_received: bool = False) -> None:
         """Hold this client's own writes back until the re-sync has ended.
 
-        Args:
-            only_received: only of rows that the re-sync has brought, since it brings them again.
+        Perhaps only those in rows that the re-sync has brought, since it brings them again.
         """
         rows = _RECEIVED_ROWS if only_received else _ROWS
         # The outbox takes one entry for a stamp: what is surely this client's own comes first.

@@ -36,11 +36,7 @@ edit of a few hundred bytes writes three or four pages."""
 
 
 class Database:
-    """A file, open for one client. Safe to use from several threads.
-
-    Raises:
-        ValidationFailed: the durability is none.
-    """
+    """A file, open for one client. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -86,11 +82,10 @@ class Database:
         return connection
 
     def must_be_idle(self) -> None:
-        """Refuse what may not happen while this thread has a transaction open.
+        """Raise `TransactionOpen` if this thread has a transaction open.
 
-        Raises:
-            TransactionOpen: it has one. Whoever asks may be another task of the same thread, so
-                waiting would be for ever; and what is not committed yet must not leave.
+        Whoever asks may be another task of the thread, so waiting would be for ever; and what is
+        not committed yet must not leave.
         """
         if self.lock.acquire(blocking=False):
             try:
@@ -111,12 +106,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Write all of the block or nothing; other threads wait.
-
-        Raises:
-            TransactionOpen: this thread has a transaction open.
-            LakeSyncError: it cannot begin, or cannot be committed.
-        """
+        """Write all of the block or nothing; other threads wait."""
         with self.lock:
             self.begin()
             try:

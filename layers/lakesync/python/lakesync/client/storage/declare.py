@@ -43,12 +43,7 @@ def declare(
     columns: Mapping[str, str],
     indexes: Sequence[Sequence[str]],
 ) -> AppTable:
-    """Give a table typed columns and indexes, within the caller's transaction. Safe to repeat.
-
-    Raises:
-        ValidationFailed: a name is malformed, or an index names an unknown column.
-        SchemaMismatch: a type is none of `lakesync.core.column_types.TYPES`.
-    """
+    """Give a table typed columns and indexes, within the caller's transaction. Safe to repeat."""
     _check_types(table, columns, indexes)
     sql_types = {name: _sql_type(type_name) for name, type_name in columns.items()}
     declared = catalogue.table(table, ())

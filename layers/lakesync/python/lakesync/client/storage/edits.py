@@ -117,13 +117,7 @@ class Edits:
                 raise transaction.failure
 
     def record(self, op: Op, table: str, row_id: str, columns: Mapping[str, object]) -> Delta:
-        """Commit one edit to disk.
-
-        Raises:
-            ValidationFailed: a name, id or value is malformed; nothing was written.
-            DeltaTooLarge: the edit is over the limits of one delta; nothing was written.
-            TransactionOpen: this thread has a transaction open; nothing was written.
-        """
+        """Commit one edit to disk."""
         encoded = _encoded(op, table, row_id, columns)
         database = self.database
         with database.lock:
@@ -174,11 +168,7 @@ class Edits:
 
 
 def _encoded(op: Op, table: object, row_id: object, columns: object) -> Columns:
-    """Give the columns' canonical bytes; what typing cannot promise is checked here.
-
-    Raises:
-        ValidationFailed: something is not of its type; the message says what to pass.
-    """
+    """Give the columns' canonical bytes; what typing cannot promise is checked here."""
     checked_text(table, "table")
     checked_text(row_id, "rowId")
     if not isinstance(columns, Mapping):

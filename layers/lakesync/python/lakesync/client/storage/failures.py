@@ -44,10 +44,7 @@ def attempt(
 ) -> Result[T, LakeSyncError]:
     """Give what an operation gives, or what kept it from happening; a bug still raises.
 
-    Args:
-        operation: the operation.
-        is_sound: reads the file through and tells whether it is as it was written. Without it,
-            damage that SQLite does not notice raises, for a caller that can tell.
+    Without ``is_sound``, which reads the file through, so does damage that SQLite does not notice.
     """
     try:
         return Ok(operation())

@@ -160,13 +160,10 @@ class Rows:
     def refold(
         self, keys: Collection[LocalKey], bases: dict[LocalKey, RowState], *, taken: int = 0
     ) -> None:
-        """Merge rows again out of their bases and what the outbox holds of them now.
+        """Merge rows again out of their bases, stored or given, and their deltas in the outbox.
 
-        Args:
-            keys: the rows.
-            bases: other bases than the stored ones, for some of the rows.
-            taken: how many deltas of each row the caller took out of the outbox. Where no other
-                waits the outbox is not walked through.
+        ``taken`` says how many deltas of each the caller took out of the outbox: where no other
+        waits it is not walked through.
         """
         before = {key: self.load(key[0], (key[1],)).get(key[1], NOT_STORED) for key in keys}
         waiting = self._waiting({key for key in keys if not taken or before[key].waiting > taken})

@@ -101,9 +101,6 @@ def claim(connection: sqlite3.Connection, client_id: str) -> None:
     """Make the tables, for a client, or prove that they are its own.
 
     Safe to repeat, after a crash too.
-
-    Raises:
-        Conflict: the file belongs to another client, or is of another release.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -49,13 +49,7 @@ _TEXT_SHOWN_MAX: Final = 200
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncError:
-    """Give the error that an answer stands for.
-
-    Args:
-        status: the HTTP status; not a success.
-        headers: the headers, whose names may be in any case.
-        body: the body, decompressed.
-    """
+    """Give the error that an answer with another status than a success stands for."""
     fields = _object(body)
     code = fields.get("code")
     kind = BY_CODE.get(code) if isinstance(code, str) else None

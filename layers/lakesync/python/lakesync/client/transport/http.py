@@ -167,11 +167,7 @@ class HttpTransport:
             return self._answer(method, path, headers, **request)
 
     def _answer(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
-        """Send one request and give its answer's body.
-
-        Raises:
-            LakeSyncError: what was answered instead; `Unreachable` if nothing was.
-        """
+        """Send one request and give its answer's body."""
         authorised = {**headers, "Authorization": f"Bearer {self._token.give()}"}
         try:
             response = self._http.request(method, path, headers=authorised, **request)
@@ -210,11 +206,7 @@ def how_to_install(extra: str) -> str:
 
 
 def _read(decode: Callable[[bytes], A], body: bytes) -> A:
-    """Decode an answer; the fault is not the caller's if it is none.
-
-    Raises:
-        InternalError: the body is not what was asked for.
-    """
+    """Decode an answer; the fault is not the caller's if it is none."""
     try:
         return decode(body)
     except ValidationFailed as exc:

@@ -14,11 +14,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, "b64token"
 
 
 class Token:
-    """A token, or what gives one. No error repeats it.
-
-    Raises:
-        AuthFailed: the token is malformed.
-    """
+    """A token, or what gives one. No error repeats it."""
 
     def __init__(self, token: str | Callable[[], str]) -> None:
         if isinstance(token, str):
@@ -31,12 +27,7 @@ class Token:
         self._token = None
 
     def give(self) -> str:
-        """Give a token that may be sent: the last one, until it is forgotten.
-
-        Raises:
-            AuthFailed: there is none, or it is malformed; ``field`` is ``token``.
-            LakeSyncError: what gives tokens raised it.
-        """
+        """Give a token that may be sent: the last one, until it is forgotten."""
         if self._token is None:
             self._token = self._new()
         return self._token
@@ -57,11 +48,7 @@ class Token:
 
 
 def checked_token(token: object) -> str:
-    """Give a token if a header may carry it; the error does not repeat it.
-
-    Raises:
-        AuthFailed: it is malformed.
-    """
+    """Give a token if a header may carry it; the error does not repeat it."""
     if isinstance(token, str) and _TOKEN.fullmatch(token):
         return token
     raise AuthFailed(

@@ -57,12 +57,7 @@ class Batch:
 
 
 def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
-    """Give what to push next, or None if nothing waits.
-
-    Args:
-        outbox: what waits.
-        units_max: local transactions and single edits in one batch, at most.
-    """
+    """Give at most so many local transactions and single edits; None if nothing waits."""
     with contextlib.closing(outbox.waiting()) as entries:
         units = _units(entries)
         first = next(units, None)

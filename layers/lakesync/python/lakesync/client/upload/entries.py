@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.errors import BY_CODE, InternalError
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
@@ -63,6 +64,17 @@ class OutboxEntry:
     status: Status
     error: LakeSyncError | None = None
     """Why it was refused, where it was."""
+
+    @staticmethod
+    def stored(
+        status: str, run: bytes, code: str | None, message: str | None, field: str | None
+    ) -> OutboxEntry:
+        """Read an entry out of its columns."""
+        (delta,) = decode_records(run)
+        if code is None:
+            return OutboxEntry(delta, Status(status))
+        error = BY_CODE.get(code, InternalError)(message or "", field=field)
+        return OutboxEntry(delta, Status(status), error)
 
     @property
     def code(self) -> str:

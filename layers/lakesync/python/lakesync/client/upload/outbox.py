@@ -9,7 +9,6 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.upload.entries import IN_DOUBT, Entry, OutboxEntry, Status
-from lakesync.errors import BY_CODE, InternalError
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
@@ -48,10 +47,7 @@ class Outbox:
             "WHERE (status = 'quarantined') = ? ORDER BY hlc",
             (quarantined,),
         ).fetchall()
-        return [
-            OutboxEntry(decode_records(run)[0], Status(status), _error(code, message, field))
-            for status, run, code, message, field in rows
-        ]
+        return [OutboxEntry.stored(*row) for row in rows]
 
     def waiting(self) -> Generator[Entry, None, None]:
         """Walk through what waits for the gateway: what was accepted before, then oldest first.
@@ -98,11 +94,7 @@ class Outbox:
         self._move(entries, Status.SENT, "status IN ('pending', 'unseen', 'late')")
 
     def mark_pending(self, entries: Iterable[Entry]) -> None:
-        """Note that the gateway answered, and that this push did not bring it these entries.
-
-        Args:
-            entries: each with the status that it had before it left.
-        """
+        """Give entries that a push left behind the statuses that they had before it."""
         for entry in entries:
             before = Status.UNSEEN if entry.status == Status.SENT else Status(entry.status)
             self._move([entry], before, "status = 'sent'")
@@ -235,9 +227,3 @@ class Outbox:
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (delta.hlc, entry.txn, status, encode_records((delta,)), *rest),
         )
-
-
-def _error(code: str | None, message: str | None, field: str | None) -> LakeSyncError | None:
-    if code is None:
-        return None
-    return BY_CODE.get(code, InternalError)(message or "", field=field)

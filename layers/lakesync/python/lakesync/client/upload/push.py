@@ -53,11 +53,7 @@ class _Pace:
     """Pushes in a row that ended in stamping again."""
 
     def go_on(self, result: BatchResult) -> None:
-        """Stop where pushing on would only repeat the same.
-
-        Raises:
-            LakeSyncError: why some must wait.
-        """
+        """Stop where pushing on would only repeat the same."""
         if result.blocked is not None:
             raise result.blocked
         if result.stamped_wrong is not None:
@@ -73,28 +69,18 @@ class _Pace:
             )
 
 
+@dataclass
 class Pusher:
     """Pushes the outbox of one client."""
 
-    def __init__(
-        self,
-        client_id: str,
-        transport: Transport,
-        database: Database,
-        outbox: Outbox,
-        receipts: Receipts,
-        pages: Pages,
-        resync: Resyncer,
-        clock: DeviceClock,
-    ) -> None:
-        self._client_id = client_id
-        self._transport = transport
-        self._database = database
-        self._outbox = outbox
-        self._receipts = receipts
-        self._pages = pages
-        self._resync = resync
-        self._clock = clock
+    _client_id: str
+    _transport: Transport
+    _database: Database
+    _outbox: Outbox
+    _receipts: Receipts
+    _pages: Pages
+    _resync: Resyncer
+    _clock: DeviceClock
 
     def push(self, stopped: Callable[[], bool]) -> PushSummary:
         """Push until nothing waits, or it is told to stop.
@@ -158,9 +144,6 @@ class Pusher:
 
         What cannot be made smaller is to blame: a local transaction that is too large goes edit by
         edit, anything else is set aside.
-
-        Raises:
-            LakeSyncError: not the edits are refused but this client; they wait.
         """
         by_size = isinstance(error, AtomicPushTooLarge | BodyTooLarge)
         with self._database.transaction():

@@ -65,33 +65,18 @@ class BatchResult:
     """Why some must wait; None if the next batch may leave at once."""
 
 
+@dataclass
 class Receipts:
     """Applies receipts. Used within the caller's transaction."""
 
-    def __init__(
-        self,
-        outbox: Outbox,
-        rows: Rows,
-        pending_echo: PendingEcho,
-        catalogue: Catalogue,
-        clock: DeviceClock,
-    ) -> None:
-        self._outbox = outbox
-        self._rows = rows
-        self._pending_echo = pending_echo
-        self._catalogue = catalogue
-        self._clock = clock
+    _outbox: Outbox
+    _rows: Rows
+    _pending_echo: PendingEcho
+    _catalogue: Catalogue
+    _clock: DeviceClock
 
     def apply(self, batch: Batch, receipt: PushReceipt) -> BatchResult:
-        """Do what a receipt says.
-
-        Args:
-            batch: what was pushed, each entry with the status that it had before it left.
-            receipt: the answer.
-
-        Raises:
-            InternalError: the receipt does not fit the batch; nothing was changed.
-        """
+        """Do what a receipt says; the batch's entries have the statuses from before it left."""
         refused = _refusals(batch, receipt)
         result = BatchResult()
         accepted: list[Entry] = []
@@ -160,10 +145,8 @@ class Receipts:
     def restamp(self, start: Stamp, *, drifted: bool, events: Collection[str] = ()) -> int:
         """Stamp every entry at or behind ``start`` again, in the same order; gives their number.
 
-        Args:
-            start: the first stamp concerned.
-            drifted: the stamps lie in the future, and the clock falls back before it goes on.
-            events: tables whose rows are events: of these, what may have arrived stays as it is.
+        Where they drifted into the future the clock falls back first. Of tables of events, what may
+        have arrived stays as it is.
         """
         doubted = {self._catalogue.known(table).id for table in events}
         taken = self._outbox.take_from(start, doubted)
