@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.client.storage.decimals import compare
+from lakesync.client.storage.cells import compare
 from lakesync.result import Err, Ok
 from tests.client.support.world import reopened, rows_of
 

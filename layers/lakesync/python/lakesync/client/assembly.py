@@ -151,7 +151,7 @@ def _wired(
     resync = Resyncer(connection, client_id, rows, server_restore)
     for part in (catalogue, clock, resync):
         database.on_reload(part.reload)
-    pending_echo = PendingEcho(connection, client_id, catalogue, rows)
+    pending_echo = PendingEcho(connection, client_id, rows)
     pages = Pages(connection, client_id, catalogue, rows, outbox, clock, resync, pending_echo)
     schemas = KnownSchemas(database, transport)
     receipts = Receipts(outbox, rows, pending_echo, catalogue, clock)

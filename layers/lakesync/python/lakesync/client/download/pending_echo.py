@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakesync.client.storage.catalogue import Catalogue
     from lakesync.client.storage.rows import Rows
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -38,7 +37,6 @@ class PendingEcho:
 
     _connection: sqlite3.Connection
     _client_id: str
-    _catalogue: Catalogue
     _rows: Rows
 
     def note(self, deltas: Iterable[Delta], accepted: Stamp) -> None:
@@ -50,9 +48,7 @@ class PendingEcho:
         ruled = set(ruled_tables(self._connection))
         if not ruled:
             return
-        tables: dict[int, dict[str, list[Delta]]] = defaultdict(lambda: defaultdict(list))
-        for delta in deltas:
-            tables[self._catalogue.known(delta.table).id][delta.row_id].append(delta)
+        tables = self._rows.grouped(deltas)
         for table_id in tables.keys() & ruled:
             self._note_rows(table_id, tables[table_id], accepted)
 

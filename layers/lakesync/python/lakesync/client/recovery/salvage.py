@@ -20,6 +20,7 @@ from lakesync.client.storage.failures import translated
 from lakesync.client.storage.rows import Rows
 from lakesync.client.storage.tables import claim
 from lakesync.client.upload.entries import OutboxEntry, Status
+from lakesync.client.upload.outbox import PUT
 from lakesync.core.delta import check_client_id, checked_delta
 from lakesync.core.merge import view
 from lakesync.errors import InternalError, LakeSyncError, NotFound, Unavailable
@@ -35,11 +36,6 @@ if TYPE_CHECKING:
 
 _ENTRIES: Final = "SELECT hlc, txn, status, run, code, message, field FROM _lakesync_outbox "
 _OWNER: Final = "SELECT client_id, floor FROM _lakesync_sync"
-_PUT: Final = (
-    "INSERT INTO _lakesync_outbox "
-    "(hlc, txn, status, table_id, row_id, run, code, message, field) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
 _BEHIND: Final = ("-wal", "-shm")
 """What SQLite keeps beside a file; the log holds edits, the other is made anew."""
 
@@ -200,7 +196,7 @@ def _fill(path: Path, owner: Owner, saved: Iterable[Saved]) -> None:
                     status = Status.SENT  # the gateway may hold it
                 refusal = (error.code, error.message, error.field) if error else (None, None, None)
                 run = encode_records((delta,))
-                connection.execute(_PUT, (hlc, txn, status, table.id, delta.row_id, run, *refusal))
+                connection.execute(PUT, (hlc, txn, status, run, table.id, delta.row_id, *refusal))
             Rows(connection, catalogue).refold(keys, {})
     finally:
         database.close()

@@ -14,9 +14,9 @@ import contextlib
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias, get_args
 
-from lakesync.client.storage.decimals import COLLATION, compare
+from lakesync.client.storage.cells import COLLATION, compare
 from lakesync.client.storage.failures import translated
 from lakesync.client.storage.queries import BOOLEANS, answer_of, boolean_names, only_reads
 from lakesync.errors import TransactionOpen, ValidationFailed
@@ -121,25 +121,23 @@ class Database:
         self._check_unused()
         try:
             self._begin()
-        except sqlite3.Error as exc:
-            self.undo(exc)
-            raise translated(exc) from exc
-        except BaseException as failure:
-            self.undo(failure)
-            raise
+        except BaseException as failure:  # noqa: BLE001 - raised again
+            self._fail(failure)
         self._in_use = True
 
     def commit(self) -> None:
         """Make the transaction durable; it is undone if that fails."""
         try:
             self.writer.execute("COMMIT")
-        except sqlite3.Error as exc:
-            self.undo(exc)
-            raise translated(exc) from exc
-        except BaseException as failure:
-            self.undo(failure)
-            raise
+        except BaseException as failure:  # noqa: BLE001 - raised again
+            self._fail(failure)
         self._in_use = False
+
+    def _fail(self, failure: BaseException) -> NoReturn:
+        self.undo(failure)
+        if isinstance(failure, sqlite3.Error):
+            raise translated(failure) from failure
+        raise failure
 
     def undo(self, failure: BaseException) -> None:
         """Undo the transaction, because of a failure."""

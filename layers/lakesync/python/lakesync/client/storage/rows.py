@@ -96,15 +96,19 @@ class Rows:
 
     def stale_among(self, deltas: Iterable[Delta]) -> list[Delta]:
         """Give those of some deltas whose rows a re-sync has not met yet."""
-        by_table: dict[str, list[Delta]] = defaultdict(list)
+        return [
+            delta
+            for table_id, rows in self.grouped(deltas).items()
+            for row_id in self.stale(table_id, list(rows))
+            for delta in rows[row_id]
+        ]
+
+    def grouped(self, deltas: Iterable[Delta]) -> dict[int, dict[str, list[Delta]]]:
+        """Sort deltas by table and row."""
+        tables: dict[int, dict[str, list[Delta]]] = defaultdict(lambda: defaultdict(list))
         for delta in deltas:
-            by_table[delta.table].append(delta)
-        stale: list[Delta] = []
-        for table, written in by_table.items():
-            table_id = self._catalogue.known(table).id
-            row_ids = set(self.stale(table_id, [delta.row_id for delta in written]))
-            stale += [delta for delta in written if delta.row_id in row_ids]
-        return stale
+            tables[self._catalogue.known(delta.table).id][delta.row_id].append(delta)
+        return tables
 
     def save(self, rows: Iterable[RowToStore]) -> None:
         """Write rows, the app's tables included; a row of which nothing is left is forgotten."""
@@ -138,12 +142,8 @@ class Rows:
 
         What the app sees does not change: the state had them all along.
         """
-        tables: dict[str, dict[str, list[Delta]]] = defaultdict(lambda: defaultdict(list))
-        for delta in deltas:
-            tables[delta.table][delta.row_id].append(delta)
         updates: list[tuple[bytes | None, int, int, str]] = []
-        for name, rows in tables.items():
-            table_id = self._catalogue.known(name).id
+        for table_id, rows in self.grouped(deltas).items():
             stored = self.load(table_id, list(rows))
             for row_id, accepted in rows.items():
                 row = stored.get(row_id, NOT_STORED)

@@ -134,16 +134,14 @@ class HttpTransport:
             "clientId": pull.client_id,
             "limit": str(pull.deltas_max),
         }
-        if pull.epoch:
-            query["epoch"] = pull.epoch
-        if pull.snapshot:
-            query["snapshot"] = pull.snapshot
-        if pull.scope:
-            query["scope"] = pull.scope
-        if pull.removes:
-            query["removes"] = "true"
-        if pull.own_cursor:
-            query["ownCursor"] = "true"
+        optional = {
+            "epoch": pull.epoch,
+            "snapshot": pull.snapshot,
+            "scope": pull.scope,
+            "removes": "true" if pull.removes else "",
+            "ownCursor": "true" if pull.own_cursor else "",
+        }
+        query |= {name: value for name, value in optional.items() if value}
         return _read(proto.decode_page, self._ask("GET", "pull", {}, params=query))
 
     def schemas(self) -> Schemas:

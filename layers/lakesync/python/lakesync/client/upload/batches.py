@@ -65,7 +65,10 @@ def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
             return None
         others = islice(units, units_max - 1)
         if _accepted_before(first):
-            return _returning(first, takewhile(_accepted_before, others))
+            # As one commit: of several, one could make an event of the next too late, which would
+            # be taken for a sign that the gateway has it.
+            batch = _atomic(first, takewhile(_accepted_before, others))
+            return replace(batch, atomic=len(batch.entries) > 1)
         return _atomic(first, others) if len(first) > 1 else _singles(first, others)
 
 
@@ -88,16 +91,6 @@ def _atomic(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
         entries += unit
         count += 1
     return Batch(tuple(entries), atomic=True, units=count)
-
-
-def _returning(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
-    """Give what was accepted before, as one commit.
-
-    Of several commits the first could make an event of the next too late, which would be taken for
-    a sign that the gateway has it.
-    """
-    batch = _atomic(first, others)
-    return replace(batch, atomic=len(batch.entries) > 1)
 
 
 def _accepted_before(unit: list[Entry]) -> bool:

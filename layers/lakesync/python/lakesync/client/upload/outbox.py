@@ -23,6 +23,10 @@ ADD: Final = (
     "INSERT INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
     "VALUES (?, ?, 'pending', ?, ?, ?)"
 )
+PUT: Final = (
+    "INSERT INTO _lakesync_outbox (hlc, txn, status, run, table_id, row_id, code, message, field) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _WAITING: Final = (
     "status IN ('offered', 'lost')",  # accepted before: ahead of all others
     "status IN ('pending', 'sent', 'unseen', 'late')",
@@ -222,8 +226,6 @@ class Outbox:
         """Put an entry back with its delta stamped again."""
         status = Status.QUARANTINED if entry.status == Status.QUARANTINED else Status.PENDING
         self._connection.execute(
-            "INSERT INTO _lakesync_outbox "
-            "(hlc, txn, status, run, table_id, row_id, code, message, field) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            PUT,
             (delta.hlc, entry.txn, status, encode_records((delta,)), *rest),
         )
