@@ -95,7 +95,7 @@ class Rows:
             yield from self._connection.execute(where, (table_id, *part)).fetchall()
 
     def stale_among(self, deltas: Iterable[Delta]) -> list[Delta]:
-        """Give those of some deltas whose rows a re-sync has not met yet."""
+        """Give those of some deltas whose rows a re-sync has not read yet."""
         return [
             delta
             for table_id, rows in self.grouped(deltas).items()
