@@ -271,7 +271,7 @@ def test_items_near_the_limit_of_a_store_fit(buffer: Buffer, writer: Writer) -> 
     assert buffer.entries(writer.gateway, "main", 0, 1 << 62, 1).entries[0].records == large
 
 
-# --- the fence
+# --- the read barrier
 
 
 @pytest.mark.law("B7")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.checkpoint.from_lake import flushed_from_json
-from lakesync.log.read_barrier import Fence
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance.checkpoint_keep import KEEP_MS, Keeper
 from lakesync.maintenance.trim import Trimmer
 from lakesync.runtime.retain import Retention, retain_handler
@@ -35,7 +35,7 @@ def handler_of(
     clock = gateway.time.wall_clock
     retention = Retention(
         buffer,
-        Fence(buffer),
+        ReadBarrier(buffer),
         builder=gateway.builder(life),
         trimmer=Trimmer(buffer, wall_clock=clock, keep_ms=DAY_MS),
         forgetter=gateway.forgetter(2 * DAY_MS, buffer),

@@ -18,7 +18,7 @@ from lakesync.checkpoint.manifest import Tombstones, digest
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.errors import AdapterFailed, Conflict
-from lakesync.log.read_barrier import Fence
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance.checkpoint_build import Builder
 from lakesync.maintenance.flush import Flusher
 from lakesync.maintenance.restore import begin_epoch
@@ -80,7 +80,7 @@ class Gateway(Kept):
 
     def build_in_spark(self, objects: FolderObjects | None = None) -> Built:
         """Build a checkpoint out of the lake."""
-        log = Fence(self.buffer).raise_heads(GATEWAY)
+        log = ReadBarrier(self.buffer).raise_heads(GATEWAY)
         flushed = flushed_of(
             log, self.buffer.flush_state(GATEWAY), self.buffer.flushed_tables(GATEWAY)
         )

@@ -9,7 +9,7 @@ import pytest
 
 from lakesync.core.layout import Placement
 from lakesync.errors import Contention
-from lakesync.log.read_barrier import Fence, read_all
+from lakesync.log.read_barrier import ReadBarrier, read_all
 from lakesync.maintenance import restore
 from lakesync.ports import HeadMoved
 from tests.support.builders import WALL_MS, at_ms, insert, push
@@ -50,7 +50,7 @@ class Patient(LaggingBuffer):
 @pytest.mark.law("B8")
 def test_a_commit_that_is_becoming_visible_is_waited_for() -> None:
     buffer = Patient()
-    log = Fence(buffer).raise_heads(GATEWAY)
+    log = ReadBarrier(buffer).raise_heads(GATEWAY)
     buffer.lag = 4
     assert len(list(read_all(buffer, log, (0, log.top), 10))) == 1
     assert buffer.pauses == [1, 2, 3, 4]
@@ -66,7 +66,7 @@ def test_a_configuration_that_keeps_changing_is_waited_for() -> None:
     buffer.version = 99
 
     with pytest.raises(Contention):
-        Fence(buffer).raise_heads(GATEWAY)
+        ReadBarrier(buffer).raise_heads(GATEWAY)
     assert buffer.pauses == list(range(1, 20))
 
 
@@ -80,7 +80,7 @@ def test_heads_that_keep_moving_are_waited_for(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(buffer, "raise_head", lambda *_: False)
 
     with pytest.raises(Contention):
-        Fence(buffer).raise_heads(GATEWAY)
+        ReadBarrier(buffer).raise_heads(GATEWAY)
     assert buffer.pauses == list(range(1, 20))
 
 

@@ -14,7 +14,7 @@ from lakesync.checkpoint.from_lake import (
     out_of_lake,
 )
 from lakesync.errors import ValidationFailed
-from lakesync.log.read_barrier import Fence
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance.restore import begin_epoch
 from tests.support.builders import TABLE, insert
 from tests.support.checkpoints import GATEWAY, Kept
@@ -65,7 +65,7 @@ def test_only_what_is_large_and_grew_comes_out_of_the_lake() -> None:
     gateway = Kept()
 
     def told(rows_min: int) -> bool:
-        log = Fence(gateway.buffer).raise_heads(GATEWAY)
+        log = ReadBarrier(gateway.buffer).raise_heads(GATEWAY)
         state = gateway.buffer.flush_state(GATEWAY)
         latest = gateway.checkpoints.latest(GATEWAY, log.epoch, log.trimmed)
         return out_of_lake(log, state, latest, rows_min)
@@ -89,7 +89,7 @@ def test_a_job_is_told_of_the_merged_tables_that_were_flushed() -> None:
     gateway = Kept()
     gateway.push(insert("r1"))
     gateway.flushed()
-    log = Fence(gateway.buffer).raise_heads(GATEWAY)
+    log = ReadBarrier(gateway.buffer).raise_heads(GATEWAY)
     state = gateway.buffer.flush_state(GATEWAY)
 
     found = flushed_of(log, state, gateway.buffer.flushed_tables(GATEWAY))

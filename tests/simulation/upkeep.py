@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.errors import LakeSyncError
 from lakesync.log.declare import Declare
-from lakesync.log.read_barrier import Fence
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance import restore
 from lakesync.maintenance.checkpoint_build import Builder
 from lakesync.maintenance.checkpoint_keep import Keeper
@@ -97,7 +97,7 @@ class Upkeep:
         try:
             built = builder.build(GATEWAY, has_time=has_time)
             world.count("checkpoint built" if built.finished else "build interrupted")
-            epoch = Fence(buffer).raise_heads(GATEWAY).epoch
+            epoch = ReadBarrier(buffer).raise_heads(GATEWAY).epoch
             trimmed = trimmer.trim(GATEWAY, covered=keeper.covered(GATEWAY, epoch))
             if world.scenario.forget_ms:
                 self._forget(process, buffer, checkpoints, clock)

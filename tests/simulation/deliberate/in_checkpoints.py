@@ -42,7 +42,7 @@ def manifest_stamp_too_high() -> list[Replaced]:
 
     def go_on(self: Builder, gateway: str, progress: Progress, has_time: Any) -> Any:
         def look() -> bool:
-            ends[:] = [self._fence.raise_heads(gateway).top]
+            ends[:] = [self._barrier.raise_heads(gateway).top]
             return bool(has_time())
 
         return real_go_on(self, gateway, progress, look)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import lakesync.log.read_barrier as fence_module
 from lakesync.buffer import conditions
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.append import Admission, Gate
@@ -16,8 +15,9 @@ from lakesync.gateway import push as push_module
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log import commit as commit_module
+from lakesync.log import read_barrier
 from lakesync.log import row_cache as warm_module
-from lakesync.log.read_barrier import Fence
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.ports import NO_HEAD, Head
 from lakesync.wire.records import decode_records
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -50,11 +50,11 @@ def cursor_by_client_stamp() -> list[Replaced]:
 
 @deliberate("a pull reads several shards without raising their heads")
 def no_fence() -> list[Replaced]:
-    def raised(self: Fence, gateway: str, shard: str, head: Head | None, top: int) -> Head:
+    def raised(self: ReadBarrier, gateway: str, shard: str, head: Head | None, top: int) -> Head:
         del self, gateway, shard, top
         return head or NO_HEAD
 
-    return [(Fence, "_raised", raised)]
+    return [(ReadBarrier, "_raised", raised)]
 
 
 @deliberate("a page that is not the last has the newest commit as its cursor")
@@ -84,7 +84,7 @@ def pages_cut_commits() -> list[Replaced]:
 
 @deliberate("a log entry that is not visible yet is taken for none")
 def gaps_are_accepted() -> list[Replaced]:
-    return [(fence_module, "is_chain", lambda *_: True)]
+    return [(read_barrier, "is_chain", lambda *_: True)]
 
 
 @deliberate("a warm function catches up over an entry that is not visible yet", WARM)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.download.position import Position as ClientPosition
     from lakesync.core.messages import Pull, PullPage
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import Buffer, Head
 
 
@@ -56,7 +56,7 @@ def _forget(store: Any, gateway: str, shard: str, until: int) -> None:
 
 @deliberate("the pull does not look at the epoch")
 def epoch_not_checked() -> list[Replaced]:
-    def check(pull: Pull, log: FencedLog) -> None:
+    def check(pull: Pull, log: FinalLog) -> None:
         if pull.since < log.trimmed or pull.since > log.top:
             raise CursorExpired("expired")
 
@@ -65,7 +65,7 @@ def epoch_not_checked() -> list[Replaced]:
 
 @deliberate("the pull does not look at the horizon")
 def horizon_not_checked() -> list[Replaced]:
-    def check(pull: Pull, log: FencedLog) -> None:
+    def check(pull: Pull, log: FinalLog) -> None:
         if pull.since > log.top or pull.epoch not in {"", log.epoch}:
             raise CursorExpired("expired")
 
@@ -73,7 +73,7 @@ def horizon_not_checked() -> list[Replaced]:
 
 
 def _read_over_gaps(
-    buffer: Buffer, log: FencedLog, shard: str, span: tuple[int, int], count_max: int
+    buffer: Buffer, log: FinalLog, shard: str, span: tuple[int, int], count_max: int
 ) -> Any:
     return buffer.entries(log.gateway, shard, *span, count_max)
 
@@ -126,7 +126,7 @@ def nothing_is_offered() -> list[Replaced]:
 
 @deliberate("the log goes on from the end of the log when a snapshot began", TRIMMED)
 def snapshot_goes_on_too_late() -> list[Replaced]:
-    def top(log: FencedLog, *_: object) -> int:
+    def top(log: FinalLog, *_: object) -> int:
         return log.top
 
     return [(bootstrap, "replay_from", top)]

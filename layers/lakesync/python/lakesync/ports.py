@@ -56,7 +56,7 @@ class Head:
     oldest_unflushed: Stamp = 0
     """The first commit that may wait to be flushed; 0 if none does."""
     last_logged: Stamp = 0
-    """The shard's last log entry. ``commit`` stands above it once the fence raised the head."""
+    """The shard's last log entry. ``commit`` stands above it once a read barrier raised it."""
 
 
 NO_HEAD = Head()

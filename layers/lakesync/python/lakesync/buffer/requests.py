@@ -60,7 +60,7 @@ def register(table: str, gateway: str) -> bytes:
 
 
 def raise_head(table: str, gateway: str, shard: str, seen: Head | None, to: Stamp) -> bytes:
-    """Give the fence: an idle head is moved up, if it stands as it was seen."""
+    """Give the raise of an idle head, for the read barrier, if it stands as it was read."""
     values = {":to": number(to)}
     if seen is None:
         return _update_head(

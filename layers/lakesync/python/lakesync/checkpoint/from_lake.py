@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakesync.checkpoint.manifest import Manifest
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import FlushState
 
 
@@ -44,14 +44,14 @@ class Flushed:
         return min(behind, default=self.watermark)
 
 
-def flushed_of(log: FencedLog, state: FlushState, flushed: Mapping[str, Stamp]) -> Flushed:
+def flushed_of(log: FinalLog, state: FlushState, flushed: Mapping[str, Stamp]) -> Flushed:
     """Give what a job is told of a log, its flush state and the tables flushed, read in order."""
     tables = {name: flushed[name] for name in tables_with_rows(log, flushed)}
     horizons = log.config.tombstone_horizons
     return Flushed(log.gateway, log.epoch, log.trimmed, state.watermark, horizons, tables)
 
 
-def out_of_lake(log: FencedLog, state: FlushState, latest: Manifest | None, rows_min: int) -> bool:
+def out_of_lake(log: FinalLog, state: FlushState, latest: Manifest | None, rows_min: int) -> bool:
     """Tell whether the next checkpoint should come out of the lake.
 
     It should if the latest one has many rows, and more was flushed since. Not after a restore: the

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import FlushState
 
 
-def replay_from(log: FencedLog, state: FlushState, now_ms: int) -> Stamp:
+def replay_from(log: FinalLog, state: FlushState, now_ms: int) -> Stamp:
     """Give the stamp from which the log goes on behind rows that are read from now on.
 
     Args:
@@ -39,7 +39,7 @@ def replay_from(log: FencedLog, state: FlushState, now_ms: int) -> Stamp:
     return max(log.trimmed, min(flushed, visible))
 
 
-def tables_with_rows(log: FencedLog, flushed: Iterable[str]) -> list[str]:
+def tables_with_rows(log: FinalLog, flushed: Iterable[str]) -> list[str]:
     """Give the tables that may have rows which the log behind does not give, by name.
 
     Args:
@@ -49,6 +49,6 @@ def tables_with_rows(log: FencedLog, flushed: Iterable[str]) -> list[str]:
     return sorted(name for name in flushed if not log.config.appends(name))
 
 
-def has_events(log: FencedLog, flushed: Iterable[str]) -> bool:
+def has_events(log: FinalLog, flushed: Iterable[str]) -> bool:
     """Tell whether there are tables of which the log is all there is."""
     return any(log.config.appends(name) for name in flushed)

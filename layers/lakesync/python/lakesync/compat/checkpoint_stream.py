@@ -17,7 +17,7 @@ from lakesync.compat.progress import may_begin_again
 from lakesync.errors import CheckpointTooLarge, Contention, CursorExpired, LakeSyncError, NotFound
 from lakesync.gateway.row_source import CheckpointRows, check_decides, decides
 from lakesync.gateway.rule_filter import RuleFilter
-from lakesync.log.read_barrier import Fence
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.result import Err, Ok, Result
 from lakesync.wire.records import decode_records, encode_records
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import Buffer
 
 READ_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -66,7 +66,7 @@ class CheckpointService:
     def __init__(self, buffer: Buffer, checkpoints: Checkpoints) -> None:
         self._buffer = buffer
         self._checkpoints = checkpoints
-        self._fence = Fence(buffer)
+        self._barrier = ReadBarrier(buffer)
 
     def whole(self, gateway: str, pull: Pull) -> Result[CheckpointFrames, LakeSyncError]:
         """Give the latest checkpoint, frame by frame, never more than one in memory.
@@ -81,7 +81,7 @@ class CheckpointService:
         try:
             if is_follower(pull):
                 self._note_beginning(gateway, pull.client_id)
-            log = self._fence.raise_heads(gateway)
+            log = self._barrier.raise_heads(gateway)
             rule_filter = RuleFilter(log.config, pull)
             manifest = self._latest(log, rule_filter)
             return Ok(
@@ -112,7 +112,7 @@ class CheckpointService:
             is no longer kept, ``UNAVAILABLE``, ``ADAPTER_ERROR``.
         """
         try:
-            log = self._fence.raise_heads(gateway)
+            log = self._barrier.raise_heads(gateway)
             rule_filter = RuleFilter(log.config, pull)
             manifest = self._latest(log, rule_filter, checkpoint)
             table = table or manifest.after("")
@@ -130,7 +130,7 @@ class CheckpointService:
         except LakeSyncError as error:
             return Err(error)
 
-    def _latest(self, log: FencedLog, rule_filter: RuleFilter, checkpoint: str = "") -> Manifest:
+    def _latest(self, log: FinalLog, rule_filter: RuleFilter, checkpoint: str = "") -> Manifest:
         """Give the checkpoint that was named, or the latest that its reader may be sent."""
         if checkpoint:
             found = self._checkpoints.manifest(log.gateway, checkpoint)
@@ -143,7 +143,7 @@ class CheckpointService:
             raise NotFound("there is no checkpoint; pull from 0, or with snapshot=begin")
         return latest
 
-    def _since(self, log: FencedLog, manifest: Manifest) -> Stamp:
+    def _since(self, log: FinalLog, manifest: Manifest) -> Stamp:
         # Of events the log is all there is, so it is read as far back as it reaches.
         events = has_events(log, self._buffer.flushed_tables(log.gateway))
         return log.trimmed if events else manifest.since

@@ -1,4 +1,4 @@
-"""Forgetting: rows that were deleted long ago go, and no old delta may bring them back.
+"""Which deltas are too old to merge once their table's tombstones have been dropped.
 
 A tombstone is the only thing that tells an old delta that it lost. Once it is gone, a delta is
 judged by its table's horizon instead, a stamp that every writer knows before the first tombstone of

@@ -1,4 +1,4 @@
-"""Where a row is serialised: tables are mapped to shards, and a hot table is split into lanes.
+"""Which shard a row's commits go to: tables are mapped to shards, a hot table is split into lanes.
 
 Each shard has one head, and commits to one shard are strictly ordered. Row states are stored by
 table and row id alone, so a change of layout moves no state; it changes only which head a later

@@ -1,7 +1,7 @@
-"""Which columns the log keeps beside each delta, so that sync rules can be decided by it later.
+"""Which columns of a row are logged with each delta, so that sync rules can be applied to the log.
 
-All that the rules in force look at, and all that earlier ones did: so of each table an entry tells
-what a filter needs from the moment it was first declared, whatever rules came in between.
+They are the columns that the rules in force read, and those that earlier rules read: so an entry
+has what a filter needs from the moment it was first declared, whatever rules came in between.
 Law V7: ``docs/spec/visibility.md``.
 """
 

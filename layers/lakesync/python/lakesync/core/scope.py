@@ -1,4 +1,4 @@
-"""Scope: what decides the rows that a client is shown, table by table, as text it hands back.
+"""A digest of the rules and claims that decide a client's rows, table by table, as text.
 
 A client that hands back another scope than the one in force holds rows that it may no longer see,
 or lacks some that it may: of the tables whose digests differ, and of no others. Law V6:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.budget import Budget
     from lakesync.gateway.row_source import RowSource
     from lakesync.gateway.rule_filter import RuleFilter
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import Buffer, WallClock
 
 _LOG_DELTAS_MAX: Final = 10_000
@@ -56,7 +56,7 @@ class Bootstraps:
         self._wall_clock = wall_clock
         self._checkpoints = checkpoints
 
-    def begin(self, log: FencedLog, rule_filter: RuleFilter) -> ResumeToken:
+    def begin(self, log: FinalLog, rule_filter: RuleFilter) -> ResumeToken:
         """Give where a bootstrap begins; one without a table if the log itself is best."""
         state = self._buffer.flush_state(log.gateway)
         flushed = self._buffer.flushed_tables(log.gateway)
@@ -73,7 +73,7 @@ class Bootstraps:
         # Of events the log is all there is, so it is read as far back as it reaches.
         return ResumeToken(log.trimmed if events else since, log.epoch, of=of, table=table)
 
-    def _latest(self, log: FencedLog, rule_filter: RuleFilter) -> Manifest | None:
+    def _latest(self, log: FinalLog, rule_filter: RuleFilter) -> Manifest | None:
         """Give the checkpoint to begin with, if there is one that can be used."""
         if self._checkpoints is None:
             return None
@@ -81,7 +81,7 @@ class Bootstraps:
         return latest if latest and decides(latest, log.config, rule_filter) else None
 
     def all_tables(
-        self, log: FencedLog, pull: Pull, rule_filter: RuleFilter, at: ResumeToken, budget: Budget
+        self, log: FinalLog, pull: Pull, rule_filter: RuleFilter, at: ResumeToken, budget: Budget
     ) -> PullPage:
         """Give the next rows of all tables.
 
@@ -103,18 +103,18 @@ class Bootstraps:
         chunks = CheckpointRows(self._checkpoints, manifest, rule_filter)
         return _page(log, pull, chunks, AllTables(manifest.tables, scope), at, budget)
 
-    def resync_of_all(self, log: FencedLog) -> Resync:
+    def resync_of_all(self, log: FinalLog) -> Resync:
         """Give what the first page of all tables says: which they are."""
         tables = tuple(self._tables(log))
         horizons = log.config.tombstone_horizons
         of_tables = {table: horizons[table] for table in tables if table in horizons}
         return Resync(tables, tombstone_horizons=of_tables)
 
-    def _tables(self, log: FencedLog, after: str = "") -> list[str]:
+    def _tables(self, log: FinalLog, after: str = "") -> list[str]:
         return tables_with_rows(log, self._buffer.flushed_tables(log.gateway, after))
 
     def changed_tables(
-        self, log: FencedLog, pull: Pull, rule_filter: RuleFilter, at: ResumeToken | None,
+        self, log: FinalLog, pull: Pull, rule_filter: RuleFilter, at: ResumeToken | None,
         budget: Budget,
     ) -> PullPage:  # fmt: skip
         """Give the next rows of the tables that the client's scope shows otherwise.
@@ -131,7 +131,7 @@ class Bootstraps:
         source = BufferRows(self._buffer, log, rule_filter)
         return _page(log, pull, source, tables, at, budget)
 
-    def _check_readable(self, log: FencedLog, since: Stamp, tables: ChangedTables) -> None:
+    def _check_readable(self, log: FinalLog, since: Stamp, tables: ChangedTables) -> None:
         """Refuse what cannot be read again table by table; reads the log that is not flushed."""
         visible = [unit for unit in tables.units() if tables.now.of(unit) != NOTHING]
         # Of events the log is all there is. A scope that was too long tells no tables.
@@ -149,7 +149,7 @@ class Bootstraps:
 
 
 def _page(
-    log: FencedLog,
+    log: FinalLog,
     pull: Pull,
     source: RowSource,
     tables: AllTables | ChangedTables,

@@ -1,7 +1,7 @@
 """Pull: whole commits after a cursor, from all shards, in commit order.
 
-No commit is ever missed, because the log is fenced before it is read (`lakesync.log.read_barrier`),
-and a page ends only where a commit ends. Laws B7-B9: ``docs/spec/commit.md``.
+No commit is ever missed, because the log is made final before it is read: see
+`lakesync.log.read_barrier`. And a page ends only where a commit ends. Laws B7-B9: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakesync.gateway.resume_token import Reads, ResumeToken, resume_token_of
 from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.log_cache import Tails
-from lakesync.log.read_barrier import Fence, read
+from lakesync.log.read_barrier import ReadBarrier, read
 from lakesync.result import Err, Ok, Result
 
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
     from lakesync.gateway.records import FilteredCommit, Records
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import Buffer, LogEntry, WallClock
 
 
@@ -51,7 +51,7 @@ class PullService:
         self._buffer = buffer
         self._wall_clock = wall_clock
         self._limits = limits
-        self._fence = Fence(buffer)
+        self._barrier = ReadBarrier(buffer)
         self._bootstraps = Bootstraps(buffer, wall_clock, checkpoints)
         self._tails = Tails(buffer)
 
@@ -75,11 +75,11 @@ class PullService:
         if not 1 <= pull.deltas_max <= deltas_max:
             raise ValidationFailed(f"limit must be 1 to {deltas_max}", field="limit")
         pull = replace(pull, bytes_max=min(pull.bytes_max, self._limits.page_bytes_max))
-        log = self._fence.raise_heads(gateway)
+        log = self._barrier.raise_heads(gateway)
         page = self._page(log, pull)
         return replace(page, schema_version=log.config.schema_version)
 
-    def _page(self, log: FencedLog, pull: Pull) -> PullPage:
+    def _page(self, log: FinalLog, pull: Pull) -> PullPage:
         """Give a page of rows as they are while the client bootstraps, and else of the log."""
         rule_filter, budget = RuleFilter(log.config, pull), Budget(self._wall_clock)
         scope = rule_filter.scope.text()
@@ -108,7 +108,7 @@ class PullService:
         return replace(page, epoch=log.epoch, scope=scope)
 
     def _log_page(
-        self, log: FencedLog, pull: Pull, rule_filter: RuleFilter, budget: Budget,
+        self, log: FinalLog, pull: Pull, rule_filter: RuleFilter, budget: Budget,
         at: ResumeToken | None,
     ) -> PullPage:  # fmt: skip
         """Read the log on until something is visible, it ends, or as much is read as may be."""
@@ -129,7 +129,7 @@ class PullService:
         return PullPage((), 0, since, has_more=since < log.top)
 
     def _collect(
-        self, log: FencedLog, since: Stamp, deltas_max: int
+        self, log: FinalLog, since: Stamp, deltas_max: int
     ) -> tuple[list[LogEntry], Stamp]:
         """Read each shard until it could fill a page; give the entries in commit order.
 
@@ -144,7 +144,7 @@ class PullService:
         return sorted(entries, key=lambda entry: entry.stamp), until
 
     def _fill(
-        self, log: FencedLog, span: tuple[Stamp, Stamp], commits: Iterator[FilteredCommit],
+        self, log: FinalLog, span: tuple[Stamp, Stamp], commits: Iterator[FilteredCommit],
         pull: Pull, rule_filter: RuleFilter, budget: Budget,
     ) -> PullPage:  # fmt: skip
         """Take whole commits until the page is full, or the budget is spent.
@@ -180,7 +180,7 @@ class PullService:
 
 
 def _rows_of(
-    commit: FilteredCommit, rows: list[Records], log: FencedLog, since: Stamp, pull: Pull
+    commit: FilteredCommit, rows: list[Records], log: FinalLog, since: Stamp, pull: Pull
 ) -> PullPage:
     """Give some of the rows that one commit made visible, as together they fit no answer.
 
@@ -223,7 +223,7 @@ def _batch(
     return batch
 
 
-def check_cursor(pull: Pull, log: FencedLog) -> None:
+def check_cursor(pull: Pull, log: FinalLog) -> None:
     """Refuse a cursor that the log does not reach back to, or that was given by another one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Deltas on their way to a client, and what is yet to be read of a commit before they are whole."""
+"""The encoded deltas of a page, and the rows that a commit's deltas still need."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.gateway.rule_filter import RuleFilter
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import Buffer, RowSlice
 
 _LOG_DELTAS_MAX: Final = 10_000
@@ -60,7 +60,7 @@ class BufferRows:
     may not tell that. So a row that they wrote is shown only once it looks as it was written.
     """
 
-    def __init__(self, buffer: Buffer, log: FencedLog, rule_filter: RuleFilter) -> None:
+    def __init__(self, buffer: Buffer, log: FinalLog, rule_filter: RuleFilter) -> None:
         self._buffer = buffer
         self._log = log
         self._rule_filter = rule_filter

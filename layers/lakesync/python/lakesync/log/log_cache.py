@@ -1,4 +1,4 @@
-"""The tail of the log, in the memory of a warm process: whoever asks for it is served from there.
+"""A cache of each log's newest entries, kept in a process between requests.
 
 Entries never change, so what was read once stays right for as long as the buffer is the same. A
 tail is a chain without gaps: an entry joins it only if it names the tail's last one as the one

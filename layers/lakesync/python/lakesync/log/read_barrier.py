@@ -1,7 +1,7 @@
-"""The fence: what makes one 64-bit cursor exact for any number of shards.
+"""The read barrier makes one 64-bit cursor exact for any number of shards.
 
 Before a log is read, every lagging head is raised to the highest head seen. A commit is conditional
-on its head and stamped above it, so after the fence none can appear at or below that stamp in any
+on its head and stamped above it, so after the barrier none can appear at or below that stamp in any
 shard. What is read up to there is complete and final.
 
 Final is not yet visible: while a commit happens, its head may show before its log entry does. So a
@@ -31,7 +31,7 @@ _GAP_TRIES_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class FencedLog:
+class FinalLog:
     """A gateway's log, final up to ``top``."""
 
     gateway: str
@@ -51,14 +51,14 @@ class FencedLog:
         return max((head.trimmed for head in self.heads.values()), default=0)
 
 
-class Fence:
-    """Fences the logs of gateways, remembering their configurations. One for each process."""
+class ReadBarrier:
+    """Makes logs final before they are read, and remembers configurations. One for each process."""
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self._configs: dict[str, GatewayConfig] = {}
 
-    def raise_heads(self, gateway: str) -> FencedLog:
+    def raise_heads(self, gateway: str) -> FinalLog:
         """Make a gateway's log final up to its highest head. Safe to repeat.
 
         Cost: one round trip and a read unit a shard; a write unit for each head that lags.
@@ -80,7 +80,7 @@ class Fence:
                     shard: self._raised(gateway, shard, heads.get(shard), top)
                     for shard in config.layout.shards()
                 }
-            return FencedLog(gateway, config, heads, top)
+            return FinalLog(gateway, config, heads, top)
         raise Contention("the gateway's configuration is just changing; try again in a moment")
 
     def _config(self, gateway: str) -> GatewayConfig:
@@ -118,7 +118,7 @@ class Entries(Protocol):
 
 
 def read(
-    source: Entries, log: FencedLog, shard: str, span: tuple[Stamp, Stamp], count_max: int
+    source: Entries, log: FinalLog, shard: str, span: tuple[Stamp, Stamp], count_max: int
 ) -> LogSlice:
     """Give a shard's entries in ``span``, which ends at ``log.top`` at the latest; without gaps.
 
@@ -144,7 +144,7 @@ def read(
 
 
 def read_all(
-    source: Entries, log: FencedLog, span: tuple[Stamp, Stamp], count_max: int
+    source: Entries, log: FinalLog, span: tuple[Stamp, Stamp], count_max: int
 ) -> Iterator[LogEntry]:
     """Give all entries of all shards in ``span``, shard by shard, as `read` does, part by part.
 

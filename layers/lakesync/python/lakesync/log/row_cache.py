@@ -1,4 +1,4 @@
-"""What a warm process remembers between requests, and how it stays true.
+"""A cache of heads, row states and append marks, kept in a process between requests.
 
 Heads, and the states of rows and the append marks of each shard. All may be out of date, and
 nothing is trusted: a commit is conditional on every head, row and mark that it was made by. When a

@@ -25,7 +25,7 @@ from lakesync.checkpoint.replay_from import replay_from, tables_with_rows
 from lakesync.checkpoint.rows import OutOfTime, rows_in_order
 from lakesync.checkpoint.store import put_chunk, put_manifest
 from lakesync.errors import NotFound
-from lakesync.log.read_barrier import Fence
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance.checkpoint_progress import Progress, progress_from_json, progress_to_json
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.chunks import Cut
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import Buffer, ObjectStore, WallClock
 
 PROGRESS_MS_MAX: Final = 24 * 3_600_000
@@ -80,7 +80,7 @@ class Builder:
         self._checkpoints = checkpoints
         self._wall_clock = wall_clock
         self._chunk_bytes = chunk_bytes
-        self._fence = Fence(buffer)
+        self._barrier = ReadBarrier(buffer)
 
     def build(
         self, gateway: str, *, every_ms: int = 0, has_time: Callable[[], bool] = lambda: True
@@ -99,13 +99,13 @@ class Builder:
         Raises:
             LakeSyncError: a store refused; the next build goes on.
         """
-        log = self._fence.raise_heads(gateway)
+        log = self._barrier.raise_heads(gateway)
         progress = self._under_way(log) or self._begin(log, every_ms)
         if progress is None:
             return self._there(log)
         return self._go_on(gateway, progress, has_time)
 
-    def _under_way(self, log: FencedLog) -> Progress | None:
+    def _under_way(self, log: FinalLog) -> Progress | None:
         """Give the build that was begun, unless what it would make is no longer of use."""
         try:
             body = self._objects.get_object(names.progress_key(log.gateway))
@@ -118,7 +118,7 @@ class Builder:
             return None
         return progress
 
-    def _begin(self, log: FencedLog, every_ms: int) -> Progress | None:
+    def _begin(self, log: FinalLog, every_ms: int) -> Progress | None:
         """Begin a build, if there is anything that the latest checkpoint lacks, and it is due."""
         now_ms = self._wall_clock()
         state = self._buffer.flush_state(log.gateway)
@@ -137,7 +137,7 @@ class Builder:
         self._save(log.gateway, progress)
         return progress
 
-    def _there(self, log: FencedLog) -> BuildReport:
+    def _there(self, log: FinalLog) -> BuildReport:
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
         return BuildReport(latest.id, latest.since) if latest else BuildReport()
 

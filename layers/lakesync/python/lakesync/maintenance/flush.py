@@ -22,7 +22,7 @@ from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.log.read_barrier import Fence, read
+from lakesync.log.read_barrier import ReadBarrier, read
 from lakesync.maintenance.batches import batches, rows_of
 from lakesync.ports import FlushState
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.maintenance.batches import Batch
     from lakesync.ports import BatchEncoder, Buffer, LogEntry, ObjectStore, Queue
 
@@ -59,7 +59,7 @@ class FlushReport:
 class _Work(NamedTuple):
     """A recorded range, and its entries in commit order; no range if nothing is left."""
 
-    log: FencedLog
+    log: FinalLog
     state: FlushState
     entries: list[tuple[str, LogEntry]]
     """Each with its shard."""
@@ -75,7 +75,7 @@ class Flusher:
         self._objects = objects
         self._queue = queue
         self._encoder = encoder
-        self._fence = Fence(buffer)
+        self._barrier = ReadBarrier(buffer)
 
     def flush(self, gateway: str, has_time: Callable[[], bool] = lambda: True) -> FlushReport:
         """Announce everything committed so far, range by range. Safe to repeat, and to kill.
@@ -88,7 +88,7 @@ class Flusher:
             LakeSyncError: a store or the queue refused; what was done stays done.
         """
         report = FlushReport()
-        log = self._fence.raise_heads(gateway)
+        log = self._barrier.raise_heads(gateway)
         while True:
             work = self._work(log)
             log, state = work.log, work.state
@@ -104,13 +104,13 @@ class Flusher:
         """Give the gateways that have something to flush; see `due_gateways`."""
         return due_gateways(self._buffer)
 
-    def _work(self, log: FencedLog) -> _Work:
+    def _work(self, log: FinalLog) -> _Work:
         """Give the recorded range, or record the next one."""
         while True:
             state = self._buffer.flush_state(log.gateway)
             if state.until > log.top:
                 # Recorded by another flush, which may know of shards that were added since.
-                log = self._fence.raise_heads(log.gateway)
+                log = self._barrier.raise_heads(log.gateway)
             if state.until:
                 # Someone did not finish it, or is at it: the very same again, whatever it holds.
                 span = (state.watermark, state.until)
@@ -123,7 +123,7 @@ class Flusher:
                 return _Work(log, recorded, entries)
 
     def _next(
-        self, log: FencedLog, span: tuple[Stamp, Stamp]
+        self, log: FinalLog, span: tuple[Stamp, Stamp]
     ) -> tuple[list[tuple[str, LogEntry]], Stamp]:
         """Give the entries of the range that begins a span, and where the range ends."""
         entries: list[tuple[str, LogEntry]] = []
@@ -139,7 +139,7 @@ class Flusher:
         return entries, span[1]
 
     def _by_commit(
-        self, log: FencedLog, span: tuple[Stamp, Stamp]
+        self, log: FinalLog, span: tuple[Stamp, Stamp]
     ) -> Iterator[tuple[str, LogEntry]]:
         """Give all entries of a span in commit order, those of one commit in order of shards.
 
@@ -149,7 +149,7 @@ class Flusher:
         return merge(*shards, key=lambda pair: pair[1].stamp)
 
     def _of_shard(
-        self, log: FencedLog, shard: str, span: tuple[Stamp, Stamp]
+        self, log: FinalLog, shard: str, span: tuple[Stamp, Stamp]
     ) -> Iterator[tuple[str, LogEntry]]:
         after, until = span
         while after < until:
@@ -189,7 +189,7 @@ class Flusher:
             until, flushed_bytes = work.state.until, last.logged_bytes
             self._buffer.note_flushed(work.log.gateway, shard, until, flushed_bytes)
 
-    def _note_all(self, log: FencedLog) -> None:
+    def _note_all(self, log: FinalLog) -> None:
         """Tell heads that all is flushed, should an earlier flush have died before it did."""
         for shard, head in log.heads.items():
             if head.logged_bytes > head.flushed_bytes and head.last_logged <= log.top:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import stamp
 from lakesync.errors import Conflict, Contention
-from lakesync.log.read_barrier import Fence, read
+from lakesync.log.read_barrier import ReadBarrier, read
 from lakesync.ports import HeadMoved, epoch_at
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import Buffer, WallClock
 
 LEAD_MS: Final = 120_000
@@ -45,7 +45,7 @@ def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
     for tries in range(1, _TRIES_MAX):
         shards = buffer.config(gateway).layout.shards()
         state = buffer.flush_state(gateway)
-        log = Fence(buffer).raise_heads(gateway)
+        log = ReadBarrier(buffer).raise_heads(gateway)
         _check_whole(buffer, log, state.watermark)
         top = max(log.top, state.watermark, state.until, stamp(wall_clock()))
         began = top + stamp(LEAD_MS)
@@ -58,7 +58,7 @@ def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
     raise Contention("the gateway is being written to; stop its functions, and try again")
 
 
-def _check_whole(buffer: Buffer, log: FencedLog, watermark: Stamp) -> None:
+def _check_whole(buffer: Buffer, log: FinalLog, watermark: Stamp) -> None:
     """Prove that what is still to be flushed can be read.
 
     Raises:

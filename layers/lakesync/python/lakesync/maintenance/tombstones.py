@@ -24,7 +24,7 @@ from lakesync.checkpoint.replay_from import tables_with_rows
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
 from lakesync.errors import ValidationFailed
-from lakesync.log.read_barrier import Fence
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.log.declare import Declare
-    from lakesync.log.read_barrier import FencedLog
+    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import Buffer, StoredRow, WallClock
 
 _SLICE_ROWS_MAX: Final = 1_000
@@ -79,7 +79,7 @@ class Forgetter:
         self._declare = declare
         self._wall_clock = wall_clock
         self._keep_ms = keep_ms
-        self._fence = Fence(buffer)
+        self._barrier = ReadBarrier(buffer)
 
     def forget(
         self, gateway: str, *, place: str = "", has_time: Callable[[], bool] = lambda: True
@@ -94,11 +94,11 @@ class Forgetter:
         Raises:
             LakeSyncError: the buffer refused; what is forgotten stays so.
         """
-        log = self._fence.raise_heads(gateway)
+        log = self._barrier.raise_heads(gateway)
         until = stamp(max(self._wall_clock() - self._keep_ms, 0))
         return self._sweep(log, until, place, has_time) if log.trimmed else ForgetReport()
 
-    def _tables(self, log: FencedLog, until: Stamp) -> list[str]:
+    def _tables(self, log: FinalLog, until: Stamp) -> list[str]:
         """Give the tables that may have something to forget, by name."""
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
         if latest is None:
@@ -111,7 +111,7 @@ class Forgetter:
         return sorted(name for name in candidates if not log.config.keeps_tombstones(name))
 
     def _sweep(
-        self, log: FencedLog, until: Stamp, place: str, has_time: Callable[[], bool]
+        self, log: FinalLog, until: Stamp, place: str, has_time: Callable[[], bool]
     ) -> ForgetReport:
         first, at = _place_of(place)
         old: list[_Tombstone] = []

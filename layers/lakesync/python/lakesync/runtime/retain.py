@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from lakesync.checkpoint.store import Checkpoints
-    from lakesync.log.read_barrier import Fence
+    from lakesync.log.read_barrier import ReadBarrier
     from lakesync.maintenance.checkpoint_build import Builder
     from lakesync.maintenance.checkpoint_keep import Keeper
     from lakesync.maintenance.tombstones import Forgetter
@@ -49,7 +49,7 @@ class Retention:
     def __init__(
         self,
         buffer: Buffer,
-        fence: Fence,
+        barrier: ReadBarrier,
         *,
         builder: Builder,
         trimmer: Trimmer,
@@ -61,7 +61,7 @@ class Retention:
         lake_rows_min: int,
     ) -> None:
         self._buffer = buffer
-        self._fence = fence
+        self._barrier = barrier
         self._builder = builder
         self._trimmer = trimmer
         self._forgetter = forgetter
@@ -80,7 +80,7 @@ class Retention:
     def plan(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Give what the job is told that builds out of the lake; nothing if it is built here."""
         del place, has_time
-        log = self._fence.raise_heads(gateway)
+        log = self._barrier.raise_heads(gateway)
         state = self._buffer.flush_state(gateway)
         latest = self._checkpoints.latest(gateway, log.epoch, log.trimmed)
         if not out_of_lake(log, state, latest, self._lake_rows_min):
@@ -103,7 +103,7 @@ class Retention:
     def trim(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Trim the log."""
         del place  # what is left of the log tells
-        covered = self._keeper.covered(gateway, self._fence.raise_heads(gateway).epoch)
+        covered = self._keeper.covered(gateway, self._barrier.raise_heads(gateway).epoch)
         report = self._trimmer.trim(gateway, covered=covered, has_time=has_time)
         return {"horizon": str(report.horizon), "finished": report.finished}
 
@@ -120,7 +120,7 @@ class Retention:
     def clean(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Remove checkpoints that are no longer kept."""
         del place  # what is left of them tells
-        epoch = self._fence.raise_heads(gateway).epoch
+        epoch = self._barrier.raise_heads(gateway).epoch
         report = self._keeper.clean(gateway, epoch, has_time=has_time)
         return {"objects": report.objects, "finished": report.finished}
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.log.declare import Declare
-from lakesync.log.read_barrier import Fence
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance.checkpoint_build import Builder
 from lakesync.maintenance.checkpoint_keep import Keeper
 from lakesync.maintenance.tombstones import Forgetter
@@ -32,7 +32,7 @@ def retention(settings: RetainSettings) -> Retention:
     remembered_days = max(settings.tombstone_keep_days, settings.log_keep_days)
     return Retention(
         buffer,
-        Fence(buffer),
+        ReadBarrier(buffer),
         builder=Builder(
             buffer,
             objects,

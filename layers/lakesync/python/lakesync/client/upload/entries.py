@@ -1,4 +1,4 @@
-"""An edit that waits, and where it stands on its way.
+"""Entries of the outbox and their statuses.
 
 ::
 
