@@ -1,7 +1,8 @@
 """Pull: whole commits after a cursor, from all shards, in commit order.
 
 No commit is ever missed, because the log is made final before it is read: see
-`lakesync.log.read_barrier`. And a page ends only where a commit ends. Laws B7-B9: ``docs/spec/commit.md``.
+`lakesync.log.read_barrier`. And a page ends only where a commit ends.
+Laws B7-B9: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
