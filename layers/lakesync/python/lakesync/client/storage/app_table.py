@@ -1,15 +1,18 @@
-"""One table of the app, with the SQL statements that write its rows."""
+"""One table of the app: its names in SQLite, and the SQL statements that write its rows."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.storage.cells import cell
-from lakesync.client.storage.sql_names import quote
+from lakesync.client.storage.tables import PREFIX
 from lakesync.core.values import NULL
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lakesync.client.storage.cells import Cell
     from lakesync.core.merge import RowState
 
@@ -64,3 +67,25 @@ class AppTable:
         cells: list[Cell] = [row_id]
         cells += [cell(columns[name][2]) if name in columns else None for name in self.shown]
         return cells
+
+
+def quote(identifier: str) -> str:
+    """Give an identifier as SQL text that can be nothing else."""
+    doubled = identifier.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Give SQLite's name for a name: itself, or with a digest where that is reserved or taken."""
+    folded = name.lower()
+    reserved = folded.startswith(("sqlite_", PREFIX))
+    if not reserved and folded not in taken:
+        return name
+    plain = f"t_{name}" if reserved else name
+    attempt = name
+    while True:
+        digest = hashlib.sha256(attempt.encode()).hexdigest()[:10]
+        candidate = f"{plain}_{digest}"
+        if candidate.lower() not in taken:
+            return candidate
+        attempt += "+"

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.storage.app_table import ROW_ID, AppTable
+from lakesync.client.storage.app_table import ROW_ID, AppTable, free_name, quote
 from lakesync.client.storage.cells import COLLATION
 from lakesync.client.storage.respell import respell_column, respell_table, was_refused
-from lakesync.client.storage.sql_names import free_name, quote
 from lakesync.core.delta import check_identifier
 from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.errors import ValidationFailed

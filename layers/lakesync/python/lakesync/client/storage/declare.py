@@ -11,9 +11,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from lakesync.client.storage.app_table import ROW_ID
+from lakesync.client.storage.app_table import ROW_ID, quote
 from lakesync.client.storage.catalogue import DECIMAL, checked_name, table_sql
-from lakesync.client.storage.sql_names import quote
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import ValidationFailed
 

@@ -10,7 +10,7 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.storage.sql_names import quote
+from lakesync.client.storage.app_table import quote
 from lakesync.client.upload.entries import Status
 from lakesync.core.delta import known_delta
 from lakesync.errors import NameTaken
