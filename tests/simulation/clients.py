@@ -15,6 +15,7 @@ from lakesync.client.storage.tables import claim
 from lakesync.client.sync import never
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok, Result
+from tests.simulation.history import bugs_are_told
 from tests.simulation.network import GATEWAY, Link, SimulatedTransport
 from tests.simulation.scheduler import Crashed, Event, Process
 from tests.simulation.session import Session
@@ -117,7 +118,8 @@ class Device:
 
         def watched(*, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
             settled, decides = self._world.history.settled, self.decides
-            result = sync(stopped=stopped)
+            with bugs_are_told():
+                result = sync(stopped=stopped)
             if isinstance(result, Ok) and self.client is not None:
                 self.session.caught_up(self.client, settled)
                 self.knows = decides
@@ -241,6 +243,10 @@ class Device:
             self.client = None
 
     def _synced(self, result: object) -> None:
+        with bugs_are_told():
+            self._check_result(result)
+
+    def _check_result(self, result: object) -> None:
         if isinstance(result, Err):
             error = result.error
             assert isinstance(error, LakeSyncError)

@@ -6,8 +6,10 @@ page against all that was before. What is checked at the end is in `tests.simula
 
 from __future__ import annotations
 
+import traceback
 from bisect import bisect_right, insort
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +21,7 @@ from tests.simulation.model import NOTHING, Key, Row, at_least, row_of
 from tests.simulation.oracle import Eyes, Moments, may_be_sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
@@ -27,12 +29,24 @@ if TYPE_CHECKING:
     from tests.simulation.rulings import Rulings
 
 
-class Violation(Exception):
-    """A promise was broken. ``promise`` names which."""
+class Violation(BaseException):
+    """A promise was broken. ``promise`` names which.
+
+    No `Exception`: what is simulated catches those, to go on, and would go on over this one too.
+    """
 
     def __init__(self, promise: str, told: str) -> None:
         super().__init__(f"{promise}: {told}")
         self.promise = promise
+
+
+@contextmanager
+def bugs_are_told() -> Iterator[None]:
+    """Make a finding of whatever is raised: a sync loop would report it, and try again."""
+    try:
+        yield
+    except Exception as error:
+        raise Violation(type(error).__name__, traceback.format_exc()) from error
 
 
 class Began(NamedTuple):

@@ -29,6 +29,8 @@ COLUMNS: Final = {
     "blob": "bytes",
 }
 """What every table has that has a schema."""
+WRITTEN_UNSEEN: Final = 0.4
+"""How many buckets let anyone write, also rows that he does not see: much goes wrong only there."""
 REFUSED: Final[tuple[dict[str, Any], ...]] = (
     {"columns": [{"name": "title", "type": "string"}]},
     {"columns": [{"name": name, "type": "string"} for name in COLUMNS]},
@@ -174,7 +176,10 @@ def _bucket(
             _filter(random, hostile=hostile) for _ in range(random.choice([0, 1, 1, 1, 2]))
         ],
     }
-    if random.random() < 0.3:
+    writers = random.random()
+    if writers < WRITTEN_UNSEEN:
+        bucket["write"] = []
+    elif writers < WRITTEN_UNSEEN + 0.2:
         bucket["write"] = [_filter(random, hostile=hostile)]
     return bucket
 
