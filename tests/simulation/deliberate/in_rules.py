@@ -13,8 +13,7 @@ from lakesync.core import comparing
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY
 from lakesync.core.row_deltas import deltas_of
-from lakesync.core.transition import Transition, transition_of
-from lakesync.core.visibility import Viewer, rule_columns
+from lakesync.core.visibility import Transition, Viewer, rule_columns, transition_of
 from lakesync.gateway import rule_filter as rule_filter_module
 from lakesync.gateway.bootstrap_tables import ChangedTables
 from lakesync.gateway.pull import PullService
@@ -225,16 +224,16 @@ def hidden_events_are_taken_for_lost() -> list[Replaced]:
 
 @deliberate("a number that no double holds makes a decision fail", HOSTILE)
 def numbers_are_doubles() -> list[Replaced]:
-    real = comparing._in_order
+    real = comparing._sort_key
 
     def in_order(text: str) -> tuple[object, Any]:
         if comparing.number(text) is not None:
             int(float(text))
         return real(text)
 
-    return [(comparing, "_in_order", in_order)]
+    return [(comparing, "_sort_key", in_order)]
 
 
 @deliberate("text that spells a number stands in order as text", HOSTILE)
 def numbers_are_compared_as_text() -> list[Replaced]:
-    return [(comparing, "_in_order", lambda text: (str, text))]
+    return [(comparing, "_sort_key", lambda text: (str, text))]

@@ -109,12 +109,12 @@ def _differs(equal: Condition) -> Condition:
 def _ordered(order: Callable[[Any, Any], bool], operand: Literal) -> Condition:
     if isinstance(operand, bool):
         return never
-    kind, key = _in_order(_text(operand))
+    kind, key = _sort_key(_text(operand))
 
     def ordered(value: CanonicalJson | None) -> bool:
         if value is None or not is_scalar(value) or value in _WORDS:
             return False
-        its_kind, its_key = _in_order(text_of(value))
+        its_kind, its_key = _sort_key(text_of(value))
         # A number may be compared with text that spells one, and with no other text.
         return its_kind is kind and order(its_key, key)
 
@@ -176,7 +176,7 @@ def text_of(value: CanonicalJson) -> str:
 
 
 @lru_cache(_TEXTS_REMEMBERED)
-def _in_order(text: str) -> tuple[object, Any]:
+def _sort_key(text: str) -> tuple[object, Any]:
     """Give the kind of a text and what it is compared by with others of its kind."""
     exact = number(text)
     if exact is not None:

@@ -188,7 +188,7 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         "tombstoneHorizons": dict(config.tombstone_horizons),
         "strict": config.strict,
         "tables": sorted(config.tables),
-        "columns": {name: sorted(held) for name, held in sorted(config.tables.items()) if held},
+        "columns": {name: sorted(known) for name, known in sorted(config.tables.items()) if known},
     }
 
 
@@ -201,8 +201,8 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
     check_format(body.get("format", FORMAT), "the configuration")
     schemas = {item["table"]: schema_from_stored(item) for item in body["schemas"]}
     placements = {
-        table: unchecked(Placement, shard=held[0], lanes=held[1])
-        for table, held in body["layout"].items()
+        table: unchecked(Placement, shard=shard, lanes=lanes)
+        for table, (shard, lanes, *_) in body["layout"].items()
     }
     layout = Layout(MappingProxyType(placements), frozenset(body["former"]), body["moves"])
     rules = rules_from_stored(body["rules"]) if "rules" in body else NO_RULES

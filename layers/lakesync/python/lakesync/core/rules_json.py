@@ -1,7 +1,7 @@
-"""Sync rules as JSON: read strictly, every fault found at once, each with its path.
+"""Sync rules as JSON: read strictly, every fault told at once, each with its path.
 
 Rules are checked against the registered schemas: a table, column or operator that does not exist,
-or a comparison that cannot be made, is refused when the rules are saved, not found out by a client.
+or a comparison that cannot be made, is refused when the rules are saved, not met by a client.
 In a gateway that is not strict they may name tables without a schema; that is a warning.
 Law V3: ``docs/spec/visibility.md``.
 """
@@ -103,12 +103,12 @@ class _Reader:
             self.fault("version", "version must be a positive integer")
             version = 1
         buckets = self._list(fields.get("buckets", []), "buckets", BUCKETS_MAX)
-        found = [self._bucket(item, f"buckets[{place}]") for place, item in enumerate(buckets)]
-        names = [bucket.name for bucket in found]
+        read = [self._bucket(item, f"buckets[{place}]") for place, item in enumerate(buckets)]
+        names = [bucket.name for bucket in read]
         for place, name in enumerate(names):
             if name in names[:place]:
                 self.fault(f"buckets[{place}].name", f"another bucket is named {name!r} already")
-        rules = SyncRules(version, tuple(found))
+        rules = SyncRules(version, tuple(read))
         for table in sorted(rules.tables() | self._schemas.keys()):
             columns = rules.columns(table) | rules.write_columns(table)
             if len(columns) > RULE_COLUMNS_MAX:
@@ -132,7 +132,7 @@ class _Reader:
         return Bucket(name, frozenset(tables), filters, write)
 
     def _tables(self, value: object, path: str) -> list[str]:
-        found = []
+        tables = []
         for place, table in enumerate(self._list(value, path, len(self._schemas) + BUCKETS_MAX)):
             at = f"{path}[{place}]"
             if not isinstance(table, str) or not is_identifier(table):
@@ -145,13 +145,13 @@ class _Reader:
                 if table not in self._schemas:
                     told = f"the table {table} has no schema: its columns are not checked"
                     self.warnings.append(Fault(at, told))
-                found.append(table)
-        return found
+                tables.append(table)
+        return tables
 
     def _filters(self, value: object, path: str, tables: list[str]) -> tuple[Filter, ...]:
         items = self._list(value, path, FILTERS_MAX)
-        found = [self._filter(item, f"{path}[{place}]", tables) for place, item in enumerate(items)]
-        return tuple(item for item in found if item is not None)
+        read = [self._filter(item, f"{path}[{place}]", tables) for place, item in enumerate(items)]
+        return tuple(item for item in read if item is not None)
 
     def _filter(self, item: object, path: str, tables: list[str]) -> Filter | None:
         names = {"column", "op", "value"}
@@ -169,20 +169,20 @@ class _Reader:
         if isinstance(value, tuple) and op in ORDERED:
             self.fault(f"{path}.value", f"{op} compares with one value, not with a list")
             return None
-        found = Filter(str(column), str(op), value)
-        faults, missing = faults_of(found, path, tables, self._schemas)
+        condition = Filter(str(column), str(op), value)
+        faults, missing = faults_of(condition, path, tables, self._schemas)
         self.faults += faults
         # A table without a schema may have a column that no table with one has.
         (self.faults if tables or self._strict else self.warnings).extend(missing)
-        return found
+        return condition
 
     def _operand(self, value: object, path: str) -> Operand | None:
         if isinstance(value, list):
-            held = [self._literal(item, f"{path}[{place}]")
+            read = [self._literal(item, f"{path}[{place}]")
                     for place, item in enumerate(self._list(value, path, VALUES_MAX))]  # fmt: skip
             if not value:
                 self.fault(path, "a list of values must not be empty")
-            return tuple(item for item in held if item is not None)
+            return tuple(item for item in read if item is not None)
         if isinstance(value, str) and value.startswith(CLAIM_PREFIX):
             names = tuple(value.removeprefix(CLAIM_PREFIX).split("."))
             if all(map(_is_text, names)):

@@ -83,6 +83,6 @@ def schema_from_stored(body: Mapping[str, Any]) -> TableSchema:
         )
         for item in body["columns"]
     )
-    held = {name: body[key] for key, name in STORED_FIELDS.items() if key in body}
-    held |= {name: tuple(value) for name, value in held.items() if isinstance(value, list)}
-    return unchecked(TableSchema, **held | {"columns": columns})
+    fields = {name: body[key] for key, name in STORED_FIELDS.items() if key in body}
+    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return unchecked(TableSchema, **fields | {"columns": columns})

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakesync.core.comparing import RULE_VALUE_BYTES_MAX, Condition, condition, is_operand
 from lakesync.core.rules import Claim
 from lakesync.core.scope import EVERYTHING, NOTHING, OTHERS, Scope, digest_of
-from lakesync.core.transition import Transition, transition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +26,36 @@ Claims: TypeAlias = "Mapping[str, Any]"
 """The token's claims, ``sub`` and ``gw`` included."""
 RuleValues: TypeAlias = "Mapping[str, CanonicalJson]"
 """The columns of one row that rules look at; a row that does not exist is None instead."""
+
+
+class Transition(Enum):
+    """What a change of a row is to one client."""
+
+    NOTHING = "nothing"
+    """Hidden before and after: the client hears nothing."""
+    CHANGE = "change"
+    """Visible before and after: it gets the delta."""
+    ENTER = "enter"
+    """It gets the whole row."""
+    LEAVE = "leave"
+    """It gets a removal."""
+    END = "end"
+    """Visible before, and deleted: it gets the delete, and knows for good."""
+
+
+def transition_of(saw: bool, sees: bool, *, ends: bool) -> Transition:  # noqa: FBT001 - a truth table
+    """Tell what a change of a row is to a client, by whether it saw the row and sees it now.
+
+    Args:
+        saw: it saw the row before.
+        sees: it may see the row after.
+        ends: there is no row after.
+    """
+    if saw and ends:
+        return Transition.END
+    if saw:
+        return Transition.CHANGE if sees else Transition.LEAVE
+    return Transition.ENTER if sees else Transition.NOTHING
 
 
 class Viewer:

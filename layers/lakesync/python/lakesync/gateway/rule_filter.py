@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from lakesync.core.delta import GATEWAY_CLIENT, Delta, Op, known_delta, removal
 from lakesync.core.row_deltas import deltas_of
 from lakesync.core.scope import EVERYTHING, NOTHING
-from lakesync.core.transition import Transition, transition_of
-from lakesync.core.visibility import Viewer, rule_columns, rule_values
+from lakesync.core.visibility import Transition, Viewer, rule_columns, rule_values, transition_of
 from lakesync.errors import Contention
 from lakesync.gateway.records import NO_RECORDS, FilteredCommit, Records, RowsToRead
 from lakesync.wire.records import decode_records, encode_records
