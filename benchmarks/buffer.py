@@ -79,26 +79,26 @@ def _unit_entries() -> list[Entry]:
     with _emulated() as (buffer, units):
         edits = list(batches(_PUSHES, _ROWS))
         for push in edits:  # rows that are there, so that what is measured is a change of them
-            _service(buffer).push(_GATEWAY, push).unwrap()
+            _service(buffer).push(_GATEWAY, push)
         units.clear()
         for push in batches(_PUSHES, _ROWS, first=_PUSHES):
             # A new process for each push reads everything: the dearest case.
-            _service(buffer).push(_GATEWAY, push).unwrap()
+            _service(buffer).push(_GATEWAY, push)
         pushed = Counter(units)
         service = _administration(buffer)
-        service.register_schema(_GATEWAY, _EVENTS).unwrap()
+        service.register_schema(_GATEWAY, _EVENTS)
         pusher = _service(buffer)
         events = list(batches(_PUSHES, _ROWS, table="events", first=2 * _PUSHES))
-        pusher.push(_GATEWAY, events[0]).unwrap()
+        pusher.push(_GATEWAY, events[0])
         units.clear()
         for push in events[1:]:
-            pusher.push(_GATEWAY, push).unwrap()
+            pusher.push(_GATEWAY, push)
         appended = Counter(units)
-        _administration(buffer).place_table(_GATEWAY, "flights", _LANES).unwrap()
+        _administration(buffer).place_table(_GATEWAY, "flights", _LANES)
         puller = PullService(buffer, wall_clock=lambda: WALL_MS)
         current = _read_on(puller)
         units.clear()
-        puller.pull(_GATEWAY, Pull("reader", current)).unwrap()
+        puller.pull(_GATEWAY, Pull("reader", current))
         pulled = Counter(units)
         shards = len(buffer.config(_GATEWAY).layout.shards())
     count = _PUSHES * BATCH
@@ -140,7 +140,7 @@ def _read_on(puller: PullService) -> Stamp:
     """Read to the end; gives the cursor."""
     cursor = 0
     while True:
-        page = puller.pull(_GATEWAY, Pull("reader", cursor)).unwrap()
+        page = puller.pull(_GATEWAY, Pull("reader", cursor))
         cursor = page.cursor
         if not page.has_more:
             return cursor
@@ -240,7 +240,7 @@ def _cost(buffer: _Metered, size: int) -> tuple[float, float]:
     filler = _service(buffer)
     rows = _OTHER_ROWS if buffer.deltas else _ROWS
     for push in batches((size - buffer.deltas) // BATCH, rows, first=buffer.deltas // BATCH):
-        filler.push(_GATEWAY, push).unwrap()
+        filler.push(_GATEWAY, push)
     turns = [
         list(batches(_PUSHES, _ROWS, first=size // BATCH + turn * _PUSHES))
         for turn in range(_ROUNDS)
@@ -249,7 +249,7 @@ def _cost(buffer: _Metered, size: int) -> tuple[float, float]:
     def push_all(turn: int) -> int:
         service = _service(buffer)
         for push in turns[turn]:
-            service.push(_GATEWAY, push).unwrap()
+            service.push(_GATEWAY, push)
         return _PUSHES * BATCH
 
     gc.freeze()  # what the filling left behind is not to be collected on the pushes' account

@@ -160,7 +160,7 @@ def serve(folder: Path) -> None:
     pushes = PushService(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=Randomness())
     for first in range(0, AFTER, _COMMIT_DELTAS):
         made = (_late(place) for place in range(first, min(first + _COMMIT_DELTAS, AFTER)))
-        pushes.push(GATEWAY, Push("other", tuple(enumerate(made)))).unwrap()
+        pushes.push(GATEWAY, Push("other", tuple(enumerate(made))))
     pulls = PullService(buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     asyncio.set_event_loop(asyncio.new_event_loop())
     handler = lambda_handler(

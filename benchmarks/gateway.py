@@ -87,7 +87,7 @@ def _push_us(buffer: Buffer, wire: Any, turns: list[list[Push]]) -> float:
 
     def push_all(turn: int) -> int:
         for body in bodies[turn + 1]:
-            receipt = service.push(GATEWAY, wire.decode_push(body)).unwrap()
+            receipt = service.push(GATEWAY, wire.decode_push(body))
             wire.encode_receipt(receipt)
         return PUSHES * BATCH
 
@@ -174,7 +174,7 @@ def with_a_page(buffer: KeptCommits) -> KeptCommits:
         buffer, wall_clock=lambda: WALL_MS + 1_000_000, sleep_ms=lambda _: None, chance=Chance()
     )
     for push in batches(PAGE_DELTAS // BATCH, ROWS):
-        service.push(GATEWAY, push).unwrap()
+        service.push(GATEWAY, push)
     return buffer
 
 
@@ -187,7 +187,7 @@ def pull_us(send: Send, wire: Any, pull: Pull) -> float:
         count = 0
         for _ in range(_PAGES):
             service._tails = Tails(buffer)  # noqa: SLF001 - else all but the first are from memory
-            page = service.pull(GATEWAY, pull).unwrap()
+            page = service.pull(GATEWAY, pull)
             wire.encode_page(page)
             count += page.count
         assert count == _PAGES * PAGE_DELTAS

@@ -110,9 +110,9 @@ def _pull_us(wire: Any, *, ruled: bool) -> float:
     admin = AdminService(
         buffer, wall_clock=lambda: WALL_MS, sleep_ms=lambda _: None, chance=Chance()
     )
-    admin.register_schema(GATEWAY, _SCHEMA).unwrap()
+    admin.register_schema(GATEWAY, _SCHEMA)
     if ruled:
-        admin.save_rules(GATEWAY, RULES).unwrap()
+        admin.save_rules(GATEWAY, RULES)
     send = StoredLog(with_a_page(buffer))
     pull = Pull("reader", deltas_max=PAGE_DELTAS, claims=CLAIMS, removes=True)
     return pull_us(send, wire, pull)

@@ -72,13 +72,13 @@ def _ruled(pushes: int) -> KeptCommits:
     admin = AdminService(
         buffer, wall_clock=lambda: WALL_MS, sleep_ms=lambda _: None, chance=Chance()
     )
-    admin.register_schema(GATEWAY, _SCHEMA).unwrap()
-    admin.save_rules(GATEWAY, _RULES).unwrap()
+    admin.register_schema(GATEWAY, _SCHEMA)
+    admin.save_rules(GATEWAY, _RULES)
     service = PushService(
         buffer, wall_clock=lambda: WALL_MS + 1_000_000, sleep_ms=lambda _: None, chance=Chance()
     )
     for push in batches(pushes, ROWS):
-        service.push(GATEWAY, push).unwrap()
+        service.push(GATEWAY, push)
     return buffer
 
 
@@ -86,7 +86,7 @@ def _scan(buffer: Any) -> int:
     service = PullService(buffer, wall_clock=lambda: WALL_MS)
     pull = _READER
     while True:
-        page = service.pull(GATEWAY, pull).unwrap()
+        page = service.pull(GATEWAY, pull)
         assert page.count == 0
         if not page.has_more:
             return 1
@@ -105,7 +105,7 @@ def _from_dynamo() -> float:
     def pull_once(_: int) -> int:
         for _ in range(20):
             service._tails = Tails(buffer)  # noqa: SLF001 - what is measured is its absence
-            assert service.pull(GATEWAY, _READER).unwrap().count == 0
+            assert service.pull(GATEWAY, _READER).count == 0
         return 20
 
     return size_mb / (cpu_us(pull_once) / 1e6)

@@ -55,7 +55,7 @@ class Life:
             for place, (op, row, columns) in enumerate(theirs)
         ]
         for delta in deltas:
-            world.gateway.push(GATEWAY, Push("other", ((0, delta),))).unwrap()
+            world.gateway.push(GATEWAY, Push("other", ((0, delta),)))
 
     def live(self) -> None:
         """Open the file and do it all; may be cut anywhere."""

@@ -24,10 +24,10 @@ class Direct:
         self._gateway = gateway
 
     def push(self, push: Push) -> PushReceipt:
-        return self._gateway.pushes.push(GATEWAY, push).unwrap()
+        return self._gateway.pushes.push(GATEWAY, push)
 
     def pull(self, pull: Pull) -> PullPage:
-        return self._gateway.reader.pull(GATEWAY, pull).unwrap()
+        return self._gateway.reader.pull(GATEWAY, pull)
 
 
 class World:

@@ -60,13 +60,13 @@ class Server:
             if request.headers.get("content-encoding") == "gzip":
                 sent = gzip.decompress(sent)
             push = proto.decode_push(sent)
-            return proto.encode_receipt(self.gateway.push(GATEWAY, push).unwrap())
+            return proto.encode_receipt(self.gateway.push(GATEWAY, push))
         assert request.url.path == "/stage/v1/sync/g1/pull"
         query = request.url.params
         pull = Pull(
             query["clientId"], int(query["since"]), int(query["limit"]), query.get("epoch", "")
         )
-        return proto.encode_page(self.gateway.pull(GATEWAY, pull).unwrap())
+        return proto.encode_page(self.gateway.pull(GATEWAY, pull))
 
 
 def transport(
@@ -349,7 +349,7 @@ def test_the_query_of_a_pull_names_cursor_client_limit_and_epoch(world: World) -
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request.url)
-        page = world.gateway.pull(GATEWAY, Pull("x", 0, 10)).unwrap()
+        page = world.gateway.pull(GATEWAY, Pull("x", 0, 10))
         content = proto.encode_page(page)
         return httpx.Response(200, content=content, headers={"content-type": PROTOBUF})
 

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -244,7 +245,7 @@ def test_both_halves_of_a_sync_are_reported_though_one_failed(world: World) -> N
     other.insert("todos", "theirs", {"n": 1}).unwrap()
     other.sync().unwrap()
     client.insert("todos", "mine", {"n": 2}).unwrap()
-    world.gateway.push, push = lambda *_: Err(Unavailable("full")), world.gateway.push
+    world.gateway.push, push = Mock(side_effect=Unavailable("full")), world.gateway.push
 
     result = client.sync()
 
@@ -256,7 +257,7 @@ def test_both_halves_of_a_sync_are_reported_though_one_failed(world: World) -> N
     assert done.pulled.deltas == 1
 
     world.gateway.push = push
-    world.gateway.pull = lambda *_: Err(Unavailable("away"))
+    world.gateway.pull = Mock(side_effect=Unavailable("away"))
     result = client.sync()
     assert isinstance(result, Err)
     assert result.error.done.pushed.accepted == 1
@@ -272,7 +273,7 @@ def test_a_push_that_fails_midway_tells_what_was_accepted(world: World) -> None:
     push = world.gateway.push
 
     def once(*given: Any) -> Any:
-        world.gateway.push = lambda *_: Err(Unavailable("full"))
+        world.gateway.push = Mock(side_effect=Unavailable("full"))
         return push(*given)
 
     world.gateway.push = once

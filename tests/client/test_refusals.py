@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
@@ -325,7 +326,7 @@ def test_a_pull_goes_on_while_pushes_must_wait(world: World) -> None:
     other.sync().unwrap()
     client = world.client()
     client.insert("todos", "t2", {"title": "mine"}).unwrap()
-    pushes, world.gateway.push = world.gateway.push, lambda *_: Err(Unavailable("full"))
+    pushes, world.gateway.push = world.gateway.push, Mock(side_effect=Unavailable("full"))
 
     assert _error(client.sync()).code == "UNAVAILABLE"
     assert client.get("todos", "t1").unwrap() == {"title": "theirs"}

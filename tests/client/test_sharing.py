@@ -26,17 +26,17 @@ class OneAtATime:
     def __init__(self, world: World) -> None:
         self.gateway, self.lock = world.gateway, threading.Lock()
 
-    def push(self, gateway: str, push: Push) -> Result[PushReceipt, LakeSyncError]:
+    def push(self, gateway: str, push: Push) -> PushReceipt:
         """Push in turn."""
         with self.lock:
-            answer: Result[PushReceipt, LakeSyncError] = self.gateway.push(gateway, push)
-            return answer
+            receipt: PushReceipt = self.gateway.push(gateway, push)
+            return receipt
 
-    def pull(self, gateway: str, pull: Pull) -> Result[PullPage, LakeSyncError]:
+    def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Pull in turn."""
         with self.lock:
-            answer: Result[PullPage, LakeSyncError] = self.gateway.pull(gateway, pull)
-            return answer
+            page: PullPage = self.gateway.pull(gateway, pull)
+            return page
 
 
 def in_threads(*bodies: object) -> None:

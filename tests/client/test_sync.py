@@ -12,7 +12,7 @@ from lakesync.client.storage.rows import TOMBSTONE_KEPT_DAYS
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push
 from lakesync.errors import AtomicPushTooLarge, TransactionOpen
-from lakesync.result import Err, Ok
+from lakesync.result import Ok
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import check_sound, reopened, rows_of
 from tests.support.builders import at_ms
@@ -38,7 +38,7 @@ def test_2500_remote_rows_arrive_by_pages(both: World) -> None:
             )
             for place in range(start, start + 50)
         ]
-        both.gateway.push(GATEWAY, Push("feed", tuple(enumerate(deltas)))).unwrap()
+        both.gateway.push(GATEWAY, Push("feed", tuple(enumerate(deltas))))
     client = both.client(page_deltas=400)
 
     summary = client.pull().unwrap()
@@ -254,7 +254,7 @@ def test_small_transactions_that_do_not_fit_together_go_alone(world: World) -> N
 
     def small_commits(gateway: str, push: Push) -> object:
         if push.atomic and len(push.deltas) > 50:
-            return Err(AtomicPushTooLarge("too many"))
+            raise AtomicPushTooLarge("too many")
         return pushes(gateway, push)
 
     world.gateway.push = small_commits

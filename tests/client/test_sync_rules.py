@@ -34,10 +34,10 @@ class Claimed:
         self.claims = claims
 
     def push(self, push: Push) -> PushReceipt:
-        return self._gateway.push(GATEWAY, replace(push, claims=self.claims)).unwrap()
+        return self._gateway.push(GATEWAY, replace(push, claims=self.claims))
 
     def pull(self, pull: Pull) -> PullPage:
-        return self._gateway.pull(GATEWAY, replace(pull, claims=self.claims)).unwrap()
+        return self._gateway.pull(GATEWAY, replace(pull, claims=self.claims))
 
 
 class World:
@@ -49,7 +49,7 @@ class World:
         self.gateway = RealGateway(self.clock)
         columns = [{"name": name, "type": "string"} for name in ("owner", "title")]
         body = {"table": "todos", "columns": columns}
-        self.gateway._admin.register_schema(GATEWAY, body).unwrap()
+        self.gateway._admin.register_schema(GATEWAY, body)
         self.clients: dict[str, tuple[Client, Claimed]] = {}
 
     def clock(self) -> int:
@@ -58,7 +58,7 @@ class World:
 
     def rules(self, *buckets: dict[str, Any]) -> None:
         named = [{"name": str(n), "tables": ["todos"]} | b for n, b in enumerate(buckets)]
-        self.gateway._admin.save_rules(GATEWAY, {"buckets": named}).unwrap()
+        self.gateway._admin.save_rules(GATEWAY, {"buckets": named})
 
     def client(self, name: str, owner: str | None = None) -> Client:
         transport = Claimed(self.gateway, sub=name, owner=owner or name)

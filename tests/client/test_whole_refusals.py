@@ -47,12 +47,12 @@ class Guard:
         error = self.refuses(push)
         if error is not None:
             raise error
-        receipt: PushReceipt = self.world.gateway.push(GATEWAY, push).unwrap()
+        receipt: PushReceipt = self.world.gateway.push(GATEWAY, push)
         return receipt
 
     def pull(self, pull: Pull) -> PullPage:
         """Pull."""
-        page: PullPage = self.world.gateway.pull(GATEWAY, pull).unwrap()
+        page: PullPage = self.world.gateway.pull(GATEWAY, pull)
         return page
 
 

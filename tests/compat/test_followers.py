@@ -115,7 +115,7 @@ class Story:
         self.push(make_delta(op, TABLE, row_id, changed, client_id="w", hlc=hlc))
 
     def push(self, delta: Delta) -> None:
-        self.world.pushes.push(GATEWAY, Push("w", ((0, delta),))).unwrap()
+        self.world.pushes.push(GATEWAY, Push("w", ((0, delta),)))
 
     def change_claims(self) -> None:
         client = self.chance.choice(self.clients)

@@ -14,9 +14,8 @@ from lakesync.core.clock import HybridLogicalClock
 from lakesync.core.merge import view
 from lakesync.core.messages import PAGE_BYTES_MAX, Pull, Push, RefusedDelta
 from lakesync.core.values import parse
-from lakesync.errors import ValidationFailed
+from lakesync.errors import LakeSyncError, NotFound, ValidationFailed
 from lakesync.ports import FlushState
-from lakesync.result import Err, Ok
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state
 from tests.compat.older import OlderClient
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage
-    from lakesync.errors import LakeSyncError
 
 GATEWAY = "g1"
 TABLE = "todos"
@@ -68,11 +66,11 @@ class World:
         columns = [{"name": name, "type": "string"} for name in COLUMNS]
         administrator(self.buffer, time_=self.time).register_schema(
             GATEWAY, {"table": TABLE, "columns": columns}
-        ).unwrap()
+        )
 
     def save_rules(self, rules: dict[str, Any]) -> None:
         self.rules = rules
-        administrator(self.buffer, time_=self.time).save_rules(GATEWAY, rules).unwrap()
+        administrator(self.buffer, time_=self.time).save_rules(GATEWAY, rules)
 
     def client(self, name: str, *teams: str, ahead_ms: int = 0) -> OlderClient:
         """Give a device whose clock is so far ahead."""
@@ -85,7 +83,7 @@ class World:
         """Push as one of our own clients does."""
         self.time.now_ms += 1
         push = Push(deltas[0].client_id, tuple(enumerate(deltas)))
-        assert not self.pushes.push(GATEWAY, push).unwrap().outcomes
+        assert not self.pushes.push(GATEWAY, push).outcomes
 
     def trim(self) -> None:
         """Trim the log, as if all of it were flushed and old."""
@@ -104,7 +102,7 @@ class World:
             client_id, since, limit, claims=self.claims[client_id], own_cursor=False,
             bytes_max=bytes_max,
         )  # fmt: skip
-        return self.pulls.pull(GATEWAY, asked).unwrap()
+        return self.pulls.pull(GATEWAY, asked)
 
     def state(self, row_id: str) -> RowState:
         """Give a row as the gateway has it."""
@@ -145,13 +143,12 @@ class Direct:
 
     def checkpoint(self) -> tuple[list[Delta], Stamp] | None:
         asked = Pull(self.client_id, claims=self.world.claims[self.client_id], own_cursor=False)
-        match self.world.checkpoints.whole(GATEWAY, asked):
-            case Ok(found):
-                runs = [decode_records(frame[4:]) for frame in found.frames]
-                return [delta for run in runs for delta in run], found.since
-            case Err(error):
-                assert error.status == 404
-                return None
+        try:
+            whole = self.world.checkpoints.whole(GATEWAY, asked)
+        except NotFound:
+            return None
+        runs = [decode_records(frame[4:]) for frame in whole.frames]
+        return [delta for run in runs for delta in run], whole.since
 
     def pull(self, since: Stamp, limit: int, bytes_max: int) -> tuple[list[Delta], Stamp] | None:
         self.world.time.now_ms += 1
@@ -175,13 +172,15 @@ class Direct:
                 for index, delta in broken
             ),
         )
-        match self.world.pushes.push(GATEWAY, push):
-            case Ok(receipt) if not self._loses():
-                assert not any(outcome.error for outcome in receipt.outcomes)
-                return receipt.server_hlc
-            case Err(error):
-                self.refusals.append(error)
-        return None
+        try:
+            receipt = self.world.pushes.push(GATEWAY, push)
+        except LakeSyncError as error:
+            self.refusals.append(error)
+            return None
+        if self._loses():
+            return None
+        assert not any(outcome.error for outcome in receipt.outcomes)
+        return receipt.server_hlc
 
 
 def deltas_of(page: PullPage) -> list[Delta]:

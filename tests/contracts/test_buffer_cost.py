@@ -87,10 +87,10 @@ def test_a_warm_push_is_one_round_trip_of_at_most_two_and_a_half_units_a_delta(
     meter: Meter, gateway: str
 ) -> None:
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
-    service.push(gateway, batch(0)).unwrap()
+    service.push(gateway, batch(0))
     meter.restart()
 
-    service.push(gateway, batch(1)).unwrap()
+    service.push(gateway, batch(1))
 
     assert meter.calls == {"TransactWriteItems": 1}
     ((reported, by_rule),) = meter.written
@@ -101,7 +101,7 @@ def test_a_configuration_is_read_and_parsed_once_while_it_is_in_force(
     meter: Meter, gateway: str
 ) -> None:
     admin = administrator(meter.buffer, time_=GivenTime(WALL_MS))
-    admin.register_schema(gateway, EVENTS).unwrap()
+    admin.register_schema(gateway, EVENTS)
     first = meter.buffer.config(gateway)
     meter.restart()
 
@@ -109,18 +109,18 @@ def test_a_configuration_is_read_and_parsed_once_while_it_is_in_force(
     assert (meter.calls, meter.read) == ({"BatchGetItem": 1}, 1)  # a head
 
     other = Meter(meter.address)
-    administrator(other.buffer, time_=GivenTime(WALL_MS)).set_strict(gateway, strict=True).unwrap()
+    administrator(other.buffer, time_=GivenTime(WALL_MS)).set_strict(gateway, strict=True)
     assert meter.buffer.config(gateway).strict
 
 
 def test_a_cold_push_reads_a_unit_a_delta_in_three_round_trips_before_it_writes(
     meter: Meter, gateway: str
 ) -> None:
-    pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000)).push(gateway, batch(0)).unwrap()
+    pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000)).push(gateway, batch(0))
     cold = Meter(meter.address)
 
     service = pusher(cold.buffer, time_=GivenTime(WALL_MS + 60_000))
-    service.push(gateway, batch(1)).unwrap()
+    service.push(gateway, batch(1))
 
     assert cold.calls == {"GetItem": 1, "BatchGetItem": 2, "TransactWriteItems": 1}
     assert cold.read == 1 + 98
@@ -129,11 +129,11 @@ def test_a_cold_push_reads_a_unit_a_delta_in_three_round_trips_before_it_writes(
 def test_after_another_writer_a_push_reads_the_log_and_no_rows(meter: Meter, gateway: str) -> None:
     time = GivenTime(WALL_MS + 60_000)
     mine, theirs = pusher(meter.buffer, time_=time), pusher(meter.buffer, seed=1, time_=time)
-    mine.push(gateway, batch(0)).unwrap()
-    theirs.push(gateway, batch(1)).unwrap()
+    mine.push(gateway, batch(0))
+    theirs.push(gateway, batch(1))
     meter.restart()
 
-    mine.push(gateway, batch(2)).unwrap()
+    mine.push(gateway, batch(2))
 
     assert meter.calls == {"TransactWriteItems": 2, "Query": 1}
 
@@ -141,23 +141,23 @@ def test_after_another_writer_a_push_reads_the_log_and_no_rows(meter: Meter, gat
 def test_a_repeated_push_writes_nothing(meter: Meter, gateway: str) -> None:
     time = GivenTime(WALL_MS + 1_000)
     service = pusher(meter.buffer, time_=time)
-    service.push(gateway, batch(0)).unwrap()
+    service.push(gateway, batch(0))
     meter.restart()
 
-    assert service.push(gateway, batch(0)).unwrap().accepted == 100
+    assert service.push(gateway, batch(0)).accepted == 100
     assert meter.calls == {}
     time.now_ms += 60_000  # what is old is held against the rows as they are
-    assert service.push(gateway, batch(0)).unwrap().accepted == 100
+    assert service.push(gateway, batch(0)).accepted == 100
     assert meter.calls == {"BatchGetItem": 2}
 
 
 def test_an_event_costs_a_fraction_of_a_unit(meter: Meter, gateway: str) -> None:
-    administrator(meter.buffer, time_=GivenTime(WALL_MS)).register_schema(gateway, EVENTS).unwrap()
+    administrator(meter.buffer, time_=GivenTime(WALL_MS)).register_schema(gateway, EVENTS)
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
-    service.push(gateway, batch(0, table="events")).unwrap()
+    service.push(gateway, batch(0, table="events"))
     meter.restart()
 
-    service.push(gateway, batch(1, table="events")).unwrap()
+    service.push(gateway, batch(1, table="events"))
 
     assert meter.calls == {"TransactWriteItems": 1}
     ((reported, by_rule),) = meter.written
@@ -169,28 +169,28 @@ def test_a_page_of_large_commits_takes_two_round_trips(
     meter: Meter, gateway: str, deltas_max: int
 ) -> None:
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
-    receipts = [service.push(gateway, batch(number)).unwrap() for number in range(4)]
+    receipts = [service.push(gateway, batch(number)) for number in range(4)]
     reader = puller(meter.buffer)
-    reader.pull(gateway, Pull("r", since=receipts[-1].server_hlc)).unwrap()
+    reader.pull(gateway, Pull("r", since=receipts[-1].server_hlc))
     meter.restart()
 
-    first = reader.pull(gateway, Pull("r", deltas_max=deltas_max)).unwrap()
+    first = reader.pull(gateway, Pull("r", deltas_max=deltas_max))
 
     assert meter.calls == {"BatchGetItem": 1, "Query": 1}
     meter.restart()
 
-    assert reader.pull(gateway, Pull("r", deltas_max=deltas_max)).unwrap() == first
+    assert reader.pull(gateway, Pull("r", deltas_max=deltas_max)) == first
     assert meter.calls == {"BatchGetItem": 1}  # the log itself from memory
 
 
 def test_a_pull_without_news_is_one_round_trip(meter: Meter, gateway: str) -> None:
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
-    service.push(gateway, push(insert(at=at_ms(1), n=1))).unwrap()
+    service.push(gateway, push(insert(at=at_ms(1), n=1)))
     reader = puller(meter.buffer)
-    page = reader.pull(gateway, Pull("r")).unwrap()
+    page = reader.pull(gateway, Pull("r"))
     meter.restart()
 
-    assert reader.pull(gateway, Pull("r", since=page.cursor)).unwrap().count == 0
+    assert reader.pull(gateway, Pull("r", since=page.cursor)).count == 0
     assert meter.calls == {"BatchGetItem": 1}
 
 
@@ -214,7 +214,7 @@ def test_dynamodb_local_reports_the_reads_that_the_rule_gives(
     buffer = address.buffer(send=send, on_capacity=consumed)
     large = insert("large", at=at_ms(1), text="x" * 9_000)
     small = insert("small", at=at_ms(2), text="x")
-    pusher(buffer, time_=GivenTime(WALL_MS)).push(gateway, push(large, small)).unwrap()
+    pusher(buffer, time_=GivenTime(WALL_MS)).push(gateway, push(large, small))
     by_rule.clear()
     reported.clear()
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakesync.buffer.network import Network
-from lakesync.errors import Contention, InternalError, Unavailable, Unreachable
+from lakesync.errors import Contention, InternalError, LakeSyncError, Unavailable, Unreachable
 from lakesync.log.declare import Declare
 from lakesync.log.limits import Limits
-from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, SeededChance, pulled, pusher
 
@@ -135,7 +135,7 @@ def test_a_push_outlives_what_passes_and_counts_once(
     send.plan(WRITE, fault, fault, fault)
     deltas = [insert(f"r{number}", at=at_ms(number), n=number) for number in range(5)]
 
-    receipt = service.push(gateway, push(*deltas)).unwrap()
+    receipt = service.push(gateway, push(*deltas))
 
     assert (receipt.accepted, receipt.outcomes) == (5, ())
     assert pulled(address.buffer(), gateway) == deltas
@@ -152,7 +152,7 @@ def test_reads_outlive_what_passes_too(
     service = pusher(address.buffer(send=send), time_=GivenTime(WALL_MS))
     send.plan(operation, fault, fault)
 
-    assert service.push(gateway, push(insert(at=at_ms(1), n=1))).unwrap().accepted == 1
+    assert service.push(gateway, push(insert(at=at_ms(1), n=1))).accepted == 1
 
 
 @pytest.mark.law("A4")
@@ -183,17 +183,17 @@ def test_a_commit_whose_answer_was_lost_counts_once_though_another_writer_came_s
 
     def lost_and_overtaken(inner: Send, headers: dict[str, str], body: bytes) -> Answer:
         inner(headers, body)
-        assert other.push(gateway, push(theirs, client="other")).unwrap().accepted == 1
+        assert other.push(gateway, push(theirs, client="other")).accepted == 1
         raise Unreachable("no answer came back: TimeoutError")
 
     send.plan(WRITE, lost_and_overtaken)
     mine = insert(at=at_ms(1), n=1)
-    receipt = service.push(gateway, push(mine)).unwrap()
+    receipt = service.push(gateway, push(mine))
 
     assert (receipt.accepted, receipt.outcomes) == (1, ())
     assert pulled(address.buffer(), gateway) == [mine, theirs]
     again = update(at=at_ms(3), n=2)
-    assert service.push(gateway, push(again)).unwrap().accepted == 1
+    assert service.push(gateway, push(again)).accepted == 1
     assert pulled(address.buffer(), gateway) == [mine, theirs, again]
 
 
@@ -207,13 +207,13 @@ def test_a_commit_that_never_arrived_loses_the_race_and_is_merged_anew(
     theirs = update(at=at_ms(2), client="other", m=1)
 
     def overtaken(*_: object) -> Answer:
-        assert other.push(gateway, push(theirs, client="other")).unwrap().accepted == 1
+        assert other.push(gateway, push(theirs, client="other")).accepted == 1
         raise Unreachable("no answer came back: ConnectionRefusedError")
 
     send.plan(WRITE, overtaken)
     mine = insert(at=at_ms(1), n=1)
 
-    assert service.push(gateway, push(mine)).unwrap().accepted == 1
+    assert service.push(gateway, push(mine)).accepted == 1
     assert pulled(address.buffer(), gateway) == [theirs, mine]
 
 
@@ -228,16 +228,15 @@ def test_what_does_not_pass_ends_at_the_deadline_with_nothing_half_done(
     send.plan(WRITE, *[fault] * 500)
     deltas = [insert(f"r{number}", at=at_ms(number), n=number) for number in range(5)]
 
-    result = service.push(gateway, push(*deltas))
+    with pytest.raises(Unavailable) as result:
+        service.push(gateway, push(*deltas))
 
-    assert isinstance(result, Err)
-    assert isinstance(result.error, Unavailable)
-    assert (result.error.status, result.error.retry_after_s) == (503, 1)
+    assert (result.value.status, result.value.retry_after_s) == (503, 1)
     assert DEADLINE_MS <= time.now_ms - WALL_MS < DEADLINE_MS + 1_000
     happened = fault in {answer_lost, answer_cut}
     assert pulled(address.buffer(), gateway) == (deltas if happened else [])
     send.planned.clear()
-    receipt = service.push(gateway, push(*deltas)).unwrap()
+    receipt = service.push(gateway, push(*deltas))
     assert receipt.accepted == 5
     assert len(receipt.outcomes) == (5 if happened else 0)
     assert pulled(address.buffer(), gateway) == deltas
@@ -251,10 +250,9 @@ def test_what_will_never_pass_is_a_bug_and_is_not_tried_again(
     service = pusher(address.buffer(send=send), time_=GivenTime(WALL_MS))
     send.plan(WRITE, cancelled(code))
 
-    result = service.push(gateway, push(insert(at=at_ms(1), n=1)))
+    with pytest.raises(InternalError):
+        service.push(gateway, push(insert(at=at_ms(1), n=1)))
 
-    assert isinstance(result, Err)
-    assert isinstance(result.error, InternalError)
     assert send.calls[WRITE] == 1
 
 
@@ -263,7 +261,7 @@ def test_a_head_inside_another_transaction_is_not_raised_and_not_an_error(
 ) -> None:
     send = Faulty(address)
     buffer = address.buffer(send=send)
-    pusher(buffer, time_=GivenTime(WALL_MS)).push(gateway, push(insert(at=at_ms(1), n=1))).unwrap()
+    pusher(buffer, time_=GivenTime(WALL_MS)).push(gateway, push(insert(at=at_ms(1), n=1)))
     head = buffer.heads(gateway, ["main"])["main"]
     send.plan("UpdateItem", refused("TransactionConflictException"))
 
@@ -277,7 +275,7 @@ def test_keys_that_were_left_out_of_an_answer_are_asked_for_again(
     send = Faulty(address)
     buffer = address.buffer(send=send)
     deltas = [insert(f"r{number}", at=at_ms(number), n=number) for number in range(9)]
-    pusher(buffer, time_=GivenTime(WALL_MS)).push(gateway, push(*deltas)).unwrap()
+    pusher(buffer, time_=GivenTime(WALL_MS)).push(gateway, push(*deltas))
     keys = [("todos", f"r{number}") for number in range(9)]
 
     def all_but(count: int) -> Callable[..., Answer]:
@@ -327,7 +325,8 @@ def test_in_any_weather_every_delta_is_logged_exactly_once(
         delta = insert(f"r{number % 4}", at=at_ms(number), client=client, n=number)
         pushed.append(delta)
         for _ in range(20):
-            if services[number % 3].push(gateway, push(delta, client=client)).unwrap_or(None):
+            with suppress(LakeSyncError):
+                services[number % 3].push(gateway, push(delta, client=client))
                 break
 
     found = pulled(address.buffer(), gateway)
@@ -340,7 +339,5 @@ def test_contention_is_named_as_such(address: Address, gateway: str) -> None:
     service = pusher(
         address.buffer(send=send), time_=GivenTime(WALL_MS), limits=Limits(commit_deadline_ms=0)
     )
-    result = service.push(gateway, push(insert(at=at_ms(1), n=1)))
-
-    assert isinstance(result, Err)
-    assert isinstance(result.error, Contention)
+    with pytest.raises(Contention):
+        service.push(gateway, push(insert(at=at_ms(1), n=1)))

@@ -23,6 +23,7 @@ from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.core.layout import Placement
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import OutcomeKind, Pull
+from lakesync.errors import LakeSyncError
 from lakesync.log.limits import Limits
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, push
@@ -85,7 +86,7 @@ class Gateway(RuleBasedStateMachine):
         self.readers = [puller(self.buffer), puller(self.buffer)]
         self.administrator = administrator(self.buffer, time_=self.time)
         body = {"table": "events", "columns": [{"name": "k", "type": "integer"}], "append": True}
-        self.administrator.register_schema(GATEWAY, body).unwrap()
+        self.administrator.register_schema(GATEWAY, body)
         self.states: dict[tuple[str, str], RowState] = {}
         self.effective: list[Delta] = []
         self.accepted: list[Delta] = []
@@ -101,12 +102,13 @@ class Gateway(RuleBasedStateMachine):
             mine = [delta for delta in deltas if delta.client_id == client]
             if not mine:
                 continue
-            result = self.processes[process].push(
-                GATEWAY, push(*mine, client=client, atomic=atomic)
-            )
-            if atomic and not result.unwrap_or(None):
-                continue  # too large for one commit, of which the log must know nothing
-            self.account(mine, result.unwrap(), atomic=atomic)
+            request = push(*mine, client=client, atomic=atomic)
+            try:
+                receipt = self.processes[process].push(GATEWAY, request)
+            except LakeSyncError:
+                assert atomic  # too large for one commit, of which the log must know nothing
+                continue
+            self.account(mine, receipt, atomic=atomic)
 
     def account(self, deltas: list[Delta], receipt: PushReceipt, *, atomic: bool) -> None:
         """Hold the receipt against the model: all accepted, duplicates exactly as expected."""
@@ -131,7 +133,7 @@ class Gateway(RuleBasedStateMachine):
             mine = [delta for delta in deltas if delta.client_id == client]
             if not mine:
                 continue
-            receipt = self.processes[process].push(GATEWAY, push(*mine, client=client)).unwrap()
+            receipt = self.processes[process].push(GATEWAY, push(*mine, client=client))
             outcomes = {outcome.index: outcome for outcome in receipt.outcomes}
             taken = self.events.setdefault(client, [])
             before = {delta.delta_id for delta in taken}
@@ -162,7 +164,7 @@ class Gateway(RuleBasedStateMachine):
         lanes=st.integers(1, 4),
     )
     def place(self, table: str, shard: str, lanes: int) -> None:
-        self.administrator.place_table(GATEWAY, table, Placement(shard, lanes)).unwrap()
+        self.administrator.place_table(GATEWAY, table, Placement(shard, lanes))
 
     # --- pulling
 
@@ -175,7 +177,7 @@ class Gateway(RuleBasedStateMachine):
     @rule(cursor=cursors, reader=st.integers(0, 1))
     def pull(self, cursor: Cursor, reader: int) -> None:
         pull = Pull("r", since=cursor.at, deltas_max=cursor.deltas_max)
-        page = self.readers[reader].pull(GATEWAY, pull).unwrap()
+        page = self.readers[reader].pull(GATEWAY, pull)
         deltas = deltas_of(page)
         assert page.count == len(deltas)
         assert page.cursor >= cursor.at

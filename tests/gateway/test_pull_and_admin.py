@@ -14,7 +14,6 @@ from lakesync.core.messages import Pull
 from lakesync.errors import Contention, CursorExpired, ValidationFailed
 from lakesync.log.limits import Limits
 from lakesync.ports import HeadMoved
-from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import (
     GivenTime,
@@ -53,7 +52,7 @@ def fill(buffer: MemoryBuffer, time: GivenTime, commits: int, deltas: int, text:
         held = [
             insert(f"r{number}-{place}", at=at_ms(number, place), n=text) for place in range(deltas)
         ]
-        service.push(GATEWAY, push(*held)).unwrap()
+        service.push(GATEWAY, push(*held))
 
 
 # --- pages
@@ -80,26 +79,25 @@ def test_a_page_stays_within_its_bytes_unless_one_commit_is_larger(
     service = puller(buffer, limits=Limits(page_bytes_max=50_000))
     tiny = puller(buffer, limits=Limits(page_bytes_max=1_000))
 
-    page = service.pull(GATEWAY, Pull("r", deltas_max=1_000)).unwrap()
+    page = service.pull(GATEWAY, Pull("r", deltas_max=1_000))
 
     assert (page.count, page.has_more) == (4, True)
     assert sum(map(len, page.records)) <= 50_000
-    assert tiny.pull(GATEWAY, Pull("r", deltas_max=1_000)).unwrap().count == 2
+    assert tiny.pull(GATEWAY, Pull("r", deltas_max=1_000)).count == 2
 
 
 def test_an_empty_gateway_gives_an_empty_page(buffer: MemoryBuffer) -> None:
-    page = puller(buffer).pull(GATEWAY, Pull("r")).unwrap()
+    page = puller(buffer).pull(GATEWAY, Pull("r"))
 
     assert (page.records, page.cursor, page.has_more) == ((), 0, False)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001])
 def test_a_limit_out_of_bounds_is_refused(buffer: MemoryBuffer, limit: int) -> None:
-    result = puller(buffer).pull(GATEWAY, Pull("r", deltas_max=limit))
+    with pytest.raises(ValidationFailed) as result:
+        puller(buffer).pull(GATEWAY, Pull("r", deltas_max=limit))
 
-    assert isinstance(result, Err)
-    assert isinstance(result.error, ValidationFailed)
-    assert result.error.field == "limit"
+    assert result.value.field == "limit"
 
 
 def test_cursors_that_this_log_cannot_honour_are_expired(
@@ -113,7 +111,7 @@ def test_cursors_that_this_log_cannot_honour_are_expired(
     held = Restored()
     fill(held, time, commits=1, deltas=1)
     service = puller(held)
-    top = service.pull(GATEWAY, Pull("r", since=100)).unwrap()
+    top = service.pull(GATEWAY, Pull("r", since=100))
     assert (top.epoch, top.count) == ("e2", 1)
 
     for pull in (
@@ -121,10 +119,9 @@ def test_cursors_that_this_log_cannot_honour_are_expired(
         Pull("r", since=top.cursor + 1),
         Pull("r", since=top.cursor, epoch="e1"),
     ):
-        result = service.pull(GATEWAY, pull)
-        assert isinstance(result, Err)
-        assert isinstance(result.error, CursorExpired)
-    assert service.pull(GATEWAY, Pull("r", since=top.cursor, epoch="e2")).unwrap().count == 0
+        with pytest.raises(CursorExpired):
+            service.pull(GATEWAY, pull)
+    assert service.pull(GATEWAY, Pull("r", since=top.cursor, epoch="e2")).count == 0
 
 
 @pytest.mark.law("B7")
@@ -132,36 +129,36 @@ def test_an_edit_stamped_last_week_reaches_whoever_pulled_yesterday(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time)
-    service.push(GATEWAY, push(insert("new", at=at_ms(50_000), n=1))).unwrap()
+    service.push(GATEWAY, push(insert("new", at=at_ms(50_000), n=1)))
     reader = puller(buffer)
-    cursor = reader.pull(GATEWAY, Pull("r")).unwrap().cursor
+    cursor = reader.pull(GATEWAY, Pull("r")).cursor
     old = insert("old", at=1, client="offline", n=1)
 
-    service.push(GATEWAY, push(old, client="offline")).unwrap()
+    service.push(GATEWAY, push(old, client="offline"))
 
-    assert deltas_of(reader.pull(GATEWAY, Pull("r", since=cursor)).unwrap()) == [old]
+    assert deltas_of(reader.pull(GATEWAY, Pull("r", since=cursor))) == [old]
 
 
 @pytest.mark.law("B7")
 def test_a_process_with_a_slow_clock_commits_above_every_cursor(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
-    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side")).unwrap()
+    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side"))
     slow = pusher(buffer, seed=1, time_=GivenTime(WALL_MS))
-    slow.push(GATEWAY, push(insert("s1", at=at_ms(1), table="notes", n=1))).unwrap()
+    slow.push(GATEWAY, push(insert("s1", at=at_ms(1), table="notes", n=1)))
     time.now_ms += 60_000
     fill(buffer, time, commits=1, deltas=1)
     reader = puller(buffer)
-    cursor = reader.pull(GATEWAY, Pull("r")).unwrap().cursor
+    cursor = reader.pull(GATEWAY, Pull("r")).cursor
     late = insert("s2", at=at_ms(2), table="notes", n=1)
 
-    slow.push(GATEWAY, push(late)).unwrap()
+    slow.push(GATEWAY, push(late))
 
-    assert deltas_of(reader.pull(GATEWAY, Pull("r", since=cursor)).unwrap()) == [late]
+    assert deltas_of(reader.pull(GATEWAY, Pull("r", since=cursor))) == [late]
 
 
 def test_a_reader_does_not_ask_shards_without_news(buffer: MemoryBuffer, time: GivenTime) -> None:
-    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side", 8)).unwrap()
+    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side", 8))
     fill(buffer, time, commits=1, deltas=1)
     asked: list[str] = []
 
@@ -170,7 +167,7 @@ def test_a_reader_does_not_ask_shards_without_news(buffer: MemoryBuffer, time: G
             asked.append(name)
             return getattr(buffer, name)
 
-    assert puller(Watched()).pull(GATEWAY, Pull("r")).unwrap().count == 1
+    assert puller(Watched()).pull(GATEWAY, Pull("r")).count == 1
     assert asked.count("entries") == 1
 
 
@@ -189,15 +186,15 @@ def test_a_configuration_changes_though_pushes_move_heads_all_the_time(time: Giv
                 time.now_ms += 20
                 number = int(time.now_ms)
                 mine = insert(f"busy{number}", at=at_ms(number - WALL_MS), n=1)
-                pusher(self, time_=time).push(gateway, push(mine)).unwrap()
+                pusher(self, time_=time).push(gateway, push(mine))
             super().save_config(gateway, config, to, epoch)
 
     buffer = Busy()
     service = administrator(buffer, time_=time)
-    service.place_table(GATEWAY, "todos", Placement("hot")).unwrap()
-    pusher(buffer, time_=time).push(GATEWAY, push(insert("r1", at=at_ms(1), n=1))).unwrap()
+    service.place_table(GATEWAY, "todos", Placement("hot"))
+    pusher(buffer, time_=time).push(GATEWAY, push(insert("r1", at=at_ms(1), n=1)))
 
-    assert service.place_table(GATEWAY, "notes", Placement("side")).unwrap().version == 3
+    assert service.place_table(GATEWAY, "notes", Placement("side")).version == 3
     assert len(pulled(buffer, GATEWAY)) == 3
 
 
@@ -209,10 +206,8 @@ def test_a_configuration_that_never_wins_is_answered_later(time: GivenTime) -> N
             del gateway, config, to, epoch
             raise HeadMoved({})
 
-    result = administrator(Stubborn(), time_=time).place_table(GATEWAY, "todos", Placement("hot"))
-
-    assert isinstance(result, Err)
-    assert isinstance(result.error, Contention)
+    with pytest.raises(Contention):
+        administrator(Stubborn(), time_=time).place_table(GATEWAY, "todos", Placement("hot"))
 
 
 def test_registering_again_and_placing_again_change_nothing(
@@ -221,8 +216,8 @@ def test_registering_again_and_placing_again_change_nothing(
     service = administrator(buffer, time_=time)
     schema = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
     for _ in range(2):
-        service.register_schema(GATEWAY, schema).unwrap()
-        service.place_table(GATEWAY, "todos", Placement("hot", 2)).unwrap()
+        service.register_schema(GATEWAY, schema)
+        service.place_table(GATEWAY, "todos", Placement("hot", 2))
 
     assert buffer.config(GATEWAY).version == 2
 
@@ -233,13 +228,13 @@ def test_a_client_is_told_of_the_tables_that_it_may_see_and_an_administrator_of_
     admin = administrator(buffer, time_=time)
     for table in ("todos", "salaries", "orders"):
         column = {"name": "owner", "type": "string"}
-        admin.register_schema("g", {"table": table, "columns": [column]}).unwrap()
-    admin.place_table("g", "salaries", Placement("salaries")).unwrap()
-    admin.place_table("g", "orders", Placement("orders", 2)).unwrap()
+        admin.register_schema("g", {"table": table, "columns": [column]})
+    admin.place_table("g", "salaries", Placement("salaries"))
+    admin.place_table("g", "orders", Placement("orders", 2))
     everyone = {"gateway", "headHlc", "flushedHlc", "unflushedBytes", "unflushedAgeMs"}
-    of_all = admin.metrics("g").unwrap()
+    of_all = admin.metrics("g")
     assert of_all["tables"] == ["orders", "salaries", "todos"]
-    assert admin.metrics("g", {"sub": "c1"}).unwrap() == of_all  # there are no rules
+    assert admin.metrics("g", {"sub": "c1"}) == of_all  # there are no rules
 
     mine = [{"column": "owner", "op": "eq", "value": "jwt:sub"}]
     paid = [{"column": "owner", "op": "eq", "value": "jwt:payroll"}]
@@ -247,17 +242,17 @@ def test_a_client_is_told_of_the_tables_that_it_may_see_and_an_administrator_of_
         {"name": "mine", "tables": ["todos", "orders"], "filters": mine},
         {"name": "paid", "tables": ["salaries"], "filters": paid},
     ]
-    admin.save_rules("g", {"buckets": buckets}).unwrap()
-    pusher(buffer, time_=time).push("g", push(insert("r1", at=at_ms(1), table="salaries"))).unwrap()
-    told = admin.metrics("g", {"sub": "c1"}).unwrap()
+    admin.save_rules("g", {"buckets": buckets})
+    pusher(buffer, time_=time).push("g", push(insert("r1", at=at_ms(1), table="salaries")))
+    told = admin.metrics("g", {"sub": "c1"})
 
     assert "salaries" not in json.dumps(told)
     assert told["tables"] == ["orders", "todos"]
     assert set(cast("dict[str, object]", told["shards"])) == {"main", "orders.0", "orders.1"}
     assert told["unflushedBytes"] == 0
     assert told.keys() >= everyone
-    assert admin.metrics("g", {"payroll": "c1"}).unwrap()["tables"] == ["salaries"]
-    assert admin.metrics("g").unwrap()["tables"] == of_all["tables"]
+    assert admin.metrics("g", {"payroll": "c1"})["tables"] == ["salaries"]
+    assert admin.metrics("g")["tables"] == of_all["tables"]
 
 
 def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: GivenTime) -> None:
@@ -273,15 +268,11 @@ def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: Given
         ) -> None:
             if self.quicker:
                 self.quicker = False
-                administrator(self, time_=time).place_table(
-                    gateway, "notes", Placement("side")
-                ).unwrap()
+                administrator(self, time_=time).place_table(gateway, "notes", Placement("side"))
             super().save_config(gateway, config, to, epoch)
 
     held = Interleaved()
-    config = (
-        administrator(held, time_=time).place_table(GATEWAY, "todos", Placement("hot")).unwrap()
-    )
+    config = administrator(held, time_=time).place_table(GATEWAY, "todos", Placement("hot"))
 
     assert config.version == 2
     assert config.layout.tables.keys() == {"todos", "notes"}

@@ -14,10 +14,9 @@ from lakesync.core import config
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.layout import Placement
 from lakesync.core.messages import OutcomeKind
-from lakesync.errors import AtomicPushTooLarge, Contention
+from lakesync.errors import AtomicPushTooLarge, Contention, LakeSyncError
 from lakesync.log.limits import Limits
 from lakesync.log.plan import delta_bytes
-from lakesync.result import Err
 from lakesync.wire.records import encode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pages, pulled, pusher
@@ -70,7 +69,7 @@ def test_each_delta_is_refused_by_itself_with_its_reason(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     schema = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
-    administrator(buffer, time_=time).register_schema(GATEWAY, schema).unwrap()
+    administrator(buffer, time_=time).register_schema(GATEWAY, schema)
     good = insert("good", at=at_ms(1), n=1)
     deltas = [
         insert(at=at_ms(2), n="text"),
@@ -81,7 +80,7 @@ def test_each_delta_is_refused_by_itself_with_its_reason(
         update(at=at_ms(4), unknown=1),
     ]
 
-    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas)).unwrap()
+    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas))
 
     assert receipt.accepted == 2
     assert codes(receipt) == {
@@ -101,7 +100,7 @@ def test_an_atomic_push_with_one_bad_delta_is_refused_whole(
     bad = insert(at=at_ms(1_000 + 5_001), n=1)
     deltas = [insert("r1", at=at_ms(1), n=1), bad, insert("r2", at=at_ms(2), n=1)]
 
-    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True)).unwrap()
+    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True))
 
     assert receipt.accepted == 0
     assert codes(receipt) == {
@@ -117,11 +116,11 @@ def test_a_row_has_no_more_columns_than_a_schema_may(buffer: MemoryBuffer, time:
     """Each may be told with a stamp of its own, and a row must fit one answer."""
     service = pusher(buffer, time_=time)
     columns: dict[str, Any] = {f"c{number}": number for number in range(500)}
-    service.push(GATEWAY, push(insert("r1", at=at_ms(1), **columns))).unwrap()
+    service.push(GATEWAY, push(insert("r1", at=at_ms(1), **columns)))
 
     receipt = service.push(
         GATEWAY, push(update("r1", at=at_ms(2), other=1), update("r1", at=at_ms(3), c1=0))
-    ).unwrap()
+    )
 
     assert codes(receipt) == {0: "ROW_TOO_LARGE"}
     assert receipt.accepted == 1
@@ -132,10 +131,10 @@ def test_an_atomic_push_is_refused_whole_for_what_only_merging_tells(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time, limits=Limits(row_state_bytes_max=500))
-    service.push(GATEWAY, push(insert("r1", at=at_ms(1), a="x" * 300))).unwrap()
+    service.push(GATEWAY, push(insert("r1", at=at_ms(1), a="x" * 300)))
     deltas = [insert("r2", at=at_ms(2), n=1), update("r1", at=at_ms(3), b="x" * 300)]
 
-    receipt = service.push(GATEWAY, push(*deltas, atomic=True)).unwrap()
+    receipt = service.push(GATEWAY, push(*deltas, atomic=True))
 
     assert receipt.accepted == 0
     assert codes(receipt) == {0: "ATOMIC_PUSH_REFUSED", 1: "ROW_TOO_LARGE"}
@@ -147,11 +146,11 @@ def test_an_atomic_push_over_several_shards_is_one_commit(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = administrator(buffer, time_=time)
-    service.place_table(GATEWAY, "todos", Placement("hot", 8)).unwrap()
+    service.place_table(GATEWAY, "todos", Placement("hot", 8))
     deltas = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(40)]
     deltas += [insert(table="notes", at=at_ms(50), n=1)]
 
-    pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True)).unwrap()
+    pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True))
 
     assert commits(buffer) == 1
     (page,) = pages(buffer, GATEWAY, deltas_max=1)
@@ -166,12 +165,11 @@ def test_an_atomic_push_that_does_not_fit_one_commit_says_so(
     fits = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(98)]
     one_more = [*fits, insert("one-more", at=at_ms(99), n=1)]
 
-    result = service.push(GATEWAY, push(*one_more, atomic=True))
+    with pytest.raises(AtomicPushTooLarge):
+        service.push(GATEWAY, push(*one_more, atomic=True))
 
-    assert isinstance(result, Err)
-    assert isinstance(result.error, AtomicPushTooLarge)
     assert pulled(buffer, GATEWAY) == []
-    assert service.push(GATEWAY, push(*fits, atomic=True)).unwrap().accepted == 98
+    assert service.push(GATEWAY, push(*fits, atomic=True)).accepted == 98
 
 
 def test_an_atomic_push_onto_rows_too_large_for_one_commit_says_so(
@@ -179,29 +177,28 @@ def test_an_atomic_push_onto_rows_too_large_for_one_commit_says_so(
 ) -> None:
     service = pusher(buffer, time_=time)
     rows = [insert(f"r{number}", at=at_ms(number), a=noise(200_000)) for number in range(20)]
-    assert service.push(GATEWAY, push(*rows)).unwrap().accepted == 20
+    assert service.push(GATEWAY, push(*rows)).accepted == 20
     before = pulled(buffer, GATEWAY)
     edits = [update(f"r{number}", at=at_ms(100 + number), b=1) for number in range(20)]
 
-    result = service.push(GATEWAY, push(*edits, atomic=True))
+    with pytest.raises(AtomicPushTooLarge):
+        service.push(GATEWAY, push(*edits, atomic=True))
 
-    assert isinstance(result, Err)
-    assert isinstance(result.error, AtomicPushTooLarge)
     assert pulled(buffer, GATEWAY) == before
     # The same, not atomic, is cut into commits that fit; the memory buffer refuses any other.
-    assert service.push(GATEWAY, push(*edits)).unwrap().accepted == 20
+    assert service.push(GATEWAY, push(*edits)).accepted == 20
     assert pulled(buffer, GATEWAY) == before + edits
 
 
 def test_the_receipt_names_the_latest_commit(buffer: MemoryBuffer, time: GivenTime) -> None:
     service = pusher(buffer, time_=time)
     delta = insert(at=at_ms(1), n=1)
-    first = service.push(GATEWAY, push(delta)).unwrap()
-    again = service.push(GATEWAY, push(delta)).unwrap()
+    first = service.push(GATEWAY, push(delta))
+    again = service.push(GATEWAY, push(delta))
 
     assert first.server_hlc == again.server_hlc > 0
     assert first.server_time_ms == WALL_MS + 1_000
-    assert service.push(GATEWAY, push()).unwrap().accepted == 0
+    assert service.push(GATEWAY, push()).accepted == 0
 
 
 # --- bounds
@@ -219,7 +216,7 @@ def test_a_row_that_grows_too_large_refuses_what_made_it_so_and_takes_the_rest(
         insert("r2", at=at_ms(4), n=1),
     ]
 
-    receipt = service.push(GATEWAY, push(*deltas)).unwrap()
+    receipt = service.push(GATEWAY, push(*deltas))
 
     assert codes(receipt) == {1: "ROW_TOO_LARGE"}
     assert pulled(buffer, GATEWAY) == [deltas[0], deltas[2], deltas[3]]
@@ -230,10 +227,10 @@ def test_a_refusal_is_never_by_a_row_that_is_out_of_date(
 ) -> None:
     small = Limits(row_state_bytes_max=500)
     warm, other = (pusher(buffer, seed=seed, time_=time, limits=small) for seed in range(2))
-    warm.push(GATEWAY, push(insert(at=at_ms(1), a="x" * 300))).unwrap()
-    other.push(GATEWAY, push(delete(at=at_ms(2)))).unwrap()
+    warm.push(GATEWAY, push(insert(at=at_ms(1), a="x" * 300)))
+    other.push(GATEWAY, push(delete(at=at_ms(2))))
 
-    receipt = warm.push(GATEWAY, push(update(at=at_ms(3), b="x" * 300))).unwrap()
+    receipt = warm.push(GATEWAY, push(update(at=at_ms(3), b="x" * 300)))
 
     assert (receipt.accepted, receipt.outcomes) == (1, ())
 
@@ -244,7 +241,7 @@ def test_a_large_push_is_cut_into_commits_that_fit(
 ) -> None:
     deltas = [insert(f"r{number}", at=at_ms(0, number), n=number) for number in range(count)]
 
-    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas)).unwrap()
+    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas))
 
     assert receipt.accepted == count
     assert commits(buffer) == -(-count // 98)
@@ -256,7 +253,7 @@ def test_incompressible_data_is_cut_so_that_every_item_fits(
 ) -> None:
     deltas = [insert(f"r{number}", at=at_ms(number), a=noise(60_000)) for number in range(60)]
 
-    assert pusher(buffer, time_=time).push(GATEWAY, push(*deltas)).unwrap().accepted == 60
+    assert pusher(buffer, time_=time).push(GATEWAY, push(*deltas)).accepted == 60
     assert pulled(buffer, GATEWAY, deltas_max=10_000) == deltas
 
 
@@ -281,13 +278,12 @@ def test_a_configuration_that_keeps_changing_ends_at_the_deadline(time: GivenTim
 
     buffer = Changing()
     schema = {"table": "todos", "columns": [{"name": "n", "type": "json"}]}
-    administrator(buffer, time_=time).register_schema(GATEWAY, schema).unwrap()
+    administrator(buffer, time_=time).register_schema(GATEWAY, schema)
     before = time.now_ms
 
-    result = pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(2), n=1)))
+    with pytest.raises(Contention):
+        pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(2), n=1)))
 
-    assert isinstance(result, Err)
-    assert isinstance(result.error, Contention)
     assert 8_000 <= time.now_ms - before < 9_000
 
 
@@ -295,11 +291,11 @@ def test_a_warm_process_learns_of_a_new_configuration(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     warm = pusher(buffer, time_=time)
-    warm.push(GATEWAY, push(insert("r1", at=at_ms(1), n=1))).unwrap()
+    warm.push(GATEWAY, push(insert("r1", at=at_ms(1), n=1)))
     schema = {"table": "todos", "columns": [{"name": "n", "type": "string"}]}
-    administrator(buffer, time_=time).register_schema(GATEWAY, schema).unwrap()
+    administrator(buffer, time_=time).register_schema(GATEWAY, schema)
 
-    receipt = warm.push(GATEWAY, push(insert("r2", at=at_ms(2), n=1))).unwrap()
+    receipt = warm.push(GATEWAY, push(insert("r2", at=at_ms(2), n=1)))
 
     assert codes(receipt) == {0: "SCHEMA_ERROR"}
 
@@ -315,7 +311,7 @@ def test_memory_that_is_full_is_emptied_and_nothing_is_lost(
             update(f"r{number % 7}", at=at_ms(number), a=number),
             insert(f"n{number}", at=at_ms(number), b=1),
         ]
-        assert service.push(GATEWAY, push(*mine)).unwrap().accepted == 2
+        assert service.push(GATEWAY, push(*mine)).accepted == 2
         deltas += mine
 
     assert pulled(buffer, GATEWAY, deltas_max=1_000) == deltas
@@ -333,12 +329,12 @@ def test_what_was_accepted_is_not_refused_for_a_clock_that_went_back_meanwhile()
             if not self.moved:
                 self.moved = True
                 service = administrator(self, time_=GivenTime(WALL_MS))
-                service.place_table(GATEWAY, "notes", Placement("side")).unwrap()
+                service.place_table(GATEWAY, "notes", Placement("side"))
                 time.now_ms -= 10_000
 
     deltas = [insert(f"r{number}", at=at_ms(4_000), n=1) for number in range(2)]
     one_row = Limits(commit_items_max=3)
-    receipt = pusher(Moving(), time_=time, limits=one_row).push(GATEWAY, push(*deltas)).unwrap()
+    receipt = pusher(Moving(), time_=time, limits=one_row).push(GATEWAY, push(*deltas))
 
     assert receipt.accepted == 2
     assert [(held.index, held.kind) for held in receipt.outcomes] == [(0, OutcomeKind.DUPLICATE)]
@@ -356,17 +352,14 @@ class TestTables:
         service = pusher(buffer, time_=time)
         deltas = [insert("r1", table=f"t{number % 5}", at=at_ms(number)) for number in range(10)]
 
-        receipt = service.push(GATEWAY, push(*deltas)).unwrap()
+        receipt = service.push(GATEWAY, push(*deltas))
 
         assert receipt.accepted == 6
         refused = {index: code for index, code in codes(receipt).items() if code != "DUPLICATE"}
         assert refused == dict.fromkeys([3, 4, 8, 9], "TOO_MANY_TABLES")
         assert {table for table, _ in buffer._gateways[GATEWAY].rows} == {"t0", "t1", "t2"}
         assert buffer.config(GATEWAY).tables.keys() == {"t0", "t1", "t2"}
-        assert (
-            service.push(GATEWAY, push(insert("r2", table="t1", at=at_ms(20)))).unwrap().accepted
-            == 1
-        )
+        assert service.push(GATEWAY, push(insert("r2", table="t1", at=at_ms(20)))).accepted == 1
 
     @pytest.mark.law("B13")
     def test_an_atomic_push_with_one_table_too_many_leaves_nothing(
@@ -374,7 +367,7 @@ class TestTables:
     ) -> None:
         deltas = [insert("r1", table=f"t{number}", at=at_ms(number)) for number in range(4)]
 
-        receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True)).unwrap()
+        receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True))
 
         assert receipt.accepted == 0
         assert codes(receipt)[3] == "TOO_MANY_TABLES"
@@ -385,50 +378,48 @@ class TestTables:
         self, buffer: MemoryBuffer, time: GivenTime
     ) -> None:
         mine, theirs = (pusher(buffer, seed=seed, time_=time) for seed in (0, 1))
-        mine.push(GATEWAY, push(insert("r1", table="t0", at=at_ms(1)))).unwrap()
+        mine.push(GATEWAY, push(insert("r1", table="t0", at=at_ms(1))))
         saving = buffer.save_config
         meanwhile = [push(insert("r1", table=f"x{number}", at=at_ms(2)))
                      for number in range(2)]  # fmt: skip
 
         def save_config(*asked: Any) -> None:
             if meanwhile:
-                theirs.push(GATEWAY, meanwhile.pop()).unwrap()
+                theirs.push(GATEWAY, meanwhile.pop())
             saving(*asked)
 
         buffer.save_config = save_config  # type: ignore[method-assign,assignment]
         deltas = [insert("r1", table=f"t{number}", at=at_ms(number + 2)) for number in range(3)]
-        receipt = mine.push(GATEWAY, push(*deltas)).unwrap()
+        receipt = mine.push(GATEWAY, push(*deltas))
 
         assert codes(receipt) == {1: "TOO_MANY_TABLES", 2: "TOO_MANY_TABLES"}
         assert buffer.config(GATEWAY).tables.keys() == {"t0", "x0", "x1"}
         # Whoever remembers the configuration of before looks again before it refuses.
-        assert (
-            theirs.push(GATEWAY, push(insert("r2", table="x0", at=at_ms(9)))).unwrap().accepted == 1
-        )
+        assert theirs.push(GATEWAY, push(insert("r2", table="x0", at=at_ms(9)))).accepted == 1
 
     @pytest.mark.law("B13")
     def test_a_table_with_a_schema_counts(self, buffer: MemoryBuffer, time: GivenTime) -> None:
         admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
         columns = [{"name": "n", "type": "json"}]
         for table in ("s1", "s2"):
-            admin.register_schema(GATEWAY, {"table": table, "columns": columns}).unwrap()
+            admin.register_schema(GATEWAY, {"table": table, "columns": columns})
 
         deltas = [insert("r1", table=table, at=at_ms(1)) for table in ("s1", "t1", "t2")]
-        receipt = service.push(GATEWAY, push(*deltas)).unwrap()
+        receipt = service.push(GATEWAY, push(*deltas))
 
         assert codes(receipt) == {2: "TOO_MANY_TABLES"}
-        refused = admin.register_schema(GATEWAY, {"table": "s3", "columns": columns})
-        assert isinstance(refused, Err)
-        assert refused.error.code == "TOO_MANY_TABLES"
-        admin.register_schema(GATEWAY, {"table": "t1", "columns": columns}).unwrap()
+        with pytest.raises(LakeSyncError) as refused:
+            admin.register_schema(GATEWAY, {"table": "s3", "columns": columns})
+        assert refused.value.code == "TOO_MANY_TABLES"
+        admin.register_schema(GATEWAY, {"table": "t1", "columns": columns})
 
     @pytest.mark.law("B13")
     def test_a_configuration_without_room_refuses_new_tables_alone(
         self, buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         service = pusher(buffer, time_=time)
-        service.push(GATEWAY, push(insert("r1", table="t1", at=at_ms(1)))).unwrap()
+        service.push(GATEWAY, push(insert("r1", table="t1", at=at_ms(1))))
         monkeypatch.setattr(pack, "CONFIG_BYTES_MAX", 1)
 
         deltas = [insert("r2", table=table, at=at_ms(2)) for table in ("t1", "t2")]
-        assert codes(service.push(GATEWAY, push(*deltas)).unwrap()) == {1: "TOO_MANY_TABLES"}
+        assert codes(service.push(GATEWAY, push(*deltas))) == {1: "TOO_MANY_TABLES"}

@@ -9,7 +9,6 @@ import pytest
 
 from lakesync.core.messages import Resync
 from lakesync.errors import Contention, CursorExpired
-from lakesync.result import Err
 from tests.support.builders import insert
 from tests.support.lagging import LaggingBuffer
 from tests.support.readers import GATEWAY, MINE, Reader, World, bucket
@@ -169,10 +168,8 @@ class TestResync:
         ann = Reader("ann")
         ann.sync(world)
         ann.sub = "bob"
-        error = world.pull_service.pull(GATEWAY, ann.asks())
-
-        assert isinstance(error, Err)
-        assert isinstance(error.error, CursorExpired)
+        with pytest.raises(CursorExpired):
+            world.pull_service.pull(GATEWAY, ann.asks())
 
     def test_events_that_come_into_sight_are_read_out_of_the_log(self, world: World) -> None:
         world.rules(bucket(MINE, tables=["events"]))

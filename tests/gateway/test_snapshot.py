@@ -20,7 +20,6 @@ from lakesync.maintenance import restore
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.maintenance.trim import Trimmer
 from lakesync.ports import FlushState, HeadMoved
-from lakesync.result import Err
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
@@ -55,7 +54,7 @@ class Trimmed:
         self.buffer = MemoryBuffer()
         self.time = GivenTime(WALL_MS)
         body = {"table": "events", "columns": COLUMNS, "append": True}
-        administrator(self.buffer, time_=self.time).register_schema(GATEWAY, body).unwrap()
+        administrator(self.buffer, time_=self.time).register_schema(GATEWAY, body)
         self.pushes = pusher(self.buffer, time_=self.time)
         self.reader = puller(self.buffer, time_=self.time)
         self.push(
@@ -76,7 +75,7 @@ class Trimmed:
         """Push deltas, each as its own client."""
         for client in sorted({delta.client_id for delta in deltas}):
             mine = [delta for delta in deltas if delta.client_id == client]
-            self.pushes.push(GATEWAY, push(*mine, client=client)).unwrap()
+            self.pushes.push(GATEWAY, push(*mine, client=client))
 
     def rows(self) -> dict[tuple[str, str], RowState]:
         """Give all rows as the buffer holds them."""
@@ -90,7 +89,7 @@ def read_on(
     """Pull to the end, and merge what comes."""
     found: dict[tuple[str, str], RowState] = {}
     while True:
-        page = gateway.reader.pull(GATEWAY, pull).unwrap()
+        page = gateway.reader.pull(GATEWAY, pull)
         for run in page.records:
             for delta in decode_records(run):
                 key = (delta.table, delta.row_id)
@@ -132,9 +131,9 @@ def test_rows_that_change_while_a_snapshot_is_read_come_in_the_log_behind_it() -
 @pytest.mark.law("B11")
 def test_a_snapshot_of_a_whole_log_is_the_log() -> None:
     buffer, time = MemoryBuffer(), GivenTime(WALL_MS)
-    pusher(buffer, time_=time).push(GATEWAY, push(insert("r1", at=at_ms(1), n=1))).unwrap()
+    pusher(buffer, time_=time).push(GATEWAY, push(insert("r1", at=at_ms(1), n=1)))
 
-    page = puller(buffer, time_=time).pull(GATEWAY, Pull("r", 7, snapshot=SNAPSHOT)).unwrap()
+    page = puller(buffer, time_=time).pull(GATEWAY, Pull("r", 7, snapshot=SNAPSHOT))
 
     assert (page.count, page.snapshot, page.has_more) == (1, "", False)
 
@@ -143,7 +142,7 @@ def test_a_snapshot_of_a_whole_log_is_the_log() -> None:
 def test_a_snapshot_that_the_log_or_the_epoch_left_behind_is_void() -> None:
     for late in ("trim", "restore"):
         gateway = Trimmed()
-        page = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT)).unwrap()
+        page = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT))
         if late == "trim":
             gateway.push(insert("r99", at=at_ms(99)))
             head = gateway.buffer.heads(GATEWAY, ["main"])["main"]
@@ -151,10 +150,9 @@ def test_a_snapshot_that_the_log_or_the_epoch_left_behind_is_void() -> None:
         else:
             begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
 
-        result = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=page.snapshot))
+        with pytest.raises(CursorExpired):
+            gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=page.snapshot))
 
-        assert isinstance(result, Err)
-        assert isinstance(result.error, CursorExpired)
         assert read_on(gateway, Pull("r", 0, 1, snapshot=SNAPSHOT)) == gateway.rows()
 
 
@@ -164,22 +162,19 @@ def test_a_snapshot_that_the_log_or_the_epoch_left_behind_is_void() -> None:
      "1|none|||t|", "1|all|../x||t|", "1|commit|x||||", "1|commit|1||t|", "1|changed|||t|"],
 )  # fmt: skip
 def test_a_snapshot_that_is_none_is_refused(odd: str) -> None:
-    result = Trimmed().reader.pull(GATEWAY, Pull("r", snapshot=odd))
+    with pytest.raises(ValidationFailed) as result:
+        Trimmed().reader.pull(GATEWAY, Pull("r", snapshot=odd))
 
-    assert isinstance(result, Err)
-    assert isinstance(result.error, ValidationFailed)
-    assert result.error.field == "snapshot"
+    assert result.value.field == "snapshot"
 
 
 def test_a_position_that_the_buffer_has_not_is_refused() -> None:
     gateway = Trimmed()
-    page = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT)).unwrap()
+    page = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT))
     token = resume_token_of(page.snapshot)._replace(position="z")
 
-    result = gateway.reader.pull(GATEWAY, Pull("r", snapshot=token.to_text()))
-
-    assert isinstance(result, Err)
-    assert isinstance(result.error, ValidationFailed)
+    with pytest.raises(ValidationFailed):
+        gateway.reader.pull(GATEWAY, Pull("r", snapshot=token.to_text()))
 
 
 @pytest.mark.law("B11")
@@ -188,7 +183,7 @@ def test_a_page_of_rows_is_bounded_in_bytes() -> None:
     gateway.push(*[insert(f"big{n}", at=at_ms(50 + n), n="x" * 5_000) for n in range(20)])
     pull, sizes, rows = Pull("r", 0, 1_000, snapshot=SNAPSHOT, bytes_max=20_000), [], set()
     while pull.snapshot:
-        page = gateway.reader.pull(GATEWAY, pull).unwrap()
+        page = gateway.reader.pull(GATEWAY, pull)
         if page.snapshot:
             sizes.append(sum(map(len, page.records)))
             rows |= {delta.row_id for run in page.records for delta in decode_records(run)}
@@ -210,10 +205,9 @@ def test_an_epoch_voids_every_cursor_and_begins_above_them() -> None:
     second = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
 
     assert first < second
-    result = gateway.reader.pull(GATEWAY, Pull("r", top, 100, first))
-    assert isinstance(result, Err)
-    assert isinstance(result.error, CursorExpired)
-    page = gateway.reader.pull(GATEWAY, Pull("r", top)).unwrap()
+    with pytest.raises(CursorExpired):
+        gateway.reader.pull(GATEWAY, Pull("r", top, 100, first))
+    page = gateway.reader.pull(GATEWAY, Pull("r", top))
     assert page.epoch == second  # one that names none is told
     before = gateway.buffer.heads(GATEWAY, ["main"])["main"].commit
     gateway.push(insert("r99", at=at_ms(99)))
@@ -226,12 +220,11 @@ def test_a_client_that_has_read_another_epoch_reads_before_it_pushes() -> None:
     epoch = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
     wanted = push(insert("r99", at=at_ms(99)))
 
-    result = gateway.pushes.push(GATEWAY, replace(wanted, epoch=""))
+    with pytest.raises(CursorExpired):
+        gateway.pushes.push(GATEWAY, replace(wanted, epoch=""))
 
-    assert isinstance(result, Err)
-    assert isinstance(result.error, CursorExpired)
     for right in (epoch, None):
-        assert gateway.pushes.push(GATEWAY, replace(wanted, epoch=right)).unwrap().accepted == 1
+        assert gateway.pushes.push(GATEWAY, replace(wanted, epoch=right)).accepted == 1
 
 
 @pytest.mark.law("B12")
@@ -239,7 +232,7 @@ def test_a_table_that_is_placed_anew_stays_in_its_epoch() -> None:
     gateway = Trimmed()
     epoch = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
     admin = administrator(gateway.buffer, time_=gateway.time)
-    admin.place_table(GATEWAY, "todos", Placement("fresh", 2)).unwrap()
+    admin.place_table(GATEWAY, "todos", Placement("fresh", 2))
 
     heads = gateway.buffer.heads(GATEWAY, ["main", "fresh.0", "fresh.1"])
 

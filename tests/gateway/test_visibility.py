@@ -9,9 +9,8 @@ import pytest
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.layout import Placement
 from lakesync.core.messages import Pull
-from lakesync.errors import Contention, Unavailable
+from lakesync.errors import Contention, LakeSyncError, Unavailable
 from lakesync.ports import LogSlice
-from lakesync.result import Err
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, puller, pusher
@@ -37,10 +36,10 @@ def test_a_row_that_is_read_too_early_is_not_written_back(buffer: LaggingBuffer,
     time = GivenTime(WALL_MS + 1_000)
     theirs = insert(at=at_ms(5), client="other", a=1, b=1)
     mine = update(at=at_ms(6), b=2)
-    pusher(buffer, time_=time).push(GATEWAY, push(theirs, client="other")).unwrap()
+    pusher(buffer, time_=time).push(GATEWAY, push(theirs, client="other"))
     buffer.lag = lag
 
-    assert pusher(buffer, time_=time).push(GATEWAY, push(mine)).unwrap().accepted == 1
+    assert pusher(buffer, time_=time).push(GATEWAY, push(mine)).accepted == 1
 
     state = decode_row_state(buffer.rows(GATEWAY, [("todos", "r1")])["todos", "r1"].state)
     assert {name: register[2] for name, register in state.columns.items()} == {
@@ -57,11 +56,11 @@ def test_a_warm_process_that_catches_up_too_early_loses_nothing(
 ) -> None:
     time = GivenTime(WALL_MS + 1_000)
     warm, other = pusher(buffer, time_=time), pusher(buffer, seed=1, time_=time)
-    warm.push(GATEWAY, push(insert(at=at_ms(1), a=0))).unwrap()
-    other.push(GATEWAY, push(update(at=at_ms(2), client="o", b=1), client="o")).unwrap()
+    warm.push(GATEWAY, push(insert(at=at_ms(1), a=0)))
+    other.push(GATEWAY, push(update(at=at_ms(2), client="o", b=1), client="o"))
     buffer.lag = lag
 
-    warm.push(GATEWAY, push(update(at=at_ms(3), c=2))).unwrap()
+    warm.push(GATEWAY, push(update(at=at_ms(3), c=2)))
 
     state = decode_row_state(buffer.rows(GATEWAY, [("todos", "r1")])["todos", "r1"].state)
     assert sorted(state.columns) == ["a", "b", "c"]
@@ -84,12 +83,12 @@ def test_a_warm_process_does_not_catch_up_over_a_gap() -> None:
     buffer = OneHidden()
     time = GivenTime(WALL_MS + 1_000)
     warm, other = pusher(buffer, time_=time), pusher(buffer, seed=1, time_=time)
-    warm.push(GATEWAY, push(insert(at=at_ms(1), a=0))).unwrap()
+    warm.push(GATEWAY, push(insert(at=at_ms(1), a=0)))
     theirs = [update(at=at_ms(2), client="o", b=1), update(at=at_ms(3), client="o", d=1)]
-    receipts = [other.push(GATEWAY, push(delta, client="o")).unwrap() for delta in theirs]
+    receipts = [other.push(GATEWAY, push(delta, client="o")) for delta in theirs]
     buffer.hidden = receipts[0].server_hlc
 
-    warm.push(GATEWAY, push(update(at=at_ms(4), c=2))).unwrap()
+    warm.push(GATEWAY, push(update(at=at_ms(4), c=2)))
 
     state = decode_row_state(buffer.rows(GATEWAY, [("todos", "r1")])["todos", "r1"].state)
     assert sorted(state.columns) == ["a", "b", "c", "d"]
@@ -99,12 +98,12 @@ def test_a_warm_process_does_not_catch_up_over_a_gap() -> None:
 @pytest.mark.parametrize("lag", [1, 2, 3])
 def test_a_mark_that_is_read_too_early_doubles_no_event(buffer: LaggingBuffer, lag: int) -> None:
     time = GivenTime(WALL_MS + 1_000)
-    administrator(buffer, time_=time).register_schema(GATEWAY, EVENTS).unwrap()
+    administrator(buffer, time_=time).register_schema(GATEWAY, EVENTS)
     event = insert(at=at_ms(1), table="events", n=1)
-    pusher(buffer, time_=time).push(GATEWAY, push(event)).unwrap()
+    pusher(buffer, time_=time).push(GATEWAY, push(event))
     buffer.lag = lag
 
-    receipt = pusher(buffer, seed=1, time_=time).push(GATEWAY, push(event)).unwrap()
+    receipt = pusher(buffer, seed=1, time_=time).push(GATEWAY, push(event))
 
     assert receipt.accepted == 1
     assert pulled(buffer, GATEWAY) == [event]
@@ -118,13 +117,13 @@ def test_a_mark_that_is_read_too_early_after_a_move_doubles_no_event(
     """The new shard's mark is nobody's yet: no condition proves what was read of the old one's."""
     time = GivenTime(WALL_MS + 1_000)
     service = administrator(buffer, time_=time)
-    service.register_schema(GATEWAY, EVENTS).unwrap()
+    service.register_schema(GATEWAY, EVENTS)
     event = insert(at=at_ms(1), table="events", n=1)
-    pusher(buffer, time_=time).push(GATEWAY, push(event)).unwrap()
-    service.place_table(GATEWAY, "events", Placement("hot", 1)).unwrap()
+    pusher(buffer, time_=time).push(GATEWAY, push(event))
+    service.place_table(GATEWAY, "events", Placement("hot", 1))
     buffer.lag = lag
 
-    receipt = pusher(buffer, seed=1, time_=time).push(GATEWAY, push(event)).unwrap()
+    receipt = pusher(buffer, seed=1, time_=time).push(GATEWAY, push(event))
 
     assert receipt.accepted == 1
     assert pulled(buffer, GATEWAY) == [event]
@@ -136,10 +135,10 @@ def test_a_page_waits_for_an_entry_whose_head_it_saw(buffer: LaggingBuffer) -> N
     deltas = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(3)]
     service = pusher(buffer, time_=time)
     for delta in deltas:
-        service.push(GATEWAY, push(delta)).unwrap()
+        service.push(GATEWAY, push(delta))
     buffer.lag = 3
 
-    page = puller(buffer).pull(GATEWAY, Pull("r")).unwrap()
+    page = puller(buffer).pull(GATEWAY, Pull("r"))
 
     assert deltas_of(page) == deltas
     assert not page.has_more
@@ -151,37 +150,36 @@ def test_an_entry_that_stays_invisible_is_answered_later_not_skipped(
 ) -> None:
     service = pusher(buffer, time_=GivenTime(WALL_MS + 1_000))
     first, second = (insert(f"r{number}", at=at_ms(number), n=1) for number in range(2))
-    service.push(GATEWAY, push(first)).unwrap()
+    service.push(GATEWAY, push(first))
     reader = puller(buffer)
-    cursor = reader.pull(GATEWAY, Pull("r")).unwrap().cursor
-    service.push(GATEWAY, push(second)).unwrap()
+    cursor = reader.pull(GATEWAY, Pull("r")).cursor
+    service.push(GATEWAY, push(second))
     buffer.lag = 1_000
 
-    result = reader.pull(GATEWAY, Pull("r", since=cursor))
+    with pytest.raises(Contention):
+        reader.pull(GATEWAY, Pull("r", since=cursor))
 
-    assert isinstance(result, Err)
-    assert isinstance(result.error, Contention)
     buffer.lag = 0
-    assert deltas_of(reader.pull(GATEWAY, Pull("r", since=cursor)).unwrap()) == [second]
+    assert deltas_of(reader.pull(GATEWAY, Pull("r", since=cursor))) == [second]
 
 
 @pytest.mark.law("B8")
 def test_an_entry_in_the_middle_that_is_not_visible_yet_is_noticed(buffer: LaggingBuffer) -> None:
     service = pusher(buffer, time_=GivenTime(WALL_MS + 1_000))
     deltas = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(3)]
-    service.push(GATEWAY, push(deltas[0])).unwrap()
-    service.push(GATEWAY, push(deltas[1])).unwrap()
+    service.push(GATEWAY, push(deltas[0]))
+    service.push(GATEWAY, push(deltas[1]))
     hidden = buffer.hidden
-    service.push(GATEWAY, push(deltas[2])).unwrap()
+    service.push(GATEWAY, push(deltas[2]))
     buffer.hidden, buffer.lag = hidden, 2
 
-    assert deltas_of(puller(buffer).pull(GATEWAY, Pull("r")).unwrap()) == deltas
+    assert deltas_of(puller(buffer).pull(GATEWAY, Pull("r"))) == deltas
 
 
 @pytest.mark.law("B8")
 def test_no_shard_hides_anything_below_the_fence(buffer: LaggingBuffer) -> None:
     time = GivenTime(WALL_MS + 1_000)
-    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side")).unwrap()
+    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side"))
     service = pusher(buffer, time_=time)
     reader = puller(buffer)
     deltas = [
@@ -191,9 +189,9 @@ def test_no_shard_hides_anything_below_the_fence(buffer: LaggingBuffer) -> None:
     ]
     for count, delta in enumerate(deltas, 1):
         time.now_ms += 5
-        service.push(GATEWAY, push(delta)).unwrap()
+        service.push(GATEWAY, push(delta))
         buffer.lag = 4
-        assert deltas_of(reader.pull(GATEWAY, Pull("r")).unwrap()) == deltas[:count]
+        assert deltas_of(reader.pull(GATEWAY, Pull("r"))) == deltas[:count]
 
 
 def test_a_store_that_is_away_is_an_answer_not_a_crash() -> None:
@@ -206,14 +204,15 @@ def test_a_store_that_is_away_is_an_answer_not_a_crash() -> None:
             return super().heads(gateway, shards)
 
     time, buffer = GivenTime(WALL_MS), Away()
-    pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(1), n=1))).unwrap()
+    pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(1), n=1)))
     buffer.is_away = True
     for table in ("todos", "new"):
         began_ms = time.now_ms
         again = push(insert(at=at_ms(2), n=1, table=table))
-        result = pusher(buffer, time_=time).push(GATEWAY, again)
+        with pytest.raises(LakeSyncError) as result:
+            pusher(buffer, time_=time).push(GATEWAY, again)
 
-        assert isinstance(result, Err)
-        assert result.error.status == 503
+        assert result.value.status == 503
         assert time.now_ms - began_ms >= (8_000 if table == "todos" else 1)
-    assert isinstance(puller(buffer).pull(GATEWAY, Pull("r")), Err)
+    with pytest.raises(LakeSyncError):
+        puller(buffer).pull(GATEWAY, Pull("r"))

@@ -32,7 +32,7 @@ class Patient(LaggingBuffer):
         self.pauses: list[int] = []
         self.version = 0
         time = GivenTime(WALL_MS)
-        pusher(self, time_=time).push(GATEWAY, push(insert(at=at_ms(1), n=1))).unwrap()
+        pusher(self, time_=time).push(GATEWAY, push(insert(at=at_ms(1), n=1)))
         self.pauses.clear()
 
     def pause(self, tries: int) -> None:
@@ -74,9 +74,9 @@ def test_heads_that_keep_moving_are_waited_for(monkeypatch: pytest.MonkeyPatch) 
     buffer = Patient()
     columns = [{"name": "n", "type": "json"}]
     admin = administrator(buffer, time_=GivenTime(WALL_MS))
-    admin.register_schema(GATEWAY, {"table": "notes", "columns": columns}).unwrap()
-    admin.place_table(GATEWAY, "notes", Placement("side")).unwrap()
-    pusher(buffer, time_=GivenTime(WALL_MS)).push(GATEWAY, push(insert("r2", at=at_ms(2)))).unwrap()
+    admin.register_schema(GATEWAY, {"table": "notes", "columns": columns})
+    admin.place_table(GATEWAY, "notes", Placement("side"))
+    pusher(buffer, time_=GivenTime(WALL_MS)).push(GATEWAY, push(insert("r2", at=at_ms(2))))
     monkeypatch.setattr(buffer, "raise_head", lambda *_: False)
 
     with pytest.raises(Contention):

@@ -249,7 +249,7 @@ def test_one_is_due_when_the_rules_are_newer() -> None:
     first = gateway.build()
     mine = {"column": "owner", "op": "eq", "value": "jwt:sub"}
     body = {"version": 1, "buckets": [{"name": "mine", "tables": [], "filters": [mine]}]}
-    gateway.admin.save_rules(GATEWAY, body).unwrap()
+    gateway.admin.save_rules(GATEWAY, body)
     gateway.time.now_ms += 10 * MINUTE_MS
 
     found = gateway.builder().build(GATEWAY, every_ms=1 << 40)
@@ -268,9 +268,9 @@ def test_a_gateway_without_anything_has_no_checkpoint() -> None:
 
 def test_tables_of_several_shards_and_without_rows() -> None:
     gateway = Kept()
-    gateway.admin.place_table(GATEWAY, "notes", Placement("hot", 2)).unwrap()
+    gateway.admin.place_table(GATEWAY, "notes", Placement("hot", 2))
     body = {"table": "events", "columns": [{"name": "n", "type": "integer"}], "append": True}
-    gateway.admin.register_schema(GATEWAY, body).unwrap()
+    gateway.admin.register_schema(GATEWAY, body)
     gateway.push(
         *[insert(f"n{number}", at=at_ms(number), table="notes") for number in range(5)],
         insert("e1", at=at_ms(9), table="events", n=1),

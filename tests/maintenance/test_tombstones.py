@@ -48,7 +48,7 @@ def old(*, built: bool = True) -> Kept:
 
 
 def sent(gateway: Kept, *deltas: Delta) -> PushReceipt:
-    return gateway.pushes.push(GATEWAY, push(*deltas)).unwrap()
+    return gateway.pushes.push(GATEWAY, push(*deltas))
 
 
 def horizon_of(gateway: Kept, table: str = "todos") -> int:
@@ -147,7 +147,7 @@ def test_a_function_that_remembers_a_row_from_before_its_deletion_refuses_too(
     first = insert("r1", at=at_ms(10), n=1)
     gateway.push(first)
     other = pusher(gateway.buffer, time_=gateway.time)
-    other.push(GATEWAY, push(delete("r1", at=at_ms(20)))).unwrap()
+    other.push(GATEWAY, push(delete("r1", at=at_ms(20))))
     gateway.flushed()
     gateway.build()
     gateway.trim()
@@ -190,7 +190,7 @@ def test_a_push_that_was_decided_before_is_decided_again(*, warm: bool) -> None:
     gateway = old()
     late = pusher(gateway.buffer, time_=gateway.time)
     if warm:
-        late.push(GATEWAY, push(update("r1", at=at_ms(20), n=8))).unwrap()
+        late.push(GATEWAY, push(update("r1", at=at_ms(20), n=8)))
     committing = gateway.buffer.commit
     done: list[int] = []
 
@@ -200,7 +200,7 @@ def test_a_push_that_was_decided_before_is_decided_again(*, warm: bool) -> None:
         committing(commit)
 
     gateway.buffer.commit = commit  # type: ignore[method-assign]
-    receipt = late.push(GATEWAY, push(update("r1", at=at_ms(25), n=9))).unwrap()
+    receipt = late.push(GATEWAY, push(update("r1", at=at_ms(25), n=9)))
 
     assert done == [3]
     assert [held.kind for held in receipt.outcomes] == [OutcomeKind.REFUSED]
@@ -248,7 +248,7 @@ def keeps(gateway: Kept, *, keep: bool = True) -> None:
     """Declare that the tombstones of a table are kept, or no longer."""
     columns = [{"name": name, "type": "json"} for name in ("n", "title", "p", "q")]
     body = {"table": "todos", "columns": columns, "keepTombstones": keep}
-    gateway.admin.register_schema(GATEWAY, body).unwrap()
+    gateway.admin.register_schema(GATEWAY, body)
 
 
 @pytest.mark.law("R7")
@@ -327,7 +327,7 @@ def test_what_was_deleted_stays_deleted_whatever_comes_late(
             keep_ms = int(gateway.time.now_ms) - WALL_MS - step
             gateway.forgetter(keep_ms).forget(GATEWAY)
             continue
-        receipt = gateway.pushes.push(GATEWAY, push(step, client=step.client_id)).unwrap()
+        receipt = gateway.pushes.push(GATEWAY, push(step, client=step.client_id))
         if receipt.accepted:
             accepted[step.row_id].append(step)
         else:
@@ -416,7 +416,7 @@ def test_a_configuration_keeps_its_horizon() -> None:
     gateway.forgetter().forget(GATEWAY)
     held = gateway.buffer.config(GATEWAY)
     body = {"table": "lists", "columns": [{"name": "n", "type": "integer"}]}
-    gateway.admin.register_schema(GATEWAY, body).unwrap()
+    gateway.admin.register_schema(GATEWAY, body)
 
     again = gateway.forgetter(HOUR_MS).forget(GATEWAY)
 

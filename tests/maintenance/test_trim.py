@@ -15,7 +15,6 @@ from lakesync.core.messages import Pull
 from lakesync.errors import Contention, CursorExpired, LakeSyncError
 from lakesync.maintenance.trim import Trimmer, TrimReport, trim_horizon
 from lakesync.ports import FlushState
-from lakesync.result import Err
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, administrator, pulled, puller, pusher
 from tests.support.lake import Killed, Life
@@ -48,16 +47,14 @@ class Log:
     def __init__(self) -> None:
         self.buffer = MemoryBuffer()
         self.time = GivenTime(WALL_MS)
-        administrator(self.buffer, time_=self.time).place_table(
-            GATEWAY, "notes", Placement("hot")
-        ).unwrap()
+        administrator(self.buffer, time_=self.time).place_table(GATEWAY, "notes", Placement("hot"))
         service = pusher(self.buffer, time_=self.time)
         self.stamps = []
         for number in range(6):
             self.time.now_ms += 600_000
             rows = [insert(f"r{number}", at=at_ms(number, place), table=table)
                     for place, table in enumerate(("todos", "notes"))]  # fmt: skip
-            self.stamps.append(service.push(GATEWAY, push(*rows)).unwrap().server_hlc)
+            self.stamps.append(service.push(GATEWAY, push(*rows)).server_hlc)
 
     def flushed(self, until: int) -> None:
         """Have everything up to a stamp flushed."""
@@ -107,9 +104,8 @@ def test_a_cursor_below_the_horizon_is_void_and_the_others_miss_nothing() -> Non
     reader = puller(log.buffer, time_=log.time)
 
     for since in (0, log.stamps[1]):
-        result = reader.pull(GATEWAY, Pull("r", since))
-        assert isinstance(result, Err)
-        assert isinstance(result.error, CursorExpired)
+        with pytest.raises(CursorExpired):
+            reader.pull(GATEWAY, Pull("r", since))
     assert len(pulled(log.buffer, GATEWAY, since=log.stamps[2])) == 6
 
 
@@ -179,7 +175,5 @@ def test_a_reader_whose_head_is_older_than_a_trim_finds_the_gap() -> None:
 
     reader = Trimmed()
     reader._gateways = log.buffer._gateways
-    result = puller(reader, time_=log.time).pull(GATEWAY, Pull("r", log.stamps[0]))
-
-    assert isinstance(result, Err)
-    assert isinstance(result.error, Contention)
+    with pytest.raises(Contention):
+        puller(reader, time_=log.time).pull(GATEWAY, Pull("r", log.stamps[0]))

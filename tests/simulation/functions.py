@@ -174,8 +174,8 @@ class Functions:
 
     # --- administration ---------------------------------------------------------------------------
 
-    def administer(self, act: Callable[[AdminService], object]) -> None:
-        """Have the administrator do something."""
+    def administer(self, act: Callable[[AdminService], object], done: str, refused: str) -> None:
+        """Have the administrator do something, and count how it ended."""
 
         def run(process: Process) -> None:
             world = self._world
@@ -185,7 +185,13 @@ class Functions:
                 sleep_ms=sleeper(world, process),
                 chance=SimulatedChance(world, process),
             )
-            world.note(process.name, "%s", type(act(service)).__name__)
+            try:
+                act(service)
+                ended = done
+            except LakeSyncError:
+                ended = refused
+            world.count(ended)
+            world.note(process.name, "%s", ended)
 
         self.start("admin", run, _nothing)
 

@@ -25,7 +25,6 @@ from lakesync.errors import (
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.gateway.resume_token import Reads, resume_token_of
-from lakesync.result import Err, Ok
 from lakesync.wire import proto
 from tests.simulation.history import Began
 from tests.simulation.ports import (
@@ -226,18 +225,16 @@ class Container:
         push = replace(request.speech.decode_push(request.body), claims=request.claims)
         self.process.pushing = push
         try:
-            result = self._push.push(GATEWAY, push)
+            receipt = self._push.push(GATEWAY, push)
+        except LakeSyncError as error:
+            world.count(f"push answered {error.code}")
+            world.note(self.process.name, "push failed: %s", error)
+            raise
         finally:
             self.process.pushing = None
-        match result:
-            case Ok(receipt):
-                world.note(self.process.name, "receipt %s", receipt)
-                world.history.answered(push, receipt)
-                return request.speech.encode_receipt(receipt)
-            case Err(error):
-                world.count(f"push answered {error.code}")
-                world.note(self.process.name, "push failed: %s", error)
-                raise error
+        world.note(self.process.name, "receipt %s", receipt)
+        world.history.answered(push, receipt)
+        return request.speech.encode_receipt(receipt)
 
     def _pulled(self, request: Request) -> bytes:
         world = self._world
@@ -245,18 +242,18 @@ class Container:
         history = world.history
         latest = world.rulings.latest
         began = Began(history.settled, history.whole, latest, *world.store.void(GATEWAY))
-        match self._pull.pull(GATEWAY, pull):
-            case Ok(page):
-                if page.snapshot:
-                    at = resume_token_of(page.snapshot)
-                    is_checkpoint = at.reads is Reads.ALL_TABLES and at.of
-                    world.count("checkpoint page" if is_checkpoint else "snapshot page")
-                eyes = world.rulings.eyes(pull.claims, began.rules)
-                world.history.paged(pull, page, began, eyes)
-                return request.speech.encode_page(page)
-            case Err(error):
-                self._world.count(f"pull answered {error.code}")
-                raise error
+        try:
+            page = self._pull.pull(GATEWAY, pull)
+        except LakeSyncError as error:
+            world.count(f"pull answered {error.code}")
+            raise
+        if page.snapshot:
+            at = resume_token_of(page.snapshot)
+            is_checkpoint = at.reads is Reads.ALL_TABLES and at.of
+            world.count("checkpoint page" if is_checkpoint else "snapshot page")
+        eyes = world.rulings.eyes(pull.claims, began.rules)
+        world.history.paged(pull, page, began, eyes)
+        return request.speech.encode_page(page)
 
 
 class Front:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.result import Ok
 from tests.simulation.oracle import NO_RULES, SPELLED, Claims, Eyes, RulesJson
 
 if TYPE_CHECKING:
@@ -104,11 +103,9 @@ class Rulings:
         world, body = self._world, self._draw()
 
         def save(service: AdminService) -> object:
-            result = service.save_rules(GATEWAY, body)
-            world.count("rules saved" if isinstance(result, Ok) else "rules not saved")
-            return result
+            return service.save_rules(GATEWAY, body)
 
-        world.functions.administer(save)
+        world.functions.administer(save, "rules saved", "rules not saved")
 
     def _reclaim(self) -> None:
         device = self._random.choice(self._world.devices)
@@ -130,11 +127,9 @@ class Rulings:
             body |= random.choice([*REFUSED, {"append": not table.append}])
 
         def register(service: AdminService) -> object:
-            result = service.register_schema(GATEWAY, body)
-            world.count("columns added" if isinstance(result, Ok) else "columns not added")
-            return result
+            return service.register_schema(GATEWAY, body)
 
-        world.functions.administer(register)
+        world.functions.administer(register, "columns added", "columns not added")
 
     def _draw(self) -> RulesJson:
         random, number = self._random, self._world.number()

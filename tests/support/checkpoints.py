@@ -58,7 +58,7 @@ class Kept:
     def push(self, *deltas: Delta) -> None:
         """Push deltas in their order, each as its own client."""
         for delta in deltas:
-            self.pushes.push(GATEWAY, push(delta, client=delta.client_id)).unwrap()
+            self.pushes.push(GATEWAY, push(delta, client=delta.client_id))
 
     def flushed(self) -> None:
         """Have all of the log flushed, and long visible."""
@@ -133,7 +133,7 @@ class Reader:
 
     def ask(self, pull: Pull) -> PullPage:
         """Pull one page, and merge what comes."""
-        page = self._gateway.reader.pull(GATEWAY, pull).unwrap()
+        page = self._gateway.reader.pull(GATEWAY, pull)
         self.pages.append(page)
         for run in page.records:
             for delta in decode_records(run):

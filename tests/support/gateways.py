@@ -107,7 +107,7 @@ def pages(
     service = puller(buffer)
     while True:
         pull = Pull("reader", since=since, deltas_max=deltas_max)
-        page = service.pull(gateway, pull).unwrap()
+        page = service.pull(gateway, pull)
         yield page
         since = page.cursor
         if not page.has_more:

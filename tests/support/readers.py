@@ -55,11 +55,11 @@ class World:
         columns = [{"name": name, "type": "string"} for name in ("owner", "title", "state")]
         for table in TABLES:
             body = {"table": table, "columns": columns, "append": table == "events"}
-            administrator(self.buffer, time_=self.time).register_schema(GATEWAY, body).unwrap()
+            administrator(self.buffer, time_=self.time).register_schema(GATEWAY, body)
 
     def rules(self, *buckets: dict[str, Any]) -> None:
         body = {"version": 1, "buckets": [b | {"name": str(n)} for n, b in enumerate(buckets)]}
-        administrator(self.buffer, time_=self.time).save_rules(GATEWAY, body).unwrap()
+        administrator(self.buffer, time_=self.time).save_rules(GATEWAY, body)
 
     def flush_and_trim(self) -> None:
         """Let a minute pass, and leave nothing of the log."""
@@ -77,12 +77,12 @@ class World:
         self.time.now_ms += 10
         whose = deltas[0].client_id if deltas else sub
         wanted = replace(push(*deltas, client=whose), claims={"sub": sub}, atomic=atomic)
-        receipt = self.push_service.push(GATEWAY, wanted).unwrap()
+        receipt = self.push_service.push(GATEWAY, wanted)
         return [outcome.error.code for outcome in receipt.outcomes if outcome.error]
 
     def pages(self, pull: Pull) -> Iterator[PullPage]:
         while True:
-            page = self.pull_service.pull(GATEWAY, pull).unwrap()
+            page = self.pull_service.pull(GATEWAY, pull)
             yield page
             if not page.has_more:
                 return

@@ -25,7 +25,6 @@ from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log.limits import Limits
-from lakesync.result import Err, Ok, Result
 from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
@@ -61,11 +60,11 @@ class NaiveGateway:
         """Make a table's rows events."""
         self.events.add(table)
 
-    def push(self, _gateway: str, push: Push) -> Result[PushReceipt, LakeSyncError]:
+    def push(self, _gateway: str, push: Push) -> PushReceipt:
         """Judge each delta, then keep those that are new."""
         self.pushes.append(push)
         if push.atomic and len(push.deltas) > COMMIT_DELTAS_MAX:
-            return Err(AtomicPushTooLarge("too many"))
+            raise AtomicPushTooLarge("too many")
         outcomes, taken = [], []
         for index, delta in push.deltas:
             error = self._error(delta)
@@ -83,26 +82,26 @@ class NaiveGateway:
                 for index, delta in push.deltas
                 if index not in guilty
             ]
-            return Ok(PushReceipt(self._last(), 0, tuple(refused), self.wall_clock()))
+            return PushReceipt(self._last(), 0, tuple(refused), self.wall_clock())
         if taken:
             now = max(self._last() + 1, stamp(self.wall_clock()))
             self.commits.append((now, [delta for _, delta in taken]))
         accepted = len(push.deltas) - len(refused)
-        return Ok(PushReceipt(self._last(), accepted, tuple(outcomes), self.wall_clock()))
+        return PushReceipt(self._last(), accepted, tuple(outcomes), self.wall_clock())
 
-    def pull(self, _gateway: str, pull: Pull) -> Result[PullPage, LakeSyncError]:
+    def pull(self, _gateway: str, pull: Pull) -> PullPage:
         """Give whole commits until the page is full."""
         foreign = pull.since > self._last() or pull.epoch not in {"", self.epoch}
         if pull.since < self.trimmed or (pull.since and foreign):
-            return Err(CursorExpired("expired"))
+            raise CursorExpired("expired")
         page: list[tuple[int, list[Delta]]] = []
         for commit in self.commits:
             if commit[0] <= pull.since:
                 continue
             if sum(len(deltas) for _, deltas in page) >= pull.deltas_max:
-                return Ok(self._page(page, page[-1][0], has_more=True))
+                return self._page(page, page[-1][0], has_more=True)
             page.append(commit)
-        return Ok(self._page(page, self._last(), has_more=False))
+        return self._page(page, self._last(), has_more=False)
 
     def _page(
         self, commits: list[tuple[int, list[Delta]]], cursor: int, *, has_more: bool
@@ -181,13 +180,13 @@ class RealGateway:
     def _register(self, table: str, *, append: bool) -> None:
         columns = [{"name": "title", "type": "string"}, {"name": "done", "type": "boolean"}]
         body = {"table": table, "columns": columns, "append": append}
-        self._admin.register_schema(GATEWAY, body).unwrap()
+        self._admin.register_schema(GATEWAY, body)
 
-    def push(self, gateway: str, push: Push) -> Result[PushReceipt, LakeSyncError]:
+    def push(self, gateway: str, push: Push) -> PushReceipt:
         """Push to the service."""
         self.pushes.append(push)
         return self._pushes.push(gateway, push)
 
-    def pull(self, gateway: str, pull: Pull) -> Result[PullPage, LakeSyncError]:
+    def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Pull from the service."""
         return self._pulls.pull(gateway, pull)

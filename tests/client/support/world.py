@@ -70,7 +70,7 @@ class World:
         found: list[Delta] = []
         cursor = 0
         while True:
-            page = self.gateway.pull(GATEWAY, Pull("observer", cursor, 1_000)).unwrap()
+            page = self.gateway.pull(GATEWAY, Pull("observer", cursor, 1_000))
             found += [delta for run in page.records for delta in decode_records(run)]
             cursor = page.cursor
             if not page.has_more:

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 @deliberate("a page's cursor is the greatest stamp of its deltas")
 def cursor_by_client_stamp() -> list[Replaced]:
-    real = PullService._pull
+    real = PullService.pull
 
     def pull(self: PullService, gateway: str, request: Pull) -> PullPage:
         page = real(self, gateway, request)
         stamps = [delta.hlc for run in page.records for delta in decode_records(run)]
         return replace(page, cursor=max([request.since, *stamps]))
 
-    return [(PullService, "_pull", pull)]
+    return [(PullService, "pull", pull)]
 
 
 @deliberate("a pull reads several shards without raising their heads")
@@ -59,7 +59,7 @@ def no_fence() -> list[Replaced]:
 
 @deliberate("a page that is not the last has the newest commit as its cursor")
 def cursor_at_the_top() -> list[Replaced]:
-    real = PullService._pull
+    real = PullService.pull
 
     def pull(self: PullService, gateway: str, request: Pull) -> PullPage:
         page = real(self, gateway, request)
@@ -70,7 +70,7 @@ def cursor_at_the_top() -> list[Replaced]:
         ) if page.has_more else page.cursor  # fmt: skip
         return replace(page, cursor=top, has_more=False)
 
-    return [(PullService, "_pull", pull)]
+    return [(PullService, "pull", pull)]
 
 
 @deliberate("a page ends inside a commit")

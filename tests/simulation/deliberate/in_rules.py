@@ -98,24 +98,24 @@ def rows_unfiltered() -> list[Replaced]:
 
 @deliberate("a cursor outlives a change of rules or claims", RULES)
 def scope_is_forgotten() -> list[Replaced]:
-    real = PullService._pull
+    real = PullService.pull
 
     def pull(self: PullService, gateway: str, pull: Pull) -> PullPage:
         return real(self, gateway, replace(pull, scope=""))
 
-    return [(PullService, "_pull", pull)]
+    return [(PullService, "pull", pull)]
 
 
 @deliberate("a warm function keeps the claims that a client came with first", RULES)
 def claims_are_remembered() -> list[Replaced]:
-    real = PullService._pull
+    real = PullService.pull
 
     def pull(self: PullService, gateway: str, pull: Pull) -> PullPage:
         known = self.__dict__.setdefault("known", {})
         claims = known.setdefault(pull.client_id, pull.claims)
         return real(self, gateway, replace(pull, claims=claims))
 
-    return [(PullService, "_pull", pull)]
+    return [(PullService, "pull", pull)]
 
 
 @deliberate("tables that are read again are done after one page", RULES | {"page_deltas": 1})

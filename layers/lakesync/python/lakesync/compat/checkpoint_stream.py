@@ -14,11 +14,10 @@ from lakesync.compat.follower_state import pack, unpack
 from lakesync.compat.legacy_format import rows_of
 from lakesync.compat.policy import is_follower
 from lakesync.compat.progress import may_begin_again
-from lakesync.errors import CheckpointTooLarge, Contention, CursorExpired, LakeSyncError, NotFound
+from lakesync.errors import CheckpointTooLarge, Contention, CursorExpired, NotFound
 from lakesync.gateway.row_source import CheckpointRows, check_decides, decides
 from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.read_barrier import ReadBarrier
-from lakesync.result import Err, Ok, Result
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
@@ -68,36 +67,24 @@ class CheckpointService:
         self._checkpoints = checkpoints
         self._barrier = ReadBarrier(buffer)
 
-    def whole(self, gateway: str, pull: Pull) -> Result[CheckpointFrames, LakeSyncError]:
+    def whole(self, gateway: str, pull: Pull) -> CheckpointFrames:
         """Give the latest checkpoint, frame by frame, never more than one in memory.
 
-        Args:
-            gateway: whose.
-            pull: who asks.
-
-        Returns:
-            The frames; or ``NOT_FOUND`` if there is none, ``UNAVAILABLE``, ``ADAPTER_ERROR``.
+        Raises:
+            NotFound: there is none.
         """
-        try:
-            if is_follower(pull):
-                self._note_beginning(gateway, pull.client_id)
-            log = self._barrier.raise_heads(gateway)
-            rule_filter = RuleFilter(log.config, pull)
-            manifest = self._latest(log, rule_filter)
-            return Ok(
-                CheckpointFrames(
-                    manifest.id,
-                    self._since(log, manifest),
-                    map(frame, self._told(gateway, pull, self._runs(manifest, rule_filter, pull))),
-                    _too_large(manifest),
-                )
-            )
-        except LakeSyncError as error:
-            return Err(error)
+        if is_follower(pull):
+            self._note_beginning(gateway, pull.client_id)
+        log = self._barrier.raise_heads(gateway)
+        rule_filter = RuleFilter(log.config, pull)
+        manifest = self._latest(log, rule_filter)
+        frames = map(frame, self._told(gateway, pull, self._runs(manifest, rule_filter, pull)))
+        since = self._since(log, manifest)
+        return CheckpointFrames(manifest.id, since, frames, _too_large(manifest))
 
     def part(
         self, gateway: str, pull: Pull, table: str, number: int, checkpoint: str = ""
-    ) -> Result[CheckpointPart, LakeSyncError]:
+    ) -> CheckpointPart:
         """Give one part of a checkpoint.
 
         Args:
@@ -107,28 +94,25 @@ class CheckpointService:
             number: which of the table's parts, from 0.
             checkpoint: which checkpoint; the latest if empty.
 
-        Returns:
-            The part; or ``NOT_FOUND`` if there is none such, ``CURSOR_EXPIRED`` if the checkpoint
-            is no longer kept, ``UNAVAILABLE``, ``ADAPTER_ERROR``.
+        Raises:
+            NotFound: there is none such.
+            CursorExpired: the checkpoint is no longer kept.
         """
-        try:
-            log = self._barrier.raise_heads(gateway)
-            rule_filter = RuleFilter(log.config, pull)
-            manifest = self._latest(log, rule_filter, checkpoint)
-            table = table or manifest.after("")
-            chunks = manifest.tables.get(table)
-            if chunks is None or number >= chunks.parts:
-                raise NotFound("the checkpoint has no such part", field="part")
-            source = CheckpointRows(self._checkpoints, manifest, rule_filter)
-            rows = source.read(table, f"{number}:0", pull.deltas_max, pull.bytes_max)
-            following = manifest.after(table)
-            after = (following, 0) if following else None
-            if number + 1 < chunks.parts:
-                after = (table, number + 1)
-            body = frame(b"".join(rows.records.runs))
-            return Ok(CheckpointPart(manifest.id, self._since(log, manifest), body, after))
-        except LakeSyncError as error:
-            return Err(error)
+        log = self._barrier.raise_heads(gateway)
+        rule_filter = RuleFilter(log.config, pull)
+        manifest = self._latest(log, rule_filter, checkpoint)
+        table = table or manifest.after("")
+        chunks = manifest.tables.get(table)
+        if chunks is None or number >= chunks.parts:
+            raise NotFound("the checkpoint has no such part", field="part")
+        source = CheckpointRows(self._checkpoints, manifest, rule_filter)
+        rows = source.read(table, f"{number}:0", pull.deltas_max, pull.bytes_max)
+        following = manifest.after(table)
+        after = (following, 0) if following else None
+        if number + 1 < chunks.parts:
+            after = (table, number + 1)
+        body = frame(b"".join(rows.records.runs))
+        return CheckpointPart(manifest.id, self._since(log, manifest), body, after)
 
     def _latest(self, log: FinalLog, rule_filter: RuleFilter, checkpoint: str = "") -> Manifest:
         """Give the checkpoint that was named, or the latest that its reader may be sent."""

@@ -35,8 +35,7 @@ from lakesync.compat.progress import (
     void,
 )
 from lakesync.core.messages import SNAPSHOT, Pull, PullPage
-from lakesync.errors import Contention, CursorExpired, LakeSyncError
-from lakesync.result import Err, Ok, Result
+from lakesync.errors import Contention, CursorExpired
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class FollowingPulls:
         self._buffer = buffer
         self._wall_clock = wall_clock
 
-    def pull(self, gateway: str, pull: Pull) -> Result[PullPage, LakeSyncError]:
+    def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Give the next page; see `lakesync.gateway.pull.PullService.pull`.
 
         Cost for a follower, beside that: two read units; one for each row of the page; one write
@@ -67,12 +66,6 @@ class FollowingPulls:
         """
         if not is_follower(pull):
             return self._pulls.pull(gateway, pull)
-        try:
-            return Ok(self._pull(gateway, pull))
-        except LakeSyncError as error:
-            return Err(error)
-
-    def _pull(self, gateway: str, pull: Pull) -> PullPage:
         config = self._buffer.config(gateway)
         viewer = viewer_of(config, pull.claims)
         if pull.claims.get("sub", pull.client_id) != pull.client_id:
@@ -98,7 +91,7 @@ class FollowingPulls:
         self, gateway: str, pull: Pull, config: GatewayConfig, viewer: Viewer
     ) -> PullPage:
         """Give a page to who never pushes under this name: of nobody anything is remembered."""
-        page = self._pulls.pull(gateway, replace(pull, own_cursor=True)).unwrap()
+        page = self._pulls.pull(gateway, replace(pull, own_cursor=True))
         groups = LegacyFormat(self._buffer, gateway, config, viewer).log_page(_deltas(page))
         return _filled(page, groups)
 
@@ -156,7 +149,7 @@ class FollowingPulls:
         since, snapshot = at.page_from
         if snapshot:
             asked = replace(pull, since=0, snapshot=snapshot)
-            return [self._pulls.pull(gateway, asked).unwrap()]
+            return [self._pulls.pull(gateway, asked)]
         # Past 0, a cursor without a scope asks for removals, where the log cannot tell of them.
         since = max(since, CURSOR_PUSHED_BEFORE_PULL) if at.holds_rows else since
         now = replace(pull, since=since, scope=at.scope if at.replaced else "")
@@ -164,7 +157,7 @@ class FollowingPulls:
             replace(pull, since=since, rules=rules, claims=claims)
             for rules, claims in replaced_policies(at.replaced)
         ]
-        return [self._pulls.pull(gateway, asked).unwrap() for asked in (now, *before)]
+        return [self._pulls.pull(gateway, asked) for asked in (now, *before)]
 
     def _due(self, at: Follower) -> dict[RowKey, None]:
         now_ms = self._wall_clock()

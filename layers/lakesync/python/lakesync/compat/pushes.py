@@ -19,8 +19,7 @@ from lakesync.compat.progress import SKIPPED_DELIVERIES, receipt_cursor, resendi
 from lakesync.core.clock import stamp_ms
 from lakesync.core.messages import OutcomeKind
 from lakesync.core.names import first_spellings, folded
-from lakesync.errors import ClockDrift, Contention, LakeSyncError, NameTaken
-from lakesync.result import Err, Ok, Result
+from lakesync.errors import ClockDrift, Contention, NameTaken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,26 +42,26 @@ class FollowingPushes:
         self._pushes = pushes
         self._buffer = buffer
 
-    def push(self, gateway: str, push: Push) -> Result[PushReceipt, LakeSyncError]:
+    def push(self, gateway: str, push: Push) -> PushReceipt:
         """Make deltas durable; see `lakesync.gateway.push.PushService.push`.
 
         Cost for a follower, beside that: two read units, and with rules one for each row; one
         write unit if something was refused, was there before, or is hidden from it.
 
         Returns:
-            The receipt, if all of the push was accepted; else why one delta was not.
+            The receipt, if all of the push was accepted.
+
+        Raises:
+            LakeSyncError: why one delta was not; what is durable comes back as duplicates.
         """
         if not is_follower(push):
             return self._pushes.push(gateway, push)
-        try:
-            config = self._buffer.config(gateway)
-            push = as_meant(self._buffer, gateway, config, push)
-            receipt = self._pushes.push(gateway, push).unwrap()
-            known = self._note(gateway, push, self._left_behind(gateway, config, push, receipt))
-            _check_accepted(receipt)
-        except LakeSyncError as error:
-            return Err(error)  # what is durable comes back as duplicates
-        return Ok(replace(receipt, server_hlc=receipt_cursor(known)))
+        config = self._buffer.config(gateway)
+        push = as_meant(self._buffer, gateway, config, push)
+        receipt = self._pushes.push(gateway, push)
+        known = self._note(gateway, push, self._left_behind(gateway, config, push, receipt))
+        _check_accepted(receipt)
+        return replace(receipt, server_hlc=receipt_cursor(known))
 
     def _left_behind(
         self, gateway: str, config: GatewayConfig, push: Push, receipt: PushReceipt

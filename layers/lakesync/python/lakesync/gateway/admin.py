@@ -15,7 +15,6 @@ from lakesync.core.schema import Schemas, schema_from_json, shown_to_clients
 from lakesync.core.visibility import Viewer
 from lakesync.errors import (
     Conflict,
-    LakeSyncError,
     NotFound,
     RulesRefused,
     TooManyTables,
@@ -23,7 +22,6 @@ from lakesync.errors import (
 from lakesync.gateway.metrics import metrics
 from lakesync.gateway.rules_dry_run import Trial
 from lakesync.log.declare import Declare
-from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,84 +52,68 @@ class AdminService:
         self._wall_clock = wall_clock
         self._declare = Declare(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=chance)
 
-    def register_schema(self, gateway: str, body: object) -> Result[TableSchema, LakeSyncError]:
+    def register_schema(self, gateway: str, body: object) -> TableSchema:
         """Register a table's schema, or evolve the one it has; safe to repeat.
 
         Returns:
-            The schema in force, with its version; or ``VALIDATION_ERROR``, ``SCHEMA_ERROR``,
-            ``CONFLICT`` with the way to get there instead.
-        """
-        try:
-            wanted = schema_from_json(body)
-            self._check_holds_no_rows(gateway, wanted)
-            config = self._declare(gateway, lambda held: _with_schema(held, wanted))
-            return Ok(config.schemas[wanted.table])
-        except LakeSyncError as error:
-            return Err(error)
+            The schema in force, with its version.
 
-    def schemas(self, gateway: str, table: str | None = None) -> Result[Schemas, LakeSyncError]:
-        """Give the schemas in force, in the order of their tables' names.
-
-        Returns:
-            All of them, or the one of ``table``; ``NOT_FOUND`` if that has none.
+        Raises:
+            ValidationFailed: it is malformed.
+            SchemaMismatch: it does not follow from the one in force; says how to get there instead.
+            Conflict: the table has rows, or the rules in force would not fit.
         """
-        try:
-            config = self._buffer.config(gateway)
-        except LakeSyncError as error:
-            return Err(error)
+        wanted = schema_from_json(body)
+        self._check_holds_no_rows(gateway, wanted)
+        config = self._declare(gateway, lambda config: _with_schema(config, wanted))
+        return config.schemas[wanted.table]
+
+    def schemas(self, gateway: str, table: str | None = None) -> Schemas:
+        """Give the schemas in force by their tables' names, or only that of ``table``.
+
+        Raises:
+            NotFound: the table has none.
+        """
+        config = self._buffer.config(gateway)
         if table is not None and table not in config.schemas:
-            return Err(NotFound(f"no schema is registered for table {table}", field="table"))
-        held = [config.schemas[name] for name in sorted(config.schemas) if table in {None, name}]
-        return Ok(Schemas(config.schema_version, tuple(held), config.strict))
+            raise NotFound(f"no schema is registered for table {table}", field="table")
+        names = sorted(config.schemas) if table is None else [table]
+        schemas = tuple(config.schemas[name] for name in names)
+        return Schemas(config.schema_version, schemas, config.strict)
 
-    def schemas_for(self, gateway: str, claims: Claims) -> Result[Schemas, LakeSyncError]:
+    def schemas_for(self, gateway: str, claims: Claims) -> Schemas:
         """Give what a client may know of the schemas: of tables that the rules can show it."""
-        try:
-            config = self._buffer.config(gateway)
-        except LakeSyncError as error:
-            return Err(error)
+        config = self._buffer.config(gateway)
         viewer = Viewer(config.rules, claims)
         names = sorted(name for name in config.schemas if viewer.may_see(name))
         shown = tuple(shown_to_clients(config.schemas[name]) for name in names)
-        return Ok(Schemas(config.schema_version, shown, config.strict))
+        return Schemas(config.schema_version, shown, config.strict)
 
-    def set_strict(self, gateway: str, *, strict: bool) -> Result[bool, LakeSyncError]:
+    def set_strict(self, gateway: str, *, strict: bool) -> None:
         """Say whether tables without a schema are refused from now on; safe to repeat."""
 
-        def changed(held: GatewayConfig) -> GatewayConfig:
-            return held if held.strict is strict else replace(held, strict=strict)
+        def changed(config: GatewayConfig) -> GatewayConfig:
+            return config if config.strict is strict else replace(config, strict=strict)
 
-        try:
-            return Ok(self._declare(gateway, changed).strict)
-        except LakeSyncError as error:
-            return Err(error)
+        self._declare(gateway, changed)
 
-    def save_rules(self, gateway: str, body: object) -> Result[SyncRules, LakeSyncError]:
+    def save_rules(self, gateway: str, body: object) -> SyncRules:
         """Put sync rules in force for every push and pull from now on; safe to repeat.
 
-        Returns:
-            The rules; or ``SYNC_RULES_ERROR``, which names every fault.
+        Raises:
+            RulesRefused: they are malformed, or do not fit the schemas; names every fault.
         """
-        try:
-            config = self._declare(gateway, lambda held: _with_rules(held, body))
-            return Ok(config.rules)
-        except LakeSyncError as error:
-            return Err(error)
+        return self._declare(gateway, lambda config: _with_rules(config, body)).rules
 
-    def warnings(self, gateway: str, body: object) -> Result[list[Fault], LakeSyncError]:
+    def warnings(self, gateway: str, body: object) -> list[Fault]:
         """Give what is no fault of sync rules, and may be a mistake.
 
-        Returns:
-            The warnings; or ``SYNC_RULES_ERROR``, which names every fault.
+        Raises:
+            RulesRefused: they have faults; names every one.
         """
-        try:
-            return Ok(Trial(self._buffer, gateway, self._buffer.config(gateway), body).warnings)
-        except LakeSyncError as error:
-            return Err(error)
+        return Trial(self._buffer, gateway, self._buffer.config(gateway), body).warnings
 
-    def try_rules(
-        self, gateway: str, body: object, claims: Claims | None
-    ) -> Result[list[TableTrial], LakeSyncError]:
+    def try_rules(self, gateway: str, body: object, claims: Claims | None) -> list[TableTrial]:
         """Tell what sync rules would do, and save nothing; safe to repeat.
 
         Args:
@@ -140,46 +122,36 @@ class AdminService:
             claims: those of a client whose rows are wanted; None to have only the rules checked.
 
         Returns:
-            What they would do with each table; or ``SYNC_RULES_ERROR``, which names every fault.
+            What they would do with each table.
+
+        Raises:
+            RulesRefused: they are malformed, or do not fit the schemas; names every fault.
         """
-        try:
-            trial = Trial(self._buffer, gateway, self._buffer.config(gateway), body)
-            if claims is None:
-                return Ok(trial.tables())
-            return Ok(trial.tables_as({**claims, "gw": gateway}, self._wall_clock))
-        except LakeSyncError as error:
-            return Err(error)
+        trial = Trial(self._buffer, gateway, self._buffer.config(gateway), body)
+        if claims is None:
+            return trial.tables()
+        return trial.tables_as({**claims, "gw": gateway}, self._wall_clock)
 
-    def rules(self, gateway: str) -> Result[SyncRules, LakeSyncError]:
+    def rules(self, gateway: str) -> SyncRules:
         """Give the sync rules in force."""
-        try:
-            return Ok(self._buffer.config(gateway).rules)
-        except LakeSyncError as error:
-            return Err(error)
+        return self._buffer.config(gateway).rules
 
-    def place_table(
-        self, gateway: str, table: str, placement: Placement
-    ) -> Result[GatewayConfig, LakeSyncError]:
+    def place_table(self, gateway: str, table: str, placement: Placement) -> GatewayConfig:
         """Put a table into a shard, split into lanes, while pushes go on; safe to repeat.
 
         Row states stay where they are: only which head orders later commits changes, for all
         writers at once, because every head carries the configuration's version.
         """
 
-        def placed(held: GatewayConfig) -> GatewayConfig:
-            if held.layout.tables.get(table) == placement:
-                return held
-            held.check_table(table)
-            return replace(held, layout=held.layout.moved(table, placement))
+        def placed(config: GatewayConfig) -> GatewayConfig:
+            if config.layout.tables.get(table) == placement:
+                return config
+            config.check_table(table)
+            return replace(config, layout=config.layout.moved(table, placement))
 
-        try:
-            return Ok(self._declare(gateway, placed))
-        except LakeSyncError as error:
-            return Err(error)
+        return self._declare(gateway, placed)
 
-    def metrics(
-        self, gateway: str, claims: Claims | None = None
-    ) -> Result[dict[str, object], LakeSyncError]:
+    def metrics(self, gateway: str, claims: Claims | None = None) -> dict[str, object]:
         """Give a gateway's buffer in numbers: one read unit a shard, and two.
 
         Args:
@@ -187,10 +159,7 @@ class AdminService:
             claims: those of a client, who is told of tables that the rules can show it, and of the
                 shards they go to; None for an administrator, who is told of all.
         """
-        try:
-            return Ok(metrics(self._buffer, gateway, claims, self._wall_clock()))
-        except LakeSyncError as error:
-            return Err(error)
+        return metrics(self._buffer, gateway, claims, self._wall_clock())
 
     def _check_holds_no_rows(self, gateway: str, wanted: TableSchema) -> None:
         """Refuse to make events of a table that has rows; one that is pushed right now slips by.

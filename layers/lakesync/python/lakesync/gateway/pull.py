@@ -12,7 +12,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.messages import SNAPSHOT, PullPage
-from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
+from lakesync.errors import CursorExpired, ValidationFailed
 from lakesync.gateway.bootstrap import Bootstraps
 from lakesync.gateway.budget import Budget
 from lakesync.gateway.resume_token import Reads, ResumeToken, resume_token_of
@@ -20,7 +20,6 @@ from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.log_cache import Tails
 from lakesync.log.read_barrier import ReadBarrier, read
-from lakesync.result import Err, Ok, Result
 
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
 ROWS_READ_AT_ONCE: Final = 100
@@ -56,22 +55,18 @@ class PullService:
         self._bootstraps = Bootstraps(buffer, wall_clock, checkpoints)
         self._tails = Tails(buffer)
 
-    def pull(self, gateway: str, pull: Pull) -> Result[PullPage, LakeSyncError]:
+    def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Give the next page after a cursor. Safe to repeat.
 
         Cost: one read unit a shard for the heads, one write unit for each lagging head, and one
         round trip; for log that no request of this process has read, one read unit for each 4 KB
         and one round trip for each MB of a shard.
 
-        Returns:
-            The page; or ``CURSOR_EXPIRED``, ``VALIDATION_ERROR``, ``UNAVAILABLE``.
+        Raises:
+            CursorExpired: the log does not reach back to the cursor; begin with a snapshot.
+            ValidationFailed: the request asks for what is not there to ask for.
+            Unavailable: the buffer cannot be reached; try again.
         """
-        try:
-            return Ok(self._pull(gateway, pull))
-        except LakeSyncError as error:
-            return Err(error)
-
-    def _pull(self, gateway: str, pull: Pull) -> PullPage:
         deltas_max = self._limits.page_deltas_max
         if not 1 <= pull.deltas_max <= deltas_max:
             raise ValidationFailed(f"limit must be 1 to {deltas_max}", field="limit")

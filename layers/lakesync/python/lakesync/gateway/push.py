@@ -27,7 +27,6 @@ from lakesync.log.declare import Declare
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.plan import cut
 from lakesync.log.row_cache import RowCache
-from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +70,7 @@ class PushService:
             on_threshold=on_threshold,
         )
 
-    def push(self, gateway: str, push: Push) -> Result[PushReceipt, LakeSyncError]:
+    def push(self, gateway: str, push: Push) -> PushReceipt:
         """Make a client's deltas durable, each delta accepted or refused by itself.
 
         Cost of a push of 100 deltas to as many small rows of one shard, in a warm process: one
@@ -79,25 +78,23 @@ class PushService:
         and 99 read units.
 
         Returns:
-            The receipt, with an outcome for each delta that was not plainly accepted; or
-            ``ATOMIC_PUSH_TOO_LARGE``, ``BACKPRESSURE_ERROR``, ``CURSOR_EXPIRED``, ``CONTENTION``,
-            ``UNAVAILABLE``, when nothing of the push is to be counted on. Safe to repeat in any
-            case.
+            The receipt, with an outcome for each delta that was not plainly accepted.
+
+        Raises:
+            AtomicPushTooLarge, Backpressure, CursorExpired, Contention, Unavailable: nothing of the
+                push is to be counted on; safe to repeat in any case.
         """
         # One look at the clock: what was accepted may not be refused for it, if a try is repeated.
         begun_ms = self._wall_clock()
         deadline_ms = begun_ms + self._limits.commit_deadline_ms
         attempt = 0
         self._row_cache.make_room()
-        try:
-            while True:
-                try:
-                    return Ok(self._push(gateway, push, begun_ms, deadline_ms))
-                except ConfigChanged:
-                    # What is committed already comes back as duplicates.
-                    attempt = self._committer.wait(attempt, deadline_ms, Contention(_CHANGING))
-        except LakeSyncError as error:
-            return Err(error)
+        while True:
+            try:
+                return self._push(gateway, push, begun_ms, deadline_ms)
+            except ConfigChanged:
+                # What is committed already comes back as duplicates.
+                attempt = self._committer.wait(attempt, deadline_ms, Contention(_CHANGING))
 
     def _push(self, gateway: str, push: Push, begun_ms: int, deadline_ms: int) -> PushReceipt:
         config = self._row_cache.gateway(gateway).config

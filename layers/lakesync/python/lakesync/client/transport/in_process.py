@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
-    from lakesync.errors import LakeSyncError
-    from lakesync.result import Result
 
 A = TypeVar("A")
 
@@ -30,7 +28,7 @@ A = TypeVar("A")
 class Pushes(Protocol):
     """Whatever takes pushes for gateways."""
 
-    def push(self, gateway: str, push: Push) -> Result[PushReceipt, LakeSyncError]:
+    def push(self, gateway: str, push: Push) -> PushReceipt:
         """Make deltas durable."""
         ...
 
@@ -38,7 +36,7 @@ class Pushes(Protocol):
 class Pulls(Protocol):
     """Whatever answers pulls for gateways."""
 
-    def pull(self, gateway: str, pull: Pull) -> Result[PullPage, LakeSyncError]:
+    def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Give the next page."""
         ...
 
@@ -81,8 +79,7 @@ class MemoryTransport:
         body = proto.encode_push(push)
 
         def deliver() -> bytes:
-            result = self._pushes.push(self._gateway, proto.decode_push(body))
-            return proto.encode_receipt(result.unwrap())
+            return proto.encode_receipt(self._pushes.push(self._gateway, proto.decode_push(body)))
 
         return proto.decode_receipt(self._send(deliver))
 
@@ -91,8 +88,7 @@ class MemoryTransport:
         body = proto.encode_pull(pull)
 
         def deliver() -> bytes:
-            result = self._pulls.pull(self._gateway, proto.decode_pull(body))
-            return proto.encode_page(result.unwrap())
+            return proto.encode_page(self._pulls.pull(self._gateway, proto.decode_pull(body)))
 
         return proto.decode_page(self._send(deliver))
 

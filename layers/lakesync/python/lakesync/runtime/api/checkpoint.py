@@ -72,9 +72,9 @@ def checkpoint_routes(service: CheckpointService) -> APIRouter:
         )
         if table is None and part is None and checkpoint is None:
             # Our own clients ask for parts, or for a snapshot.
-            whole = service.whole(gateway, replace(asked, own_cursor=False)).unwrap()
+            whole = service.whole(gateway, replace(asked, own_cursor=False))
             return _answer(request, whole.checkpoint, whole.since, *_body(request, whole))
-        answered = service.part(gateway, asked, table or "", part or 0, checkpoint or "").unwrap()
+        answered = service.part(gateway, asked, table or "", part or 0, checkpoint or "")
         following = {}
         if answered.following:
             name, number = answered.following

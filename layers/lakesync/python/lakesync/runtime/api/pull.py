@@ -124,7 +124,7 @@ def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
             own_cursor=own_cursor,
             bytes_max=_bytes_max(reads),
         )
-        page = service.pull(gateway, asked).unwrap()
+        page = service.pull(gateway, asked)
         observe.count("DeltasPulled", page.count)
         return answer(request, _ENCODE[reads](page), reads)
 

@@ -40,9 +40,9 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
         """
         body = await json_body(request, "a schema is JSON", SCHEMA_BODY_BYTES_MAX)
         if isinstance(body, dict) and body.keys() == {"strict"}:
-            service.set_strict(gateway, strict=_flag(body["strict"])).unwrap()
+            service.set_strict(gateway, strict=_flag(body["strict"]))
             return answer_json(request, {"saved": True})
-        schema = service.register_schema(gateway, body).unwrap()
+        schema = service.register_schema(gateway, body)
         return answer_json(request, {"saved": True, "version": schema.version})
 
     @router.get(
@@ -56,7 +56,7 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
     )
     async def list_schemas(gateway: Gateway, request: Request, table: Table = None) -> Response:
         """Give schemas as they can be registered again, each with its version."""
-        return answer_json(request, schemas_to_json(service.schemas(gateway, table).unwrap()))
+        return answer_json(request, schemas_to_json(service.schemas(gateway, table)))
 
     @router.get(
         "/sync/{gateway}/schema",
@@ -68,7 +68,7 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
     )
     async def client_schemas(gateway: Gateway, client: Client, request: Request) -> Response:
         """Give schemas, for who met another `schemaVersion` in a page than before."""
-        visible = service.schemas_for(gateway, client.token.all).unwrap()
+        visible = service.schemas_for(gateway, client.token.all)
         return answer_json(request, schemas_to_json(visible))
 
 

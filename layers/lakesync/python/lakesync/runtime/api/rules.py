@@ -61,11 +61,11 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
         body = await json_body(request, "sync rules are JSON", RULES_BODY_BYTES_MAX)
         viewer = None if claims is None else _claims(claims)
         if dry_run:
-            tried = service.try_rules(gateway, body, viewer).unwrap()
+            tried = service.try_rules(gateway, body, viewer)
             return answer_json(request, trial_to_json(tried) | _warnings(service, gateway, body))
         if viewer is not None:
             raise ValidationFailed("as goes with dryRun=true: nothing was saved", field="as")
-        service.save_rules(gateway, body).unwrap()
+        service.save_rules(gateway, body)
         return answer_json(request, {"saved": True} | _warnings(service, gateway, body))
 
     @router.get(
@@ -79,11 +79,11 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
     )
     async def rules(gateway: Gateway, request: Request) -> Response:
         """Give the rules as they can be saved again."""
-        return answer_json(request, rules_to_json(service.rules(gateway).unwrap()))
+        return answer_json(request, rules_to_json(service.rules(gateway)))
 
 
 def _warnings(service: AdminService, gateway: str, body: object) -> dict[str, object]:
-    warnings = service.warnings(gateway, body).unwrap()
+    warnings = service.warnings(gateway, body)
     told = [{"path": warning.path, "warning": warning.told} for warning in warnings]
     return {"warnings": told} if told else {}
 
