@@ -30,7 +30,9 @@ def push_routes(service: PushService | FollowingPushes, *, body_bytes_max: int) 
         summary="Hand deltas over",
         operation_id="push",
         response_class=Response,
-        responses=schemas.answers("PushReceipt", "What became of the deltas.", 413, protobuf=True),
+        responses=schemas.answers(
+            "PushReceipt", "What became of the deltas.", 409, 413, protobuf=True
+        ),
         openapi_extra=schemas.takes("Push", protobuf=True),
     )
     async def push(gateway: Gateway, client: Client, request: Request) -> Response:
