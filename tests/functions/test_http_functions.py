@@ -328,7 +328,7 @@ def test_text_that_no_answer_could_carry_is_refused(
 
 
 def test_rules_with_faults_are_refused_alike_when_they_are_tried(functions: Functions) -> None:
-    body = {"buckets": [{"name": "", "tables": ["nobody"], "filters": [1]}]}
+    body = {"buckets": [{"name": "", "tables": ["no body"], "filters": [1]}]}
     saved, tried = (_try(functions, query, body) for query in ("", "dryRun=true&as=%7B%7D"))
 
     assert (saved.status, saved.json) == (400, tried.json)
@@ -367,10 +367,25 @@ def test_the_claims_of_the_token_decide_what_is_pulled(functions: Functions) -> 
 
 
 def test_every_fault_of_sync_rules_is_answered(functions: Functions) -> None:
-    answer = functions.http("admin", "admin_sync_rules")  # no schema was registered
+    sent = event("admin_sync_rules")
+    functions.http("admin", "admin_schema")
+    sent["body"] = json.dumps(
+        {"buckets": [{"name": "mine", "tables": ["todos"],
+         "filters": [{"column": "nowhere", "op": "eq", "value": 1}, {"op": "is"}]}]}
+    )  # fmt: skip
+    answer = functions.http("admin", sent)
 
     assert (answer.status, answer.json["code"]) == (400, "SYNC_RULES_ERROR")
-    assert [fault["path"] for fault in answer.json["faults"]] == ["buckets[0].tables[0]"]
+    paths = {fault["path"] for fault in answer.json["faults"]}
+    assert any(path.startswith("buckets[0].filters[0]") for path in paths)
+    assert any(path.startswith("buckets[0].filters[1]") for path in paths)
+
+
+def test_rules_of_a_table_without_a_schema_are_saved_with_a_warning(functions: Functions) -> None:
+    answer = functions.http("admin", "admin_sync_rules")  # no schema was registered
+
+    assert (answer.status, answer.json["saved"]) == (200, True)
+    assert [warning["path"] for warning in answer.json["warnings"]] == ["buckets[0].tables[0]"]
 
 
 def test_an_unsound_schema_names_its_fault(functions: Functions) -> None:
