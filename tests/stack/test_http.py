@@ -207,7 +207,7 @@ def test_both_encodings_and_both_prefixes_show_the_same_deltas(tenant: Tenant) -
         assert answer.json()["accepted"] == accepted
     by_protobuf = {delta.delta_id: delta for delta in tenant.pull()}
     for prefix in ("", "/v1"):
-        path = f"{prefix}/sync/{tenant.gateway}/pull?since=0"
+        path = f"{prefix}/sync/{tenant.gateway}/pull?since=0&ownCursor=true"
         page = tenant.call("GET", path, token=tenant.token()).json()
         assert {delta["deltaId"] for delta in page["deltas"]} == by_protobuf.keys()
         assert not page["hasMore"]
