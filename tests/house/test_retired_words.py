@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 LIBRARY = "layers/lakesync/python/lakesync"
 NOT_YET = {
-    "lakesync/buffer",
     "lakesync/compat",
     "lakesync/gateway",
 }

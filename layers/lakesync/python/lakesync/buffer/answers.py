@@ -21,7 +21,7 @@ _RACES: Final = frozenset(
 
 
 def cancelled(refusal: Refusal, heads: Mapping[int, str]) -> Exception:
-    """Say what cancelled a transaction: what moved, a race that is worth another try, or a bug."""
+    """Give the exception for a refused request: something moved, a race, or a bug of ours."""
     reasons = [reason.get("Code", "None") for reason in _reasons(refusal)]
     failed = [place for place, code in enumerate(reasons) if code == "ConditionalCheckFailed"]
     moved = {
@@ -94,7 +94,7 @@ def data(item: dict[str, Any], name: str) -> bytes:
 
 
 def row_places(gateway: str, wanted: Iterable[RowKey]) -> dict[tuple[str, str], RowKey]:
-    """Give the keys of items that are rows, and which."""
+    """Give the item key of each wanted row, with the row it belongs to."""
     return {(keys.row_pk(gateway, *key), key[1]): key for key in wanted}
 
 
@@ -109,7 +109,7 @@ def rows_of(
 
 
 def mark_places(gateway: str, wanted: Iterable[MarkKey]) -> dict[tuple[str, str], MarkKey]:
-    """Give the keys of items that are append marks, and which."""
+    """Give the item key of each wanted append mark, with the mark it belongs to."""
     return {(keys.mark_pk(gateway, shard), client): (shard, client) for shard, client in wanted}
 
 

@@ -73,7 +73,7 @@ class DynamoBuffer(Upkeep):
     ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
         """Give the states of rows until they hold so many bytes, and the keys of the rest."""
         asked = list(wanted)
-        kept: dict[RowKey, StoredRow] = {}
+        states: dict[RowKey, StoredRow] = {}
         size = 0
         while asked and size < bytes_max:
             places = row_places(gateway, asked[:BATCH_MAX])
@@ -81,11 +81,11 @@ class DynamoBuffer(Upkeep):
             left = {places[place] for place in unread}
             read = next((at for at, key in enumerate(asked) if key in left), len(places))
             rows = rows_of(items, places)
-            found, behind = conditions.within(asked[:read], rows, bytes_max - size)
-            kept |= found
-            size += sum(len(row.state) for row in found.values())
+            fitting, behind = conditions.within(asked[:read], rows, bytes_max - size)
+            states |= fitting
+            size += sum(len(row.state) for row in fitting.values())
             asked = behind + asked[read:]
-        return kept, asked
+        return states, asked
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist."""
@@ -125,10 +125,10 @@ class DynamoBuffer(Upkeep):
     ) -> LogSlice:
         """Give entries in ``(after, until]`` in order, up to a bound; never by skipping.
 
-        The first request asks for a few entries; those after it for as many as the first ones'
-        size lets expect.
+        The first request asks for a few entries; each later one for as many as should fit,
+        judging by the size of those read so far.
         """
-        found: list[LogEntry] = []
+        entries: list[LogEntry] = []
         count = size = 0
         limit = _FIRST_ENTRIES
         pk = keys.log_pk(gateway, shard)
@@ -137,9 +137,9 @@ class DynamoBuffer(Upkeep):
             answer = self._read("Query", requests.query(self._table, pk, between, limit))
             for item in answer["Items"]:
                 if count >= count_max or size >= PAGE_BYTES_MAX:
-                    return LogSlice(tuple(found), after)
+                    return LogSlice(tuple(entries), after)
                 entry = entry_of(item)
-                found.append(entry)
+                entries.append(entry)
                 count += entry.count
                 size += len(entry.records)
                 after = entry.stamp
@@ -147,18 +147,18 @@ class DynamoBuffer(Upkeep):
                 break
             after = int(text(answer["LastEvaluatedKey"], "sk"), 16)
             if count >= count_max or size >= PAGE_BYTES_MAX:
-                return LogSlice(tuple(found), after)
+                return LogSlice(tuple(entries), after)
             room = min((count_max - count) / (count + 1), (PAGE_BYTES_MAX - size) / (size + 1))
-            limit = max(1, min(int(room * len(found)) + 1, _ENTRIES_MAX))
-        return LogSlice(tuple(found), until)
+            limit = max(1, min(int(room * len(entries)) + 1, _ENTRIES_MAX))
+        return LogSlice(tuple(entries), until)
 
     # --- configuration
 
     def config(self, gateway: str) -> GatewayConfig:
         """Give the configuration in force; version 0 if nothing was ever declared.
 
-        It is read and parsed once by a process for as long as it is in force, as a head tells: one
-        read unit then.
+        A process remembers it, and reads it again once a head bears another version: as long as
+        none does, it costs one read unit.
         """
         known = self._configs.get(gateway)
         if known is not None:
@@ -186,15 +186,15 @@ class DynamoBuffer(Upkeep):
 
     def gateways(self) -> list[str]:
         """Give every gateway that was ever written to."""
-        found: list[str] = []
+        gateways: list[str] = []
         after = ""
         while True:
             between = (after + "\x01", "\x7f")
             body = requests.query(self._table, keys.GATEWAYS, between, _ENTRIES_MAX)
             answer = self._read("Query", body)
-            found += [text(item, "sk") for item in answer["Items"]]
+            gateways += [text(item, "sk") for item in answer["Items"]]
             if "LastEvaluatedKey" not in answer:
-                return found
+                return gateways
             after = text(answer["LastEvaluatedKey"], "sk")
 
     # --- what is remembered of single clients
@@ -225,14 +225,14 @@ class DynamoBuffer(Upkeep):
 
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
         """Give the tables that were ever flushed; one read unit for each 4 KB, some 40 tables."""
-        found: dict[str, Stamp] = {}
+        last_flushed: dict[str, Stamp] = {}
         pk = keys.flushed_pk(gateway)
         while True:
             body = upkeep_requests.query_after(self._table, pk, after, _ENTRIES_MAX)
             answer = self._read("Query", body)
-            found |= {text(item, "sk"): number(item, "c") for item in answer["Items"]}
+            last_flushed |= {text(item, "sk"): number(item, "c") for item in answer["Items"]}
             if "LastEvaluatedKey" not in answer:
-                return found
+                return last_flushed
             after = text(answer["LastEvaluatedKey"], "sk")
 
     def save_flushed_table(self, gateway: str, table: str, last: Stamp) -> None:

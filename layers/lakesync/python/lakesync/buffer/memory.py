@@ -11,8 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakesync.buffer import conditions, pack
-from lakesync.buffer.held import MemoryUpkeep
 from lakesync.buffer.keys import row_place
+from lakesync.buffer.memory_upkeep import MemoryUpkeep
 from lakesync.ports import (
     NO_HEAD,
     ConfigMoved,
@@ -40,14 +40,14 @@ class MemoryBuffer(MemoryUpkeep):
     def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
         """Give the heads that exist, by shard."""
         with self._lock:
-            held = self._of(gateway).heads
-            return {shard: held[shard] for shard in shards if shard in held}
+            stored_heads = self._of(gateway).heads
+            return {shard: stored_heads[shard] for shard in shards if shard in stored_heads}
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Give the states of the rows that exist."""
         with self._lock:
-            held = self._of(gateway).rows
-            return {key: held[key] for key in wanted if key in held}
+            stored_rows = self._of(gateway).rows
+            return {key: stored_rows[key] for key in wanted if key in stored_rows}
 
     def rows_within(
         self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
@@ -62,8 +62,8 @@ class MemoryBuffer(MemoryUpkeep):
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Give the append marks that exist."""
         with self._lock:
-            held = self._of(gateway).marks
-            return {key: held[key] for key in wanted if key in held}
+            stored_marks = self._of(gateway).marks
+            return {key: stored_marks[key] for key in wanted if key in stored_marks}
 
     read_marks_serializable = marks  # here every commit shows whole
 
@@ -71,21 +71,21 @@ class MemoryBuffer(MemoryUpkeep):
         """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
         conditions.check_size(commit)
         with self._lock:
-            held = self._of(commit.gateway)
-            if commit.token in held.tokens:
+            items = self._of(commit.gateway)
+            if commit.token in items.tokens:
                 return
-            conditions.check_heads(held.heads, commit)
-            conditions.check_states(held.rows, held.marks, commit)
+            conditions.check_heads(items.heads, commit)
+            conditions.check_states(items.rows, items.marks, commit)
             for shard, part in commit.shards.items():
-                held.heads[shard] = head_after(held.heads.get(shard, NO_HEAD), commit, part.entry)
-                held.logs[shard].append(part.entry)
+                items.heads[shard] = head_after(items.heads.get(shard, NO_HEAD), commit, part.entry)
+                items.logs[shard].append(part.entry)
                 for client, put in part.marks.items():
-                    held.marks[shard, client] = StoredMark(put.mark, commit.stamp)
+                    items.marks[shard, client] = StoredMark(put.mark, commit.stamp)
             for key, row in commit.rows.items():
-                if key not in held.rows:
+                if key not in items.rows:
                     self._places.pop((commit.gateway, key[0]), None)
-                held.rows[key] = StoredRow(row.state, commit.stamp)
-            held.tokens.add(commit.token)
+                items.rows[key] = StoredRow(row.state, commit.stamp)
+            items.tokens.add(commit.token)
 
     def raise_head(self, gateway: str, shard: str, seen: Head | None, to: Stamp) -> bool:
         """Move an idle shard's head up; False if it was not as seen."""
@@ -103,18 +103,18 @@ class MemoryBuffer(MemoryUpkeep):
         """Give entries in ``(after, until]`` in order, up to a bound; never by skipping."""
         with self._lock:
             log = self._of(gateway).logs[shard]
-            found: list[LogEntry] = []
+            entries: list[LogEntry] = []
             count = size = 0
             begin = bisect_right(log, after, key=lambda entry: entry.stamp)
             for entry in islice(log, begin, None):
                 if entry.stamp > until:
                     break
                 if count >= count_max or size >= conditions.PAGE_BYTES_MAX:
-                    return LogSlice(tuple(found), found[-1].stamp)
-                found.append(entry)
+                    return LogSlice(tuple(entries), entries[-1].stamp)
+                entries.append(entry)
                 count += entry.count
                 size += len(entry.records)
-            return LogSlice(tuple(found), until)
+            return LogSlice(tuple(entries), until)
 
     def config(self, gateway: str) -> GatewayConfig:
         """Give the configuration in force."""
@@ -125,20 +125,20 @@ class MemoryBuffer(MemoryUpkeep):
         """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""
         pack.pack_config(config)
         with self._lock:
-            held = self._of(gateway)
-            if held.config.version != config.version - 1:
+            items = self._of(gateway)
+            if items.config.version != config.version - 1:
                 raise ConfigMoved
-            heads = conditions.heads_at_most(held.heads, config.layout.shards(), to)
+            heads = conditions.heads_at_most(items.heads, config.layout.shards(), to)
             for shard, head in heads.items():
-                held.heads[shard] = replace(
+                items.heads[shard] = replace(
                     head, commit=to, config_version=config.version, epoch=epoch or head.epoch
                 )
-            held.config = config
+            items.config = config
 
     def gateways(self) -> list[str]:
         """Give every gateway that was ever written to."""
         with self._lock:
-            return sorted(name for name, held in self._gateways.items() if held.heads)
+            return sorted(name for name, items in self._gateways.items() if items.heads)
 
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
         """Give what is remembered of a client; None if nothing is."""
@@ -161,10 +161,10 @@ class MemoryBuffer(MemoryUpkeep):
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
         """Move the flush state on; False if it was not as seen."""
         with self._lock:
-            held = self._of(gateway)
-            if (held.flush.watermark, held.flush.until) != (seen.watermark, seen.until):
+            items = self._of(gateway)
+            if (items.flush.watermark, items.flush.until) != (seen.watermark, seen.until):
                 return False
-            held.flush = state
+            items.flush = state
             return True
 
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
@@ -191,25 +191,25 @@ class MemoryBuffer(MemoryUpkeep):
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
         """Give a table's rows from a place on; see `lakesync.ports.Buffer.scan_rows`."""
         with self._lock:
-            held = self._of(gateway).rows
+            stored_rows = self._of(gateway).rows
             places = self._places.get((gateway, table))
             if places is None:
-                places = sorted(row_place(row_id) for name, row_id in held if name == table)
+                places = sorted(row_place(row_id) for name, row_id in stored_rows if name == table)
                 self._places[gateway, table] = places
             after = bisect_right(places, place)
-            found: list[tuple[str, StoredRow]] = []
+            rows: list[tuple[str, StoredRow]] = []
             size = 0
             for at in (places[number] for number in range(after, len(places))):
-                if len(found) >= count_max or size >= conditions.PAGE_BYTES_MAX:
-                    return RowSlice(tuple(found), row_place(found[-1][0]))
-                found.append((at[1:], held[table, at[1:]]))
-                size += len(found[-1][1].state)
-            return RowSlice(tuple(found), "")
+                if len(rows) >= count_max or size >= conditions.PAGE_BYTES_MAX:
+                    return RowSlice(tuple(rows), row_place(rows[-1][0]))
+                rows.append((at[1:], stored_rows[table, at[1:]]))
+                size += len(rows[-1][1].state)
+            return RowSlice(tuple(rows), "")
 
     def scan_part(
         self, gateway: str, table: str, part: int, after: str, count_max: int
     ) -> RowSlice:
         """Give rows of one part behind a row id; see `lakesync.ports.Buffer.scan_part`."""
-        found = self.scan_rows(gateway, table, f"{part:x}{after}", count_max)
-        rows = tuple(held for held in found.rows if row_place(held[0])[0] == f"{part:x}")
-        return RowSlice(rows, found.place[1:] if found.place[:1] == f"{part:x}" else "")
+        row_slice = self.scan_rows(gateway, table, f"{part:x}{after}", count_max)
+        rows = tuple(row for row in row_slice.rows if row_place(row[0])[0] == f"{part:x}")
+        return RowSlice(rows, row_slice.place[1:] if row_slice.place[:1] == f"{part:x}" else "")

@@ -1,6 +1,6 @@
 """DynamoDB requests as the JSON it speaks: each is built here, in one place, and nowhere parsed.
 
-A conditional write reads as a sentence: its condition is a named constant that says when it holds.
+The condition of a conditional write is a named constant.
 """
 
 from __future__ import annotations

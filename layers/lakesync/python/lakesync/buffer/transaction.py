@@ -21,7 +21,7 @@ _NEW = f'"ConditionExpression":"{NEVER_WRITTEN}"'
 
 
 def transact(table: str, commit: Commit) -> tuple[bytes, dict[int, str]]:
-    """Give the one transaction of a commit, and which of its items, by place, is which head."""
+    """Give the transaction of a commit, and the shards of those of its items that are heads."""
     name = encode_basestring(table)
     items: list[str] = []
     heads: dict[int, str] = {}

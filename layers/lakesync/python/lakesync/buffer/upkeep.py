@@ -21,7 +21,7 @@ _DELETES_MAX: Final = 25
 
 
 class Upkeep(TableCalls):
-    """What is done to a gateway as a whole."""
+    """Operations on a whole gateway."""
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
         """Give a table's rows from a place on; one read unit for each 4 KB, and for each part."""
@@ -90,16 +90,16 @@ class Upkeep(TableCalls):
             if "LastEvaluatedKey" not in answer:
                 return True
 
-    def _delete(self, doomed: list[tuple[str, str]]) -> None:
-        """Delete items, however often DynamoDB puts some of them off."""
+    def _delete(self, item_keys: list[tuple[str, str]]) -> None:
+        """Delete items, asking again for those that DynamoDB has left unprocessed."""
         tries = 0
-        while doomed:
-            body = upkeep_requests.delete_all(self._table, doomed)
+        while item_keys:
+            body = upkeep_requests.delete_all(self._table, item_keys)
             answer: dict[str, Any] = self._read("BatchWriteItem", body)
             left = answer.get("UnprocessedItems", {}).get(self._table, [])
             kept_keys = [request["DeleteRequest"]["Key"] for request in left]
-            doomed = [(text(key, "pk"), text(key, "sk")) for key in kept_keys]
-            if doomed:
+            item_keys = [(text(key, "pk"), text(key, "sk")) for key in kept_keys]
+            if item_keys:
                 tries += 1
                 self._pause(tries)
 

@@ -1,4 +1,4 @@
-"""What the buffer in memory holds, and what is done to a gateway as a whole."""
+"""The items of the buffer in memory, and the upkeep of a whole gateway."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class HeldGateway:
-    """Its items, of each kind by key."""
+class GatewayItems:
+    """The items of one gateway, of each kind by key."""
 
     heads: dict[str, Head] = field(default_factory=dict)
     logs: dict[str, list[LogEntry]] = field(default_factory=lambda: defaultdict(list))
@@ -40,7 +40,7 @@ class HeldGateway:
     flushed: dict[str, Stamp] = field(default_factory=dict)
     clients: dict[str, bytes] = field(default_factory=dict)
     tokens: set[str] = field(default_factory=set)
-    """Of the commits that happened."""
+    """Of the commits that were written."""
 
 
 class MemoryUpkeep:
@@ -48,9 +48,9 @@ class MemoryUpkeep:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._gateways: dict[str, HeldGateway] = defaultdict(HeldGateway)
+        self._gateways: dict[str, GatewayItems] = defaultdict(GatewayItems)
         self._places: dict[tuple[str, str], list[str]] = {}
-        """Of tables that were scanned, the places of their rows in order, until those change."""
+        """By gateway and table: the sorted places of its rows. Dropped when rows come or go."""
 
     def forget_row(self, gateway: str, table: str, row_id: str, seen: Stamp) -> bool:
         """Remove a row's state, if it is as it was seen."""
@@ -72,8 +72,8 @@ class MemoryUpkeep:
     def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
         """Delete entries at or below the shard's horizon; True if none is left."""
         with self._lock:
-            held = self._of(gateway)
-            log, trimmed = held.logs[shard], held.heads.get(shard, NO_HEAD).trimmed
+            items = self._of(gateway)
+            log, trimmed = items.logs[shard], items.heads.get(shard, NO_HEAD).trimmed
             below = bisect_right(log, trimmed, key=lambda entry: entry.stamp)
             del log[: min(below, entries_max)]
             return below <= entries_max
@@ -81,9 +81,9 @@ class MemoryUpkeep:
     def begin_epoch(self, gateway: str, shards: Sequence[str], to: Stamp) -> None:
         """Put a new epoch into all heads; see `lakesync.ports.Buffer.begin_epoch`."""
         with self._lock:
-            held = self._of(gateway)
-            for shard, head in conditions.heads_at_most(held.heads, shards, to).items():
-                held.heads[shard] = replace(head, commit=to, epoch=epoch_at(to))
+            items = self._of(gateway)
+            for shard, head in conditions.heads_at_most(items.heads, shards, to).items():
+                items.heads[shard] = replace(head, commit=to, epoch=epoch_at(to))
 
-    def _of(self, gateway: str) -> HeldGateway:
+    def _of(self, gateway: str) -> GatewayItems:
         return self._gateways[check_gateway(gateway)]
