@@ -176,29 +176,29 @@ class AdminService:
             )
 
 
-def _with_rules(held: GatewayConfig, body: object) -> GatewayConfig:
-    rules, _ = read_rules(body, held.schemas, held.tables, strict=held.strict)
-    if rules == held.rules:
-        return held
-    return replace(held, rules=rules, logged=held.logged.with_rules(rules))
+def _with_rules(config: GatewayConfig, body: object) -> GatewayConfig:
+    rules, _ = read_rules(body, config.schemas, config.tables, strict=config.strict)
+    if rules == config.rules:
+        return config
+    return replace(config, rules=rules, logged=config.logged.with_rules(rules))
 
 
-def _with_schema(held: GatewayConfig, wanted: TableSchema) -> GatewayConfig:
-    before = held.schemas.get(wanted.table)
+def _with_schema(config: GatewayConfig, wanted: TableSchema) -> GatewayConfig:
+    before = config.schemas.get(wanted.table)
     schema = evolve(before, wanted)
     if schema is before:
-        return held
-    held.check_table(wanted.table)
-    spellings = first_spellings(held.tables.get(wanted.table, ()))
+        return config
+    config.check_table(wanted.table)
+    spellings = first_spellings(config.tables.get(wanted.table, ()))
     for column in wanted.columns:
         first = spellings.get(folded(column.name), column.name)
         if first != column.name:
             raise name_taken(column.name, first, "column")
-    if not held.knows(wanted.table) and held.room_for_tables <= 0:
+    if not config.knows(wanted.table) and config.room_for_tables <= 0:
         raise TooManyTables(f"a gateway may have {TABLES_MAX} tables; use more gateways")
-    schemas = MappingProxyType({**held.schemas, wanted.table: schema})
-    _check_rules_fit(held.rules, schemas)
-    return replace(held, schemas=schemas)
+    schemas = MappingProxyType({**config.schemas, wanted.table: schema})
+    _check_rules_fit(config.rules, schemas)
+    return replace(config, schemas=schemas)
 
 
 def _check_rules_fit(rules: SyncRules, schemas: Mapping[str, TableSchema]) -> None:

@@ -38,25 +38,25 @@ class FilteredCommit(NamedTuple):
     stamp: Stamp
     records: Records
     rows: Mapping[RowKey, bool]
-    """Rows that have to be read, and are sent as they are now; of each whether the client may hold
-    it, so that its removal is sent if it is hidden by now."""
+    """Rows to read, which are sent as they are now. True if the client may hold the row: then its
+    removal is sent if it is hidden by now."""
     rows_sent: int = 0
-    """Rows before these that the client was sent already."""
+    """How many of the commit's rows, the first ones, the client was sent already."""
 
 
 @dataclass(slots=True)
 class RowsToRead:
     """Collects the rows of `FilteredCommit.rows`."""
 
-    may_be_held: dict[RowKey, bool] = field(default_factory=dict)
+    client_may_hold: dict[RowKey, bool] = field(default_factory=dict)
     removed: set[RowKey] = field(default_factory=set)
-    """Rows of which the commit tells a removal as well: they must not be sent before it."""
+    """Rows that the commit also removes: they are sent behind their removals, never before."""
 
-    def want(self, key: RowKey, *, may_be_held: bool) -> None:
+    def want(self, key: RowKey, *, client_may_hold: bool) -> None:
         """Note that a row has to be read."""
-        self.may_be_held[key] = self.may_be_held.get(key, False) or may_be_held
+        self.client_may_hold[key] = self.client_may_hold.get(key, False) or client_may_hold
 
-    def in_order(self) -> dict[RowKey, bool]:
+    def removed_last(self) -> dict[RowKey, bool]:
         """Give the rows, those that the commit also removes last."""
-        in_order = sorted(self.may_be_held, key=self.removed.__contains__)
-        return {key: self.may_be_held[key] for key in in_order}
+        ordered = sorted(self.client_may_hold, key=self.removed.__contains__)
+        return {key: self.client_may_hold[key] for key in ordered}

@@ -39,14 +39,14 @@ class RuleFilter:
     def __init__(self, config: GatewayConfig, pull: Pull) -> None:
         self._config = config
         self._removes = pull.removes
-        # Who names a scope, or begins, holds only what these very rules and claims have shown.
+        # A client that names a scope, or begins, holds only rows that these rules have shown it.
         self._holds_more = pull.since > 0 and not pull.scope
         self._rules = config.rules if pull.rules is None else pull.rules
         self._viewer = Viewer(self._rules, pull.claims, config.logged.generation)
         self._columns: dict[str, frozenset[str]] = {}
         self._deciders: dict[tuple[str, tuple[str, ...]], Callable[[bytes], bool] | None] = {}
         self.scope = self._viewer.scope()
-        """What decides all this."""
+        """The scope of the rules and token claims that decide what is visible."""
 
     @property
     def sees_everything(self) -> bool:
@@ -102,7 +102,7 @@ class RuleFilter:
             return FilteredCommit(stamp, Records(runs, sum(entry.count for entry in entries)), {})
         rows = RowsToRead()
         records = NO_RECORDS.followed_by(*[self._entry(entry, rows) for entry in entries])
-        return FilteredCommit(stamp, records, rows.in_order())
+        return FilteredCommit(stamp, records, rows.removed_last())
 
     def _entry(self, entry: LogEntry, rows: RowsToRead) -> Records:
         all_visible = {table for table in entry.tables if self.scope.of(table) == EVERYTHING}
@@ -120,7 +120,7 @@ class RuleFilter:
         return self._delta_by_delta(entry, transitions, all_visible, rows)
 
     def _visible(self, rule_rows: RuleRows) -> list[bool | None]:
-        """Tell of each logged row whether it is visible; None where the log does not tell.
+        """Tell of each logged row whether it is visible; None if the log lacks the columns.
 
         The first one stands for no row, which is hidden.
         """
@@ -205,7 +205,7 @@ class RuleFilter:
             return run if self._viewer.sees(delta.table, values) else b""
         if self.scope.of(delta.table) == NOTHING and not self._holds_more:
             return b""
-        rows.want(key, may_be_held=transition is None and self._holds_more)
+        rows.want(key, client_may_hold=transition is None and self._holds_more)
         return b""
 
     def _removal(self, table: str, row_id: str, at: Stamp) -> Delta:

@@ -54,13 +54,13 @@ class TableTrial:
     append: bool
     """Its rows are events, of which there are no states to look at: they are not counted."""
     buckets: tuple[str, ...]
-    """The buckets that speak of it."""
+    """The buckets that cover it."""
     writers: str
-    """Who writes its rows: one of `lakesync.core.rules.WRITERS`."""
+    """Who may write its rows: one of `lakesync.core.rules.WRITERS`."""
     changes: bool
-    """Whether those in force say something else of it."""
+    """Whether the rules in force say something else of it."""
     seen: Shown | None = None
-    """The rows that the client would see; None where it was not asked for one."""
+    """The rows that the client would see; None of events, and without a client's token claims."""
     seen_in_force: int = 0
     """How many it sees by the rules in force."""
     enter: Shown = field(default_factory=Shown)
@@ -99,25 +99,25 @@ class Trial:
         """
         deadline_ms = wall_clock() + TRIAL_MS_MAX
         tried, in_force = Viewer(self._rules, claims), Viewer(self._config.rules, claims)
-        found = self.tables()
-        for held in found:
-            if held.append:
+        trials = self.tables()
+        for trial in trials:
+            if trial.append:
                 continue
-            held.seen = Shown()
-            if not (tried.may_see(held.table) or in_force.may_see(held.table)):
+            trial.seen = Shown()
+            if not (tried.may_see(trial.table) or in_force.may_see(trial.table)):
                 continue
-            columns = self._rules.columns(held.table) | self._config.rules.columns(held.table)
-            for row_id, state in self._rows(held, wall_clock, deadline_ms):
+            columns = self._rules.columns(trial.table) | self._config.rules.columns(trial.table)
+            for row_id, state in self._rows(trial, wall_clock, deadline_ms):
                 values = rule_values(state, columns)
-                sees, saw = tried.sees(held.table, values), in_force.sees(held.table, values)
-                held.seen_in_force += saw
+                sees, saw = tried.sees(trial.table, values), in_force.sees(trial.table, values)
+                trial.seen_in_force += saw
                 if sees:
-                    self._show(held.seen, row_id, state)
+                    self._show(trial.seen, row_id, state)
                 if sees and not saw:
-                    self._show(held.enter, row_id, state)
+                    self._show(trial.enter, row_id, state)
                 if saw and not sees:
-                    self._show(held.leave, row_id, state)
-        return found
+                    self._show(trial.leave, row_id, state)
+        return trials
 
     def _table(self, name: str) -> TableTrial:
         covering = self._rules.covering(name)
@@ -130,21 +130,21 @@ class Trial:
         )
 
     def _rows(
-        self, held: TableTrial, wall_clock: WallClock, deadline_ms: int
+        self, trial: TableTrial, wall_clock: WallClock, deadline_ms: int
     ) -> Iterator[tuple[str, RowState]]:
         """Give a table's rows until its end, or that of what may be read."""
         place = ""
         while True:
             if self._bytes_left <= 0 or wall_clock() >= deadline_ms:
-                held.complete = False
+                trial.complete = False
                 return
-            found = self._buffer.scan_rows(self._gateway, held.table, place, _SLICE_ROWS)
-            for row_id, row in found.rows:
+            row_slice = self._buffer.scan_rows(self._gateway, trial.table, place, _SLICE_ROWS)
+            for row_id, row in row_slice.rows:
                 self._bytes_left -= len(row.state)
                 yield row_id, decode_row_state(row.state)
-            if not found.place:
+            if not row_slice.place:
                 return
-            place = found.place
+            place = row_slice.place
 
     def _show(self, shown: Shown, row_id: str, state: RowState) -> None:
         shown.count += 1
@@ -152,14 +152,14 @@ class Trial:
             return
         columns: dict[str, object] = {}
         left = TRIAL_ROW_SHOWN_BYTES_MAX
-        held = sorted((view(state) or {}).items())
-        for name, raw in held:
+        values = sorted((view(state) or {}).items())
+        for name, raw in values:
             if len(raw) <= left:
                 left -= len(raw)
                 columns[name] = parse(raw)
         self._shown_bytes_left -= TRIAL_ROW_SHOWN_BYTES_MAX - left + len(row_id)
         row: dict[str, object] = {"rowId": row_id, "columns": columns}
-        shown.rows.append(row if len(columns) == len(held) else row | {"cut": True})
+        shown.rows.append(row if len(columns) == len(values) else row | {"cut": True})
 
 
 def _meaning(rules: SyncRules, table: str) -> object:
@@ -177,27 +177,27 @@ def trial_to_json(tables: list[TableTrial]) -> dict[str, object]:
     """Write what a trial gave, as ``POST /admin/sync-rules?dryRun=true`` answers it."""
     return {
         "saved": False,
-        "complete": all(held.complete for held in tables),
-        "tables": [_table_to_json(held) for held in tables],
+        "complete": all(trial.complete for trial in tables),
+        "tables": [_table_to_json(trial) for trial in tables],
     }
 
 
-def _table_to_json(held: TableTrial) -> dict[str, object]:
-    told: dict[str, object] = {
-        "table": held.table,
-        "buckets": list(held.buckets),
-        "writers": held.writers,
-        "changes": held.changes,
-        "append": held.append,
+def _table_to_json(trial: TableTrial) -> dict[str, object]:
+    answer: dict[str, object] = {
+        "table": trial.table,
+        "buckets": list(trial.buckets),
+        "writers": trial.writers,
+        "changes": trial.changes,
+        "append": trial.append,
     }
-    if held.seen is None:
-        return told
-    return told | {
-        "complete": held.complete,
-        "inForce": held.seen_in_force,
-        "seen": _shown_to_json(held.seen),
-        "enter": _shown_to_json(held.enter),
-        "leave": _shown_to_json(held.leave),
+    if trial.seen is None:
+        return answer
+    return answer | {
+        "complete": trial.complete,
+        "inForce": trial.seen_in_force,
+        "seen": _shown_to_json(trial.seen),
+        "enter": _shown_to_json(trial.enter),
+        "leave": _shown_to_json(trial.leave),
     }
 
 
