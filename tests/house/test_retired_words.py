@@ -14,12 +14,6 @@ from tests.support.repository import ROOT, Module, modules, product_modules
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LIBRARY = "layers/lakesync/python/lakesync"
-NOT_YET = {
-    "lakesync/compat",
-}
-"""Folders in which retired words are left. It only shrinks: one without any may not be named."""
-
 
 def retired() -> tuple[frozenset[str], frozenset[str]]:
     """Give the names, and the words of names and sentences, that the glossary has retired."""
@@ -89,26 +83,10 @@ def read_modules() -> tuple[Module, ...]:
     return *product_modules(), *modules("tools/", "benchmarks/")
 
 
-def folder_of(module: Module) -> str:
-    """Give a module's folder, without the library's own."""
-    return str(PurePosixPath(module.name).parent).replace(LIBRARY, "lakesync")
-
-
 def test_no_retired_word_is_used() -> None:
-    uses = [
-        use
-        for module in read_modules()
-        if folder_of(module) not in NOT_YET
-        for use in uses_of(module)
-    ]
+    uses = [use for module in read_modules() for use in uses_of(module)]
 
     assert uses == []
-
-
-def test_a_folder_without_retired_words_is_not_excused() -> None:
-    with_uses = {folder_of(module) for module in read_modules() if uses_of(module)}
-
-    assert sorted(NOT_YET - with_uses) == [], "take these out of NOT_YET"
 
 
 def test_retired_words_are_met_wherever_they_stand() -> None:

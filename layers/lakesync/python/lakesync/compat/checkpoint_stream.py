@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer
 
 READ_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Parts that one request reads, to find what little its client may see: some seconds."""
-_TABLES_TOLD_MAX: Final = 20
+"""Parts that one request reads, of which its client may see only a few rows: some seconds."""
+_TABLES_NAMED_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class CheckpointService:
         log = self._barrier.raise_heads(gateway)
         rule_filter = RuleFilter(log.config, pull)
         manifest = self._latest(log, rule_filter)
-        frames = map(frame, self._told(gateway, pull, self._runs(manifest, rule_filter, pull)))
+        runs = self._runs(manifest, rule_filter, pull)
+        frames = map(frame, self._for_client(gateway, pull, runs))
         since = self._since(log, manifest)
         return CheckpointFrames(manifest.id, since, frames, _too_large(manifest))
 
@@ -117,10 +118,10 @@ class CheckpointService:
     def _latest(self, log: FinalLog, rule_filter: RuleFilter, checkpoint: str = "") -> Manifest:
         """Give the checkpoint that was named, or the latest that its reader may be sent."""
         if checkpoint:
-            found = self._checkpoints.manifest(log.gateway, checkpoint)
-            check_decides(found, log.config, rule_filter)
-            if found.epoch == log.epoch and found.since >= log.trimmed:
-                return found
+            manifest = self._checkpoints.manifest(log.gateway, checkpoint)
+            check_decides(manifest, log.config, rule_filter)
+            if manifest.epoch == log.epoch and manifest.since >= log.trimmed:
+                return manifest
             raise CursorExpired("the checkpoint is out of date; begin again", field="checkpoint")
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
         if latest is None or not decides(latest, log.config, rule_filter):
@@ -128,12 +129,12 @@ class CheckpointService:
         return latest
 
     def _since(self, log: FinalLog, manifest: Manifest) -> Stamp:
-        # Of events the log is all there is, so it is read as far back as it reaches.
+        # A checkpoint contains no events: the log is read from its first entry to give them.
         events = has_events(log, self._buffer.flushed_tables(log.gateway))
         return log.trimmed if events else manifest.since
 
     def _note_beginning(self, gateway: str, client_id: str) -> None:
-        """Note that a follower which was here before begins again, with rows on its disk."""
+        """Note that a known follower begins again, with rows on its disk."""
         stored = self._buffer.client_state(gateway, client_id)
         known = unpack(stored)
         if known is None or (after := may_begin_again(known)) == known:
@@ -141,8 +142,8 @@ class CheckpointService:
         if not self._buffer.save_client_state(gateway, client_id, stored, pack(after)):
             raise Contention("two requests of this client crossed; try again in a moment")
 
-    def _told(self, gateway: str, pull: Pull, runs: Iterator[bytes]) -> Iterator[bytes]:
-        """Give runs as they are; to a follower as rows that it can apply, whatever it holds."""
+    def _for_client(self, gateway: str, pull: Pull, runs: Iterator[bytes]) -> Iterator[bytes]:
+        """Give runs unchanged; for a follower, rows that are right whether it has them or not."""
         if not is_follower(pull):
             yield from runs
             return
@@ -169,9 +170,9 @@ class CheckpointService:
 
 def _too_large(manifest: Manifest) -> CheckpointTooLarge:
     tables = list(manifest.tables.items())
-    named = [f"{name} 0 to {held.parts - 1}" for name, held in tables[:_TABLES_TOLD_MAX]]
-    if len(tables) > _TABLES_TOLD_MAX:
-        named.append(f"and {len(tables) - _TABLES_TOLD_MAX} tables more")
+    named = [f"{name} 0 to {chunks.parts - 1}" for name, chunks in tables[:_TABLES_NAMED_MAX]]
+    if len(tables) > _TABLES_NAMED_MAX:
+        named.append(f"and {len(tables) - _TABLES_NAMED_MAX} tables more")
     return CheckpointTooLarge(
         "the checkpoint does not fit one answer; ask for its parts with ?table= and part=, "
         f"following X-Checkpoint-Next: {', '.join(named)}"

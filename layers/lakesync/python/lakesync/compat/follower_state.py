@@ -16,12 +16,12 @@ class Position(NamedTuple):
     """Where a page begins."""
 
     since: Stamp = 0
-    """Behind this commit of the log."""
+    """The page reads the log after this commit."""
     snapshot: str = ""
-    """If not empty, in the rows as they are: `lakesync.core.messages.Pull.snapshot`."""
+    """If not empty, it reads rows as they are: `lakesync.core.messages.Pull.snapshot`."""
 
     def is_behind(self, other: Position) -> bool:
-        """Tell whether there is something between; rows as they are come before the log."""
+        """Tell whether this position is before the other; rows as they are come before the log."""
         if self.snapshot or other.snapshot:
             return bool(self.snapshot) and self != other
         return self.since < other.since
@@ -38,9 +38,9 @@ class Resend(NamedTuple):
     not_before_ms: int = 0
     """An edit of it is too new by the gateway's clock, and is accepted from then on."""
     proofs: int = 1
-    """Proven pages that must hold it."""
+    """How many proven pages must still contain it."""
     is_sent: bool = False
-    """The last page held it."""
+    """The last page contained it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,16 @@ class Follower:
     cursor: Stamp = 0
     """The cursor that it last came with."""
     proven: Position = START
-    """It holds what it may see of all before."""
+    """It has all rows and changes before this that it may see."""
     ahead: Position = START
-    """Where new pages begin; beyond `proven`, it is only assumed to hold what is between."""
+    """Where new pages begin; beyond `proven`, it is only assumed to have what is between."""
     page_from: Position = START
     """Where the last page began."""
     page_until: Position = START
     page_cursor: Stamp = 0
     page_has_more: bool = False
     is_pending: bool = False
-    """The last page held something, and is not proven."""
+    """The last page contained something, and is not proven."""
     deliveries: int = 0
     """Pages from `ahead` on that were followed by a push."""
     lost: int = 0

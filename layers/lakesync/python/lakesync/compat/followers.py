@@ -1,13 +1,13 @@
 """Followers: existing clients, whose cursor a receipt moves as well as a page.
 
 Rules of this module
-    1. A receipt never leads a follower past what it has, and 200 is never said of what was not
-       accepted: it reads nothing else of an answer.
-    2. So it is given things again, and it cannot tell: what it may hold is sent in a form that is
-       right for who holds it and for who does not (`lakesync.compat.legacy_format`).
-    3. It comes with nothing but a number. What else must be known is remembered in one item for
-       each follower (`lakesync.compat.progress`), which no other client ever costs anything.
-    4. A client is no follower as soon as a request bears any mark of ours.
+    1. A receipt never moves a cursor past what the follower has, and 200 means that all of a push
+       was accepted: a follower reads nothing else of an answer.
+    2. So some rows are sent to it twice. They are sent in a form that gives the same row whether
+       it has the row already or not (`lakesync.compat.legacy_format`).
+    3. Its requests carry nothing but a cursor. What else must be known is stored in one item for
+       each follower (`lakesync.compat.progress`); other clients never cause a read or write of it.
+    4. A client is no follower if its request has any field that only our own clients send.
 
 Why: ``docs/adr/0006-followers.md``. Laws F1-F8: ``docs/spec/followers.md``.
 """
@@ -51,7 +51,7 @@ _Groups: TypeAlias = "list[list[Delta]]"
 
 
 class FollowingPulls:
-    """Answers pulls: those of followers by what is remembered of them, all others as they are."""
+    """Answers pulls: a follower's by its stored state, any other's unchanged."""
 
     def __init__(self, pulls: PullService, buffer: Buffer, *, wall_clock: WallClock) -> None:
         self._pulls = pulls
@@ -90,7 +90,7 @@ class FollowingPulls:
     def _read_only(
         self, gateway: str, pull: Pull, config: GatewayConfig, viewer: Viewer
     ) -> PullPage:
-        """Give a page to who never pushes under this name: of nobody anything is remembered."""
+        """Give a page to a client that never pushes under this name; nothing of it is stored."""
         page = self._pulls.pull(gateway, replace(pull, own_cursor=True))
         groups = LegacyFormat(self._buffer, gateway, config, viewer).log_page(_deltas(page))
         return _filled(page, groups)
@@ -145,12 +145,15 @@ class FollowingPulls:
         return _filled(page, groups), after
 
     def _read(self, gateway: str, pull: Pull, at: Follower) -> list[PullPage]:
-        """Read on; where its scope changed, also as it saw before, for what it sees no more."""
+        """Read the next pages: by the rules in force, and by each policy that they replaced.
+
+        The replaced ones still give the deletes of rows that are hidden by now.
+        """
         since, snapshot = at.page_from
         if snapshot:
             asked = replace(pull, since=0, snapshot=snapshot)
             return [self._pulls.pull(gateway, asked)]
-        # Past 0, a cursor without a scope asks for removals, where the log cannot tell of them.
+        # A cursor above 0 without a scope asks for removals where the log cannot decide a row.
         since = max(since, CURSOR_PUSHED_BEFORE_PULL) if at.holds_rows else since
         now = replace(pull, since=since, scope=at.scope if at.replaced else "")
         before = [
@@ -166,20 +169,20 @@ class FollowingPulls:
 
 
 def _sent(at: Follower, keys: set[RowKey]) -> Follower:
-    """Note which rows the page holds that are sent whatever the log says."""
+    """Note which of the rows to be sent again the page contains."""
     rows = [row._replace(is_sent=(row.table, row.row_id) in keys) for row in at.resend]
     return replace(at, resend=tuple(rows))
 
 
 def _once_more(at: Follower, pull: Pull, logged: list[Delta], config: GatewayConfig) -> set[RowKey]:
-    """Give logged rows that may have been skipped in part, for an edit in the queue."""
+    """Give logged rows that may have been skipped in part because of an edit in the queue."""
     due = {(row.table, row.row_id) for row in at.resend if not row.not_before_ms}
-    found = {(delta.table, delta.row_id) for delta in logged} & due
+    once_more = {(delta.table, delta.row_id) for delta in logged} & due
     if at.holds_rows and not at.by_receipt:
         own = [delta for delta in logged if delta.client_id == pull.client_id]
         if len(own) <= OWN_DELTAS_MAX:
-            found |= {(delta.table, delta.row_id) for delta in own}
-    return {key for key in found if not config.appends(key[0])}
+            once_more |= {(delta.table, delta.row_id) for delta in own}
+    return {key for key in once_more if not config.appends(key[0])}
 
 
 def _deltas(page: PullPage) -> list[Delta]:
@@ -197,7 +200,7 @@ def _size(groups: _Groups) -> int:
 
 
 def _cut(groups: _Groups, bytes_max: int, config: GatewayConfig) -> tuple[_Groups, set[RowKey]]:
-    """Take rows as they are as long as they fit; what was logged is never left.
+    """Take groups while they fit. Rows as they are may be left for later; logged deltas never.
 
     Returns:
         What is taken, and the rows that are left.

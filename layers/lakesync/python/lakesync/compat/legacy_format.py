@@ -1,10 +1,10 @@
-"""Pages for clients that keep no stamps: who applies their deltas in order ends with the rows.
+"""Pages for clients that keep no stamps: applied in order, their deltas give the rows.
 
-A follower inserts a row that it must not hold yet, updates one that it must hold, and lets the last
-delta win. So where the log alone would mislead it, a row is sent as it is now: deleted, inserted
-bare, then updated whole, which is right for who holds it and for who does not. The first two are
-stamped below all of the row: they lose to an edit that waits to be pushed, whose row is in place
-already, and they spoil nothing for who merges by stamps.
+A follower must be sent an INSERT only of a row that it has not, an UPDATE only of a row that it has,
+and the last delta wins. So where the log alone would give it a wrong row, the row is sent as it is
+now: a DELETE, an INSERT without columns, then an UPDATE of every column. That is right whether it
+has the row or not. The first two bear stamps below all of the row: they lose to an edit that waits to be pushed,
+whose row exists already, and they change nothing for a client that merges by stamps.
 Law F2: ``docs/spec/followers.md``.
 """
 
@@ -64,13 +64,13 @@ class LegacyFormat:
         self._mine = mine
 
     def log_page(self, deltas: list[Delta], resend: Collection[RowKey] = ()) -> list[list[Delta]]:
-        """Give what is sent in the place of logged deltas, whatever belongs together in one list.
+        """Give what is sent in place of logged deltas, in lists that must not be divided.
 
         One read unit for each row.
 
         Args:
             deltas: the log's.
-            resend: rows that the follower holds otherwise than it may.
+            resend: rows of which the follower may have other values than the gateway.
 
         Raises:
             Contention: a row that the page wrote is just becoming visible; try again in a moment.
@@ -102,11 +102,9 @@ class LegacyFormat:
         """Give those rows that the follower may not see; one read unit each."""
         if self._viewer.sees_everything:
             return []
-        found = self._buffer.rows(self._gateway, self._with_states(keys))
+        stored = self._buffer.rows(self._gateway, self._with_states(keys))
         return [
-            key
-            for key, stored in found.items()
-            if not self._sees(key, decode_row_state(stored.state))
+            key for key, row in stored.items() if not self._sees(key, decode_row_state(row.state))
         ]
 
     def _with_states(self, keys: Iterable[RowKey]) -> list[RowKey]:
@@ -141,21 +139,21 @@ class LegacyFormat:
 def _in_place(
     delta: Delta, by_row: dict[RowKey, list[Delta]], instead: list[Delta] | None
 ) -> list[Delta]:
-    """Give what is sent where a delta was logged: a row that is sent instead is behind its last."""
+    """Give what is sent in a delta's place: its row, if that is sent instead, at its last delta."""
     if instead is None:
         return [delta]
     return instead if delta is by_row[delta.table, delta.row_id][-1] else []
 
 
 def _is_merged(state: RowState, delta: Delta) -> bool:
-    """Tell whether a row state has met a delta, as far as that can be seen of it."""
+    """Tell whether a row state includes a delta, as far as the state shows it."""
     hlc = delta.hlc
     if delta.client_id == GATEWAY_CLIENT or hlc <= state.deleted:
         return True
     mine = (hlc, delta.client_id)
     written = [state.columns[name][:2] for name, _ in delta.columns if name in state.columns]
     if delta.op is Op.INSERT:
-        # One that the gateway made of the whole row bears the stamp of its last write.
+        # An INSERT that the gateway made of a whole row bears the stamp of the row's last write.
         return hlc <= state.alive or mine in written
     return delta.op is Op.UPDATE and all(mine <= other for other in written)
 
@@ -163,7 +161,8 @@ def _is_merged(state: RowState, delta: Delta) -> bool:
 def _leads_to(deltas: list[Delta], state: RowState) -> bool:
     """Tell whether a row's deltas, applied in order, lead to the row as it is now.
 
-    An insert finds no row and an update finds one; else they say nothing of what was before.
+    An INSERT needs that there is no row, and an UPDATE that there is one. Nothing else is assumed
+    of what was there before.
     """
     shown = view(state)
     if shown is None:
@@ -192,7 +191,7 @@ def rows_of(deltas: Iterable[Delta], *, again: bool) -> list[list[Delta]]:
 
     Args:
         deltas: all of each row.
-        again: whoever reads them may hold some; else each row is one insert.
+        again: the client may have some of them; else each row is one INSERT.
     """
     by_row: dict[RowKey, list[Delta]] = {}
     for delta in deltas:
@@ -215,7 +214,7 @@ def _as_it_is(key: RowKey, state: RowState) -> list[Delta]:
 
 
 def _whole_row(op: Op, key: RowKey, state: RowState) -> list[Delta]:
-    """Give all of a row as one delta; where that cannot carry it, updates follow."""
+    """Give all of a row as one delta; what does not fit into that follows as updates."""
     writes = [(hlc, client_id) for hlc, client_id, _ in state.columns.values()]
     hlc, client_id = max([*writes, (state.alive, GATEWAY_CLIENT)])
     columns = ((name, register[2]) for name, register in state.columns.items())

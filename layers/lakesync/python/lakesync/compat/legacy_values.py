@@ -1,7 +1,7 @@
 """Values as existing clients mean them: their SQLite knows no booleans, objects or lists.
 
-A value that does not fit the type of its column is made to fit where nothing is lost by it, and is
-taken as it is where not, unless the gateway is strict.
+A value that does not fit the type of its column is converted if nothing is lost by that. Else it is
+accepted unchanged, unless the gateway is strict.
 Law F7: ``docs/spec/followers.md``.
 """
 
@@ -85,7 +85,7 @@ def _value_as_meant(
 
 
 def _number(text: CanonicalJson) -> CanonicalJson:
-    """Give the number that a text is, to the letter; else the text."""
+    """Give the number that a text spells in its canonical form; any other text unchanged."""
     try:
         is_number = recanonical(text[1:-1]) == text[1:-1] and fits("number", text[1:-1])
     except ValidationFailed:
@@ -94,7 +94,7 @@ def _number(text: CanonicalJson) -> CanonicalJson:
 
 
 def _nested(text: CanonicalJson) -> CanonicalJson:
-    """Give the object or list that a text is; the text if it is none, or not exactly."""
+    """Give the object or list that a text spells; the text if it spells none."""
     try:
         return canonical(parse(parse(text).encode()))
     except ValidationFailed:

@@ -1,6 +1,6 @@
 """Who is a follower, and by which rules and claims it is shown rows.
 
-When these change, it is given everything again, and what it saw by the former ones as deleted.
+When these change, it is sent everything again, and deletes of the rows that it no longer sees.
 Law F3: ``docs/spec/followers.md``.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakesync.core.rules import SyncRules
 
 REPLACED_MAX: Final = 8
-"""Policies of before that are remembered of a follower while it is given its rows again."""
+"""Replaced policies that are remembered of a follower while it is sent its rows again."""
 
 
 def is_follower(request: Push | Pull) -> bool:
@@ -41,7 +41,7 @@ def viewer_of(config: GatewayConfig, claims: Mapping[str, Any]) -> Viewer:
 
 
 def in_scope(at: Follower, scope: str, policy: str) -> Follower:
-    """Give what is known of who comes; everything again, if other rules or claims decide."""
+    """Note the scope and policy of a request; if they changed, everything is sent again."""
     if at.scope not in {"", scope} and at.holds_rows:
         replaced = (at.policy, *at.replaced)[:REPLACED_MAX]
         # The cursor that it comes with may be all that tells how much it holds.
@@ -54,7 +54,7 @@ def in_scope(at: Follower, scope: str, policy: str) -> Follower:
 
 
 def policy_of(rules: SyncRules, claims: Mapping[str, Any]) -> str:
-    """Give rules and the claims that they name as JSON, the same for the same ones."""
+    """Give rules and the token claims that they name as canonical JSON."""
     names = {claim.path[0] for claim in rules.claims()}
     named = {name: value for name, value in claims.items() if name in names}
     policy = {"rules": rules_to_json(rules), "claims": named}

@@ -1,12 +1,12 @@
-"""How far a follower has read, told from nothing but the cursors that it comes with.
+"""How far a follower has read, known only from the cursors of its requests.
 
 Rules of this module
-    1. An answer bears a cursor that the follower has from no other answer, so the one that it comes
-       with next tells which answer reached it last. A page's cursor proves that page. The cursor
+    1. Each answer bears a cursor that no other recent answer bore, so the next request's cursor
+       tells which answer reached the follower last. A page's cursor proves that page. The cursor
        that it came with before proves that the page was of no use. A receipt's cursor proves
        nothing of the page before it.
     2. What is not proven is sent again.
-    3. Who pushes in every round proves nothing. New pages begin behind what it was sent
+    3. A follower that pushes in every round proves nothing. New pages begin behind what it was sent
        `DELIVERIES_ASSUMED_READ` times; and once it comes with a page's cursor, all that was
        assumed is sent again until it is proven.
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from lakesync.ports import RowKey
 
 RECEIPT_CURSORS: Final = (1, 2, 3)
-"""Cursors of receipts where no stamp will do. 0 would say that the follower holds nothing."""
+"""Cursors of receipts where no stamp can be used. 0 would mean that the follower has no rows."""
 PAGE_CURSORS: Final = (4, 5, 6)
-"""Cursors of pages where no stamp will do: of rows as they are, or of what was sent before."""
+"""Cursors of pages where no stamp can be used: of rows as they are, or of what was sent before."""
 CURSOR_PUSHED_BEFORE_PULL: Final = RECEIPT_CURSORS[0]
-"""The cursor of who has pushed and has read nothing."""
+"""The cursor of a follower that has pushed and has read nothing."""
 DELIVERIES_ASSUMED_READ: Final = 2
-"""A page that was sent so often, each time before a push, holds up no newer one."""
+"""How often a page is sent, each time before a push, until newer pages are sent."""
 LOST_PAGES_MAX: Final = 1
-"""Times that a page is repeated as it was; then it may have failed, and rows are sent as they
-are."""
+"""How often a page is repeated unchanged. After that, applying it may have failed: rows are sent as
+they are."""
 RESEND_ROWS_MAX: Final = 500
-"""Rows that a follower is sent beside the log. More, and it is sent everything again."""
+"""Rows that a follower is sent beside the log. If there are more, it is sent everything again."""
 
 SKIPPED_DELIVERIES: Final = 2
-"""Proven pages that hold a row with an edit that may still be in the queue: of the first one, parts
-may be skipped for that edit."""
+"""Proven pages that must contain a row with an edit that may still be in the queue: because of that
+edit, the follower may skip parts of the row in the first one."""
 
 
 def arrived(known: Follower | None, cursor: Stamp) -> Follower:
@@ -68,7 +68,7 @@ def arrived(known: Follower | None, cursor: Stamp) -> Follower:
         return _pushed(at, assumed=known.is_pending and known.page_from == known.ahead)
     if cursor == known.cursor:
         return _not_applied(at) if known.is_pending else _from(at, at.proven)
-    # Of no answer that is remembered: what a tester chose, or another process.
+    # A cursor of no remembered answer: chosen by a tester, or given by another process.
     if is_made:
         return begin_again(at)
     there = Position(cursor)
@@ -76,7 +76,7 @@ def arrived(known: Follower | None, cursor: Stamp) -> Follower:
 
 
 def begin_again(at: Follower) -> Follower:
-    """Send everything again to who may hold some of it."""
+    """Send everything again to a follower that may have some of it."""
     return replace(
         _may_hold(_unsent(at)), proven=START, ahead=START, page_from=START,
         lost=0, deliveries=0, begins_again=False,
@@ -103,7 +103,7 @@ def given(
     Args:
         at: what `arrived` gave.
         until: where the page ends.
-        sent: it holds something.
+        sent: the page contains something.
         has_more: it is not the end of the log.
         given_until: for rows as they are, the commits that they may hold.
     """
@@ -125,7 +125,7 @@ def receipt_cursor(known: Follower | None) -> Stamp:
 
 
 def resending(known: Follower, rows: Iterable[Resend]) -> Follower:
-    """Add rows that are to be sent as they are; of a row, the latest word counts."""
+    """Add rows that are to be sent as they are; of each row the latest `Resend` counts."""
     kept: dict[RowKey, Resend] = {(row.table, row.row_id): row for row in (*known.resend, *rows)}
     if len(kept) > RESEND_ROWS_MAX:
         return replace(known, resend=(), begins_again=True)
@@ -170,7 +170,7 @@ def _may_hold(at: Follower) -> Follower:
 
 
 def _moved(at: Follower) -> Follower:
-    """Go on behind the last page, which was applied or held nothing."""
+    """Go on behind the last page, which was applied or empty."""
     deliveries = 0 if at.page_from == at.ahead else at.deliveries
     ahead = at.page_until if at.page_from == at.ahead else at.ahead
     proven = at.page_until if at.page_from == at.proven else at.proven

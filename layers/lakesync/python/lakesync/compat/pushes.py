@@ -1,8 +1,8 @@
 """Pushes of followers: their receipts, their refusals, and the rows that these leave behind.
 
-A follower forgets its edits at 200, and keeps them for ten tries at anything else. So whatever was
-refused makes the whole answer a refusal, though the rest is accepted and comes again as duplicates.
-What a follower then holds otherwise than the gateway is sent to it as it is.
+A follower drops its edits at 200, and repeats them up to ten times at any other status. So if one
+delta is refused, the whole answer is a refusal; the other deltas are accepted, and come again as
+duplicates. Rows of which the follower then has other values than the gateway are sent as they are.
 Laws F1 and F6: ``docs/spec/followers.md``.
 """
 
@@ -66,7 +66,7 @@ class FollowingPushes:
     def _left_behind(
         self, gateway: str, config: GatewayConfig, push: Push, receipt: PushReceipt
     ) -> list[Resend]:
-        """Give the rows that the follower now holds otherwise than it may."""
+        """Give the rows of which the follower now has other values than it should."""
         outcomes = {outcome.index: outcome for outcome in receipt.outcomes}
         if any(outcome.kind is OutcomeKind.REFUSED for outcome in receipt.outcomes):
             # All of it is pushed again, and lies on the device until then.
@@ -87,15 +87,15 @@ class FollowingPushes:
         }
         viewer = viewer_of(config, push.claims)
         hidden = LegacyFormat(self._buffer, gateway, config, viewer).hidden(keys)
-        return [Resend(*key) for key in {**dict.fromkeys(hidden), **_true(keys)}]
+        return [Resend(*key) for key in {**dict.fromkeys(hidden), **_duplicates(keys)}]
 
     def _first_spellings(
         self, gateway: str, config: GatewayConfig, outcomes: Iterable[DeltaOutcome]
     ) -> dict[str, str]:
-        """Give the spellings of the tables that stand.
+        """Give the spelling in force of each table, by its folded name.
 
-        A device has all spellings as one table. Under another one there is no row here, so it
-        would be told to delete the row that it has under the first.
+        A device has all spellings as one table. The gateway has no row under any other spelling: a
+        resend under one would tell the device to delete the row that it has.
         """
         if any(isinstance(outcome.error, NameTaken) for outcome in outcomes):
             config = self._buffer.config(gateway)  # this very push may have made the table
@@ -115,7 +115,7 @@ class FollowingPushes:
         raise Contention("requests of this client crossed; try again in a moment")
 
 
-def _true(keys: dict[tuple[str, str], bool]) -> dict[tuple[str, str], None]:
+def _duplicates(keys: dict[tuple[str, str], bool]) -> dict[tuple[str, str], None]:
     return {key: None for key, is_duplicate in keys.items() if is_duplicate}
 
 
@@ -132,7 +132,7 @@ def _check_accepted(receipt: PushReceipt) -> None:
     """Refuse a push of which anything was refused.
 
     Raises:
-        LakeSyncError: why; `ClockDrift` before all else, because waiting mends that.
+        LakeSyncError: why; `ClockDrift` first, because the client only has to wait.
     """
     refused = [outcome for outcome in receipt.outcomes if outcome.error is not None]
     refused.sort(key=lambda outcome: not isinstance(outcome.error, ClockDrift))
