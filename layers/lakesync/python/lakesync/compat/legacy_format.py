@@ -1,10 +1,10 @@
 """Pages for clients that keep no stamps: applied in order, their deltas give the rows.
 
-A follower must be sent an INSERT only of a row that it has not, an UPDATE only of a row that it has,
+A follower must be sent an INSERT only of a row that it lacks, an UPDATE only of a row that it has,
 and the last delta wins. So where the log alone would give it a wrong row, the row is sent as it is
 now: a DELETE, an INSERT without columns, then an UPDATE of every column. That is right whether it
-has the row or not. The first two bear stamps below all of the row: they lose to an edit that waits to be pushed,
-whose row exists already, and they change nothing for a client that merges by stamps.
+has the row or not. The first two bear stamps below all of the row: they lose to an edit that waits
+to be pushed, whose row exists already, and they change nothing for who merges by stamps.
 Law F2: ``docs/spec/followers.md``.
 """
 
