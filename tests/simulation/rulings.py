@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from lakesync.gateway.admin import AdminService
-    from tests.simulation.scenario import Scenario, Table
+    from tests.simulation.scenario import Table
     from tests.simulation.world import World
 
 GATEWAY: Final = "g1"
@@ -28,6 +28,8 @@ COLUMNS: Final = {
     "blob": "bytes",
 }
 """What every table has that has a schema."""
+WRITTEN_UNSEEN: Final = 0.4
+"""How many buckets let anyone write, also rows that he does not see: much goes wrong only there."""
 REFUSED: Final[tuple[dict[str, Any], ...]] = (
     {"columns": [{"name": "title", "type": "string"}]},
     {"columns": [{"name": name, "type": "string"} for name in COLUMNS]},
@@ -133,7 +135,7 @@ class Rulings:
         random, number = self._random, self._world.number()
         tables = self._world.scenario.tables
         buckets = [
-            _bucket(random, f"{number}.{place}", tables, self._world.scenario)
+            _bucket(random, f"{number}.{place}", tables, hostile=self._world.scenario.hostile)
             for place in range(random.choice([0, 1, 1, 2, 2, 3]))
         ]
         body = {"version": 1, "buckets": buckets} if buckets else NO_RULES
@@ -158,9 +160,8 @@ def claims(random: Random, client_id: str) -> dict[str, Any]:
 
 
 def _bucket(
-    random: Random, name: str, tables: tuple[Table, ...], scenario: Scenario
+    random: Random, name: str, tables: tuple[Table, ...], *, hostile: bool
 ) -> dict[str, Any]:
-    hostile = scenario.hostile
     typed = [table.name for table in tables if table.typed]
     named = random.sample(typed, random.randint(1, len(typed))) if typed else []
     bucket: dict[str, Any] = {
@@ -171,9 +172,9 @@ def _bucket(
         ],
     }
     writers = random.random()
-    if writers < scenario.open_writes:
+    if writers < WRITTEN_UNSEEN:
         bucket["write"] = []
-    elif writers < scenario.open_writes + 0.2:
+    elif writers < WRITTEN_UNSEEN + 0.2:
         bucket["write"] = [_filter(random, hostile=hostile)]
     return bucket
 

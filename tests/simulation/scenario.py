@@ -130,9 +130,6 @@ class Scenario:
     """How often the buffer is restored to an earlier moment."""
     rulings: int = 0
     """How often sync rules are saved; 0 means that there are none."""
-    open_writes: float = 0.4
-    """The share of their buckets that let anyone write, also rows out of his sight: much goes wrong
-    only there."""
     reclaims: int = 0
     """How often a client's token gets other claims."""
     widenings: int = 0

@@ -140,7 +140,6 @@ FORGOTTEN: dict[str, Any] = {
     **FORGETS,
     "trim_every_s": 20,
     "rulings": 2,
-    "open_writes": 1.0,
     "reclaims": 2,
     "clients": 4,
     "bursts": 20,
