@@ -24,6 +24,8 @@
     ├── ClockDrift                 CLOCK_DRIFT         stamp it again      Retry.AFTER_REFRESH
     ├── AuthFailed                 AUTH_ERROR          get a fresh token   Retry.AFTER_REFRESH
     ├── Forbidden                  FORBIDDEN           another token       Retry.NEVER
+    ├── ClientTaken                CLIENT_TAKEN        another client id   Retry.NEVER
+    ├── Revoked                    REVOKED             ask the operator    Retry.NEVER
     ├── Conflict                   CONFLICT            read again          Retry.AFTER_REFRESH
     ├── CursorExpired              CURSOR_EXPIRED      fetch a checkpoint  Retry.AFTER_REFRESH
     ├── Unavailable                UNAVAILABLE         the same again      Retry.LATER
@@ -266,6 +268,20 @@ class Forbidden(LakeSyncError):
     """The token is valid but not for this gateway, role or client id."""
 
     code = "FORBIDDEN"
+    status = 403
+
+
+class ClientTaken(LakeSyncError):
+    """The client id belongs to another user; use one of your own, or that user's token."""
+
+    code = "CLIENT_TAKEN"
+    status = 403
+
+
+class Revoked(LakeSyncError):
+    """The user or the client was shut out; an administrator of the gateway can restore it."""
+
+    code = "REVOKED"
     status = 403
 
 

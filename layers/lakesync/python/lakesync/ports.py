@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Final,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
+
+from lakesync.core.layout import ONE_LANE, Lanes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakesync.core.append import AppendMark
     from lakesync.core.clock import Stamp
@@ -26,6 +36,8 @@ RowKey: TypeAlias = tuple[str, str]
 MarkKey: TypeAlias = tuple[str, str]
 """``(shard, client_id)``."""
 
+T = TypeVar("T")
+
 
 class WallClock(Protocol):
     """The wall clock."""
@@ -35,37 +47,24 @@ class WallClock(Protocol):
         ...
 
 
+class Chance(Protocol):
+    """Randomness, passed in: it spreads retries and names commits."""
+
+    def jitter(self) -> float:
+        """Give a number in [0, 1)."""
+        ...
+
+    def token(self) -> str:
+        """Give a name that is never given again, at most 36 characters."""
+        ...
+
+
 # --- the buffer -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """A shard's head: its last commit, and what every commit or page must know of the shard."""
-
-    commit: Stamp = 0
-    config_version: int = 0
-    epoch: str = ""
-    """Changes when the buffer is restored from a backup (`epoch_at`); cursors of another epoch are
-    void."""
-    trimmed: Stamp = 0
-    """The horizon: entries up to here may be gone; cursors below are void."""
-    logged_bytes: int = 0
-    """Bytes of all entries ever logged in this shard."""
-    flushed_bytes: int = 0
-    """Of those, the bytes that the flush watermark has passed."""
-    oldest_unflushed: Stamp = 0
-    """The first commit that may wait to be flushed; 0 if none does."""
-    last_logged: Stamp = 0
-    """The shard's last log entry. ``commit`` stands above it once a read barrier raised it."""
-
-
-NO_HEAD = Head()
-"""The head of a shard that was never written."""
-
-
-@dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One commit's effective deltas in one shard. Immutable, so it may be cached for ever."""
+    """One commit's effective deltas in one lane. Immutable, so it may be cached for ever."""
 
     stamp: Stamp
     records: bytes
@@ -73,10 +72,10 @@ class LogEntry:
     count: int
     tables: frozenset[str]
     logged_bytes: int
-    """Bytes of all entries of this shard, up to and with this one: a running total, so that how
+    """Bytes of all entries of this lane, up to and with this one: a running total, so that how
     much waits to be flushed can be set, not counted, and a repeated flush changes nothing."""
     previous: Stamp
-    """The shard's entry before this one, 0 for the first: the log is a chain, in which a reader
+    """The lane's entry before this one, 0 for the first: the log is a chain, in which a reader
     notices an entry that is not visible yet."""
     rule_rows: bytes = b""
     """What sync rules look at, of each delta's row; see `lakesync.wire.rule_rows`. Empty where
@@ -84,8 +83,47 @@ class LogEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """A lane's head: its last commit, and what every commit or page must know of the lane."""
+
+    commit: Stamp = 0
+    config_version: int = 0
+    epoch: str = ""
+    """Changes when the buffer is restored from a backup (`epoch_at`); cursors of another epoch are
+    void."""
+    logged_bytes: int = 0
+    """Bytes of all entries ever logged in this lane."""
+    flushed_bytes: int = 0
+    """Of those, the bytes that the flush watermark has passed."""
+    oldest_unflushed: Stamp = 0
+    """The first commit that may wait to be flushed; 0 if none does."""
+    last_logged: Stamp = 0
+    """The lane's last log entry. ``commit`` stands above it once a read barrier raised it."""
+    recent: tuple[LogEntry, ...] = ()
+    """The last log entries, while they are small: they lie in the head, and move into the log
+    together, as an item costs the same for one as for several."""
+    is_closed: bool = False
+    """No commit is made to it before it is opened again."""
+
+    trimmed: Stamp = 0
+    """Of the main lane's head alone: entries of any lane up to here may be gone; cursors below are
+    void."""
+    lanes: Lanes = ONE_LANE
+    """Of the main lane's head alone: which lanes are open."""
+
+    @property
+    def stored_until(self) -> Stamp:
+        """The last entry that does not lie in the head."""
+        return self.recent[0].previous if self.recent else self.last_logged
+
+
+NO_HEAD = Head()
+"""The head of a lane that was never written."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Entries of one shard, and how far they are all there is."""
+    """Entries of one lane, and how far they are all there is."""
 
     entries: tuple[LogEntry, ...]
     until: Stamp
@@ -145,14 +183,15 @@ class MarkPut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ShardCommit:
-    """One shard's part of a commit."""
+class LaneCommit:
+    """One lane's part of a commit."""
 
     seen: Head | None
     """The head that was read; the commit happens only if it still stands. None: no head yet."""
     entry: LogEntry
-    marks: Mapping[str, MarkPut] = field(default_factory=lambda: MappingProxyType({}))
-    """Each append client's mark in this shard."""
+    chunk: tuple[LogEntry, ...] = ()
+    """What moves into the log, as one item: the entries that lay in the head, and the new one as
+    the last. Empty if the new entry joins those in the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,23 +201,31 @@ class Commit:
     gateway: str
     stamp: Stamp
     config_version: int
-    shards: Mapping[str, ShardCommit]
+    lanes: Mapping[str, LaneCommit]
     rows: Mapping[RowKey, RowPut]
     """The merged row states."""
     token: str
     """The same for each try of the same commit, at most 36 characters: a repeated try of a commit
     that happened, whose answer was lost, succeeds and changes nothing."""
+    marks: Mapping[MarkKey, MarkPut] = field(default_factory=lambda: MappingProxyType({}))
+    """The append marks."""
+    epoch: str = ""
+    """The gateway's."""
 
 
-def head_after(before: Head, commit: Commit, entry: LogEntry) -> Head:
-    """Give a shard's head as a commit leaves it."""
+def head_after(before: Head, commit: Commit, lane_commit: LaneCommit) -> Head:
+    """Give a lane's head as a commit leaves it."""
+    entry = lane_commit.entry
     return replace(
         before,
         commit=commit.stamp,
         config_version=commit.config_version,
+        epoch=commit.epoch,
         logged_bytes=entry.logged_bytes,
         oldest_unflushed=before.oldest_unflushed or commit.stamp,
         last_logged=entry.stamp,
+        recent=() if lane_commit.chunk else (*before.recent, entry),
+        is_closed=False,
     )
 
 
@@ -195,12 +242,27 @@ class ConfigMoved(Exception):
     """Another configuration is in force than the one that was changed; nothing was written."""
 
 
-class StaleRead(Exception):
-    """The heads stand, but a row or mark is not as it was seen; nothing was written.
+class HeadBusy(Exception):
+    """Another transaction was just writing to a head; nothing was written."""
 
-    Reads are consistent item by item. While a commit happens, one reader may see its head and not
-    yet its rows; whoever would write by such rows is stopped here, and reads them again.
-    """
+
+class StaleRead(Exception):
+    """The heads stand, but a row or mark is not as it was seen; nothing was written."""
+
+    def __init__(self, told: str, rows: Mapping[RowKey, StoredRow | None] | None = None) -> None:
+        super().__init__(told)
+        self.rows = rows or {}
+        """The rows that are not as they were seen, as they are now."""
+
+
+class GatewaySlice(NamedTuple):
+    """Some gateways, and where the next ones begin. One may be in several slices."""
+
+    gateways: tuple[str, ...]
+    place: str
+    """Where to go on; empty once there are no more."""
+    oldest: Stamp = 0
+    """The oldest commit that waits behind the heads of the slice; 0 if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +279,16 @@ class FlushState:
 class CommitLog(Protocol):
     """Heads, commits, and the log of a gateway."""
 
-    def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
-        """Give the heads that exist, by shard."""
+    def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
+        """Give the heads that exist of open lanes, and of those with an entry above ``since``.
+
+        The main lane's is the first, and was read before the others: so each of them is as it was
+        when the list of open lanes was read, or later.
+        """
+        ...
+
+    def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
+        """Give the heads that exist of some lanes."""
         ...
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
@@ -241,34 +311,81 @@ class CommitLog(Protocol):
         """Write everything, or nothing.
 
         Raises:
-            HeadMoved: a head is not as seen, or carries another configuration version.
+            HeadMoved: a head is not as seen.
+            HeadBusy: a head is just being written to.
             StaleRead: the heads are as seen, but a row or mark is not.
             lakesync.errors.Unavailable: refused for now; or the answer was lost, in which case the
                 same commit (same token) may be tried again.
         """
         ...
 
-    def raise_head(self, gateway: str, shard: str, seen: Head | None, to: Stamp) -> bool:
-        """Move an idle shard's head up, so that no commit can appear at or below ``to``.
+    def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
+        """Move a lane's head up, so that no commit can appear at or below ``to``.
+
+        Args:
+            gateway: whose.
+            lane: the lane.
+            seen: its head as it was read; None if there is none: then it is made, open.
+            to: the stamp.
+            main: the main lane's head, which a new one takes the configuration and epoch from.
 
         Returns:
             False if the head was not as seen, or a commit is just moving it: read it again.
         """
         ...
 
+    def change_lanes(self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp = 0) -> bool:
+        """Change which lanes are open, and raise the main lane's head to ``to``.
+
+        Args:
+            gateway: whose.
+            seen: the main lane's head, as it was read; None if there is none.
+            lanes: the lanes as they shall be.
+            to: above the main lane's head; 0 to leave that where it is.
+
+        Returns:
+            False if the lanes were not as seen, or the head stands at ``to`` or above.
+        """
+        ...
+
+    def close_lane(self, gateway: str, lane: str, seen: Head | None, to: Stamp) -> bool:
+        """Close a lane, or move the head of one that is closed; it is made if there is none.
+
+        Args:
+            gateway: whose.
+            lane: the lane.
+            seen: its head, as it was read.
+            to: above that head, which moves there, so that no commit that is on its way happens.
+
+        Returns:
+            False if the head was not as seen, or a commit is just moving it.
+        """
+        ...
+
     def entries(
-        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+        self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries in ``(after, until]`` in order.
+        """Give entries in ``(after, until]`` in order, as far as they do not lie in the head.
 
         Ends early once they hold ``count_max`` deltas or about 1 MB, and says so; is never empty
         while the range holds an entry. An entry of a commit that is just happening may be missing:
         the chain of ``previous`` shows it (`lakesync.log.read_barrier.read`).
+
+        Args:
+            gateway: whose.
+            lane: the lane.
+            after: the stamp behind which to begin.
+            until: a `Head.stored_until`.
+            count_max: deltas at the most, but for those that lie in one item with others.
         """
         ...
 
     def pause(self, tries: int) -> None:
         """Wait a random while before something is tried again, longer with each try."""
+        ...
+
+    def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls of this port that do not depend on each other, side by side if it can."""
         ...
 
 
@@ -330,15 +447,20 @@ class Configurations(Protocol):
         """Give the configuration in force; version 0 if nothing was ever declared."""
         ...
 
-    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = "") -> None:
-        """Put a configuration in force, and its version into every head, in one transaction.
+    def save_config(
+        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
+    ) -> None:
+        """Put a configuration in force, and its version into the main lane's head, at one moment.
 
-        Every shard of the configuration's layout gets its head raised to ``to``, so that a shard
-        which is new cannot commit below a cursor that was already handed out; and the gateway's
-        epoch, if it has begun one.
+        Args:
+            gateway: whose.
+            config: the configuration.
+            seen: the main lane's head, as it was read; None if there is none.
+            lanes: the lanes as they shall be: all but the main lane closed.
+            to: where the main lane's head moves, above where it stands.
 
         Raises:
-            HeadMoved: a head stands above ``to``.
+            HeadMoved: the lanes are not as seen, or the head stands at ``to`` or above.
             ConfigMoved: the version in force is not ``config.version - 1``.
             lakesync.errors.Conflict: it has outgrown one item.
         """
@@ -376,10 +498,22 @@ class FlushStates(Protocol):
         """Set a table's last commit that was announced in a batch; never lowers it."""
         ...
 
-    def note_flushed(self, gateway: str, shard: str, until: Stamp, logged_bytes: int) -> None:
-        """Set how much of a shard is flushed: the running total of its last entry to ``until``.
+    def note_flushed(self, gateway: str, lane: str, until: Stamp, logged_bytes: int) -> None:
+        """Set how much of a lane is flushed: the running total of its last entry to ``until``.
 
-        For backpressure and metrics only. Never lowers what is noted; safe to repeat.
+        For backpressure, metrics and `unflushed` only. Never lowers what is noted; safe to repeat.
+        """
+        ...
+
+    def unflushed(self, place: str, heads_max: int) -> GatewaySlice:
+        """Give the gateways with a head that says that something waits to be flushed.
+
+        Idle gateways cost nothing. The one read that may lag behind: a commit, or a flush, shows in
+        it after a moment.
+
+        Args:
+            place: `GatewaySlice.place` of the slice before; empty for the first.
+            heads_max: heads of one slice, at the most.
         """
         ...
 
@@ -401,7 +535,11 @@ class ClientStates(Protocol):
 class Upkeep(Protocol):
     """What is done to a gateway as a whole."""
 
-    def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
+    def all_heads(self, gateway: str) -> dict[str, Head]:
+        """Give all heads that exist, whatever the main lane's says; for a restored buffer."""
+        ...
+
+    def raise_horizon(self, gateway: str, to: Stamp) -> None:
         """Void every cursor below ``to``; never lowers a horizon, makes no head. Safe to repeat.
 
         Raises:
@@ -409,21 +547,30 @@ class Upkeep(Protocol):
         """
         ...
 
-    def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
-        """Delete entries at or below the shard's horizon, oldest first.
+    def drop_entries(self, gateway: str, lane: str, until: Stamp, entries_max: int) -> bool:
+        """Delete what lies in the log at or below ``until``, oldest first.
 
         Safe to repeat, and to kill: what is left is always the end of the log.
 
         Returns:
-            True if none is left; False after ``entries_max`` of them.
+            True if none is left; False after ``entries_max`` items.
         """
         ...
 
-    def begin_epoch(self, gateway: str, shards: Sequence[str], to: Stamp) -> None:
-        """Put an epoch that begins at ``to`` into all heads, raised to there, in one transaction.
+    def begin_epoch(
+        self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int
+    ) -> None:
+        """Put an epoch that begins at ``to`` into the main lane's head, and raise it to there.
+
+        Args:
+            gateway: whose.
+            seen: the main lane's head, as it was read; None if there is none.
+            lanes: the lanes as they shall be: all but the main lane closed.
+            to: above the main lane's head.
+            config_version: that of the configuration in force.
 
         Raises:
-            HeadMoved: a head stands above ``to``.
+            HeadMoved: the lanes are not as seen, or the head stands at ``to`` or above.
         """
         ...
 
@@ -534,4 +681,103 @@ class Transport(Protocol):
 
     def pull(self, pull: Pull) -> PullPage:
         """Fetch the next page."""
+        ...
+
+
+# --- who may come in ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A user or a client that is shut out of a gateway."""
+
+    kind: str
+    """``user`` or ``client``."""
+    name: str
+    """The user, or the client id."""
+    at_ms: int
+    by: str
+    """The user who did it."""
+
+
+class AccessStore(Protocol):
+    """Whose each client is, and who is shut out.
+
+    What is read of clients may be a moment old; what `bind` gives and what is revoked is not.
+    """
+
+    def user_of(self, gateway: str, client_id: str) -> str | None:
+        """Give the user whom a client is bound to; None if it is bound to nobody."""
+        ...
+
+    def bind(self, gateway: str, client_id: str, user: str) -> str:
+        """Bind a client to a user, unless it is bound; give whom it is bound to now."""
+        ...
+
+    def release(self, gateway: str, client_id: str) -> None:
+        """Bind a client to nobody; whoever uses it next has it. Safe to repeat."""
+        ...
+
+    def revocations(self, gateway: str) -> list[Revocation]:
+        """Give all that is revoked, clients before users, each in the order of their names."""
+        ...
+
+    def revoke(self, gateway: str, revocation: Revocation) -> None:
+        """Shut a user or a client out; again is no different, but for when and by whom."""
+        ...
+
+    def restore(self, gateway: str, kind: str, name: str) -> None:
+        """Let a user or a client in again. Safe to repeat."""
+        ...
+
+
+# --- how much a gateway may use -------------------------------------------------------------------
+
+
+class Usage(NamedTuple):
+    """How much was pushed."""
+
+    pushes: int = 0
+    deltas: int = 0
+    bytes: int = 0
+    """Of request bodies, inflated."""
+
+
+class Quota(NamedTuple):
+    """How much may be pushed each second; 0 for any amount, None where the stack's holds."""
+
+    pushes: int | None = None
+    deltas: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowUsage:
+    """What all processes together have reported of one gateway in one window of time."""
+
+    window: int
+    usage: Usage
+    quota: Quota
+    """What the operator has set for this gateway."""
+
+
+class QuotaStore(Protocol):
+    """What gateways use, and what operators let them use."""
+
+    def report(self, gateway: str, window: int, usage: Usage) -> WindowUsage:
+        """Add to what a gateway used in a window, and give what all have reported of it.
+
+        Where a later window has begun already, by a clock that is ahead, it is added to that one.
+
+        Raises:
+            lakesync.errors.Unavailable: nothing, or everything, was added.
+        """
+        ...
+
+    def quota(self, gateway: str) -> Quota:
+        """Give what the operator has set for a gateway."""
+        ...
+
+    def set_quota(self, gateway: str, quota: Quota) -> None:
+        """Set how much a gateway may use, in place of what was set before. Safe to repeat."""
         ...

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.layout import Layout, Placement
+from lakesync.core.layout import Layout
 from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.rules import NO_RULES, SyncRules, rules_from_stored, rules_to_json
@@ -19,7 +19,6 @@ from lakesync.core.stored import (
     STORED_FIELDS,
     check_format,
     schema_from_stored,
-    unchecked,
 )
 from lakesync.errors import TooManyColumns, TooManyTables
 
@@ -57,8 +56,8 @@ class Unknown:
 class GatewayConfig:
     """Everything that a push or a pull must know before it acts.
 
-    Each shard's head carries ``version``, and every commit requires it: so a function that works
-    with an old document cannot commit by it.
+    Heads carry ``version``, and a change of it moves every open head: so a function that works with
+    an old document cannot commit by it.
     """
 
     version: int = 0
@@ -177,10 +176,7 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         "format": FORMAT,
         "version": config.version,
         "schemas": schemas,
-        "layout": {
-            table: [placement.shard, placement.lanes]
-            for table, placement in config.layout.tables.items()
-        },
+        "layout": dict(config.layout.tables),
         "former": sorted(config.layout.former),
         "moves": config.layout.moves,
         "rules": rules,
@@ -200,11 +196,7 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
     """
     check_format(body.get("format", FORMAT), "the configuration")
     schemas = {item["table"]: schema_from_stored(item) for item in body["schemas"]}
-    placements = {
-        table: unchecked(Placement, shard=shard, lanes=lanes)
-        for table, (shard, lanes, *_) in body["layout"].items()
-    }
-    layout = Layout(MappingProxyType(placements), frozenset(body["former"]), body["moves"])
+    layout = Layout(MappingProxyType(body["layout"]), body["moves"], frozenset(body["former"]))
     rules = rules_from_stored(body["rules"]) if "rules" in body else NO_RULES
     logged = logged_from_json(body["logged"]) if "logged" in body else LoggedColumns()
     columns = body.get("columns", {})

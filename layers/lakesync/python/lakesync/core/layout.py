@@ -1,104 +1,197 @@
-"""Which shard a row's commits go to: tables are mapped to shards, a hot table is split into lanes.
+"""How a gateway's log is split: tables are grouped into shards, and a shard's log has lanes.
 
-Each shard has one head, and commits to one shard are strictly ordered. Row states are stored by
-table and row id alone, so a change of layout moves no state; it changes only which head a later
-commit must win. Law B6: ``docs/spec/commit.md``.
+A shard says which tables are read together; every table is in the default one unless it is placed
+elsewhere. A lane is one chain of log entries with a head. Writers of a shard choose any of its open
+lanes, so lanes order nothing but their own entries: a row is serialised by its own version.
+Laws B6, B7: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
-from zlib import crc32
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from lakesync.core.clock import Stamp
 
 DEFAULT_SHARD: Final = "main"
-LANES_MAX: Final = 16
-"""Lanes of one table: each is one more head that every pull reads."""
-SHARDS_MAX: Final = 32
-"""All shards of a gateway: one transaction must be able to reach every head."""
+MAIN_LANE: Final = DEFAULT_SHARD
+"""The first lane of the default shard. It is never closed; its head lists the other open lanes."""
+LANES_MAX: Final = 64
+"""Lanes of one shard. A lane commits some 40 times a second, as that is one transaction's time."""
+SHARDS_MAX: Final = 40
+"""Shards of a gateway: heads of 40 are read for one read unit, and listed in one."""
 _SHARD = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where one table goes: a shard, and how many lanes it is split into."""
+def check_shard(name: str) -> str:
+    """Give a shard's name back.
 
-    shard: str = DEFAULT_SHARD
-    lanes: int = 1
+    Raises:
+        ValidationFailed: it is none.
+    """
+    if _SHARD.fullmatch(name) is None:
+        raise ValidationFailed(
+            f"{name[:40]!r} is no shard name: a lower-case letter, then up to 31 letters,"
+            " digits or _",
+            field="shard",
+        )
+    return name
 
-    def __post_init__(self) -> None:
-        if _SHARD.fullmatch(self.shard) is None:
-            raise ValidationFailed(
-                f"{self.shard[:40]!r} is no shard name: a lower-case letter, then up to 31 letters,"
-                " digits or _",
-                field="shard",
-            )
-        if not 1 <= self.lanes <= LANES_MAX:
-            raise ValidationFailed(f"lanes must be 1 to {LANES_MAX}", field="lanes")
 
-    def shards(self) -> tuple[str, ...]:
-        """Give the names of the shards that the table's rows go to."""
-        if self.lanes == 1:
-            return (self.shard,)
-        return tuple(f"{self.shard}.{lane}" for lane in range(self.lanes))
+def lane_name(shard: str, number: int) -> str:
+    """Give the name of a shard's lane, by its number from 0."""
+    return f"{shard}.{number}" if number else shard
+
+
+def lane_shard(lane: str) -> str:
+    """Give the shard of a lane."""
+    return lane.partition(".")[0]
+
+
+def lane_number(lane: str) -> int:
+    """Give the number of a lane within its shard."""
+    return int(lane.partition(".")[2] or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The placement of every table of a gateway; tables not named here go to the default shard."""
+    """The shard of every table of a gateway; tables not named here are in the default shard."""
 
-    tables: Mapping[str, Placement] = field(default_factory=lambda: MappingProxyType({}))
-    former: frozenset[str] = frozenset()
-    """Shards of earlier layouts, whose log may still be read."""
+    tables: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     moves: int = 0
     """How often a table was placed anew: what is kept by shard may be looked for in others."""
-    _shards: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    former: frozenset[str] = frozenset()
+    """Shards that tables were moved out of."""
 
-    def __post_init__(self) -> None:
-        named = {shard for placement in self.tables.values() for shard in placement.shards()}
-        shards = tuple(sorted(named | {DEFAULT_SHARD} | self.former))
-        # Every pull and push asks for them.
-        object.__setattr__(self, "_shards", shards)
-
-    def shard_of(self, table: str, row_id: str) -> str:
-        """Give the shard that orders a row; the same row always gets the same one."""
-        placement = self.tables.get(table)
-        if placement is None:
-            return DEFAULT_SHARD
-        if placement.lanes == 1:
-            return placement.shard
-        return f"{placement.shard}.{crc32(row_id.encode()) % placement.lanes}"
-
-    @property
-    def has_lanes(self) -> bool:
-        """Tell whether any table is split into several lanes."""
-        return any(placement.lanes > 1 for placement in self.tables.values())
-
-    def laned(self, table: str) -> bool:
-        """Tell whether the table is split into several lanes."""
-        placement = self.tables.get(table)
-        return placement is not None and placement.lanes > 1
+    def shard_of(self, table: str) -> str:
+        """Give the shard of a table."""
+        return self.tables.get(table, DEFAULT_SHARD)
 
     def shards(self) -> tuple[str, ...]:
-        """Give every shard whose log a reader must read, in a fixed order."""
-        return self._shards
+        """Give all shards that tables are in, or were, in a fixed order."""
+        return tuple(sorted({DEFAULT_SHARD, *self.tables.values()} | self.former))
 
-    def moved(self, table: str, placement: Placement) -> Layout:
-        """Give the layout with one table placed anew; shards that were in use stay readable.
+    def readable(self, may_see: Callable[[str], bool]) -> frozenset[str]:
+        """Give the shards that hold, or may have held, a table that may be seen.
+
+        Tables that nobody placed are in the default shard, and a former shard may hold any.
+        """
+        placed = {shard for table, shard in self.tables.items() if may_see(table)}
+        return frozenset({DEFAULT_SHARD} | self.former | placed)
+
+    def moved(self, table: str, shard: str) -> Layout:
+        """Give the layout with one table placed anew.
 
         Raises:
-            ValidationFailed: there would be too many shards.
+            ValidationFailed: it is no shard name, or there would be too many shards.
         """
-        tables = {**self.tables, table: placement}
-        former = self.former | frozenset(self.shards())
-        layout = Layout(MappingProxyType(tables), former, self.moves + 1)
+        tables = {**self.tables, table: check_shard(shard)}
+        former = self.former | {self.shard_of(table)}
+        layout = Layout(MappingProxyType(tables), self.moves + 1, former)
         if len(layout.shards()) > SHARDS_MAX:
-            raise ValidationFailed(f"a gateway may have {SHARDS_MAX} shards and lanes in all")
+            raise ValidationFailed(f"a gateway may have {SHARDS_MAX} shards", field="shard")
         return layout
+
+
+class LaneCount(NamedTuple):
+    """Lanes of one shard: the first ``open`` of them are open, ``used`` ever were."""
+
+    open: int = 0
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Which lanes of a gateway are open: kept in the head of the main lane, and read with it."""
+
+    counts: Mapping[str, LaneCount] = field(
+        default_factory=lambda: MappingProxyType({DEFAULT_SHARD: LaneCount(1, 1)})
+    )
+    changes: int = 0
+    """How often this was changed: whoever changes it again names the one that it has read."""
+    quiet: Stamp = 0
+    """No closed lane has an entry above."""
+    paused_until_ms: int = 0
+    """No lane is opened before, as the configuration is just changing."""
+
+    def open(self) -> list[str]:
+        """Give the names of all open lanes, the main lane first."""
+        return list(self._names(lambda count: range(count.open)))
+
+    def used(self) -> list[str]:
+        """Give the names of all lanes that ever were open, the main lane first."""
+        return list(self._names(lambda count: range(count.used)))
+
+    def of(self, shard: str) -> LaneCount:
+        """Give how many lanes a shard has."""
+        return self.counts.get(shard, LaneCount())
+
+    def is_open(self, lane: str) -> bool:
+        """Tell whether a lane is open."""
+        return lane_number(lane) < self.of(lane_shard(lane)).open
+
+    def opening(self, shard: str, open_count: int) -> Lanes:
+        """Give the lanes once so many of a shard are open, or more if they are already."""
+        before = self.of(shard)
+        open_count = max(before.open, min(open_count, LANES_MAX))
+        count = LaneCount(open_count, max(before.used, open_count))
+        counts = MappingProxyType({**self.counts, shard: count})
+        return replace(self, counts=counts, changes=self.changes + 1)
+
+    def closing(self, open_counts: Mapping[str, int], quiet: Stamp) -> Lanes:
+        """Give the lanes once only the first so many of some shards are open.
+
+        Args:
+            open_counts: by shard, how many lanes stay open.
+            quiet: no lane that is closed by this has an entry above.
+        """
+        counts = {
+            shard: LaneCount(min(count.open, open_counts.get(shard, count.open)), count.used)
+            for shard, count in self.counts.items()
+        }
+        return replace(
+            self,
+            counts=MappingProxyType(counts),
+            changes=self.changes + 1,
+            quiet=max(self.quiet, quiet),
+        )
+
+    def paused(self, until_ms: int) -> Lanes:
+        """Give the lanes, none to be opened for a while."""
+        return replace(self, changes=self.changes + 1, paused_until_ms=until_ms)
+
+    def to_text(self) -> str:
+        """Give the stored form; empty before anything was changed."""
+        if not self.changes:
+            return ""
+        counts = ",".join(f"{shard}:{c.open}/{c.used}" for shard, c in self.counts.items())
+        return f"{self.changes};{self.quiet:x};{self.paused_until_ms};{counts}"
+
+    def _names(self, numbers: Callable[[LaneCount], range]) -> Iterator[str]:
+        shards = sorted(self.counts, key=lambda shard: (shard != DEFAULT_SHARD, shard))
+        for shard in shards:
+            yield from (lane_name(shard, number) for number in numbers(self.counts[shard]))
+
+
+def lanes_from_text(text: str) -> Lanes:
+    """Read what `Lanes.to_text` wrote."""
+    if not text:
+        return ONE_LANE
+    changes, quiet, paused, counts, *_ = text.split(";")
+    by_shard = {}
+    for item in counts.split(","):
+        shard, _, count = item.partition(":")
+        is_open, _, used = count.partition("/")
+        by_shard[shard] = LaneCount(int(is_open), int(used))
+    return Lanes(MappingProxyType(by_shard), int(changes), int(quiet, 16), int(paused))
+
+
+ONE_LANE: Final = Lanes()
+"""The lanes of a gateway that was never busy."""

@@ -115,6 +115,8 @@ class Pull:
     """The scope of the page that gave the cursor; empty if the client does not know it."""
     own_cursor: bool = True
     """The client merges by stamps, and its cursor is moved by pages alone."""
+    at_least: Stamp = 0
+    """The last page ends here or later: a receipt's stamp; `STAMP_MAX` for the newest commit."""
 
     rules: SyncRules | None = None
     """What decides in the place of the rules in force: never a client's word."""
@@ -163,3 +165,5 @@ class PullPage:
     """Tables that are read again, this page first; None if none begins with it."""
     schema_version: int = 0
     """`Schemas.version` of the gateway; who met another one asks for the schemas again."""
+    behind_ms: int = 0
+    """How far the newest commit is ahead of where pages can end now."""

@@ -1,21 +1,23 @@
 """The commit loop: merge, then one conditional transaction, until it happens or the deadline.
 
 Why it is exact
-    1. The transaction is conditional on every touched head, which serialises a shard, and puts
-       head, log entry, rows and marks together; it happens whole or not at all.
-    2. It is conditional on each row and mark being the one that was merged into. Heads alone do
-       not prove that: who reads while a commit happens may see its head and not yet its rows.
+    1. The transaction is conditional on the head of every lane that it writes to, which orders a
+       lane, and puts head, log entry, rows and marks together; it happens whole or not at all.
+    2. It is conditional on each row and mark being the one that was merged into: that orders the
+       commits to a row, whatever lanes they go through.
     3. A delta that changes no register is a duplicate, whatever the age of the state it was held
        against: registers only grow. So a repeated push writes nothing.
     4. A lost answer is asked for again under the same token, which the store recognises; if it no
        longer does, the head has moved, and merging again finds duplicates.
+    5. What no condition proves, a refusal, is decided by rows that were read for this very push.
 
 Laws B1-B9: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from lakesync.core.clock import VISIBLE_MS_MAX, HybridLogicalClock, stamp, stamp_ms
 from lakesync.errors import (
@@ -26,10 +28,12 @@ from lakesync.errors import (
     Unavailable,
 )
 from lakesync.log.head_checks import check_epoch, check_room, unflushed_bytes
-from lakesync.log.merge_batch import Outcome, merge_part, shard_commit
+from lakesync.log.lanes import LaneChoice, may_commit
+from lakesync.log.merge_batch import Outcome, lane_commit, merge_part
 from lakesync.ports import (
     NO_HEAD,
     Commit,
+    HeadBusy,
     HeadMoved,
     StaleRead,
     head_after,
@@ -41,29 +45,17 @@ if TYPE_CHECKING:
     from lakesync.core.visibility import Viewer
     from lakesync.log.limits import Limits
     from lakesync.log.plan import Part
-    from lakesync.log.row_cache import CachedShard, RowCache
-    from lakesync.ports import Buffer, WallClock
+    from lakesync.log.row_cache import CachedGateway, RowCache
+    from lakesync.ports import Buffer, Chance, MarkKey, RowKey, WallClock
 
 _BACK_OFF_MS = 8
 _BACK_OFF_MS_MAX = 400
 _DOUBLINGS_MAX = 8
-_TOO_MANY_WRITERS = (
-    "other writers won every race until the deadline; push again, or split the table into lanes"
-)
+_LOST_MS = 4
+_CONFLICT_MS = 60
+_TOO_MANY_WRITERS = "other writers won every race until the deadline; push again in a moment"
 _TOO_LATE = "the store did not take the commit in time; push again"
 _ROWS_TOO_LARGE = "the rows an atomic push touches do not fit one commit; make it smaller"
-
-
-class Chance(Protocol):
-    """Randomness, passed in: it spreads retries and names commits."""
-
-    def jitter(self) -> float:
-        """Give a number in [0, 1)."""
-        ...
-
-    def token(self) -> str:
-        """Give a name that is never given again, at most 36 characters."""
-        ...
 
 
 class ConfigChanged(Exception):
@@ -92,6 +84,7 @@ class Committer:
         self._limits = limits
         self._on_threshold = on_threshold
         self._clock = HybridLogicalClock()
+        self._lanes = LaneChoice(buffer, row_cache, wall_clock=wall_clock, jitter=chance.jitter)
 
     def prepare(self, gateway: str, parts: Iterable[Part], *, deadline_ms: int) -> None:
         """Read the marks of all events of a push, before the first of its parts moves any.
@@ -102,14 +95,12 @@ class Committer:
         Raises:
             Unavailable: they cannot be read now; nothing was written.
         """
-        events = [part for part in parts if part.since]
-        self._row_cache.shards(gateway, {shard for part in events for shard in part.shards})
+        marks = {key for part in parts if part.since for key in part.marks}
         attempt = 0
-        while events:
+        while marks:
             try:
-                self._row_cache.load_marks(gateway, {key for part in events for key in part.marks})
+                self._row_cache.load_marks(gateway, marks)
             except Contention as error:
-                # Often an earlier try of this very push, which is just happening.
                 attempt = self.wait(attempt, deadline_ms, error)
             else:
                 break
@@ -127,80 +118,101 @@ class Committer:
             Unavailable: the races or the store's refusals lasted to the deadline.
         """
         attempt = 0
-        certain = False
+        read: set[RowKey] = set()
+        read_marks: set[MarkKey] = set()
+        lanes: dict[str, str] = {}
         while True:
             try:
-                outcome, shards = self._merge(gateway, part, viewer, atomic=atomic)
-                if not certain and outcome.must_reread(atomic=atomic):
-                    certain = True
-                    self._row_cache.forget_shards(gateway, part.shards)
+                lanes = {shard: self._lanes.open_lane(gateway, shard) for shard in part.shards}
+                cached = self._checked(gateway, part, lanes)
+                read |= self._row_cache.load_rows(
+                    gateway, part.row_keys(cached.config.appends), whole=atomic
+                )
+                read_marks |= self._row_cache.load_marks(gateway, part.marks)
+                outcome = self._merge(part, cached, lanes, viewer)
+                stale = outcome.unproved - read, outcome.unproved_marks - read_marks
+                if any(stale):
+                    self._row_cache.forget_rows(gateway, *stale)
                     continue
                 if atomic and outcome.rest and not outcome.refused:
                     raise AtomicPushTooLarge(_ROWS_TOO_LARGE)
                 if outcome.effective and not (atomic and outcome.refused):
-                    self._write(gateway, outcome, shards, deadline_ms)
-            except HeadMoved as moved:
-                self._row_cache.moved(gateway, moved.heads)
+                    self._write(gateway, outcome, cached, lanes, deadline_ms)
+            except (HeadMoved, HeadBusy, StaleRead) as race:
+                self._lost(gateway, part, lanes, race)
                 error: Unavailable = Contention(_TOO_MANY_WRITERS)
-            except StaleRead:
-                self._row_cache.forget_shards(gateway, part.shards)
-                error = Contention(_TOO_MANY_WRITERS)
+                # Of a row the answer tells what is there now.
+                wait_ms: int | None = _LOST_MS if isinstance(race, StaleRead) else None
             except Backpressure:
                 raise
             except Unavailable as unavailable:
-                error = unavailable
+                error, wait_ms = unavailable, None
             else:
                 return outcome
-            attempt = self.wait(attempt, deadline_ms, error)
+            attempt = self.wait(attempt, deadline_ms, error, wait_ms)
+
+    def _checked(self, gateway: str, part: Part, lanes: Mapping[str, str]) -> CachedGateway:
+        """Give what is remembered of a gateway, unless its heads say that nothing may be pushed."""
+        cached = self._row_cache.gateway(gateway)
+        heads = {lane: cached.head(lane) for lane in lanes.values()}
+        current = [head for head in heads.values() if head and not head.is_closed] or [cached.main]
+        if any(head.config_version != cached.config.version for head in current):
+            self._row_cache.forget(gateway)
+            raise ConfigChanged
+        for lane, head in heads.items():
+            if head is not None:
+                check_room(self._row_cache, gateway, lane, self._wall_clock(), self._limits)
+        check_epoch(self._row_cache, gateway, part.epoch)
+        if not all(may_commit(cached, lane) for lane in lanes.values()):
+            raise Contention(_TOO_MANY_WRITERS)  # a head was read again, and is closed by now
+        return cached
 
     def _merge(
-        self, gateway: str, part: Part, viewer: Viewer, *, atomic: bool
-    ) -> tuple[Outcome, dict[str, CachedShard]]:
-        shards = self._row_cache.shards(gateway, part.shards)
-        self._check_heads(gateway, shards)
-        check_epoch(self._buffer, gateway, shards, part.epoch)
-        config = self._row_cache.gateway(gateway).config
-        self._load(gateway, part, config.appends, atomic=atomic)
+        self, part: Part, cached: CachedGateway, lanes: Mapping[str, str], viewer: Viewer
+    ) -> Outcome:
         # A duplicate that is older is one only if its row says so now; deletions are kept longer.
         old = stamp(max(self._wall_clock() - VISIBLE_MS_MAX, 0))
-        outcome = merge_part(part, shards, config, self._limits, viewer, old)
-        heads = [shard.head.commit for shard in shards.values() if shard.head]
-        outcome.stamp = max(heads, default=0)
-        return outcome, shards
+        outcome = merge_part(part, cached, self._limits, viewer, old)
+        heads = [cached.main, *(cached.head(lane) or NO_HEAD for lane in lanes.values())]
+        outcome.stamp = max(head.commit for head in heads)
+        return outcome
 
-    def _check_heads(self, gateway: str, shards: Mapping[str, CachedShard]) -> None:
-        version = self._row_cache.gateway(gateway).config.version
-        for name, shard in shards.items():
-            if shard.head is not None and shard.head.config_version != version:
-                self._row_cache.forget(gateway)
-                raise ConfigChanged
-            check_room(self._buffer, gateway, name, shard, self._wall_clock(), self._limits)
-
-    def _load(
-        self, gateway: str, part: Part, appends: Callable[[str], bool], *, atomic: bool
-    ) -> None:
-        """Read the rows and marks that the part touches and that are not remembered."""
-        rows = {
-            shard: [
-                (delta.table, delta.row_id) for _, delta in admitted if not appends(delta.table)
-            ]
-            for shard, admitted in part.shards.items()
-        }
-        self._row_cache.load_rows(gateway, rows, whole=atomic)
-        self._row_cache.load_marks(gateway, part.marks)
+    def _lost(self, gateway: str, part: Part, lanes: Mapping[str, str], race: Exception) -> None:
+        """Remember what a race that was lost told, and move to other lanes if it was for a head."""
+        if isinstance(race, StaleRead):
+            self._row_cache.forget_rows(gateway, (), part.marks)
+            self._row_cache.save_rows(gateway, race.rows)
+            return
+        lost = list(lanes.values())
+        if isinstance(race, HeadMoved):
+            moved = {lane: head if head != NO_HEAD else None for lane, head in race.heads.items()}
+            lost = self._row_cache.save_heads(gateway, moved)
+        for lane in lost:
+            # Failing to move costs nothing: the next try finds the lane as it is.
+            with suppress(Unavailable):
+                self._lanes.lost(gateway, lane)
 
     def _write(
-        self, gateway: str, outcome: Outcome, shards: Mapping[str, CachedShard], deadline_ms: int
-    ) -> None:
-        # The clock must pass every head it commits to, whichever process moved it there.
-        self._clock.last = max(self._clock.last, outcome.stamp)
+        self, gateway: str, outcome: Outcome, cached: CachedGateway, lanes: Mapping[str, str],
+        deadline_ms: int,
+    ) -> None:  # fmt: skip
+        # The stamp must be above every head that it commits to, and above what it replaces.
+        self._clock.last = max(self._clock.last, outcome.stamp, outcome.seen())
         outcome.stamp = self._clock.now(self._wall_clock())
-        made = outcome.effective
-        parts = {name: shard_commit(outcome.stamp, shards[name], name, outcome) for name in made}
-        version = self._row_cache.gateway(gateway).config.version
-        commit = Commit(gateway, outcome.stamp, version, parts, outcome.puts, self._chance.token())
+        parts = {
+            lanes[shard]: lane_commit(outcome.stamp, cached.head(lanes[shard]), shard, outcome)
+            for shard in outcome.effective
+        }
+        commit = Commit(
+            gateway, outcome.stamp, cached.config.version, parts, outcome.puts,
+            self._chance.token(), outcome.marks, cached.main.epoch,
+        )  # fmt: skip
         self._write_once(commit, deadline_ms)
-        self._remember(commit, outcome, shards)
+        before = {lane: cached.head(lane) or NO_HEAD for lane in parts}
+        heads = {lane: head_after(before[lane], commit, part) for lane, part in parts.items()}
+        self._row_cache.committed(commit, heads, outcome.rows)
+        if [lane for lane in parts if self._due(cached, lane)]:
+            self._on_threshold(commit.gateway)
 
     def _write_once(self, commit: Commit, deadline_ms: int) -> None:
         """Try the same commit until it happened or lost; the token makes trying again safe."""
@@ -211,33 +223,28 @@ class Committer:
                 raise Contention(_TOO_LATE)
             try:
                 self._buffer.commit(commit)
+            except Contention as error:
+                self.wait(attempt, deadline_ms, error, _CONFLICT_MS)  # all alike: nobody starves
             except Unavailable as error:
                 attempt = self.wait(attempt, deadline_ms, error)
             else:
                 return
 
-    def _remember(
-        self, commit: Commit, outcome: Outcome, shards: Mapping[str, CachedShard]
-    ) -> None:
-        self._row_cache.committed(commit, outcome.rows)
-        for name, part in commit.shards.items():
-            shards[name].head = head_after(shards[name].head or NO_HEAD, commit, part.entry)
-        if [name for name in commit.shards if self._due(shards[name])]:
-            self._on_threshold(commit.gateway)
-
-    def _due(self, shard: CachedShard) -> bool:
+    def _due(self, cached: CachedGateway, lane: str) -> bool:
         """Tell whether to ask for a flush: past the threshold, and again after each as much."""
-        head, threshold = shard.head or NO_HEAD, self._limits.flush_threshold_bytes
-        since = head.logged_bytes - shard.asked_at_bytes
+        head, threshold = cached.head(lane) or NO_HEAD, self._limits.flush_threshold_bytes
+        since = head.logged_bytes - cached.asked_at_bytes.get(lane, 0)
         if unflushed_bytes(head) < threshold or since < threshold:
             return False
-        shard.asked_at_bytes = head.logged_bytes
+        cached.asked_at_bytes[lane] = head.logged_bytes
         return True
 
-    def wait(self, attempt: int, deadline_ms: int, error: LakeSyncError) -> int:
+    def wait(
+        self, attempt: int, deadline_ms: int, error: LakeSyncError, bound_ms: int | None = None
+    ) -> int:
         """Sleep a random while, longer with each attempt; raise the error past the deadline."""
         if self._wall_clock() >= deadline_ms:
             raise error
-        bound_ms = min(_BACK_OFF_MS << attempt, _BACK_OFF_MS_MAX)
+        bound_ms = bound_ms or min(_BACK_OFF_MS << attempt, _BACK_OFF_MS_MAX)
         self._sleep_ms(self._chance.jitter() * bound_ms)
         return min(attempt + 1, _DOUBLINGS_MAX)

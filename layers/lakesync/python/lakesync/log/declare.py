@@ -5,21 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.clock import stamp
+from lakesync.core.clock import STAMP_MAX, stamp
+from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE
 from lakesync.errors import Contention, Unavailable
-from lakesync.ports import ConfigMoved, HeadMoved
+from lakesync.log.lanes import close_lanes
+from lakesync.ports import NO_HEAD, ConfigMoved, HeadBusy, HeadMoved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.log.commit import Chance
-    from lakesync.ports import Buffer, WallClock
+    from lakesync.ports import Buffer, Chance, Head, WallClock
 
 _TRIES_MAX: Final = 60
 _BACK_OFF_MS: Final = 40
+_BACK_OFF_MS_MAX: Final = 200
 _LEAD_MS: Final = 100
+_PAUSE_MS: Final = 2_000
+"""How long no lane is opened, so that a configuration can be changed while many write."""
 _TOO_BUSY: Final = "the gateway is too busy to change its configuration; try again"
 
 
@@ -58,11 +62,13 @@ class Declare:
         for attempt in range(_TRIES_MAX):
             try:
                 return self._tried(gateway, change, stamp(_LEAD_MS) if attempt else 0)
-            except (HeadMoved, ConfigMoved):
+            except (HeadMoved, HeadBusy, ConfigMoved):
                 error = Contention(_TOO_BUSY)  # or another administrator is at work
             except Unavailable as unavailable:
                 error = unavailable
-            self._sleep_ms(self._chance.jitter() * _BACK_OFF_MS)
+            self._sleep_ms(
+                self._chance.jitter() * min(_BACK_OFF_MS * (attempt + 1), _BACK_OFF_MS_MAX)
+            )
         raise error
 
     def _tried(
@@ -73,12 +79,27 @@ class Declare:
         if wanted is before:
             return before
         wanted = replace(wanted, version=before.version + 1)
-        heads = self._buffer.heads(gateway, wanted.layout.shards())
-        top = max((head.commit for head in heads.values()), default=0)
-        epoch = max((head.epoch for head in heads.values()), default="")
+        heads = self._buffer.heads(gateway, STAMP_MAX)
+        main, now_ms = heads.get(MAIN_LANE), self._wall_clock()
+        lanes = (main or NO_HEAD).lanes
+        if len(lanes.open()) > 1:
+            self._close_lanes(gateway, heads, now_ms)
+            raise Contention(_TOO_BUSY)  # and once they are closed, try again
+        top = max((main or NO_HEAD).commit, lanes.quiet)
         # Where pushes move heads all the time, a lead keeps them from moving past this change.
-        to = max(top, stamp(self._wall_clock())) + lead
+        to = max(top + 1, stamp(now_ms)) + lead
         if wanted.logged != before.logged:
             wanted = replace(wanted, logged=replace(wanted.logged, since=to))
-        self._buffer.save_config(gateway, wanted, to, epoch)
+        self._buffer.save_config(gateway, wanted, main, lanes.paused(0), to)
         return wanted
+
+    def _close_lanes(self, gateway: str, heads: Mapping[str, Head], now_ms: int) -> None:
+        """Close all lanes but the main one, so that the main lane's head alone stands for all."""
+        main = heads[MAIN_LANE]
+        if main.lanes.paused_until_ms <= now_ms:
+            paused = main.lanes.paused(now_ms + _PAUSE_MS)
+            if not self._buffer.change_lanes(gateway, main, paused):
+                return
+            heads = {**heads, MAIN_LANE: replace(main, lanes=paused)}
+        shards = main.lanes.counts
+        close_lanes(self._buffer, gateway, heads, {s: int(s == DEFAULT_SHARD) for s in shards})

@@ -6,23 +6,21 @@ not read the buffer that they go to. Law B12: ``docs/spec/commit.md``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import stamp_ms
-from lakesync.errors import Backpressure, CursorExpired
-from lakesync.ports import NO_HEAD, StaleRead
+from lakesync.core.layout import MAIN_LANE
+from lakesync.errors import Backpressure, Contention, CursorExpired
+from lakesync.ports import NO_HEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakesync.log.limits import Limits
-    from lakesync.log.row_cache import CachedShard
-    from lakesync.ports import CommitLog, Head
+    from lakesync.log.row_cache import RowCache
+    from lakesync.ports import Head
 
 
 def unflushed_bytes(head: Head) -> int:
-    """Give how much of a shard's log waits to be flushed."""
+    """Give how much of a lane's log waits to be flushed."""
     return head.logged_bytes - head.flushed_bytes
 
 
@@ -47,30 +45,23 @@ def check_backpressure(head: Head, now_ms: int, limits: Limits) -> None:
         )
 
 
-def check_room(
-    buffer: CommitLog, gateway: str, name: str, shard: CachedShard, now_ms: int, limits: Limits
-) -> None:
-    """Refuse a push to a shard while too much waits there, also by a head as it is now.
+def check_room(row_cache: RowCache, gateway: str, lane: str, now_ms: int, limits: Limits) -> None:
+    """Refuse a push to a lane while too much waits there, also by its head as it is now.
 
     Raises:
         Backpressure: as `check_backpressure`.
     """
-    if shard.head is None:
-        return
+    cached = row_cache.gateway(gateway)
     try:
-        check_backpressure(shard.head, now_ms, limits)
+        check_backpressure(cached.head(lane) or NO_HEAD, now_ms, limits)
     except Backpressure:
         # A flush moves no head, so what is remembered of it may be old: look again.
-        fresh = buffer.heads(gateway, [name]).get(name, NO_HEAD)
-        shard.head = replace(
-            shard.head, flushed_bytes=fresh.flushed_bytes, oldest_unflushed=fresh.oldest_unflushed
-        )
-        check_backpressure(shard.head, now_ms, limits)
+        row_cache.forget_heads(gateway, [lane])
+        row_cache.load_heads(gateway, [lane])
+        check_backpressure(cached.head(lane) or NO_HEAD, now_ms, limits)
 
 
-def check_epoch(
-    buffer: CommitLog, gateway: str, shards: Mapping[str, CachedShard], epoch: str | None
-) -> None:
+def check_epoch(row_cache: RowCache, gateway: str, epoch: str | None) -> None:
     """Refuse the push of a client that has read another epoch; one that names none may push.
 
     A restored buffer may lack edits of the client that came before those of the push. It brings
@@ -78,14 +69,13 @@ def check_epoch(
 
     Raises:
         CursorExpired: the client has to pull first.
-        StaleRead: it is right, and what is remembered of the heads is older.
+        Contention: it is right, and what is remembered of the heads was older.
     """
-    others = [
-        name for name, shard in shards.items()
-        if epoch is not None and shard.head is not None and shard.head.epoch != epoch
-    ]  # fmt: skip
-    if others:
-        fresh = buffer.heads(gateway, others)
-        if any(head.epoch != epoch for head in fresh.values()):
-            raise CursorExpired("the buffer was restored from a backup; pull, then push again")
-        raise StaleRead("the epoch began after what is remembered")
+    cached = row_cache.gateway(gateway)
+    if epoch is None or cached.head(MAIN_LANE) is None or cached.main.epoch == epoch:
+        return
+    row_cache.forget_heads(gateway, list(cached.heads))
+    row_cache.load_heads(gateway, [MAIN_LANE])
+    if cached.main.epoch != epoch:
+        raise CursorExpired("the buffer was restored from a backup; pull, then push again")
+    raise Contention("the epoch began a moment ago; push again")

@@ -10,18 +10,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.ports import LogSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.ports import Buffer, LogEntry
 
 TAIL_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Entries that one process remembers, of all gateways and shards together."""
+"""Entries that one process remembers, of all gateways and lanes together."""
 SLICE_BYTES_MAX: Final = 1024 * 1024
 """Entries that one read gives out of memory; beyond, it ends early, as one of the buffer does."""
 _ENTRY_BYTES: Final = 400
@@ -30,12 +31,12 @@ _ENTRY_BYTES: Final = 400
 class _Key(NamedTuple):
     gateway: str
     epoch: str
-    shard: str
+    lane: str
 
 
 @dataclass(slots=True)
 class _Chain:
-    """A shard's entries above ``start``, without gaps."""
+    """A lane's entries above ``start``, without gaps."""
 
     start: Stamp
     entries: list[LogEntry] = field(default_factory=list)
@@ -67,11 +68,15 @@ class _Chain:
 
 
 class Tails:
-    """Remembers the tails of logs, those that were used last to stay. One request at a time."""
+    """Remembers the tails of logs, those that were used last to stay.
+
+    One request at a time, which may read several lanes side by side.
+    """
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self._chains: OrderedDict[_Key, _Chain] = OrderedDict()
+        self._lock = Lock()
 
     def of(self, epoch: str) -> Tail:
         """Give the logs of one epoch of the buffer."""
@@ -81,12 +86,17 @@ class Tails:
         """Wait, as `lakesync.ports.Buffer.pause` does."""
         self._buffer.pause(tries)
 
+    def join(self, key: _Key, entries: Sequence[LogEntry]) -> None:
+        """Take entries that came with a head, if they follow what is remembered of its lane."""
+        chain = self._chains.get(key)
+        if chain is not None and entries and entries[0].previous <= chain.end:
+            chain.join(entry for entry in entries if entry.stamp > chain.end)
+
     def entries(self, key: _Key, after: Stamp, until: Stamp, count_max: int) -> LogSlice:
         """Give entries as `lakesync.ports.Buffer.entries` does."""
-        chain = self._chains.get(key)
-        if chain is None:
-            chain = self._chains[key] = _Chain(after)
-        self._chains.move_to_end(key)
+        with self._lock:
+            chain = self._chains.setdefault(key, _Chain(after))
+            self._chains.move_to_end(key)
         if after < chain.start:
             return self._before(key, chain, after, until, count_max)
         if after >= chain.end:
@@ -101,7 +111,7 @@ class Tails:
     def _before(
         self, key: _Key, chain: _Chain, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        read_slice = self._buffer.entries(key.gateway, key.shard, after, until, count_max)
+        read_slice = self._buffer.entries(key.gateway, key.lane, after, until, count_max)
         if read_slice.until >= chain.start:
             # It reaches what is remembered: from here the memory begins earlier.
             longer = _Chain(after)
@@ -109,26 +119,30 @@ class Tails:
                 [*read_slice.entries, *(e for e in chain.entries if e.stamp > read_slice.until)]
             )
             if longer.end >= chain.end:
-                self._chains[key] = longer
+                with self._lock:
+                    self._chains[key] = longer
                 self._make_room()
         return read_slice
 
     def _behind(
         self, key: _Key, chain: _Chain, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        read_slice = self._buffer.entries(key.gateway, key.shard, after, until, count_max)
+        read_slice = self._buffer.entries(key.gateway, key.lane, after, until, count_max)
         if after > chain.end:
-            chain = self._chains[key] = _Chain(after)
+            chain = _Chain(after)
+            with self._lock:
+                self._chains[key] = chain
         chain.join(read_slice.entries)
         self._make_room()
         return read_slice
 
     def _make_room(self) -> None:
-        while sum(chain.size_bytes for chain in self._chains.values()) > TAIL_BYTES_MAX:
-            if len(self._chains) > 1:
-                self._chains.popitem(last=False)
-            else:
-                next(iter(self._chains.values())).shorten()
+        with self._lock:
+            while sum(chain.size_bytes for chain in self._chains.values()) > TAIL_BYTES_MAX:
+                if len(self._chains) > 1:
+                    self._chains.popitem(last=False)
+                else:
+                    next(iter(self._chains.values())).shorten()
 
 
 class Tail(NamedTuple):
@@ -138,14 +152,18 @@ class Tail(NamedTuple):
     epoch: str
 
     def entries(
-        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+        self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
         """Give entries as `lakesync.ports.Buffer.entries` does."""
-        return self.tails.entries(_Key(gateway, self.epoch, shard), after, until, count_max)
+        return self.tails.entries(_Key(gateway, self.epoch, lane), after, until, count_max)
 
     def pause(self, tries: int) -> None:
         """Wait, as `lakesync.ports.Buffer.pause` does."""
         self.tails.pause(tries)
+
+    def join(self, gateway: str, lane: str, entries: Sequence[LogEntry]) -> None:
+        """Take entries that came with a lane's head."""
+        self.tails.join(_Key(gateway, self.epoch, lane), entries)
 
 
 def _from_memory(chain: _Chain, after: Stamp, until: Stamp, count_max: int) -> LogSlice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakesync.core.append import Admission, Gate, advanced
 from lakesync.core.delta import COLUMNS_MAX, Op
@@ -11,25 +11,29 @@ from lakesync.core.forgetting import may_undo_a_deletion
 from lakesync.core.merge import EMPTY, apply, state_of
 from lakesync.errors import Forbidden, LakeSyncError, OutOfOrder, RowForgotten, RowTooLarge
 from lakesync.log.write_rules import WriteRules
-from lakesync.ports import NO_HEAD, LogEntry, MarkPut, RowPut, ShardCommit
+from lakesync.ports import NO_HEAD, LaneCommit, LogEntry, MarkPut, RowPut
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import encode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakesync.core.append import AppendMark
     from lakesync.core.clock import Stamp
-    from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.visibility import Viewer
     from lakesync.log.limits import Limits
     from lakesync.log.plan import Admitted, Part
-    from lakesync.log.row_cache import CachedShard
-    from lakesync.ports import RowKey
+    from lakesync.log.row_cache import CachedGateway, CachedRow
+    from lakesync.ports import Head, MarkKey, RowKey, StoredMark
 
-_NOT_YOURS = "the sync rules do not let you change this row, as it was or as it would be"
+RECENT_BYTES_MAX: Final = 1_300
+"""Log entries that stay in their lane's head, before deflating: with the head they are less than a
+KB then, for which a transaction takes two write units."""
+ENTRY_FRAME_BYTES: Final = 40
+_FORBIDDEN: Final[LakeSyncError] = Forbidden(
+    "the sync rules do not let you change this row, as it was or as it would be"
+)
 _FORGOTTEN = (
     "the edit is older than this gateway remembers deletions, and its row may have been deleted; "
     "sync, and make the edit again if it is still wanted"
@@ -47,37 +51,31 @@ class Outcome:
     puts: dict[RowKey, RowPut] = field(default_factory=dict)
     """The same rows, encoded."""
     puts_bytes: int = 0
-    marks: dict[str, dict[str, AppendMark]] = field(default_factory=dict)
-    """By shard and client, the append marks as they will be."""
+    marks: dict[MarkKey, MarkPut] = field(default_factory=dict)
+    """The append marks as they will be."""
     duplicates: list[Admitted] = field(default_factory=list)
     refused: list[tuple[Admitted, LakeSyncError]] = field(default_factory=list)
-    refusing: set[str] = field(default_factory=set)
-    """The shards of those."""
+    unproved: set[RowKey] = field(default_factory=set)
+    """Rows that decided something which no commit proves: a refusal, or that a delta is a duplicate
+    that is old. They may have changed since they were read."""
+    unproved_marks: set[MarkKey] = field(default_factory=set)
+    """The same of append marks."""
     rest: dict[str, list[Admitted]] = field(default_factory=dict)
     """By shard, what would not fit the same commit, because the rows it touches are large."""
     rule_rows: dict[str, bytes] = field(default_factory=dict)
     """By shard, what sync rules look at; see `lakesync.wire.rule_rows`."""
-    has_old_duplicates: bool = False
-    """An old write is a duplicate by its row as it is remembered; that may be gone by now."""
     stamp: Stamp = 0
     """The commit's stamp; if nothing had to be committed, the latest commit that is known."""
 
-    def must_reread(self, *, atomic: bool) -> bool:
-        """Tell whether it was decided by what is remembered, and no commit will prove that right.
-
-        A duplicate is one while its client is sure to be told of all that came after it. What is
-        old may have been deleted since, and the deletion be forgotten. A refusal is proved by a
-        commit to its own shard only.
-        """
-        commits = not (atomic and self.refused)
-        unproved = self.refusing - self.effective.keys() if commits else self.refusing
-        return self.has_old_duplicates or bool(unproved)
+    def seen(self) -> Stamp:
+        """Give the latest commit that wrote what this commit replaces."""
+        rows = [put.seen for put in self.puts.values()]
+        return max([*rows, *(put.seen for put in self.marks.values())], default=0)
 
 
 def merge_part(
     part: Part,
-    shards: Mapping[str, CachedShard],
-    config: GatewayConfig,
+    cached: CachedGateway,
     limits: Limits,
     viewer: Viewer,
     old: Stamp = 0,
@@ -86,33 +84,31 @@ def merge_part(
 
     Args:
         part: the deltas, by shard.
-        shards: what is remembered of their shards.
-        config: the gateway's.
+        cached: what is remembered of the gateway.
         limits: what a commit may hold.
         viewer: whose push it is.
-        old: the stamp up to which a delta is old; see `Outcome.has_old_duplicates`.
+        old: the stamp up to which a delta is old. A duplicate is one while its client is sure to be
+            told of all that came after it; what is old may have been deleted since, and the
+            deletion be forgotten.
     """
     outcome = Outcome()
+    config, rows = cached.config, cached.rows
     appends = config.appends
     rules = WriteRules(config.rules, config.logged, viewer, limits) if config.is_judged else None
     for name, admitted in part.shards.items():
-        refused = len(outcome.refused)
         events = [item for item in admitted if appends(item[1].table)]
         edits = [item for item in admitted if not appends(item[1].table)] if events else admitted
         if rules:
             rules.begin()
-        rows = shards[name].rows
         read = next((n for n, (_, d) in enumerate(edits) if (d.table, d.row_id) not in rows), None)
         edits, unread = edits[:read], edits[read:] if read is not None else []
         effective = _merge_edits(
-            edits, shards[name], name, outcome, limits, rules, config.tombstone_horizons, old
+            edits, rows, name, outcome, limits, rules, config.tombstone_horizons, old
         )
         if unread:  # memory had no room for them
             outcome.rest[name] = [*outcome.rest.get(name, ()), *unread]
         if events:
-            effective += _admit_events(events, part.since, shards[name], name, outcome, rules)
-        if len(outcome.refused) > refused:
-            outcome.refusing.add(name)
+            effective += _admit_events(events, part.since, cached.marks, name, outcome, rules)
         if effective:
             outcome.effective[name] = effective
             if rules:
@@ -122,7 +118,7 @@ def merge_part(
 
 def _merge_edits(
     edits: list[Admitted],
-    shard: CachedShard,
+    remembered: Mapping[RowKey, CachedRow],
     name: str,
     outcome: Outcome,
     limits: Limits,
@@ -131,7 +127,7 @@ def _merge_edits(
     old: Stamp,
 ) -> list[Delta]:
     effective: list[Delta] = []
-    rows, puts, remembered = outcome.rows, outcome.puts, shard.rows
+    rows, puts = outcome.rows, outcome.puts
     for place, item in enumerate(edits):
         delta = item[1]
         key = (delta.table, delta.row_id)
@@ -140,20 +136,20 @@ def _merge_edits(
         after = apply(before, delta)
         if after is before:
             outcome.duplicates.append(item)
-            outcome.has_old_duplicates |= delta.hlc <= old and delta.op is not Op.DELETE
+            if delta.hlc <= old and delta.op is not Op.DELETE:
+                outcome.unproved.add(key)
             continue
-        if rules and not rules.may_write(key, before, after):
-            outcome.refused.append((item, Forbidden(_NOT_YOURS)))
-            continue
-        if horizons and may_undo_a_deletion(delta, before, horizons.get(delta.table, 0)):
+        refusal = None if not rules or rules.may_write(key, before, after) else _FORBIDDEN
+        if not refusal and may_undo_a_deletion(delta, before, horizons.get(delta.table, 0)):
             if delta.op is Op.DELETE:
                 outcome.duplicates.append(item)  # it would hide nothing that is there
-            else:
-                outcome.refused.append((item, RowForgotten(_FORGOTTEN)))
-            continue
+                continue
+            refusal = RowForgotten(_FORGOTTEN)
         encoded = encode_row_state(after)
-        if len(encoded) > limits.row_state_bytes_max or len(after.columns) > COLUMNS_MAX:
-            outcome.refused.append((item, _too_large(after, len(encoded), limits)))
+        refusal = refusal or _too_large(after, len(encoded), limits)
+        if refusal:
+            outcome.refused.append((item, refusal))
+            outcome.unproved.add(key)
             continue
         size = outcome.puts_bytes + len(encoded)
         if key in puts:
@@ -170,28 +166,30 @@ def _merge_edits(
     return effective
 
 
-def _too_large(row: RowState, size: int, limits: Limits) -> RowTooLarge:
+def _too_large(row: RowState, size: int, limits: Limits) -> RowTooLarge | None:
     if len(row.columns) > COLUMNS_MAX:
         return RowTooLarge(
             f"the merged row would have {len(row.columns)} columns; at most {COLUMNS_MAX} can be "
             "sent: put several values into one object"
         )
-    return RowTooLarge(
-        f"the merged row would hold {size} bytes; at most {limits.row_state_bytes_max} fit: store "
-        "the large value elsewhere and sync its key"
-    )
+    if size > limits.row_state_bytes_max:
+        return RowTooLarge(
+            f"the merged row would hold {size} bytes; at most {limits.row_state_bytes_max} fit: "
+            "store the large value elsewhere and sync its key"
+        )
+    return None
 
 
 def _admit_events(
     events: list[Admitted],
     since: Stamp,
-    shard: CachedShard,
+    marks: Mapping[MarkKey, StoredMark],
     name: str,
     outcome: Outcome,
     rules: WriteRules | None,
 ) -> list[Delta]:
     clients = {item[1].client_id for item in events}
-    gates = {client: Gate(shard.marks[client].mark) for client in clients}
+    gates = {client: Gate(marks[name, client].mark) for client in clients}
     by_client: dict[str, list[Delta]] = {}
     for item in events:
         delta = item[1]
@@ -201,7 +199,8 @@ def _admit_events(
         )
         # What was taken stays so, whatever rules say by the time it comes again.
         if not may_write and not gate.knows(delta):
-            outcome.refused.append((item, Forbidden(_NOT_YOURS)))
+            outcome.refused.append((item, _FORBIDDEN))
+            outcome.unproved_marks.add((name, delta.client_id))
             continue
         admission = gate.admit(delta)
         if admission is Admission.NEW:
@@ -210,24 +209,31 @@ def _admit_events(
             outcome.duplicates.append(item)
         else:
             outcome.refused.append((item, OutOfOrder(_LATE)))
-    if by_client:
-        outcome.marks[name] = {
-            client: advanced(shard.marks[client].mark, deltas, since)
-            for client, deltas in by_client.items()
-        }
+    for client, deltas in by_client.items():
+        before = marks[name, client]
+        mark = advanced(before.mark, deltas, since)
+        outcome.marks[name, client] = MarkPut(mark, before.commit)
     return [delta for deltas in by_client.values() for delta in deltas]
 
 
-def shard_commit(stamp: Stamp, shard: CachedShard, name: str, outcome: Outcome) -> ShardCommit:
-    """Give one shard's part of a commit: its log entry, behind the head that was seen."""
-    before = shard.head or NO_HEAD
-    deltas, marks = outcome.effective[name], outcome.marks.get(name, {})
+def lane_commit(stamp: Stamp, seen: Head | None, shard: str, outcome: Outcome) -> LaneCommit:
+    """Give a shard's part of a commit: its log entry, behind the head that was seen.
+
+    Small entries stay in the head until there are several of them, and then move into the log as
+    one item: that saves most of them a write.
+    """
+    before = seen or NO_HEAD
+    deltas = outcome.effective[shard]
     records = encode_records(deltas)
-    logged_bytes = before.logged_bytes + len(records)
-    tables = frozenset([delta.table for delta in deltas])
-    rule_rows = outcome.rule_rows.get(name, b"")
     entry = LogEntry(
-        stamp, records, len(deltas), tables, logged_bytes, before.last_logged, rule_rows
+        stamp,
+        records,
+        len(deltas),
+        frozenset([delta.table for delta in deltas]),
+        before.logged_bytes + len(records),
+        before.last_logged,
+        outcome.rule_rows.get(shard, b""),
     )
-    puts = {client: MarkPut(mark, shard.marks[client].commit) for client, mark in marks.items()}
-    return ShardCommit(shard.head, entry, puts)
+    entries = (*before.recent, entry)
+    size = sum(len(e.records) + len(e.rule_rows) + ENTRY_FRAME_BYTES for e in entries)
+    return LaneCommit(seen, entry, entries if size > RECENT_BYTES_MAX else ())

@@ -1,9 +1,7 @@
 """Cutting a push into commits: pure, before anything is read or written.
 
 Edits keep their order inside a shard; events, the deltas of append tables, are put in the order of
-their stamps. A push that fits stays whole, and so is atomic even across shards; one that is not
-asked to be atomic is also cut by lane, so that bulk loads into a laned table do not fight for every
-head.
+their stamps. A push that fits stays whole, and so is atomic even across shards.
 """
 
 from __future__ import annotations
@@ -11,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
     from lakesync.log.limits import Limits
-    from lakesync.ports import MarkKey
+    from lakesync.ports import MarkKey, RowKey
 
 _FRAME_BYTES: int = 160
 """More than a delta's fields cost beside names and values: id, stamp, tags and lengths."""
@@ -39,10 +37,13 @@ class Part(NamedTuple):
     epoch: str | None = None
     """The epoch that its client has read; None if it does not say."""
 
+    def row_keys(self, appends: Callable[[str], bool]) -> list[RowKey]:
+        """Give the rows that its edits touch; events have none."""
+        deltas = [delta for admitted in self.shards.values() for _, delta in admitted]
+        return [(delta.table, delta.row_id) for delta in deltas if not appends(delta.table)]
 
-def cut(
-    admitted: Sequence[Admitted], config: GatewayConfig, limits: Limits, *, atomic: bool
-) -> list[Part]:
+
+def cut(admitted: Sequence[Admitted], config: GatewayConfig, limits: Limits) -> list[Part]:
     """Cut a push into commits that fit, in order; one commit if all of it fits."""
     events = [item for item in admitted if config.appends(item[1].table)]
     since: Stamp = 0
@@ -50,9 +51,10 @@ def cut(
         events.sort(key=lambda item: item[1].hlc)
         since = events[0][1].hlc
         admitted = [item for item in admitted if not config.appends(item[1].table)] + events
-    groups = [admitted] if atomic else _by_lane(admitted, config)
-    parts = (part for group in groups for part in _fitting(group, config, limits))
-    return [Part(part, _marks(part, config) if since else frozenset(), since) for part in parts]
+    return [
+        Part(part, _marks(part, config) if since else frozenset(), since)
+        for part in _fitting(admitted, config, limits)
+    ]
 
 
 def _marks(shards: dict[str, list[Admitted]], config: GatewayConfig) -> frozenset[MarkKey]:
@@ -62,19 +64,6 @@ def _marks(shards: dict[str, list[Admitted]], config: GatewayConfig) -> frozense
         for _, delta in admitted
         if config.appends(delta.table)
     )
-
-
-def _by_lane(admitted: Sequence[Admitted], config: GatewayConfig) -> list[Sequence[Admitted]]:
-    layout = config.layout
-    if not layout.has_lanes:
-        return [admitted]
-    lanes: dict[str, list[Admitted]] = {}
-    for item in admitted:
-        delta = item[1]
-        laned = layout.laned(delta.table)
-        lane = layout.shard_of(delta.table, delta.row_id) if laned else ""
-        lanes.setdefault(lane, []).append(item)
-    return list(lanes.values())
 
 
 def _fitting(
@@ -88,7 +77,7 @@ def _fitting(
     for item in admitted:
         delta = item[1]
         table = delta.table
-        shard = shard_of(table, delta.row_id)
+        shard = shard_of(table)
         thing = (shard, "", delta.client_id) if appends(table) else (shard, table, delta.row_id)
         size = delta_bytes(delta)
         items = 2 * (len(sizes) + (shard not in sizes)) + len(things) + (thing not in things)

@@ -1,8 +1,9 @@
-"""The read barrier makes one 64-bit cursor exact for any number of shards.
+"""The read barrier makes one 64-bit cursor exact for any number of lanes.
 
-Before a log is read, every lagging head is raised to the highest head seen. A commit is conditional
-on its head and stamped above it, so after the barrier none can appear at or below that stamp in any
-shard. What is read up to there is complete and final.
+A commit is conditional on its lane's head and stamped above it, so once a head stands at a stamp
+none can appear at or below that in its lane. What is read up to the lowest head of all open lanes
+is complete and final; heads that lag behind are raised first. A lane that is not open yet is opened
+above the main lane's head, which is read in one item with the list of open lanes.
 
 Final is not yet visible: while a commit happens, its head may show before its log entry does. So a
 log is read only by `read`, which follows the chain of entries back from the head and does not
@@ -11,18 +12,23 @@ accept a gap. Laws B7-B8: ``docs/spec/commit.md``.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from lakesync.core.clock import STAMP_MAX, stamp_ms
+from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
-from lakesync.ports import NO_HEAD, LogSlice
+from lakesync.log.raising import commit_of, may_end_at, may_raise
+from lakesync.ports import NO_HEAD, HeadMoved, LogSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.ports import Buffer, Head, LogEntry
+    from lakesync.ports import Buffer, Head, LogEntry, WallClock
 
 CONFIGS_REMEMBERED_MAX: Final = 64
 """Gateways whose configuration one process remembers; each may hold 350 KB."""
@@ -37,18 +43,27 @@ class FinalLog:
     gateway: str
     config: GatewayConfig
     heads: Mapping[str, Head]
-    """The heads that existed, as they were when each was at ``top`` or about to be raised there."""
+    """By lane, the heads of those that may have an entry above the stamp that was asked for."""
     top: Stamp
+    newest: Stamp = 0
+    """The newest commit that was seen; above ``top`` if a lane lags behind that was not raised."""
 
     @property
     def epoch(self) -> str:
         """The epoch of the buffer; empty unless it was restored from a backup."""
-        return max((head.epoch for head in self.heads.values()), default="")
+        return self.heads.get(MAIN_LANE, NO_HEAD).epoch
 
     @property
     def trimmed(self) -> Stamp:
         """The horizon: cursors below it are void."""
-        return max((head.trimmed for head in self.heads.values()), default=0)
+        return self.heads.get(MAIN_LANE, NO_HEAD).trimmed
+
+    @property
+    def behind_ms(self) -> int:
+        """How far the newest commit is ahead of the end of this; 0 if it is the end."""
+        if self.newest <= self.top:
+            return 0
+        return stamp_ms(self.newest) - stamp_ms(self.top) + 1
 
 
 class ReadBarrier:
@@ -58,29 +73,41 @@ class ReadBarrier:
         self._buffer = buffer
         self._configs: dict[str, GatewayConfig] = {}
 
-    def raise_heads(self, gateway: str) -> FinalLog:
+    def raise_heads(
+        self,
+        gateway: str,
+        since: Stamp = 0,
+        *,
+        at_least: Stamp = STAMP_MAX,
+        wall_clock: WallClock = lambda: 0,
+    ) -> FinalLog:
         """Make a gateway's log final up to its highest head. Safe to repeat.
 
-        Cost: one round trip and a read unit a shard; a write unit for each head that lags.
+        Cost: one read unit while only the main lane is open, else as `Buffer.heads`; a write unit
+        for each head that lags, all of them side by side.
+
+        Args:
+            gateway: whose.
+            since: nothing at or below is read.
+            at_least: the stamp that has to be final, if there is a commit so far. Up to it heads
+                are raised at once; above, each at most every `RAISED_EVERY_MS`.
+            wall_clock: the clock, if not all heads shall be raised.
 
         Raises:
             Contention: writers kept moving the heads; try again in a moment.
         """
         for tries in range(1, _TRIES_MAX):
             config = self._config(gateway)
-            heads = self._buffer.heads(gateway, config.layout.shards())
-            if any(head.config_version != config.version for head in heads.values()):
-                del self._configs[gateway]  # declared anew: there may be shards to read besides
-                self._buffer.pause(tries)
-                continue
-            top = max((head.commit for head in heads.values()), default=0)
-            if top:
-                # Shards that a later configuration adds begin above every head there was before.
-                heads = {
-                    shard: self._raised(gateway, shard, heads.get(shard), top)
-                    for shard in config.layout.shards()
-                }
-            return FinalLog(gateway, config, heads, top)
+            heads = self._buffer.heads(gateway, since)
+            main = heads.get(MAIN_LANE)
+            if main is None:
+                return FinalLog(gateway, config, {}, 0)
+            if main.config_version == config.version:
+                log = FinalLog(gateway, config, heads, 0)
+                with suppress(HeadMoved):
+                    return self._raised(log, main, at_least, wall_clock)
+            self._configs.pop(gateway, None)  # it may be declared anew
+            self._buffer.pause(tries)
         raise Contention("the gateway's configuration is just changing; try again in a moment")
 
     def _config(self, gateway: str) -> GatewayConfig:
@@ -91,15 +118,56 @@ class ReadBarrier:
             config = self._configs[gateway] = self._buffer.config(gateway)
         return config
 
-    def _raised(self, gateway: str, shard: str, head: Head | None, top: Stamp) -> Head:
-        """Raise one head to ``top`` at the least; gives it as it was before."""
+    def _raised(
+        self, log: FinalLog, main: Head, at_least: Stamp, wall_clock: WallClock
+    ) -> FinalLog:
+        """Give the log once lagging heads were raised."""
+        open_heads = {lane: log.heads.get(lane) for lane in main.lanes.open()}
+        newest = max(main.lanes.quiet, *(head.commit for head in open_heads.values() if head))
+        wanted = min(at_least, newest)
+        now_ms = 0 if at_least >= newest else max(wall_clock(), stamp_ms(newest))
+        lagging = {
+            lane: head
+            for lane, head in open_heads.items()
+            if commit_of(head) < wanted
+            or (commit_of(head) < newest and may_raise(head, now_ms, len(open_heads)))
+        }
+        raises = [
+            partial(act, log.gateway, lane, head, newest, main)
+            for lane, head in lagging.items()
+            for act in [self._try_raise if may_end_at(head, wanted) else self._raise]
+        ]
+        raised = dict(zip(lagging, self._buffer.in_parallel(raises), strict=True))
+        heads = {**log.heads, **{lane: head for lane, (head, _) in raised.items()}}
+        final = {lane: commit_of(head) for lane, head in open_heads.items()}
+        final |= {lane: top for lane, (_, top) in raised.items()}
+        return FinalLog(log.gateway, log.config, heads, min(final.values()), newest)
+
+    def _try_raise(
+        self, gateway: str, lane: str, head: Head | None, to: Stamp, main: Head
+    ) -> tuple[Head, Stamp]:
+        """Raise one head if nobody else just moves it; gives it, and how far it is final."""
+        if self._buffer.raise_head(gateway, lane, head, to, main):
+            return head or NO_HEAD, to
+        seen = head or NO_HEAD
+        now = self._buffer.lane_heads(gateway, [lane]).get(lane) or seen
+        if lane == MAIN_LANE and now.lanes != main.lanes:
+            raise HeadMoved({lane: now})
+        now = max(now, seen, key=commit_of)  # what was read later may show less
+        return now, now.commit
+
+    def _raise(
+        self, gateway: str, lane: str, head: Head | None, to: Stamp, main: Head
+    ) -> tuple[Head, Stamp]:
+        """Raise one head to ``to`` at the least; gives it as it was, and how far it is final."""
         for tries in range(1, _TRIES_MAX):
-            if head is not None and head.commit >= top:
-                return head
-            if self._buffer.raise_head(gateway, shard, head, top):
-                return head or NO_HEAD
+            if commit_of(head) >= to or self._buffer.raise_head(gateway, lane, head, to, main):
+                return head or NO_HEAD, to
             self._buffer.pause(tries)
-            head = self._buffer.heads(gateway, [shard]).get(shard)
+            head = self._buffer.lane_heads(gateway, [lane]).get(lane)
+            if lane == MAIN_LANE and head and head.lanes != main.lanes:
+                # Lanes that were opened, or another configuration, may have commits below.
+                raise HeadMoved({lane: head})
         raise Contention("the gateway's heads keep moving; try again in a moment")
 
 
@@ -107,7 +175,7 @@ class Entries(Protocol):
     """Where entries are read: `lakesync.ports.Buffer`, or what remembers some of it."""
 
     def entries(
-        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+        self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
         """Give entries as `lakesync.ports.Buffer.entries` does."""
         ...
@@ -118,9 +186,9 @@ class Entries(Protocol):
 
 
 def read(
-    source: Entries, log: FinalLog, shard: str, span: tuple[Stamp, Stamp], count_max: int
+    source: Entries, log: FinalLog, lane: str, span: tuple[Stamp, Stamp], count_max: int
 ) -> LogSlice:
-    """Give a shard's entries in ``span``, which ends at ``log.top`` at the latest; without gaps.
+    """Give a lane's entries in ``span``, which ends at ``log.top`` at the latest; without gaps.
 
     Ends early as `lakesync.ports.Buffer.entries` does, and says so.
 
@@ -128,17 +196,27 @@ def read(
         Contention: an entry that must be there stayed invisible; try again in a moment.
     """
     after, until = span
-    head = log.heads.get(shard, NO_HEAD)
-    if head.last_logged <= after:
-        return LogSlice((), until)  # nothing was logged since: no need to ask
+    head = log.heads.get(lane, NO_HEAD)
+    stored = LogSlice((), head.stored_until)
+    if head.stored_until > after:
+        stored = _read_stored(source, log.gateway, lane, after, head.stored_until, count_max)
+    if stored.until < head.stored_until:
+        entries = stored.entries
+        until = min(stored.until, until)
+    else:
+        entries = (*stored.entries, *head.recent)
+    return LogSlice(tuple(entry for entry in entries if after < entry.stamp <= until), until)
+
+
+def _read_stored(
+    source: Entries, gateway: str, lane: str, after: Stamp, last: Stamp, count_max: int
+) -> LogSlice:
+    """Give entries that do not lie in the head, up to the last of them; without gaps."""
     for tries in range(1, _GAP_TRIES_MAX):
-        # The last entry of the chain is the only one that proves that none is missing before it,
-        # and there is none behind it: the head was raised to ``log.top`` from there.
-        read_slice = source.entries(log.gateway, shard, after, head.last_logged, count_max)
-        if is_chain(read_slice, after, head.last_logged):
-            entries = tuple(entry for entry in read_slice.entries if entry.stamp <= until)
-            is_all = read_slice.until >= head.last_logged
-            return LogSlice(entries, until if is_all else min(read_slice.until, until))
+        # The last entry of the chain is the only one that proves that none is missing before it.
+        read_slice = source.entries(gateway, lane, after, last, count_max)
+        if is_chain(read_slice, after, last):
+            return read_slice
         source.pause(tries)
     raise Contention("a commit is just becoming visible; try again in a moment")
 
@@ -146,15 +224,11 @@ def read(
 def read_all(
     source: Entries, log: FinalLog, span: tuple[Stamp, Stamp], count_max: int
 ) -> Iterator[LogEntry]:
-    """Give all entries of all shards in ``span``, shard by shard, as `read` does, part by part.
-
-    Raises:
-        Contention: as `read`.
-    """
-    for shard in log.heads:
+    """Give all entries of all lanes in ``span``, lane by lane, as `read` does, part by part."""
+    for lane in log.heads:
         after, until = span
         while after < until:
-            part = read(source, log, shard, (after, until), count_max)
+            part = read(source, log, lane, (after, until), count_max)
             yield from part.entries
             after = part.until
 
@@ -165,7 +239,7 @@ def is_chain(read_slice: LogSlice, after: Stamp, last: Stamp) -> bool:
     Args:
         read_slice: the slice.
         after: the last stamp that was read before.
-        last: the shard's last entry, as its head says.
+        last: the last that there is.
     """
     for entry in read_slice.entries:
         if entry.previous > after:

@@ -1,14 +1,7 @@
-"""A cache of heads, row states and append marks, kept in a process between requests.
+"""A cache of configurations, heads, rows and append marks, kept in a process between requests.
 
-Heads, and the states of rows and the append marks of each shard. All may be out of date, and
-nothing is trusted: a commit is conditional on every head, row and mark that it was made by. When a
-head moved, the shard's log between the two heads is applied to the rows that this process itself
-committed, which is cheaper than reading them again; if there is too much of it, they are forgotten.
-
-A row that was only read is never caught up. Who reads while commits become visible may see a head
-and not yet the row that stands under it: such a row lacks a delta from before the head, and a later
-delta applied to it would give it the stamp of a row that has both. A commit that was conditional on
-the row is what proves it; until then the row stays as it was read, or is read again.
+All of it may be out of date, and nothing is trusted: a commit is conditional on every head, row and
+mark that it was made by. What no condition proves is read again; see `Outcome.unproved`.
 """
 
 from __future__ import annotations
@@ -16,14 +9,12 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from lakesync.core.append import AppendMark, joined
-from lakesync.core.merge import EMPTY, RowState, apply
-from lakesync.errors import Unavailable
-from lakesync.log.read_barrier import is_chain
+from lakesync.core.layout import MAIN_LANE
+from lakesync.core.merge import EMPTY, RowState
 from lakesync.ports import NO_HEAD, StoredMark
-from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
@@ -31,8 +22,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.core.delta import Delta
-    from lakesync.ports import Buffer, Commit, Head, MarkKey, RowKey
+    from lakesync.ports import Buffer, Commit, Head, MarkKey, RowKey, StoredRow, WallClock
 
 BYTES_REMEMBERED_MAX: Final = 16 * 1024 * 1024
 """Row states and marks that are in memory, encoded, unless the rows of one atomic commit are more.
@@ -42,8 +32,8 @@ READ_BYTES_MAX: Final = 5 * 1024 * 1024
 Before a read rows are forgotten until there is room for it, and for what the commit writes."""
 GATEWAYS_REMEMBERED_MAX: Final = 32
 """Gateways of which one process remembers anything."""
-CATCH_UP_DELTAS_MAX: Final = 2_000
-"""Deltas read to bring remembered rows up to date; beyond, reading the rows costs less."""
+HEAD_TRUSTED_MS: Final = 1_000
+"""A head that was read longer ago is read again before a commit: a lost race costs more."""
 _SEEN_BYTES: Final = 24
 _ROW_BYTES: Final = 64
 
@@ -53,32 +43,45 @@ _NO_ROW: Final[CachedRow] = (EMPTY, 0)
 _NO_MARK: Final = StoredMark(AppendMark(), 0)
 
 
-@dataclass(slots=True)
-class CachedShard:
-    """One shard as it was at ``head``; None if it had no head then."""
+class CachedHead(NamedTuple):
+    """A lane's head, None if it has none, and when it was as it is here."""
 
     head: Head | None
-    rows: dict[RowKey, CachedRow] = field(default_factory=dict)
-    unvalidated: set[RowKey] = field(default_factory=set)
-    """Of the rows, those that were read, and that no commit has been conditional on since."""
-    marks: dict[str, StoredMark] = field(default_factory=dict)
-    asked_at_bytes: int = 0
-    """The shard's running total when a flush was last asked for."""
+    read_ms: int
 
 
 @dataclass(slots=True)
 class CachedGateway:
-    """One gateway: its configuration, and the shards that were used."""
+    """What is remembered of one gateway."""
 
     config: GatewayConfig
-    shards: dict[str, CachedShard] = field(default_factory=dict)
+    lanes: dict[str, str] = field(default_factory=dict)
+    """By shard, the lane that this process writes to."""
+    opened: dict[str, Stamp] = field(default_factory=dict)
+    """Closed lanes that this process listed as open, each with its head's commit before that."""
+    heads: dict[str, CachedHead] = field(default_factory=dict)
+    """By lane."""
+    rows: dict[RowKey, CachedRow] = field(default_factory=dict)
+    marks: dict[MarkKey, StoredMark] = field(default_factory=dict)
+    asked_at_bytes: dict[str, int] = field(default_factory=dict)
+    """By lane, its running total when a flush was last asked for."""
+
+    def head(self, lane: str) -> Head | None:
+        """Give the head of a lane that was read before."""
+        return self.heads[lane].head
+
+    @property
+    def main(self) -> Head:
+        """The main lane's head, which was read before."""
+        return self.heads[MAIN_LANE].head or NO_HEAD
 
 
 class RowCache:
     """Remembers gateways, the latest used first to stay. One request at a time."""
 
-    def __init__(self, buffer: Buffer) -> None:
+    def __init__(self, buffer: Buffer, wall_clock: WallClock) -> None:
         self._buffer = buffer
+        self._wall_clock = wall_clock
         self._gateways: OrderedDict[str, CachedGateway] = OrderedDict()
         self._bytes = 0
 
@@ -100,151 +103,146 @@ class RowCache:
 
     def is_current(self, gateway: str) -> bool:
         """Tell whether the configuration that is remembered is in force; one read unit."""
-        config = self.gateway(gateway).config
-        shard = next(iter(config.layout.shards()))
-        head = self._buffer.heads(gateway, [shard]).get(shard)
-        return head is None or head.config_version == config.version
+        version = self.gateway(gateway).config.version
+        main = self._buffer.lane_heads(gateway, [MAIN_LANE]).get(MAIN_LANE)
+        return main is None or main.config_version == version
 
     def forget(self, gateway: str) -> None:
         """Forget a gateway: its configuration changed."""
         self._gateways.pop(gateway, None)
 
-    def forget_shards(self, gateway: str, shards: Iterable[str]) -> None:
-        """Forget some shards, because what is remembered of them is out of date."""
-        for shard in shards:
-            self.gateway(gateway).shards.pop(shard, None)
+    # --- heads
 
-    def shards(self, gateway: str, wanted: Iterable[str]) -> dict[str, CachedShard]:
-        """Give shards as remembered, reading the heads of those that are not."""
-        cached, names = self.gateway(gateway).shards, list(wanted)
-        missing = [shard for shard in names if shard not in cached]
+    def load_heads(self, gateway: str, lanes: Iterable[str]) -> CachedGateway:
+        """Read heads of lanes that are not remembered, or were read too long ago."""
+        cached = self.gateway(gateway)
+        old_ms = self._wall_clock() - HEAD_TRUSTED_MS
+        missing = [
+            lane
+            for lane in dict.fromkeys(lanes)
+            if lane not in cached.heads or cached.heads[lane].read_ms < old_ms
+        ]
         if missing:
-            heads = self._buffer.heads(gateway, missing)
-            for shard in missing:
-                cached[shard] = CachedShard(heads.get(shard))
-        return {shard: cached[shard] for shard in names}
+            heads = self._buffer.lane_heads(gateway, missing)
+            self.save_heads(gateway, {lane: heads.get(lane) for lane in missing})
+        return cached
 
-    def load_rows(
-        self, gateway: str, wanted: Mapping[str, Iterable[RowKey]], *, whole: bool
-    ) -> None:
-        """Read the states of rows that are not remembered, by shard, in as few requests as may be.
+    def save_heads(self, gateway: str, heads: Mapping[str, Head | None]) -> list[str]:
+        """Remember heads as they were just read.
+
+        Returns:
+            The lanes in which a commit happened a moment after they were last read.
+        """
+        cached, now_ms = self.gateway(gateway), self._wall_clock()
+        raced = []
+        for lane, head in heads.items():
+            before = cached.heads.get(lane)
+            cached.heads[lane] = CachedHead(head, now_ms)
+            if before is not None and _logged(before.head) != _logged(head):
+                # Others write to this gateway: what is remembered of its rows is likely old.
+                cached.rows.clear()
+                if now_ms - before.read_ms < HEAD_TRUSTED_MS:
+                    raced.append(lane)
+        return raced
+
+    def forget_heads(self, gateway: str, lanes: Iterable[str]) -> None:
+        """Forget heads, to read them again."""
+        for lane in lanes:
+            self.gateway(gateway).heads.pop(lane, None)
+
+    # --- rows and marks
+
+    def load_rows(self, gateway: str, wanted: Iterable[RowKey], *, whole: bool) -> set[RowKey]:
+        """Read the states of rows that are not remembered, in as few requests as may be.
 
         Args:
             gateway: whose.
-            wanted: the rows, by shard.
+            wanted: the rows.
             whole: all of them, however large. Else those that memory has room for, in their order.
+
+        Returns:
+            Those that were read.
         """
         if self._bytes > BYTES_REMEMBERED_MAX // 2:
-            self._forget_rows()
-        cached = self.gateway(gateway).shards
-        missing = {
-            key: cached[shard]
-            for shard, row_keys in wanted.items()
-            for key in row_keys
-            if key not in cached[shard].rows
-        }
+            self._forget_all_rows()
+        rows = self.gateway(gateway).rows
+        missing = dict.fromkeys(key for key in wanted if key not in rows)
         if not missing:
-            return
+            return set()
         most = sys.maxsize if whole else READ_BYTES_MAX
         read, unread = self._buffer.rows_within(gateway, missing, most)
         for key in unread:
             del missing[key]
-        for key, shard in missing.items():
-            stored = read.get(key)
-            shard.rows[key] = (decode_row_state(stored.state), stored.commit) if stored else _NO_ROW
-            shard.unvalidated.add(key)
-        self._bytes += sum(len(stored.state) for stored in read.values())
-        self._bytes += _ROW_BYTES * len(missing)
+        for key in missing:
+            self._save_row(rows, key, read.get(key))
+        return set(missing)
 
-    def _forget_rows(self) -> None:
+    def save_rows(self, gateway: str, rows: Mapping[RowKey, StoredRow | None]) -> None:
+        """Remember rows as they were just read."""
+        for key, stored in rows.items():
+            self._save_row(self.gateway(gateway).rows, key, stored)
+
+    def _save_row(
+        self, rows: dict[RowKey, CachedRow], key: RowKey, stored: StoredRow | None
+    ) -> None:
+        rows[key] = (decode_row_state(stored.state), stored.commit) if stored else _NO_ROW
+        self._bytes += _ROW_BYTES + (len(stored.state) if stored else 0)
+
+    def forget_rows(self, gateway: str, rows: Iterable[RowKey], marks: Iterable[MarkKey]) -> None:
+        """Forget rows and marks, to read them again."""
+        cached = self.gateway(gateway)
+        for key in rows:
+            cached.rows.pop(key, None)
+        for mark in marks:
+            cached.marks.pop(mark, None)
+
+    def _forget_all_rows(self) -> None:
         """Forget all rows: any may be read again. Marks stay, as one push reads them but once."""
-        shards = [shard for warm in self._gateways.values() for shard in warm.shards.values()]
-        for shard in shards:
-            shard.rows.clear()
-            shard.unvalidated.clear()
-        marks = [stored.mark for shard in shards for stored in shard.marks.values()]
-        self._bytes = sum(_SEEN_BYTES * len(mark.recent) + _ROW_BYTES for mark in marks)
+        for cached in self._gateways.values():
+            cached.rows.clear()
+        marks = [mark for cached in self._gateways.values() for mark in cached.marks.values()]
+        self._bytes = sum(_SEEN_BYTES * len(stored.mark.recent) + _ROW_BYTES for stored in marks)
 
-    def load_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> None:
-        """Read the append marks that are not remembered, all in one request.
+    def load_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> set[MarkKey]:
+        """Read the append marks that are not remembered, all in one request; gives those.
 
         A mark that was written before a table was last placed anew may know nothing of what that
         table took in another shard: then what all shards know of the client is joined.
         """
-        warm = self.gateway(gateway)
-        missing = [key for key in wanted if key[1] not in warm.shards[key[0]].marks]
+        cached = self.gateway(gateway)
+        missing = {key for key in wanted if key not in cached.marks}
         if not missing:
-            return
+            return missing
         read = self._buffer.marks(gateway, missing)
-        moves = warm.config.layout.moves
-        behind = {key for key in missing if read.get(key, _NO_MARK).mark.moves < moves}
-        shards, clients = warm.config.layout.shards(), {client for _, client in behind}
+        layout = cached.config.layout
+        behind = {key for key in missing if read.get(key, _NO_MARK).mark.moves < layout.moves}
+        clients = {client for _, client in behind}
         # The commit that follows does not write to those, and so proves nothing of them.
-        everywhere = [(shard, client) for shard in shards for client in clients]
+        everywhere = [(shard, client) for shard in layout.shards() for client in clients]
         others = self._buffer.read_marks_serializable(gateway, everywhere)
         for key in missing:
-            shard, client = key
             stored = read.get(key, _NO_MARK)
             if key in behind:
-                known = [other.mark for (_, whose), other in others.items() if whose == client]
-                stored = StoredMark(joined(known, moves), stored.commit)
-            warm.shards[shard].marks[client] = stored
+                known = [other.mark for (_, whose), other in others.items() if whose == key[1]]
+                stored = StoredMark(joined(known, layout.moves), stored.commit)
+            cached.marks[key] = stored
             self._bytes += _SEEN_BYTES * len(stored.mark.recent) + _ROW_BYTES
+        return missing
 
-    def committed(self, commit: Commit, rows: Mapping[RowKey, RowState]) -> None:
-        """Remember rows and marks as they were just committed."""
-        warm = self.gateway(commit.gateway)
-        shard_of, stamp = warm.config.layout.shard_of, commit.stamp
+    def committed(
+        self, commit: Commit, heads: Mapping[str, Head], rows: Mapping[RowKey, RowState]
+    ) -> None:
+        """Remember heads, rows and marks as they were just committed."""
+        cached, now_ms = self.gateway(commit.gateway), self._wall_clock()
+        for lane, head in heads.items():
+            cached.heads[lane] = CachedHead(head, now_ms)
         for key, state in rows.items():
-            shard = warm.shards[shard_of(*key)]
-            shard.rows[key] = (state, stamp)
-            shard.unvalidated.discard(key)
+            cached.rows[key] = (state, commit.stamp)
         self._bytes += sum(len(put.state) for put in commit.rows.values())
-        for name, part in commit.shards.items():
-            for client, put in part.marks.items():
-                warm.shards[name].marks[client] = StoredMark(put.mark, stamp)
-                self._bytes += _SEEN_BYTES * len(put.mark.recent)
-
-    def moved(self, gateway: str, heads: Mapping[str, Head]) -> None:
-        """Bring shards whose heads moved up to date, or forget what was remembered of them."""
-        cached = self.gateway(gateway).shards
-        for shard, head in heads.items():
-            before = cached.pop(shard, None)
-            if head == NO_HEAD:
-                continue
-            now = cached[shard] = CachedShard(head)
-            if before is not None:
-                now.asked_at_bytes = before.asked_at_bytes
-                if self._catch_up(gateway, shard, before, head):
-                    now.rows, now.unvalidated = before.rows, before.unvalidated
-
-    def _catch_up(self, gateway: str, shard: str, before: CachedShard, head: Head) -> bool:
-        """Apply to a shard's rows what was logged up to a head; tells whether that was possible."""
-        cached = before.head or NO_HEAD
-        if not before.rows or head.epoch != cached.epoch or head.commit < cached.commit:
-            return False
-        try:
-            news = self._buffer.entries(
-                gateway, shard, cached.commit, head.commit, CATCH_UP_DELTAS_MAX
-            )
-        except Unavailable:
-            return False  # reading them again is then the caller's to try
-        if news.until < head.commit or not is_chain(news, cached.commit, head.last_logged):
-            return False  # too much, or an entry is not visible yet and a later one of its row is
-        for entry in news.entries:
-            for delta in decode_records(entry.records):
-                _apply_logged(before, delta, entry.stamp)
-        return True
+        for mark, put in commit.marks.items():
+            cached.marks[mark] = StoredMark(put.mark, commit.stamp)
+            self._bytes += _SEEN_BYTES * len(put.mark.recent)
 
 
-def _apply_logged(shard: CachedShard, delta: Delta, stamp: Stamp) -> None:
-    """Apply one logged delta to a remembered row, or forget the row if nothing proves it whole."""
-    key = (delta.table, delta.row_id)
-    row = shard.rows.get(key)
-    if row is None:
-        return
-    if key in shard.unvalidated:
-        shard.unvalidated.remove(key)
-        del shard.rows[key]
-    else:
-        shard.rows[key] = (apply(row[0], delta), max(row[1], stamp))
+def _logged(head: Head | None) -> Stamp:
+    return head.last_logged if head else 0

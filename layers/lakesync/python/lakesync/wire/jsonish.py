@@ -135,6 +135,8 @@ def encode_page(page: PullPage) -> bytes:
         more += f',"resync":{json.dumps(_resync_fields(page.resync))}'
     if page.schema_version:
         more += f',"schemaVersion":{page.schema_version}'
+    if page.behind_ms:
+        more += f',"behindMs":{page.behind_ms}'
     has_more = "true" if page.has_more else "false"
     return (
         f'{{"deltas":[{members}],"serverHlc":"{page.cursor}","hasMore":{has_more}{more}}}'
@@ -165,13 +167,15 @@ def decode_page(body: bytes) -> PullPage:
         string_of(fields, "snapshot", ""),
         string_of(fields, "scope", ""),
         _resync_of(fields["resync"]) if "resync" in fields else None,
-        _schema_version(fields.get("schemaVersion", 0)),
+        _count(fields, "schemaVersion"),
+        _count(fields, "behindMs"),
     )
 
 
-def _schema_version(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValidationFailed("schemaVersion must be a number from 0 on", field="schemaVersion")
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValidationFailed(f"{name} must be a number from 0 on", field=name)
     return value
 
 

@@ -63,7 +63,7 @@ class SyncPush(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., last_seen_hlc: _Optional[int] = ..., atomic: _Optional[bool] = ..., epoch: _Optional[str] = ..., own_cursor: _Optional[bool] = ...) -> None: ...
 
 class SyncPull(_message.Message):
-    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot", "scope", "removes", "own_cursor")
+    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot", "scope", "removes", "own_cursor", "fresh", "at_least")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_HLC_FIELD_NUMBER: _ClassVar[int]
     MAX_DELTAS_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,8 @@ class SyncPull(_message.Message):
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     REMOVES_FIELD_NUMBER: _ClassVar[int]
     OWN_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     since_hlc: int
     max_deltas: int
@@ -80,10 +82,12 @@ class SyncPull(_message.Message):
     scope: str
     removes: bool
     own_cursor: bool
-    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., removes: _Optional[bool] = ..., own_cursor: _Optional[bool] = ...) -> None: ...
+    fresh: bool
+    at_least: int
+    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., removes: _Optional[bool] = ..., own_cursor: _Optional[bool] = ..., fresh: _Optional[bool] = ..., at_least: _Optional[int] = ...) -> None: ...
 
 class SyncResponse(_message.Message):
-    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot", "scope", "resync", "schema_version")
+    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot", "scope", "resync", "schema_version", "behind_ms")
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     SERVER_HLC_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +96,7 @@ class SyncResponse(_message.Message):
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     RESYNC_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
     deltas: _containers.RepeatedCompositeFieldContainer[RowDelta]
     server_hlc: int
     has_more: bool
@@ -100,7 +105,8 @@ class SyncResponse(_message.Message):
     scope: str
     resync: Resync
     schema_version: int
-    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., resync: _Optional[_Union[Resync, _Mapping]] = ..., schema_version: _Optional[int] = ...) -> None: ...
+    behind_ms: int
+    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., resync: _Optional[_Union[Resync, _Mapping]] = ..., schema_version: _Optional[int] = ..., behind_ms: _Optional[int] = ...) -> None: ...
 
 class Resync(_message.Message):
     __slots__ = ("tables", "others", "named", "tombstone_horizons")
@@ -263,3 +269,28 @@ class RuleRows(_message.Message):
     after: _containers.RepeatedScalarFieldContainer[int]
     whole: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, tables: _Optional[_Iterable[_Union[RuleRows.Table, _Mapping]]] = ..., rows: _Optional[_Iterable[bytes]] = ..., of: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[int]] = ..., after: _Optional[_Iterable[int]] = ..., whole: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class LogChunk(_message.Message):
+    __slots__ = ("previous", "logged_bytes", "entries", "format")
+    class Entry(_message.Message):
+        __slots__ = ("stamp", "records", "count", "tables", "rule_rows")
+        STAMP_FIELD_NUMBER: _ClassVar[int]
+        RECORDS_FIELD_NUMBER: _ClassVar[int]
+        COUNT_FIELD_NUMBER: _ClassVar[int]
+        TABLES_FIELD_NUMBER: _ClassVar[int]
+        RULE_ROWS_FIELD_NUMBER: _ClassVar[int]
+        stamp: int
+        records: bytes
+        count: int
+        tables: _containers.RepeatedScalarFieldContainer[str]
+        rule_rows: bytes
+        def __init__(self, stamp: _Optional[int] = ..., records: _Optional[bytes] = ..., count: _Optional[int] = ..., tables: _Optional[_Iterable[str]] = ..., rule_rows: _Optional[bytes] = ...) -> None: ...
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    LOGGED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    previous: int
+    logged_bytes: int
+    entries: _containers.RepeatedCompositeFieldContainer[LogChunk.Entry]
+    format: int
+    def __init__(self, previous: _Optional[int] = ..., logged_bytes: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[LogChunk.Entry, _Mapping]]] = ..., format: _Optional[int] = ...) -> None: ...

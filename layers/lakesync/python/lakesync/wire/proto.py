@@ -174,6 +174,7 @@ def decode_pull(body: bytes) -> Pull:
         removes=message.removes,
         scope=message.scope,
         own_cursor=message.own_cursor,
+        at_least=STAMP_MAX if message.fresh else _stamp(message.at_least, "atLeast"),
     )
 
 
@@ -188,6 +189,8 @@ def encode_pull(pull: Pull) -> bytes:
         scope=pull.scope,
         removes=pull.removes,
         own_cursor=pull.own_cursor,
+        fresh=pull.at_least == STAMP_MAX,
+        at_least=0 if pull.at_least == STAMP_MAX else pull.at_least,
     )
     return message.SerializeToString()
 
@@ -201,6 +204,7 @@ def encode_page(page: PullPage) -> bytes:
         snapshot=page.snapshot,
         scope=page.scope,
         schema_version=page.schema_version,
+        behind_ms=page.behind_ms,
     )
     if page.resync is not None:
         tail.resync.tables.extend(page.resync.tables)
@@ -230,6 +234,7 @@ def decode_page(body: bytes) -> PullPage:
         message.scope,
         _resync_of(message.resync) if message.HasField("resync") else None,
         message.schema_version,
+        message.behind_ms,
     )
 
 

@@ -1,0 +1,178 @@
+"""Which lane a process writes to: its own while others write too, the first one while it is quiet.
+
+A process keeps to a lane until it loses a race there; then it moves to one in which nothing
+happens, and opens more if there is none. Whoever opens lanes moves the main lane's head, in the
+same write that lists them: so a page that was read without them ends below anything that is
+committed to them. Flushes close lanes in which nothing happened for a while. Law B7:
+``docs/spec/commit.md``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.clock import STAMP_MAX, stamp, stamp_ms
+from lakesync.core.layout import LANES_MAX, MAIN_LANE, lane_name, lane_number, lane_shard
+from lakesync.errors import Contention
+from lakesync.ports import NO_HEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.log.row_cache import CachedGateway, RowCache
+    from lakesync.ports import Buffer, Head, WallClock
+
+FREE_MS: Final = 1_000
+"""A lane without a commit for so long is free for another process."""
+IDLE_MS: Final = 60_000
+"""A lane without a commit for so long is closed."""
+_CHANGING: Final = "the gateway's configuration is just changing; push again in a moment"
+_OPENING: Final = "others are just opening lanes; push again in a moment"
+
+
+class LaneChoice:
+    """Chooses the lanes that one process writes to. One request at a time."""
+
+    def __init__(
+        self, buffer: Buffer, row_cache: RowCache, *, wall_clock: WallClock,
+        jitter: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._buffer = buffer
+        self._row_cache = row_cache
+        self._wall_clock = wall_clock
+        self._jitter = jitter
+
+    def open_lane(self, gateway: str, shard: str) -> str:
+        """Give the lane of a shard to commit to, opening one if none is; its head is remembered.
+
+        Raises:
+            Contention: the lanes are just changed by others; try again in a moment.
+        """
+        cached = self._row_cache.gateway(gateway)
+        lane = cached.lanes.get(shard, shard)
+        self._row_cache.load_heads(gateway, [MAIN_LANE, lane])
+        if not may_commit(cached, lane):
+            lane = lane if cached.main.lanes.is_open(lane) else shard
+            cached.lanes[shard] = lane
+            self._row_cache.load_heads(gateway, [lane])
+        if not may_commit(cached, lane):
+            self._open(gateway, cached, shard, lane_number(lane) + 1)
+        return lane
+
+    def lost(self, gateway: str, lane: str) -> None:
+        """Move to another lane of the same shard, as others write to this one.
+
+        Raises:
+            Contention: as `open_lane`.
+        """
+        heads = self._buffer.heads(gateway, STAMP_MAX)
+        self._row_cache.save_heads(gateway, {MAIN_LANE: None, **heads})
+        cached = self._row_cache.gateway(gateway)
+        shard = lane_shard(lane)
+        count = cached.main.lanes.of(shard).open
+        newest_ms = max((stamp_ms(head.commit) for head in heads.values()), default=0)
+        free = [
+            number
+            for number in range(count)
+            if (name := lane_name(shard, number)) != lane
+            and newest_ms - stamp_ms(heads.get(name, NO_HEAD).last_logged) >= FREE_MS
+        ]
+        if not free and count < LANES_MAX:
+            free = list(range(count, min(max(2 * count, 1), LANES_MAX)))
+            self._open(gateway, cached, shard, free[-1] + 1)
+        if free:
+            cached.lanes[shard] = lane_name(shard, free[int(self._jitter() * len(free))])
+
+    def _open(self, gateway: str, cached: CachedGateway, shard: str, count: int) -> None:
+        """List the first so many lanes of a shard as open."""
+        main, now_ms = cached.head(MAIN_LANE), self._wall_clock()
+        lanes = cached.main.lanes
+        if lanes.paused_until_ms > now_ms:
+            self._row_cache.forget_heads(gateway, [MAIN_LANE])
+            raise Contention(_CHANGING)
+        # Read before they are listed: who closes one of them from then on moves its head.
+        names = [lane_name(shard, number) for number in range(count)]
+        closed = [name for name in names if name not in cached.heads or _is_closed(cached, name)]
+        heads = self._buffer.lane_heads(gateway, closed)
+        to = max(cached.main.commit + 1, stamp(now_ms))
+        is_open = self._buffer.change_lanes(gateway, main, lanes.opening(shard, count), to)
+        self._row_cache.forget_heads(gateway, [MAIN_LANE])
+        if not is_open:
+            raise Contention(_OPENING)
+        self._row_cache.save_heads(gateway, {name: heads.get(name) for name in closed})
+        cached.opened.update((name, head.commit) for name, head in heads.items())
+        self._row_cache.load_heads(gateway, [MAIN_LANE])
+
+
+def _is_closed(cached: CachedGateway, lane: str) -> bool:
+    head = cached.head(lane)
+    return head is not None and head.is_closed
+
+
+def may_commit(cached: CachedGateway, lane: str) -> bool:
+    """Tell whether a lane is open: it is listed if its head says so, or if there is none yet."""
+    head = cached.head(lane)
+    if lane == MAIN_LANE:
+        return True
+    if head is None:
+        return cached.main.lanes.is_open(lane)
+    return not head.is_closed or cached.opened.get(lane) == head.commit
+
+
+def idle_lanes(heads: Mapping[str, Head], now_ms: int) -> dict[str, int]:
+    """Give how many lanes of each shard stay open, where the last ones are idle."""
+    lanes = heads[MAIN_LANE].lanes
+    stay: dict[str, int] = {}
+    for shard, count in lanes.counts.items():
+        kept = count.open
+        while kept and lane_name(shard, kept - 1) != MAIN_LANE:
+            head = heads.get(lane_name(shard, kept - 1), NO_HEAD)
+            if now_ms - stamp_ms(head.last_logged) < IDLE_MS:
+                break
+            kept -= 1
+        if kept < count.open:
+            stay[shard] = kept
+    return stay
+
+
+def close_lanes(
+    buffer: Buffer, gateway: str, heads: Mapping[str, Head], stay: Mapping[str, int]
+) -> bool:
+    """Close all lanes of some shards but the first so many. Safe to repeat, and to kill.
+
+    Args:
+        buffer: the buffer.
+        gateway: whose.
+        heads: the heads of all open lanes, read just now.
+        stay: by shard, how many lanes stay open.
+
+    Returns:
+        False if a lane was used, or the lanes were changed, meanwhile.
+    """
+    main = heads[MAIN_LANE]
+    closing = [
+        lane_name(shard, number)
+        for shard, kept in stay.items()
+        for number in range(kept, main.lanes.of(shard).open)
+    ]
+    seen = {lane: heads.get(lane) for lane in closing}
+    closed = buffer.in_parallel(
+        [
+            partial(buffer.close_lane, gateway, lane, head, (head or main).commit + 1)
+            for lane, head in seen.items()
+        ]
+    )
+    lost = [lane for lane, is_done in zip(seen, closed, strict=True) if not is_done]
+    now = buffer.lane_heads(gateway, lost) if lost else {}
+    # What is closed here and stays listed is opened again by whoever wants to write to it.
+    if not all(_was_closed(now.get(lane), seen[lane]) for lane in lost):
+        return False
+    last = {**seen, **now}.values()
+    quiet = max((head.last_logged for head in last if head), default=0)
+    return buffer.change_lanes(gateway, main, main.lanes.closing(stay, quiet))
+
+
+def _was_closed(head: Head | None, seen: Head | None) -> bool:
+    """Tell whether another has closed a lane since its head was seen: that moves it as well."""
+    return head is not None and head.is_closed and head.commit > (seen or NO_HEAD).commit

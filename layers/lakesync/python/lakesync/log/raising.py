@@ -1,0 +1,43 @@
+"""Which heads are raised for a reader that asks for no fresh page: those not in use. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.clock import stamp_ms
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import Head
+
+RAISED_EVERY_MS: Final = 250
+"""How often a head is raised at the most, for those who do not ask for a fresh page."""
+BUSY_LANES: Final = 4
+"""So many open lanes show that many write: they open by twos, and close when they are idle."""
+
+
+def commit_of(head: Head | None) -> Stamp:
+    """Give a head's last commit; 0 if there is no head yet."""
+    return head.commit if head else 0
+
+
+def may_raise(head: Head | None, now_ms: int, lanes: int) -> bool:
+    """Tell whether a head may be raised: it is not in use, and was not raised a moment ago.
+
+    Two commits within a moment show a lane in use, whose writer would lose a race for nothing.
+    After its entries moved into the log a head tells of one alone; then it is judged by how many
+    ``lanes`` are open.
+    """
+    if head is None or head.is_closed or now_ms - stamp_ms(head.commit) >= RAISED_EVERY_MS:
+        return True
+    is_raised = head.commit > head.last_logged
+    if is_raised:
+        return False
+    if not head.recent:
+        return lanes < BUSY_LANES
+    return now_ms - stamp_ms(head.recent[-1].previous) >= RAISED_EVERY_MS
+
+
+def may_end_at(head: Head | None, wanted: Stamp) -> bool:
+    """Tell whether a page may end where a head stands: no page before it ended above."""
+    return head is not None and not head.is_closed and head.commit >= wanted
