@@ -34,6 +34,7 @@ from lakesync.compat.progress import (
     resending,
     void,
 )
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import SNAPSHOT, Pull, PullPage
 from lakesync.errors import Contention, CursorExpired
 from lakesync.wire.records import decode_records, encode_records
@@ -66,10 +67,10 @@ class FollowingPulls:
         """
         if not is_follower(pull):
             return self._pulls.pull(gateway, pull)
+        # What it is sent is remembered by where a page ends, which it reads as the newest commit.
+        pull = replace(pull, at_least=STAMP_MAX)
         config = self._buffer.config(gateway)
         viewer = viewer_of(config, pull.claims)
-        if pull.claims.get("sub", pull.client_id) != pull.client_id:
-            return self._read_only(gateway, pull, config, viewer)
         stored = self._buffer.client_state(gateway, pull.client_id)
         known = unpack(stored)
         at = in_scope(
@@ -86,14 +87,6 @@ class FollowingPulls:
         ):
             raise Contention("two requests of this client crossed; try again in a moment")
         return page
-
-    def _read_only(
-        self, gateway: str, pull: Pull, config: GatewayConfig, viewer: Viewer
-    ) -> PullPage:
-        """Give a page to a client that never pushes under this name; nothing of it is stored."""
-        page = self._pulls.pull(gateway, replace(pull, own_cursor=True))
-        groups = LegacyFormat(self._buffer, gateway, config, viewer).log_page(_deltas(page))
-        return _filled(page, groups)
 
     def _page(
         self, gateway: str, pull: Pull, at: Follower, config: GatewayConfig, viewer: Viewer

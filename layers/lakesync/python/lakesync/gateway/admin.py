@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.config import TABLES_MAX
 from lakesync.core.evolution import evolve
+from lakesync.core.layout import DEFAULT_SHARD, check_shard
 from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.rules import rules_to_json
 from lakesync.core.rules_json import read_rules
@@ -27,14 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakesync.core.config import GatewayConfig
-    from lakesync.core.layout import Placement
+    from lakesync.core.layout import Layout
     from lakesync.core.rules import SyncRules
     from lakesync.core.schema import TableSchema
     from lakesync.core.visibility import Claims
     from lakesync.errors import Fault
     from lakesync.gateway.rules_dry_run import TableTrial
-    from lakesync.log.commit import Chance
-    from lakesync.ports import Buffer, WallClock
+    from lakesync.ports import Buffer, Chance, WallClock
 
 
 class AdminService:
@@ -136,19 +136,36 @@ class AdminService:
         """Give the sync rules in force."""
         return self._buffer.config(gateway).rules
 
-    def place_table(self, gateway: str, table: str, placement: Placement) -> GatewayConfig:
-        """Put a table into a shard, split into lanes, while pushes go on; safe to repeat.
+    def layout(self, gateway: str) -> Layout:
+        """Give the shards that tables are in."""
+        return self._buffer.config(gateway).layout
 
-        Row states stay where they are: only which head orders later commits changes, for all
-        writers at once, because every head carries the configuration's version.
+    def place_table(
+        self, gateway: str, table: str, shard: str, *, dry_run: bool = False
+    ) -> GatewayConfig:
+        """Put a table into a shard, while pushes go on; safe to repeat.
+
+        Rows and log stay where they are: only which lanes later commits go to changes.
+
+        Args:
+            gateway: whose.
+            table: the table.
+            shard: the shard.
+            dry_run: change nothing; only tell whether it may be done.
+
+        Raises:
+            ValidationFailed: it is no shard name, or there would be too many.
+            NameTaken: the table is there under another spelling.
         """
 
         def placed(config: GatewayConfig) -> GatewayConfig:
-            if config.layout.tables.get(table) == placement:
+            if config.layout.tables.get(table, DEFAULT_SHARD) == check_shard(shard):
                 return config
             config.check_table(table)
-            return replace(config, layout=config.layout.moved(table, placement))
+            return replace(config, layout=config.layout.moved(table, shard))
 
+        if dry_run:
+            return placed(self._buffer.config(gateway))
         return self._declare(gateway, placed)
 
     def metrics(self, gateway: str, claims: Claims | None = None) -> dict[str, object]:

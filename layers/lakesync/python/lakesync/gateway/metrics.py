@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import stamp_ms
-from lakesync.core.layout import DEFAULT_SHARD
+from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, lane_shard
 from lakesync.core.visibility import Viewer
 from lakesync.log.head_checks import unflushed_bytes
+from lakesync.ports import NO_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,8 @@ def metrics(buffer: Buffer, gateway: str, claims: Claims | None, now_ms: int) ->
     """
     config = buffer.config(gateway)
     tables, shards = _shown(config, claims)
-    heads = buffer.heads(gateway, shards)
+    every = buffer.heads(gateway)
+    heads = {lane: head for lane, head in every.items() if lane_shard(lane) in shards}
     state = buffer.flush_state(gateway)
     oldest = [head.oldest_unflushed for head in heads.values() if head.oldest_unflushed]
     age_ms = now_ms - stamp_ms(min(oldest)) if oldest else 0
@@ -37,9 +39,14 @@ def metrics(buffer: Buffer, gateway: str, claims: Claims | None, now_ms: int) ->
         "flushedHlc": str(state.watermark),
         "unflushedBytes": sum(unflushed_bytes(head) for head in heads.values()),
         "unflushedAgeMs": max(age_ms, 0),
+        "lanes": len((every.get(MAIN_LANE) or NO_HEAD).lanes.open()),
         "shards": {
-            shard: {"headHlc": str(head.commit), "unflushedBytes": unflushed_bytes(head)}
-            for shard, head in sorted(heads.items())
+            shard: {
+                "headHlc": str(max(head.commit for head in of_shard)),
+                "unflushedBytes": sum(map(unflushed_bytes, of_shard)),
+            }
+            for shard in sorted(shards)
+            if (of_shard := [h for lane, h in heads.items() if lane_shard(lane) == shard])
         },
     }
 
@@ -48,6 +55,5 @@ def _shown(config: GatewayConfig, claims: Claims | None) -> tuple[list[str], Seq
     viewer = Viewer(config.rules, claims or {})
     if claims is None or viewer.sees_everything:
         return list(config.schemas), config.layout.shards()
-    placed = config.layout.tables.items()
-    named = {shard for table, at in placed if viewer.may_see(table) for shard in at.shards()}
+    named = {shard for table, shard in config.layout.tables.items() if viewer.may_see(table)}
     return [table for table in config.schemas if viewer.may_see(table)], [DEFAULT_SHARD, *named]

@@ -1,4 +1,4 @@
-"""Pull: whole commits after a cursor, from all shards, in commit order.
+"""Pull: whole commits after a cursor, from all lanes, in commit order.
 
 No commit is ever missed, because the log is made final before it is read: see
 `lakesync.log.read_barrier`. And a page ends only where a commit ends.
@@ -8,9 +8,11 @@ Laws B7-B9: ``docs/spec/commit.md``.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
+from lakesync.core.layout import lane_shard
 from lakesync.core.messages import SNAPSHOT, PullPage
 from lakesync.errors import CursorExpired, ValidationFailed
 from lakesync.gateway.bootstrap import Bootstraps
@@ -58,9 +60,8 @@ class PullService:
     def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Give the next page after a cursor. Safe to repeat.
 
-        Cost: one read unit a shard for the heads, one write unit for each lagging head, and one
-        round trip; for log that no request of this process has read, one read unit for each 4 KB
-        and one round trip for each MB of a shard.
+        Cost: as `ReadBarrier.raise_heads`; for log that lies in no head, and that no request of
+        this process has read, one read unit for each 4 KB and one round trip for each MB of a lane.
 
         Raises:
             CursorExpired: the log does not reach back to the cursor; begin with a snapshot.
@@ -71,9 +72,15 @@ class PullService:
         if not 1 <= pull.deltas_max <= deltas_max:
             raise ValidationFailed(f"limit must be 1 to {deltas_max}", field="limit")
         pull = replace(pull, bytes_max=min(pull.bytes_max, self._limits.page_bytes_max))
-        log = self._barrier.raise_heads(gateway)
+        log = self._barrier.raise_heads(
+            gateway,
+            0 if pull.snapshot else pull.since,
+            at_least=pull.at_least,
+            wall_clock=self._wall_clock,
+        )
         page = self._page(log, pull)
-        return replace(page, schema_version=log.config.schema_version)
+        behind_ms = 0 if page.has_more else log.behind_ms
+        return replace(page, schema_version=log.config.schema_version, behind_ms=behind_ms)
 
     def _page(self, log: FinalLog, pull: Pull) -> PullPage:
         """Give a page of rows as they are while the client bootstraps, and else of the log."""
@@ -99,6 +106,7 @@ class PullService:
             pull = replace(pull, since=at.replay_from, epoch=at.epoch)
         check_cursor(pull, log)
         if not same_scope:
+            log = self._barrier.raise_heads(log.gateway)  # what is not flushed is read again
             return self._bootstraps.changed_tables(log, pull, rule_filter, at, budget)
         page = self._log_page(log, pull, rule_filter, budget, at)
         return replace(page, epoch=log.epoch, scope=scope)
@@ -113,7 +121,7 @@ class PullService:
             deltas_max = pull.deltas_max
         since = pull.since
         while since < log.top and budget.allows_read():
-            entries, until = self._collect(log, since, deltas_max)
+            entries, until = self._collect(log, since, deltas_max, rule_filter)
             groups = groupby(entries, key=lambda entry: entry.stamp)
             commits = (_not_sent(rule_filter.commit(list(group)), at) for _, group in groups)
             page = self._fill(log, (since, until), commits, pull, rule_filter, budget)
@@ -125,17 +133,25 @@ class PullService:
         return PullPage((), 0, since, has_more=since < log.top)
 
     def _collect(
-        self, log: FinalLog, since: Stamp, deltas_max: int
+        self, log: FinalLog, since: Stamp, deltas_max: int, rule_filter: RuleFilter
     ) -> tuple[list[LogEntry], Stamp]:
-        """Read each shard until it could fill a page; give the entries in commit order.
+        """Read each lane until it could fill a page; give the entries in commit order.
 
         Returns:
-            The entries, and the stamp up to which they are all there is: where the shard that was
+            The entries, and the stamp up to which they are all there is: where the lane that was
             read least far ended.
         """
-        source = self._tails.of(log.epoch)
-        slices = [read(source, log, shard, (since, log.top), deltas_max) for shard in log.heads]
-        until = min(part.until for part in slices)
+        source, shards = self._tails.of(log.epoch), rule_filter.shards()
+        reads = [
+            partial(read, source, log, lane, (since, log.top), deltas_max)
+            for lane, head in log.heads.items()
+            if head.last_logged > since and lane_shard(lane) in shards
+        ]
+        slices = self._buffer.in_parallel(reads)
+        for lane, head in log.heads.items():
+            # The next page then needs no read of what by then has moved into the log.
+            source.join(log.gateway, lane, head.recent)
+        until = min((part.until for part in slices), default=log.top)
         entries = [entry for part in slices for entry in part.entries if entry.stamp <= until]
         return sorted(entries, key=lambda entry: entry.stamp), until
 

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
     from lakesync.core.messages import DeltaOutcome, Push, PushReceipt
-    from lakesync.log.commit import Chance
     from lakesync.log.plan import Admitted
-    from lakesync.ports import Buffer, WallClock
+    from lakesync.ports import Buffer, Chance, WallClock
 
 _BY_CONFIGURATION = (SchemaMismatch, NameTaken, TooManyTables, TooManyColumns)
 """Refusals that no commit proves: the configuration may have changed meanwhile."""
@@ -58,7 +57,7 @@ class PushService:
     ) -> None:
         self._limits = limits
         self._wall_clock = wall_clock
-        self._row_cache = RowCache(buffer)
+        self._row_cache = RowCache(buffer, wall_clock)
         self._declare = Declare(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=chance)
         self._committer = Committer(
             buffer,
@@ -107,7 +106,7 @@ class PushService:
         receipt = Receipt(push, refused)
         if push.atomic and refused:
             return receipt.refuse_all(admitted, self._wall_clock())
-        cuts = cut(admitted, config, self._limits, atomic=push.atomic)
+        cuts = cut(admitted, config, self._limits)
         parts = deque(part._replace(epoch=push.epoch) for part in cuts)
         if push.atomic and len(parts) > 1:
             raise AtomicPushTooLarge(

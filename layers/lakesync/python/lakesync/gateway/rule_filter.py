@@ -53,6 +53,10 @@ class RuleFilter:
         """Tell whether the client sees every row of every table."""
         return self._viewer.sees_everything
 
+    def shards(self) -> frozenset[str]:
+        """Give the shards whose log may hold anything that the client sees."""
+        return self._config.layout.readable(self._viewer.may_see)
+
     def columns(self, table: str) -> frozenset[str]:
         """Give the columns of a table that the rules in force look at."""
         columns = self._columns.get(table)

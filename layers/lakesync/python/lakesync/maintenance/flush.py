@@ -11,8 +11,8 @@ The steps of one range, in this order; a crash between any two of them is healed
     6. the watermark moves                     last: nothing behind it is ever read again
     7. the heads learn of it                   for backpressure only
 
-A range is cut by what is in it, in commit order over all shards: how the gateway's tables are laid
-out, now or when the range is repeated, changes nothing. Laws D1-D5: ``docs/spec/delivery.md``.
+A range is cut by what is in it, in commit order over all lanes: which lanes are open, now or when
+the range is repeated, changes nothing. Laws D1-D6: ``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.core.clock import STAMP_MAX, stamp_ms
+from lakesync.log.lanes import close_lanes, idle_lanes
 from lakesync.log.read_barrier import ReadBarrier, read
 from lakesync.maintenance.batches import batches, rows_of
-from lakesync.ports import FlushState
+from lakesync.ports import FlushState, GatewaySlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,14 +35,16 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.log.read_barrier import FinalLog
     from lakesync.maintenance.batches import Batch
-    from lakesync.ports import BatchEncoder, Buffer, LogEntry, ObjectStore, Queue
+    from lakesync.ports import BatchEncoder, Buffer, FlushStates, LogEntry, ObjectStore, Queue
 
 RANGE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Deltas of one range, inflated, over all shards, but for its last commit: what a flush holds in
+"""Deltas of one range, inflated, over all lanes, but for its last commit: what a flush holds in
 memory."""
 RANGE_TABLES_MAX: Final = 200
 """Tables of one range, but for those of its last commit: each is two objects, a message and an
 item, so a range takes seconds."""
+DUE_HEADS_MAX: Final = 1_000
+"""Heads of one slice of those that are due: 100 KB of an index, and a hundred calls of a queue."""
 _SLICE_DELTAS_MAX: Final = 10_000
 _PARQUET: Final = "application/vnd.apache.parquet"
 
@@ -62,7 +66,7 @@ class _Work(NamedTuple):
     log: FinalLog
     state: FlushState
     entries: list[tuple[str, LogEntry]]
-    """Each with its shard."""
+    """Each with its lane."""
 
 
 class Flusher:
@@ -95,6 +99,7 @@ class Flusher:
             if not state.until:
                 if not report.batches:
                     self._note_all(log)
+                self._close_idle(gateway)
                 return replace(report, watermark=state.watermark)
             if not has_time():
                 return replace(report, watermark=state.watermark, finished=False)
@@ -109,7 +114,7 @@ class Flusher:
         while True:
             state = self._buffer.flush_state(log.gateway)
             if state.until > log.top:
-                # Recorded by another flush, which may know of shards that were added since.
+                # Recorded by another flush, which may know of later commits.
                 log = self._barrier.raise_heads(log.gateway)
             if state.until:
                 # Someone did not finish it, or is at it: the very same again, whatever it holds.
@@ -129,32 +134,33 @@ class Flusher:
         entries: list[tuple[str, LogEntry]] = []
         tables: set[str] = set()
         size = 0
-        for stamp, commit in groupby(self._by_commit(log, span), key=lambda pair: pair[1].stamp):
-            for shard, entry in commit:
-                entries.append((shard, entry))
+        commits = groupby(self._by_commit(log, span), key=lambda pair: pair[1].stamp)
+        for commit_stamp, commit in commits:
+            for lane, entry in commit:
+                entries.append((lane, entry))
                 tables |= entry.tables
                 size += len(entry.records)
             if size >= RANGE_BYTES_MAX or len(tables) >= RANGE_TABLES_MAX:
-                return entries, stamp
+                return entries, commit_stamp
         return entries, span[1]
 
     def _by_commit(
         self, log: FinalLog, span: tuple[Stamp, Stamp]
     ) -> Iterator[tuple[str, LogEntry]]:
-        """Give all entries of a span in commit order, those of one commit in order of shards.
+        """Give all entries of a span in commit order, those of one commit in order of lanes.
 
-        Holds no more than one slice of each shard.
+        Holds no more than one slice of each lane.
         """
-        shards = [self._of_shard(log, shard, span) for shard in log.heads]
-        return merge(*shards, key=lambda pair: pair[1].stamp)
+        lanes = [self._of_lane(log, lane, span) for lane in log.heads]
+        return merge(*lanes, key=lambda pair: pair[1].stamp)
 
-    def _of_shard(
-        self, log: FinalLog, shard: str, span: tuple[Stamp, Stamp]
+    def _of_lane(
+        self, log: FinalLog, lane: str, span: tuple[Stamp, Stamp]
     ) -> Iterator[tuple[str, LogEntry]]:
         after, until = span
         while after < until:
-            part = read(self._buffer, log, shard, (after, until), _SLICE_DELTAS_MAX)
-            yield from ((shard, entry) for entry in part.entries)
+            part = read(self._buffer, log, lane, (after, until), _SLICE_DELTAS_MAX)
+            yield from ((lane, entry) for entry in part.entries)
             after = part.until
 
     def _carry_out(self, work: _Work, report: FlushReport) -> FlushReport:
@@ -185,27 +191,44 @@ class Flusher:
         self._objects.put_object(batch.claim_key, claim.encode(), "application/json")
 
     def _note(self, work: _Work) -> None:
-        for shard, last in dict(work.entries).items():
+        for lane, last in dict(work.entries).items():
             until, flushed_bytes = work.state.until, last.logged_bytes
-            self._buffer.note_flushed(work.log.gateway, shard, until, flushed_bytes)
+            self._buffer.note_flushed(work.log.gateway, lane, until, flushed_bytes)
 
     def _note_all(self, log: FinalLog) -> None:
         """Tell heads that all is flushed, should an earlier flush have died before it did."""
-        for shard, head in log.heads.items():
+        for lane, head in log.heads.items():
             if head.logged_bytes > head.flushed_bytes and head.last_logged <= log.top:
-                self._buffer.note_flushed(log.gateway, shard, log.top, head.logged_bytes)
+                self._buffer.note_flushed(log.gateway, lane, log.top, head.logged_bytes)
+
+    def _close_idle(self, gateway: str) -> None:
+        """Close lanes in which nothing happened, while something did in others."""
+        heads = self._buffer.heads(gateway, STAMP_MAX)
+        if len(heads) > 1:
+            newest_ms = stamp_ms(max(head.commit for head in heads.values()))
+            if stay := idle_lanes(heads, newest_ms):
+                close_lanes(self._buffer, gateway, heads, stay)
 
 
-def due_gateways(buffer: Buffer) -> list[str]:
-    """Give the gateways that have something to flush; two read units each.
+def due_slices(buffer: FlushStates, place: str = "") -> Iterator[GatewaySlice]:
+    """Give the gateways that have something to flush, slice by slice, each gateway once.
+
+    The price is that of what waits: none is read that is idle.
 
     Raises:
         LakeSyncError: the buffer cannot be read now.
     """
-    due = []
-    for gateway in buffer.gateways():
-        shards = buffer.config(gateway).layout.shards()
-        heads = buffer.heads(gateway, shards).values()
-        if any(head.logged_bytes > head.flushed_bytes for head in heads):
-            due.append(gateway)
-    return due
+    given: set[str] = set()
+    while True:
+        due = buffer.unflushed(place, DUE_HEADS_MAX)
+        fresh = [gateway for gateway in due.gateways if gateway not in given]
+        given.update(fresh)
+        yield due._replace(gateways=tuple(fresh))
+        if not due.place:
+            return
+        place = due.place
+
+
+def due_gateways(buffer: FlushStates) -> list[str]:
+    """Give all gateways that have something to flush; see `due_slices`."""
+    return [gateway for due in due_slices(buffer) for gateway in due.gateways]

@@ -9,16 +9,17 @@ and offer once more what they themselves wrote (``docs/adr/0004-restored-buffer.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import stamp
+from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, LaneCount, Lanes, lane_number, lane_shard
 from lakesync.errors import Conflict, Contention
-from lakesync.log.read_barrier import ReadBarrier, read
-from lakesync.ports import HeadMoved, epoch_at
+from lakesync.log.read_barrier import FinalLog, read
+from lakesync.ports import NO_HEAD, HeadBusy, HeadMoved, epoch_at
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FinalLog
     from lakesync.ports import Buffer, WallClock
 
 LEAD_MS: Final = 120_000
@@ -43,19 +44,46 @@ def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
         LakeSyncError: the buffer refused.
     """
     for tries in range(1, _TRIES_MAX):
-        shards = buffer.config(gateway).layout.shards()
-        state = buffer.flush_state(gateway)
-        log = ReadBarrier(buffer).raise_heads(gateway)
-        _check_whole(buffer, log, state.watermark)
-        top = max(log.top, state.watermark, state.until, stamp(wall_clock()))
-        began = top + stamp(LEAD_MS)
         try:
-            buffer.begin_epoch(gateway, shards, began)
-        except HeadMoved:
+            return epoch_at(_begin(buffer, gateway, wall_clock()))
+        except (HeadBusy, HeadMoved):
             buffer.pause(tries)
-            continue
-        return epoch_at(began)
     raise Contention("the gateway is being written to; stop its functions, and try again")
+
+
+def _begin(buffer: Buffer, gateway: str, now_ms: int) -> Stamp:
+    """Close all lanes, and put the epoch into the main lane's head.
+
+    The heads of a restored buffer may be from before and after a commit that opened a lane, so
+    what the main lane's head says of the others is not relied on.
+
+    Raises:
+        HeadMoved: somebody writes.
+    """
+    config, state = buffer.config(gateway), buffer.flush_state(gateway)
+    heads = buffer.all_heads(gateway)
+    top = max((head.commit for head in heads.values()), default=0)
+    log = FinalLog(gateway, config, heads, top)
+    _check_whole(buffer, log, state.watermark)
+    main = heads.pop(MAIN_LANE, None)
+    before = (main or NO_HEAD).lanes
+    for lane in {*heads, *before.open()} - {MAIN_LANE}:
+        head = heads.get(lane)
+        if not buffer.close_lane(gateway, lane, head, (head or NO_HEAD).commit + 1):
+            raise HeadMoved({lane: head or NO_HEAD})
+    used = dict.fromkeys([DEFAULT_SHARD], 1)
+    for lane in heads:
+        shard = lane_shard(lane)
+        used[shard] = max(used.get(shard, 0), lane_number(lane) + 1)
+    counts = {
+        shard: LaneCount(int(shard == DEFAULT_SHARD), max(number, before.of(shard).used))
+        for shard, number in used.items()
+    }
+    quiet = max((head.last_logged for head in heads.values()), default=0)
+    lanes = Lanes(MappingProxyType(counts), before.changes + 1, quiet)
+    began = max(top, state.watermark, state.until, stamp(now_ms)) + stamp(LEAD_MS)
+    buffer.begin_epoch(gateway, main, lanes, began, config.version)
+    return began
 
 
 def _check_whole(buffer: Buffer, log: FinalLog, watermark: Stamp) -> None:
@@ -64,10 +92,10 @@ def _check_whole(buffer: Buffer, log: FinalLog, watermark: Stamp) -> None:
     Raises:
         Conflict: an entry is missing.
     """
-    for shard in log.heads:
+    for lane in log.heads:
         after = max(watermark, log.trimmed)
         while after < log.top:
             try:
-                after = read(buffer, log, shard, (after, log.top), _SLICE_DELTAS_MAX).until
+                after = read(buffer, log, lane, (after, log.top), _SLICE_DELTAS_MAX).until
             except Contention as exc:
                 raise Conflict(_IN_TWO) from exc

@@ -1,8 +1,8 @@
 """Trim: the oldest part of the log goes, once nobody can need it.
 
-What may go is decided by `trim_horizon`. How it goes, for all shards of a gateway:
+What may go is decided by `trim_horizon`. How it goes, for all lanes of a gateway:
 
-    1. the horizon moves in each head            from here cursors below it are answered 410
+    1. the horizon moves in the main head        from here cursors below it are answered 410
     2. the entries below it are deleted          oldest first, some at a time
 
 A crash between any two steps leaves entries that nobody reads; the next trim deletes them. Whoever
@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
+from lakesync.core.layout import MAIN_LANE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Buffer, Head, WallClock
+    from lakesync.ports import Buffer, WallClock
 
 _ENTRIES_MAX: Final = 250
 
@@ -75,24 +76,24 @@ class Trimmer:
         Raises:
             LakeSyncError: the buffer refused; what is gone stays gone.
         """
-        shards = self._buffer.config(gateway).layout.shards()
         watermark = self._buffer.flush_state(gateway).watermark
         until = trim_horizon(watermark, self._wall_clock(), self._keep_ms, covered)
-        heads = self._buffer.heads(gateway, shards)
-        self._raise(gateway, heads, until)
-        finished = all(self._drop(gateway, shard, has_time) for shard in heads)
-        before = max((head.trimmed for head in heads.values()), default=0)
-        return TrimReport(max(before, until) if heads else 0, finished)
+        heads = self._buffer.heads(gateway)
+        if MAIN_LANE not in heads:
+            return TrimReport()
+        horizon = heads[MAIN_LANE].trimmed
+        if horizon < min(until, max(head.last_logged for head in heads.values())):
+            self._raise(gateway, until)
+            horizon = until
+        finished = all(self._drop(gateway, lane, horizon, has_time) for lane in heads)
+        return TrimReport(max(horizon, until), finished)
 
-    def _raise(self, gateway: str, heads: Mapping[str, Head], until: Stamp) -> None:
-        """Move the horizon of every shard that may hold an entry below it."""
-        for shard, head in heads.items():
-            if head.trimmed < min(until, head.last_logged):
-                self._buffer.raise_horizon(gateway, shard, until)
+    def _raise(self, gateway: str, until: Stamp) -> None:
+        self._buffer.raise_horizon(gateway, until)
 
-    def _drop(self, gateway: str, shard: str, has_time: Callable[[], bool]) -> bool:
-        """Delete a shard's entries below its horizon; False if time ran out."""
+    def _drop(self, gateway: str, lane: str, horizon: Stamp, has_time: Callable[[], bool]) -> bool:
+        """Delete a lane's entries below the horizon; False if time ran out."""
         while has_time():
-            if self._buffer.drop_entries(gateway, shard, _ENTRIES_MAX):
+            if self._buffer.drop_entries(gateway, lane, horizon, _ENTRIES_MAX):
                 return True
         return False

@@ -1,0 +1,180 @@
+"""Whose each client is, and who is shut out.
+
+Rules of this module
+    1. A client belongs to the user who used it first: one conditional write decides, for ever,
+       until an administrator releases it.
+    2. A look-up is remembered for `REMEMBERED_MS_MAX` at the most, whatever the clock does; and
+       nobody is told that a client is another's by what is only remembered.
+    3. Who cannot be looked up is not let in.
+
+Laws U1-U4: ``docs/spec/access.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.delta import check_client_id
+from lakesync.errors import ClientTaken, Revoked, ValidationFailed
+from lakesync.ports import Revocation
+
+if TYPE_CHECKING:
+    from lakesync.ports import AccessStore, WallClock
+
+KINDS: Final = ("user", "client")
+REMEMBERED_MS_MAX: Final = 50_000
+"""How long a look-up is remembered: what is revoked is refused within a minute, though a request is
+under way or the clock is being corrected."""
+CLIENTS_REMEMBERED_MAX: Final = 20_000
+"""Clients whose user one process remembers: about 5 MB."""
+GATEWAYS_REMEMBERED_MAX: Final = 64
+"""Gateways whose revocations one process remembers; each may hold 1 MB."""
+REVOCATIONS_MAX: Final = 5_000
+"""Users and clients of one gateway that are shut out: each process reads all of them each minute.
+Whoever left for good is removed from the identity provider, and need not be listed."""
+USER_BYTES_MAX: Final = 255
+"""A user's name, the token's ``sub``: as long as OpenID Connect allows."""
+
+
+def check_user(user: str) -> str:
+    """Give a user's name back if it is text of 1 to `USER_BYTES_MAX` bytes.
+
+    Raises:
+        ValidationFailed: it is not.
+    """
+    try:
+        size = len(user.encode())
+    except UnicodeEncodeError as exc:
+        raise ValidationFailed("a user holds half of a surrogate pair", field="user") from exc
+    if not 0 < size <= USER_BYTES_MAX:
+        raise ValidationFailed(f"a user is text of 1 to {USER_BYTES_MAX} bytes", field="user")
+    return user
+
+
+class Access:
+    """Lets users and their clients in. One for each process; one request at a time.
+
+    Cost: half a read unit for each client and a read unit for each gateway, each at most once in
+    `REMEMBERED_MS_MAX` of a process; a write unit when a client is first used.
+    """
+
+    def __init__(self, store: AccessStore, *, wall_clock: WallClock) -> None:
+        self._store = store
+        self._wall_clock = wall_clock
+        self._users: dict[tuple[str, str], tuple[int, str]] = {}
+        self._revoked: dict[str, tuple[int, frozenset[tuple[str, str]]]] = {}
+
+    def check_user(self, gateway: str, user: str) -> None:
+        """Refuse a user who is shut out.
+
+        Raises:
+            Revoked: the user is.
+        """
+        if ("user", user) in self._revoked_of(gateway):
+            raise Revoked("this user is shut out of the gateway; ask its administrator")
+
+    def check_client(self, gateway: str, user: str, client_id: str) -> None:
+        """Refuse a client that is shut out or another user's; bind it if it is nobody's yet.
+
+        Raises:
+            Revoked: the client is shut out.
+            ClientTaken: it belongs to another user.
+        """
+        if ("client", client_id) in self._revoked_of(gateway):
+            raise Revoked("this client is shut out of the gateway; ask its administrator")
+        if self._remembered(gateway, client_id) == user:
+            return
+        read_ms = self._wall_clock()
+        stored = self._store.user_of(gateway, client_id)
+        if stored is None:
+            stored = self._store.bind(gateway, client_id, user)
+        if stored != user:
+            raise ClientTaken(
+                "this client id belongs to another user: make a client with an id of its own, or "
+                "let the gateway's administrator release it",
+                field="clientId",
+            )
+        self._users.pop((gateway, client_id), None)  # what was read last is forgotten last
+        self._users[gateway, client_id] = (read_ms, user)
+        while len(self._users) > CLIENTS_REMEMBERED_MAX:
+            del self._users[next(iter(self._users))]
+
+    def _remembered(self, gateway: str, client_id: str) -> str | None:
+        known = self._users.get((gateway, client_id))
+        return known[1] if known and self._is_current(known[0]) else None
+
+    def _revoked_of(self, gateway: str) -> frozenset[tuple[str, str]]:
+        known = self._revoked.get(gateway)
+        if known and self._is_current(known[0]):
+            return known[1]
+        read_ms = self._wall_clock()
+        revoked = frozenset((each.kind, each.name) for each in self._store.revocations(gateway))
+        self._revoked.pop(gateway, None)
+        self._revoked[gateway] = (read_ms, revoked)
+        while len(self._revoked) > GATEWAYS_REMEMBERED_MAX:
+            del self._revoked[next(iter(self._revoked))]
+        return revoked
+
+    def _is_current(self, read_ms: int) -> bool:
+        # A clock that stepped back would let things be remembered for longer.
+        return 0 <= self._wall_clock() - read_ms < REMEMBERED_MS_MAX
+
+
+class AccessAdmin:
+    """Shows and changes who may come in."""
+
+    def __init__(self, store: AccessStore, *, wall_clock: WallClock) -> None:
+        self._store = store
+        self._wall_clock = wall_clock
+
+    def revocations(self, gateway: str) -> list[Revocation]:
+        """Give all that is revoked."""
+        return self._store.revocations(gateway)
+
+    def user_of(self, gateway: str, client_id: str) -> str | None:
+        """Give whose a client is; None if it is nobody's."""
+        return self._store.user_of(gateway, check_client_id(client_id))
+
+    def revoke(self, gateway: str, kind: str, name: str, *, by: str) -> None:
+        """Shut a user or a client out, in force within a minute. Safe to repeat.
+
+        Raises:
+            ValidationFailed: there is no such kind or name; the user is the one who asks; or there
+                are `REVOCATIONS_MAX` already.
+        """
+        _check(kind, name)
+        if (kind, name) == ("user", by):
+            raise ValidationFailed("nobody can shut themselves out: use another token", field=kind)
+        revoked = {(each.kind, each.name) for each in self._store.revocations(gateway)}
+        if len(revoked - {(kind, name)}) >= REVOCATIONS_MAX:
+            raise ValidationFailed(
+                f"a gateway shuts out at most {REVOCATIONS_MAX} users and clients: remove the user "
+                "from the identity provider, and restore those whose tokens have expired",
+                field=kind,
+            )
+        self._store.revoke(gateway, Revocation(kind, name, self._wall_clock(), by))
+
+    def restore(self, gateway: str, kind: str, name: str) -> None:
+        """Let a user or a client in again, within a minute. Safe to repeat.
+
+        Raises:
+            ValidationFailed: there is no such kind or name.
+        """
+        _check(kind, name)
+        self._store.restore(gateway, kind, name)
+
+    def release(self, gateway: str, client_id: str) -> None:
+        """Take a client from its user: whoever uses it next has it. Safe to repeat.
+
+        Its former user may use it for another minute where a process remembers it.
+        """
+        self._store.release(gateway, check_client_id(client_id))
+
+
+def _check(kind: str, name: str) -> None:
+    if kind not in KINDS:
+        raise ValidationFailed(f"say user or client, not {kind[:20]!r}", field="kind")
+    if kind == "user":
+        check_user(name)
+    else:
+        check_client_id(name)

@@ -1,0 +1,163 @@
+"""How much each gateway may push in a second, so that one tenant starves no other.
+
+Rules of this module
+    1. Each process counts for itself, and reports to one item of the gateway when it has counted
+       its share: half of what was left of the window's quota, times its own part of all pushes;
+       at most a `SHARES`-th of the quota. The answer tells it what all processes have reported.
+    2. What is not reported yet stays counted, in this window or a later one.
+    3. Nobody is refused by what only one process believes: it reports first.
+    4. Where a quota was nearly used up in the window before, a process reports its first push, and
+       its part is taken to be what it was: so that many processes are told of each other.
+    5. Whether a push is let in is decided before it is looked at, by what was used before it: one
+       that is larger than a window's quota is let in when its turn comes.
+    6. If reports fail, pushes are let in.
+
+Laws Q1-Q4: ``docs/spec/quota.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lakesync.errors import RateLimited, Unavailable
+from lakesync.ports import Quota, Usage
+
+if TYPE_CHECKING:
+    from lakesync.ports import QuotaStore, WallClock
+
+WINDOW_MS: Final = 5_000
+"""Time in which a quota may be used as unevenly as one likes: retries come again in such a time."""
+SHARES: Final = 32
+"""The part of a window's quota that a process counts between two reports, at the most."""
+BUSY_SHARE: Final = 0.75
+"""The part of a window's quota from which the next window is counted with care."""
+PAUSE_MS: Final = 1_000
+"""How long no report is tried after one that failed."""
+QUOTAS_REMEMBERED_MAX: Final = 1_000
+"""Gateways whose use one process remembers: a few hundred bytes each."""
+NOTHING: Final = Usage()
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What one process knows of one gateway's use."""
+
+    quota: Quota
+    window: int = 0
+    until_ms: int = 0
+    """When this window ends here: by another process's clock it may have begun before."""
+    known: Usage = NOTHING
+    """Of this window, reported by all processes, this one included."""
+    unreported: Usage = NOTHING
+    """Counted here and not reported yet."""
+    own: Usage = NOTHING
+    """Of what is known, what this process reported."""
+    part: float = 1
+    """This process's part of all pushes in the window before, if the quota was nearly used up."""
+    reports_first: bool = False
+    """It was, and nothing was told of this window yet."""
+    paused_until_ms: int = 0
+
+
+class Quotas:
+    """Lets pushes in while their gateway has some of its quota left. One for each process.
+
+    Cost in write units: none for who uses less than a `SHARES`-th of its quota in each process,
+    some twelve in a window for half of it; where all of it is used up, five for each process.
+    """
+
+    def __init__(self, store: QuotaStore, default: Quota, *, wall_clock: WallClock) -> None:
+        self._store = store
+        self._default = default
+        self._wall_clock = wall_clock
+        self._counted: dict[str, _Counted] = {}
+
+    def check(self, gateway: str) -> None:
+        """Refuse a push if its gateway has used up what it may push in this window.
+
+        Raises:
+            RateLimited: it has; try again when the next window begins.
+        """
+        counted, now_ms = self._of(gateway)
+        if counted.unreported != NOTHING and _used_up(counted):
+            self._report(gateway, counted, now_ms)
+        if _is_over(counted.known, counted.quota):
+            raise RateLimited(
+                "this gateway pushes more than its quota; push again later, or ask its operator "
+                "for a larger one",
+                retry_after_s=math.ceil((counted.until_ms - now_ms) / 1000),
+            )
+
+    def use(self, gateway: str, usage: Usage) -> None:
+        """Count what a push uses."""
+        counted, now_ms = self._of(gateway)
+        counted.unreported = _sum(counted.unreported, usage)
+        if counted.reports_first or _is_share(counted):
+            self._report(gateway, counted, now_ms)
+
+    def _of(self, gateway: str) -> tuple[_Counted, int]:
+        now_ms = self._wall_clock()
+        # What was used last is forgotten last.
+        counted = self._counted.pop(gateway, None) or _Counted(self._default)
+        self._counted[gateway] = counted
+        if len(self._counted) > QUOTAS_REMEMBERED_MAX:
+            del self._counted[next(iter(self._counted))]
+        if not 0 < counted.until_ms - now_ms <= WINDOW_MS:  # it ended, or the clock stepped back
+            counted.reports_first = _is_over(counted.known, counted.quota, BUSY_SHARE)
+            counted.part = _own_part(counted) if counted.reports_first else 1
+            counted.window, counted.known, counted.own = now_ms // WINDOW_MS, NOTHING, NOTHING
+            counted.until_ms = (counted.window + 1) * WINDOW_MS
+        return counted, now_ms
+
+    def _report(self, gateway: str, counted: _Counted, now_ms: int) -> None:
+        if now_ms < counted.paused_until_ms:
+            return
+        try:
+            told = self._store.report(gateway, counted.window, counted.unreported)
+        except Unavailable:
+            counted.paused_until_ms = now_ms + PAUSE_MS
+            return
+        if told.window != counted.window:
+            counted.window, counted.until_ms = told.window, now_ms + WINDOW_MS
+            counted.own = NOTHING
+        counted.own = _sum(counted.own, counted.unreported)
+        counted.known, counted.unreported, counted.reports_first = told.usage, NOTHING, False
+        own = told.quota
+        counted.quota = Quota(
+            *(default if value is None else value
+              for value, default in zip(own, self._default, strict=True))
+        )  # fmt: skip
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(*(a + b for a, b in zip(one, other, strict=True)))
+
+
+def _used_up(counted: _Counted) -> bool:
+    return _is_over(_sum(counted.known, counted.unreported), counted.quota)
+
+
+def _is_over(usage: Usage, quota: Quota, part: float = 1) -> bool:
+    return any(
+        limit and used >= part * _in_window(limit) for used, limit in zip(usage, quota, strict=True)
+    )
+
+
+def _is_share(counted: _Counted) -> bool:
+    part = min(counted.part, _own_part(counted))
+    return any(
+        limit
+        and used
+        and used >= min(_in_window(limit) / SHARES, part * (_in_window(limit) - known) / 2)
+        for used, known, limit in zip(counted.unreported, counted.known, counted.quota, strict=True)
+    )
+
+
+def _own_part(counted: _Counted) -> float:
+    return counted.own.pushes / counted.known.pushes if counted.known.pushes else 1
+
+
+def _in_window(limit: int) -> int:
+    return limit * WINDOW_MS // 1000
