@@ -6,37 +6,66 @@ from base64 import b64decode
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.buffer import keys, pack
+from lakesync.buffer.transaction import Places
+from lakesync.core.layout import ONE_LANE, lanes_from_text
 from lakesync.errors import Contention, InternalError
-from lakesync.ports import NO_HEAD, Head, HeadMoved, LogEntry, StaleRead, StoredMark, StoredRow
+from lakesync.ports import (
+    NO_HEAD,
+    Head,
+    HeadBusy,
+    HeadMoved,
+    StaleRead,
+    StoredMark,
+    StoredRow,
+)
+from lakesync.wire.log_chunk import decode_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from lakesync.buffer.caller import Refusal
-    from lakesync.ports import MarkKey, RowKey
+    from lakesync.ports import LogEntry, MarkKey, RowKey
 
-_RACES: Final = frozenset(
-    {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
-)
+_CONFLICT: Final = "TransactionConflict"
+_RACES: Final = frozenset({_CONFLICT, "ThrottlingError", "ProvisionedThroughputExceeded"})
+NOTHING: Final = Places({}, {})
 
 
-def cancelled(refusal: Refusal, heads: Mapping[int, str]) -> Exception:
-    """Give the exception for a refused request: something moved, a race, or a bug of ours."""
+def cancelled(refusal: Refusal, places: Places = NOTHING) -> Exception:
+    """Give the exception for a refused request: something moved, a race, or a bug of ours.
+
+    Args:
+        refusal: what came back.
+        places: which items of the transaction are heads, and which are rows.
+    """
     reasons = [reason.get("Code", "None") for reason in _reasons(refusal)]
     failed = [place for place, code in enumerate(reasons) if code == "ConditionalCheckFailed"]
     moved = {
-        heads[place]: head_of(item) if (item := _reasons(refusal)[place].get("Item")) else NO_HEAD
-        for place in failed
-        if place in heads
+        lane: head_of(item) if (item := _item(refusal, place)) else NO_HEAD
+        for place, lane in places.heads.items()
+        if place in failed
     }
     if moved:
         return HeadMoved(moved)
     if failed:
-        return StaleRead(f"{len(failed)} rows or marks are not as they were seen")
+        stale = {
+            key: row_of(item) if (item := _item(refusal, place)) else None
+            for place, key in places.rows.items()
+            if place in failed
+        }
+        return StaleRead(f"{len(failed)} rows or marks are not as they were seen", stale)
+    if any(place < len(reasons) and reasons[place] == _CONFLICT for place in places.heads):
+        return HeadBusy("another transaction writes to a head")
     codes = sorted(set(reasons) - {"None"})
     if refusal.kind == "TransactionCanceledException" and not _RACES.issuperset(codes):
         return InternalError(f"DynamoDB refused a transaction: {', '.join(codes)}")
     return Contention(f"another write was in progress ({', '.join(codes)}); try again in a moment")
+
+
+def _item(refusal: Refusal, place: int) -> dict[str, Any]:
+    """Give the item that failed a condition, as it is; empty if there is none."""
+    item: dict[str, Any] = _reasons(refusal)[place].get("Item", {})
+    return item
 
 
 def _reasons(refusal: Refusal) -> list[dict[str, Any]]:
@@ -56,25 +85,25 @@ def head_of(item: dict[str, Any]) -> Head:
         commit=number(item, "c"),
         config_version=number(item, "v"),
         epoch=text(item, "e") if "e" in item else "",
-        trimmed=number(item, "t"),
         logged_bytes=number(item, "lb"),
         flushed_bytes=number(item, "fb"),
         oldest_unflushed=number(item, "o"),
         last_logged=number(item, "l"),
+        recent=decode_chunk(data(item, "i")) if "i" in item else (),
+        is_closed="x" in item,
+        trimmed=number(item, "t"),
+        lanes=lanes_from_text(text(item, "ln")) if "ln" in item else ONE_LANE,
     )
 
 
-def entry_of(item: dict[str, Any]) -> LogEntry:
-    """Give the log entry of an item."""
-    return LogEntry(
-        stamp=int(text(item, "sk"), 16),
-        records=pack.inflate(data(item, "d")),
-        count=number(item, "n"),
-        tables=frozenset(text(item, "tb").split(",")),
-        logged_bytes=number(item, "lb"),
-        previous=number(item, "p"),
-        rule_rows=pack.inflate(data(item, "r")) if "r" in item else b"",
-    )
+def entries_of(item: dict[str, Any]) -> tuple[LogEntry, ...]:
+    """Give the log entries of an item."""
+    return decode_chunk(data(item, "d"))
+
+
+def row_of(item: dict[str, Any]) -> StoredRow:
+    """Give the row of an item."""
+    return StoredRow(data(item, "d"), number(item, "c"))
 
 
 def text(item: dict[str, Any], name: str) -> str:
@@ -102,10 +131,7 @@ def rows_of(
     items: Iterable[dict[str, Any]], places: dict[tuple[str, str], RowKey]
 ) -> dict[RowKey, StoredRow]:
     """Give the rows of items."""
-    return {
-        places[text(item, "pk"), text(item, "sk")]: StoredRow(data(item, "d"), number(item, "c"))
-        for item in items
-    }
+    return {places[text(item, "pk"), text(item, "sk")]: row_of(item) for item in items}
 
 
 def mark_places(gateway: str, wanted: Iterable[MarkKey]) -> dict[tuple[str, str], MarkKey]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakesync.buffer.network import Network
 from lakesync.buffer.signing import Credentials, Signer
+from lakesync.buffer.traced import TracedSend
 from lakesync.errors import InternalError, Unavailable, Unreachable
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class DynamoCaller:
         send: replaces the network.
         on_capacity: is told each operation and the capacity units that it consumed; without it,
             DynamoDB is not asked for them.
+        credentials: who signs; without it, the environment or the SDK's own chain says so.
     """
 
     def __init__(
@@ -79,12 +81,14 @@ class DynamoCaller:
         *,
         send: Send | None = None,
         on_capacity: Callable[[str, float], None] | None = None,
+        credentials: Callable[[], tuple[str, str, str | None]] | None = None,
     ) -> None:
         url = (endpoint_url or _regional(region)).rstrip("/")
         self._signer = Signer(url, "dynamodb", region)
-        self._send = send or Network(url)
+        self._send = send or TracedSend(Network(url), region)
         self._on_capacity = on_capacity
         self._from_session: Any = None
+        self._given_credentials = credentials
 
     def __call__(self, operation: str, body: bytes) -> dict[str, Any]:
         """Call one operation.
@@ -114,6 +118,8 @@ class DynamoCaller:
         return answer  # type: ignore[no-any-return]
 
     def _credentials(self) -> Credentials:
+        if self._given_credentials is not None:
+            return Credentials(*self._given_credentials())
         # In Lambda they are in the environment; only elsewhere is the SDK worth its import.
         access_key = os.environ.get("AWS_ACCESS_KEY_ID")
         secret_key = os.environ.get("AWS_SECRET_ACCESS_KEY")

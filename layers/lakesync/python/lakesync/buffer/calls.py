@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakesync.buffer import requests
 from lakesync.buffer.answers import cancelled, text
@@ -12,15 +12,43 @@ from lakesync.buffer.caller import Refusal
 from lakesync.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import ThreadPoolExecutor
 
     from lakesync.buffer.caller import DynamoCaller
+    from lakesync.ports import T
 
 BATCH_MAX: Final = 100
 """Items of one ``BatchGetItem``."""
+THREADS_MAX: Final = 16
+"""Requests that one process makes at once."""
 _READ_TRIES_MAX: Final = 4
 _READ_PAUSE_S: Final = 0.02
 _PAUSE_S_MAX: Final = 0.16
+
+
+class InParallel(Protocol):
+    """Makes calls side by side."""
+
+    def __call__(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Give the answers in the order of the calls; raises what one of them raised."""
+        ...
+
+
+class Threads:
+    """Makes calls in threads, which are started when they are first needed, and kept."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __call__(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Give the answers in the order of the calls; raises what one of them raised."""
+        if self._pool is None:
+            # Few processes ever need it, and importing it takes a millisecond.
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+            self._pool = ThreadPoolExecutor(THREADS_MAX, "dynamodb")
+        return list(self._pool.map(lambda call: call(), calls))
 
 
 class TableCalls:
@@ -30,14 +58,25 @@ class TableCalls:
         table: the table's name.
         caller: how DynamoDB is called.
         sleep_s: waits between two tries of a read.
+        in_parallel: makes calls that do not depend on each other.
     """
 
     def __init__(
-        self, table: str, caller: DynamoCaller, *, sleep_s: Callable[[float], None] = time.sleep
+        self,
+        table: str,
+        caller: DynamoCaller,
+        *,
+        sleep_s: Callable[[float], None] = time.sleep,
+        in_parallel: InParallel | None = None,
     ) -> None:
         self._table = table
         self._call = caller
         self._sleep_s = sleep_s
+        self._in_parallel = in_parallel or Threads()
+
+    def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls side by side; one alone is made at once."""
+        return self._in_parallel(calls) if len(calls) > 1 else [call() for call in calls]
 
     def _get(self, pk: str, sk: str) -> dict[str, Any]:
         answer = self._read("GetItem", requests.get(self._table, pk, sk))
@@ -91,7 +130,7 @@ class TableCalls:
         try:
             return self._call(operation, body)
         except Refusal as refusal:
-            raise cancelled(refusal, {}) from refusal
+            raise cancelled(refusal) from refusal
 
     def _pause(self, tries: int) -> None:
         if tries >= _READ_TRIES_MAX:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import pack
+from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import InternalError
 from lakesync.ports import NO_HEAD, HeadMoved, StaleRead
+from lakesync.wire.log_chunk import encode_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,17 +33,16 @@ def moved(head: Head | None, seen: Head | None) -> bool:
 
 
 def check_heads(heads: Mapping[str, Head], commit: Commit) -> None:
-    """Refuse a commit by heads that moved or carry another configuration.
+    """Refuse a commit by heads that moved.
 
     Raises:
         HeadMoved: with the heads as they are.
     """
-    others: dict[str, Head] = {}
-    for shard, part in commit.shards.items():
-        head = heads.get(shard)
-        reconfigured = head is not None and head.config_version != commit.config_version
-        if reconfigured or moved(head, part.seen):
-            others[shard] = head or NO_HEAD
+    others = {
+        lane: heads.get(lane, NO_HEAD)
+        for lane, part in commit.lanes.items()
+        if moved(heads.get(lane), part.seen)
+    }
     if others:
         raise HeadMoved(others)
 
@@ -54,15 +55,25 @@ def check_states(
     Raises:
         StaleRead: some are not.
     """
-    stale = [key for key, row in commit.rows.items() if _commit_of(rows.get(key)) != row.seen]
-    stale += [
-        (shard, client)
-        for shard, part in commit.shards.items()
-        for client, put in part.marks.items()
-        if _commit_of(marks.get((shard, client))) != put.seen
-    ]
-    if stale:
-        raise StaleRead(f"{len(stale)} rows or marks are not as they were seen")
+    stale = {
+        key: rows.get(key)
+        for key, row in commit.rows.items()
+        if _commit_of(rows.get(key)) != row.seen
+    }
+    marks_stale = sum(_commit_of(marks.get(key)) != put.seen for key, put in commit.marks.items())
+    if stale or marks_stale:
+        raise StaleRead(f"{len(stale)} rows, {marks_stale} marks are not as seen", stale)
+
+
+def check_lanes(main: Head | None, seen: Head | None, to: Stamp) -> None:
+    """Refuse a change of the main lane's head, if its lanes are not as seen, or it stands above.
+
+    Raises:
+        HeadMoved: with the head as it is.
+    """
+    now, before = main or NO_HEAD, seen or NO_HEAD
+    if now.lanes != before.lanes or (main is None) != (seen is None) or (to and now.commit >= to):
+        raise HeadMoved({MAIN_LANE: now})
 
 
 def _commit_of(stored: StoredRow | StoredMark | None) -> Stamp:
@@ -75,29 +86,12 @@ def check_size(commit: Commit) -> None:
     Raises:
         InternalError: it is too large.
     """
-    sizes = [len(pack.deflate(part.entry.records)) for part in commit.shards.values()]
+    sizes = [len(encode_chunk(part.chunk)) for part in commit.lanes.values() if part.chunk]
     sizes += [len(row.state) for row in commit.rows.values()]
-    sizes += [
-        len(pack.pack_mark(put.mark))
-        for part in commit.shards.values()
-        for put in part.marks.values()
-    ]
-    items = len(sizes) + len(commit.shards)
-    if items > ITEMS_MAX or max(sizes) > ITEM_BYTES_MAX or sum(sizes) > COMMIT_BYTES_MAX:
+    sizes += [len(pack.pack_mark(put.mark)) for put in commit.marks.values()]
+    items = len(sizes) + len(commit.lanes)
+    if items > ITEMS_MAX or max(sizes, default=0) > ITEM_BYTES_MAX or sum(sizes) > COMMIT_BYTES_MAX:
         raise InternalError(f"a commit of {items} items, {sum(sizes)} bytes does not fit")
-
-
-def heads_at_most(heads: Mapping[str, Head], shards: Sequence[str], to: Stamp) -> dict[str, Head]:
-    """Give the heads of shards, all of which must stand at ``to`` at the most.
-
-    Raises:
-        HeadMoved: one stands above.
-    """
-    current = {shard: heads.get(shard, NO_HEAD) for shard in shards}
-    above = {shard: head for shard, head in current.items() if head.commit > to}
-    if above:
-        raise HeadMoved(above)
-    return current
 
 
 def within(

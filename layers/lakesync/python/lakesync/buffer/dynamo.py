@@ -1,8 +1,8 @@
 """The buffer on DynamoDB: one table, one ``TransactWriteItems`` a commit.
 
 Cost of a commit of n small rows in one shard: ``2 * (head + entry KB + n)`` write units and one
-round trip; of a read of n rows: n read units and ``n / 100`` round trips. Law numbers:
-``docs/spec/commit.md``.
+round trip, without the entry's as long as it fits into the head; of a read of n rows: n read units
+and ``n / 100`` round trips. Law numbers: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from lakesync.buffer import conditions, keys, pack, requests, upkeep_requests
+from lakesync.buffer import conditions, head_requests, keys, pack, requests, upkeep_requests
 from lakesync.buffer.answers import (
     cancelled,
     data,
-    entry_of,
-    head_of,
+    entries_of,
     mark_places,
     marks_of,
     number,
@@ -27,41 +26,43 @@ from lakesync.buffer.answers import (
 from lakesync.buffer.caller import Refusal
 from lakesync.buffer.calls import BATCH_MAX
 from lakesync.buffer.conditions import PAGE_BYTES_MAX
-from lakesync.buffer.transaction import transact
+from lakesync.buffer.transaction import Places, transact
 from lakesync.buffer.upkeep import Upkeep
 from lakesync.core.config import GatewayConfig
-from lakesync.core.layout import DEFAULT_SHARD
+from lakesync.core.layout import MAIN_LANE
 from lakesync.ports import ConfigMoved, FlushState, LogSlice
+from lakesync.wire.log_chunk import inflate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from lakesync.buffer.caller import DynamoCaller
+    from lakesync.buffer.calls import InParallel
     from lakesync.core.clock import Stamp
+    from lakesync.core.layout import Lanes
     from lakesync.ports import Commit, Head, LogEntry, MarkKey, RowKey, StoredMark, StoredRow
 
 CONFIGS_REMEMBERED_MAX: Final = 64
 """Gateways whose configuration one process remembers; each may hold 350 KB."""
-_FIRST_ENTRIES: Final = 8
-_ENTRIES_MAX: Final = 1000
+_FIRST_ITEMS: Final = 8
+_ITEMS_MAX: Final = 1000
 
 
 class DynamoBuffer(Upkeep):
     """`lakesync.ports.Buffer` in one DynamoDB table. Safe to use from several threads."""
 
     def __init__(
-        self, table: str, caller: DynamoCaller, *, sleep_s: Callable[[float], None] = time.sleep
+        self,
+        table: str,
+        caller: DynamoCaller,
+        *,
+        sleep_s: Callable[[float], None] = time.sleep,
+        in_parallel: InParallel | None = None,
     ) -> None:
-        super().__init__(table, caller, sleep_s=sleep_s)
+        super().__init__(table, caller, sleep_s=sleep_s, in_parallel=in_parallel)
         self._configs: dict[str, GatewayConfig] = {}
 
     # --- what a push reads and writes
-
-    def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
-        """Give the heads that exist, by shard; one read unit each."""
-        wanted = {keys.head_pk(gateway, shard): shard for shard in shards}
-        items = self._batch((pk, keys.HEAD) for pk in wanted)
-        return {wanted[text(item, "pk")]: head_of(item) for item in items}
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Give the states of the rows that exist; one read unit for each 4 KB."""
@@ -105,51 +106,48 @@ class DynamoBuffer(Upkeep):
 
     def commit(self, commit: Commit) -> None:
         """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
-        if any(part.seen is None for part in commit.shards.values()):
+        if MAIN_LANE in commit.lanes and commit.lanes[MAIN_LANE].seen is None:
             self._call("PutItem", requests.register(self._table, commit.gateway))
-        body, heads = transact(self._table, commit)
+        body, places = transact(self._table, commit)
         try:
             self._call("TransactWriteItems", body)
         except Refusal as refusal:
-            raise cancelled(refusal, heads) from refusal
-
-    def raise_head(self, gateway: str, shard: str, seen: Head | None, to: Stamp) -> bool:
-        """Move an idle shard's head up; False if it was not as seen. One write unit."""
-        body = requests.raise_head(self._table, gateway, shard, seen, to)
-        return self._conditionally("UpdateItem", body)
+            raise cancelled(refusal, places) from refusal
 
     # --- what a pull and a flush read
 
     def entries(
-        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+        self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
         """Give entries in ``(after, until]`` in order, up to a bound; never by skipping.
 
-        The first request asks for a few entries; each later one for as many as should fit,
-        judging by the size of those read so far.
+        The first request asks for a few items; each later one for as many as should fit, judging
+        by the size of those read so far.
         """
         entries: list[LogEntry] = []
-        count = size = 0
-        limit = _FIRST_ENTRIES
-        pk = keys.log_pk(gateway, shard)
-        while after < until:
-            between = (keys.stamp_sk(after + 1), keys.stamp_sk(until))
+        count = size = items = 0
+        limit = _FIRST_ITEMS
+        pk = keys.log_pk(gateway, lane)
+        at = after
+        while at < until:
+            between = (keys.stamp_sk(at + 1), keys.stamp_sk(until))
             answer = self._read("Query", requests.query(self._table, pk, between, limit))
             for item in answer["Items"]:
                 if count >= count_max or size >= PAGE_BYTES_MAX:
-                    return LogSlice(tuple(entries), after)
-                entry = entry_of(item)
-                entries.append(entry)
-                count += entry.count
-                size += len(entry.records)
-                after = entry.stamp
+                    return LogSlice(tuple(entries), at)
+                news = [entry for entry in entries_of(item) if entry.stamp > after]
+                entries += news
+                count += sum(entry.count for entry in news)
+                size += sum(len(entry.records) for entry in news)
+                items += 1
+                at = int(text(item, "sk"), 16)
             if "LastEvaluatedKey" not in answer:
                 break
-            after = int(text(answer["LastEvaluatedKey"], "sk"), 16)
+            at = int(text(answer["LastEvaluatedKey"], "sk"), 16)
             if count >= count_max or size >= PAGE_BYTES_MAX:
-                return LogSlice(tuple(entries), after)
+                return LogSlice(tuple(entries), at)
             room = min((count_max - count) / (count + 1), (PAGE_BYTES_MAX - size) / (size + 1))
-            limit = max(1, min(int(room * len(entries)) + 1, _ENTRIES_MAX))
+            limit = max(1, min(int(room * items) + 1, _ITEMS_MAX))
         return LogSlice(tuple(entries), until)
 
     # --- configuration
@@ -162,8 +160,8 @@ class DynamoBuffer(Upkeep):
         """
         known = self._configs.get(gateway)
         if known is not None:
-            head = self.heads(gateway, [DEFAULT_SHARD]).get(DEFAULT_SHARD)
-            if head is not None and head.config_version == known.version:
+            head = self._get(*keys.head_key(gateway, MAIN_LANE))
+            if number(head, "v") == known.version:
                 return known
         item = self._get(keys.config_pk(gateway), keys.CONFIG)
         if not item:
@@ -173,16 +171,18 @@ class DynamoBuffer(Upkeep):
         config = self._configs[gateway] = pack.unpack_config(data(item, "d"))
         return config
 
-    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = "") -> None:
+    def save_config(
+        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
+    ) -> None:
         """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""
-        body, heads = requests.save_config(self._table, gateway, config, to, epoch)
+        body = head_requests.save_config(self._table, gateway, config, seen, lanes, to)
         self._call("PutItem", requests.register(self._table, gateway))
         try:
             self._call("TransactWriteItems", body)
         except Refusal as refusal:
             if reason(refusal, 0) == "ConditionalCheckFailed":
                 raise ConfigMoved from refusal
-            raise cancelled(refusal, heads) from refusal
+            raise cancelled(refusal, Places({1: MAIN_LANE}, {})) from refusal
 
     def gateways(self) -> list[str]:
         """Give every gateway that was ever written to."""
@@ -190,7 +190,7 @@ class DynamoBuffer(Upkeep):
         after = ""
         while True:
             between = (after + "\x01", "\x7f")
-            body = requests.query(self._table, keys.GATEWAYS, between, _ENTRIES_MAX)
+            body = requests.query(self._table, keys.GATEWAYS, between, _ITEMS_MAX)
             answer = self._read("Query", body)
             gateways += [text(item, "sk") for item in answer["Items"]]
             if "LastEvaluatedKey" not in answer:
@@ -202,7 +202,7 @@ class DynamoBuffer(Upkeep):
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
         """Give what is remembered of a client; one read unit for each 4 KB."""
         item = self._get(keys.client_pk(gateway, client_id), keys.CLIENT)
-        return pack.inflate(data(item, "d")) if item else None
+        return inflate(data(item, "d")) if item else None
 
     def save_client_state(
         self, gateway: str, client_id: str, seen: bytes | None, state: bytes
@@ -228,7 +228,7 @@ class DynamoBuffer(Upkeep):
         last_flushed: dict[str, Stamp] = {}
         pk = keys.flushed_pk(gateway)
         while True:
-            body = upkeep_requests.query_after(self._table, pk, after, _ENTRIES_MAX)
+            body = upkeep_requests.query_after(self._table, pk, after, _ITEMS_MAX)
             answer = self._read("Query", body)
             last_flushed |= {text(item, "sk"): number(item, "c") for item in answer["Items"]}
             if "LastEvaluatedKey" not in answer:
@@ -240,8 +240,8 @@ class DynamoBuffer(Upkeep):
         body = requests.save_flushed_table(self._table, gateway, table, last)
         self._conditionally("UpdateItem", body)
 
-    def note_flushed(self, gateway: str, shard: str, until: Stamp, logged_bytes: int) -> None:
-        """Set how much of a shard is flushed; never lowers it."""
-        for request in requests.note_flushed(self._table, gateway, shard, until, logged_bytes):
+    def note_flushed(self, gateway: str, lane: str, until: Stamp, logged_bytes: int) -> None:
+        """Set how much of a lane is flushed; never lowers it."""
+        for request in head_requests.note_flushed(self._table, gateway, lane, until, logged_bytes):
             if self._conditionally("UpdateItem", request):
                 return

@@ -3,40 +3,64 @@
 ====================  =====================  ============  ====================================
 item                  pk                     sk            attributes
 ====================  =====================  ============  ====================================
-head                  ``gw|head|shard``      ``head``      c l v e t lb fb o
-log entry             ``gw|log|shard``       stamp, hex    d n tb lb p r
+main lane's head      ``gw|head``            ``main``      as below, and t ln
+head of lane          ``gw|heads|group``     lane          c l v e lb fb o i x
+log entries           ``gw|log|lane``        stamp, hex    d
 row state             ``gw|row|table|hash``  row id        d c
 append mark           ``gw|mark|shard``      client id     d c
 configuration         ``gw|config``          ``config``    d v
 flush state           ``gw|flush``           ``flush``     w u
 flushed table         ``gw|flushed``         table         c
 client state          ``gw|client|client``   ``client``    d h
+client's user         ``|user|gw|client``    ``user``      us
+revocation            ``|revoked|gw``        kind, name    ad ms
+use and quota         ``|quota|gw``          ``quota``     nb nd np qb qd qp w
 registry of gateways  ``gateways``           gateway id
 ====================  =====================  ============  ====================================
 
 A gateway id holds no ``|``, so no gateway's keys can be another's: tenants are apart by prefix.
+What begins with ``|`` says who may come in, and how much; it holds no data: so an IAM policy can
+name it.
 
-Attributes: ``c`` commit, ``d`` data, ``e`` epoch, ``fb`` flushed bytes, ``h`` digest, ``l`` last
-entry, ``lb`` logged bytes, ``n`` deltas, ``o`` oldest unflushed, ``p`` previous entry, ``r`` rule
-rows, ``t`` trimmed, ``tb`` tables, ``u`` until, ``v`` configuration version, ``w`` watermark. None
-is a word that DynamoDB reserves.
+The sort key of log entries that lie in one item is the stamp of the last. Eight lanes of each shard
+have their heads in one group, which is one item collection: it is read at once, and eight lanes
+write less than one partition takes.
+
+The index ``unflushed`` has the keys ``pk`` and ``o``, so it lists the items that have an ``o``:
+heads behind which something waits. The first commit sets it, a flush that caught up removes it.
+
+Attributes: ``ad`` administrator, ``c`` commit, ``d`` data, ``e`` epoch, ``fb`` flushed bytes, ``h``
+digest, ``i`` entries in the head, ``l`` last entry, ``lb`` logged bytes, ``ln`` lanes, ``ms``
+milliseconds, ``nb`` ``nd`` ``np`` used bytes, deltas, pushes, ``o`` oldest unflushed, ``qb`` ``qd``
+``qp`` quota of them, ``t`` trimmed, ``u`` until, ``us`` user, ``v`` configuration version, ``w``
+watermark or window, ``x`` closed. None is a word that DynamoDB reserves.
 """
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
+from lakesync.core.layout import LANES_MAX, MAIN_LANE, lane_number
 from lakesync.errors import ValidationFailed
 from lakesync.ports import ROW_PARTS
 
-HEAD: Final = "head"
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 CONFIG: Final = "config"
 FLUSH: Final = "flush"
 CLIENT: Final = "client"
+USER: Final = "user"
+QUOTA: Final = "quota"
 GATEWAYS: Final = "gateways"
+_GROUP: Final = 8
+"""Lanes of a shard whose heads lie together; for ever the same."""
+GROUPS: Final = range(-(-LANES_MAX // _GROUP))
+UNFLUSHED: Final = "unflushed"
+"""The index of heads behind which something waits to be flushed."""
 _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -55,14 +79,26 @@ def check_gateway(gateway: str) -> str:
     return gateway
 
 
-def head_pk(gateway: str, shard: str) -> str:
-    """Give the partition key of a shard's head."""
-    return f"{check_gateway(gateway)}|head|{shard}"
+def head_key(gateway: str, lane: str) -> tuple[str, str]:
+    """Give the partition key and the sort key of a lane's head."""
+    if lane == MAIN_LANE:
+        return f"{check_gateway(gateway)}|head", lane
+    return heads_pk(gateway, lane_number(lane) // _GROUP), lane
 
 
-def log_pk(gateway: str, shard: str) -> str:
-    """Give the partition key of a shard's log."""
-    return f"{check_gateway(gateway)}|log|{shard}"
+def heads_pk(gateway: str, group: int) -> str:
+    """Give the partition key of a group of lanes' heads."""
+    return f"{check_gateway(gateway)}|heads|{group}"
+
+
+def groups(numbers: Iterable[int]) -> range:
+    """Give the groups that hold the heads of lanes with such numbers."""
+    return range(max(numbers, default=-1) // _GROUP + 1)
+
+
+def log_pk(gateway: str, lane: str) -> str:
+    """Give the partition key of a lane's log."""
+    return f"{check_gateway(gateway)}|log|{lane}"
 
 
 def stamp_sk(stamp: int) -> str:
@@ -108,3 +144,28 @@ def flushed_pk(gateway: str) -> str:
 def client_pk(gateway: str, client_id: str) -> str:
     """Give the partition key of what is remembered of a client: one each, as each polls."""
     return f"{check_gateway(gateway)}|client|{client_id}"
+
+
+def gateway_of(pk: str) -> str:
+    """Give the gateway whose item a partition key is."""
+    return pk.partition("|")[0]
+
+
+def user_pk(gateway: str, client_id: str) -> str:
+    """Give the partition key of a client's user: one each, as each is asked for by itself."""
+    return f"|user|{check_gateway(gateway)}|{client_id}"
+
+
+def quota_pk(gateway: str) -> str:
+    """Give the partition key of what a gateway uses and may use."""
+    return f"|quota|{check_gateway(gateway)}"
+
+
+def revoked_pk(gateway: str) -> str:
+    """Give the partition key of a gateway's revocations: one query reads them all."""
+    return f"|revoked|{check_gateway(gateway)}"
+
+
+def revoked_sk(kind: str, name: str) -> str:
+    """Give the sort key of a user's or a client's revocation; ``kind`` holds no ``|``."""
+    return f"{kind}|{name}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lakesync.buffer import conditions, pack
 from lakesync.buffer.keys import row_place
 from lakesync.buffer.memory_upkeep import MemoryUpkeep
+from lakesync.core.layout import MAIN_LANE
 from lakesync.ports import (
     NO_HEAD,
     ConfigMoved,
@@ -27,21 +28,30 @@ from lakesync.ports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.ports import Commit, MarkKey, RowKey
+    from lakesync.core.layout import Lanes
+    from lakesync.ports import Commit, MarkKey, RowKey, T
 
 
 class MemoryBuffer(MemoryUpkeep):
     """`lakesync.ports.Buffer` in one process; safe to use from several threads."""
 
-    def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
-        """Give the heads that exist, by shard."""
+    def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
+        """Give the heads of open lanes, and of those with an entry above ``since``."""
         with self._lock:
             stored_heads = self._of(gateway).heads
-            return {shard: stored_heads[shard] for shard in shards if shard in stored_heads}
+            lanes = stored_heads.get(MAIN_LANE, NO_HEAD).lanes
+            wanted = lanes.open() if since >= lanes.quiet else lanes.used()
+            return {lane: stored_heads[lane] for lane in wanted if lane in stored_heads}
+
+    def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
+        """Give the heads that exist of some lanes."""
+        with self._lock:
+            stored_heads = self._of(gateway).heads
+            return {lane: stored_heads[lane] for lane in lanes if lane in stored_heads}
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Give the states of the rows that exist."""
@@ -76,44 +86,40 @@ class MemoryBuffer(MemoryUpkeep):
                 return
             conditions.check_heads(items.heads, commit)
             conditions.check_states(items.rows, items.marks, commit)
-            for shard, part in commit.shards.items():
-                items.heads[shard] = head_after(items.heads.get(shard, NO_HEAD), commit, part.entry)
-                items.logs[shard].append(part.entry)
-                for client, put in part.marks.items():
-                    items.marks[shard, client] = StoredMark(put.mark, commit.stamp)
+            for lane, part in commit.lanes.items():
+                items.heads[lane] = head_after(items.heads.get(lane, NO_HEAD), commit, part)
+                if part.chunk:
+                    items.logs[lane].append(part.chunk)
+            for key, put in commit.marks.items():
+                items.marks[key] = StoredMark(put.mark, commit.stamp)
             for key, row in commit.rows.items():
                 if key not in items.rows:
                     self._places.pop((commit.gateway, key[0]), None)
                 items.rows[key] = StoredRow(row.state, commit.stamp)
             items.tokens.add(commit.token)
 
-    def raise_head(self, gateway: str, shard: str, seen: Head | None, to: Stamp) -> bool:
-        """Move an idle shard's head up; False if it was not as seen."""
-        with self._lock:
-            heads = self._of(gateway).heads
-            head = heads.get(shard)
-            if conditions.moved(head, seen):
-                return False
-            heads[shard] = replace(head or NO_HEAD, commit=to)
-            return True
+    def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls one after the other: nothing is waited for."""
+        return [call() for call in calls]
 
     def entries(
-        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+        self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
         """Give entries in ``(after, until]`` in order, up to a bound; never by skipping."""
         with self._lock:
-            log = self._of(gateway).logs[shard]
+            log = self._of(gateway).logs[lane]
             entries: list[LogEntry] = []
             count = size = 0
-            begin = bisect_right(log, after, key=lambda entry: entry.stamp)
-            for entry in islice(log, begin, None):
-                if entry.stamp > until:
+            begin = bisect_right(log, after, key=lambda chunk: chunk[-1].stamp)
+            for chunk in islice(log, begin, None):
+                if chunk[-1].stamp > until:
                     break
                 if count >= count_max or size >= conditions.PAGE_BYTES_MAX:
                     return LogSlice(tuple(entries), entries[-1].stamp)
-                entries.append(entry)
-                count += entry.count
-                size += len(entry.records)
+                news = [entry for entry in chunk if entry.stamp > after]
+                entries += news
+                count += sum(entry.count for entry in news)
+                size += sum(len(entry.records) for entry in news)
             return LogSlice(tuple(entries), until)
 
     def config(self, gateway: str) -> GatewayConfig:
@@ -121,18 +127,22 @@ class MemoryBuffer(MemoryUpkeep):
         with self._lock:
             return self._of(gateway).config
 
-    def save_config(self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = "") -> None:
+    def save_config(
+        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
+    ) -> None:
         """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""
         pack.pack_config(config)
         with self._lock:
             items = self._of(gateway)
             if items.config.version != config.version - 1:
                 raise ConfigMoved
-            heads = conditions.heads_at_most(items.heads, config.layout.shards(), to)
-            for shard, head in heads.items():
-                items.heads[shard] = replace(
-                    head, commit=to, config_version=config.version, epoch=epoch or head.epoch
-                )
+            conditions.check_lanes(items.heads.get(MAIN_LANE), seen, to)
+            items.heads[MAIN_LANE] = replace(
+                items.heads.get(MAIN_LANE, NO_HEAD),
+                commit=to,
+                config_version=config.version,
+                lanes=lanes,
+            )
             items.config = config
 
     def gateways(self) -> list[str]:
@@ -179,14 +189,14 @@ class MemoryBuffer(MemoryUpkeep):
             flushed = self._of(gateway).flushed
             flushed[table] = max(flushed.get(table, 0), last)
 
-    def note_flushed(self, gateway: str, shard: str, until: Stamp, logged_bytes: int) -> None:
-        """Set how much of a shard is flushed; never lowers it."""
+    def note_flushed(self, gateway: str, lane: str, until: Stamp, logged_bytes: int) -> None:
+        """Set how much of a lane is flushed; never lowers it."""
         with self._lock:
             heads = self._of(gateway).heads
-            head = heads.get(shard)
+            head = heads.get(lane)
             if head is not None and logged_bytes >= head.flushed_bytes:
                 oldest = 0 if logged_bytes == head.logged_bytes else until
-                heads[shard] = replace(head, flushed_bytes=logged_bytes, oldest_unflushed=oldest)
+                heads[lane] = replace(head, flushed_bytes=logged_bytes, oldest_unflushed=oldest)
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
         """Give a table's rows from a place on; see `lakesync.ports.Buffer.scan_rows`."""

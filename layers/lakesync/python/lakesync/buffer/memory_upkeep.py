@@ -1,4 +1,4 @@
-"""The items of the buffer in memory, and the upkeep of a whole gateway."""
+"""The items of the buffer in memory, its heads, and the upkeep of a whole gateway."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakesync.buffer import conditions
-from lakesync.buffer.keys import check_gateway
+from lakesync.buffer.keys import check_gateway, gateway_of
 from lakesync.core.config import GatewayConfig
-from lakesync.ports import NO_HEAD, FlushState, epoch_at
+from lakesync.core.layout import MAIN_LANE
+from lakesync.ports import NO_HEAD, FlushState, GatewaySlice, Head, HeadMoved, epoch_at
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lakesync.core.clock import Stamp
+    from lakesync.core.layout import Lanes
     from lakesync.ports import (
-        Head,
         LogEntry,
         MarkKey,
         RowKey,
@@ -32,7 +31,8 @@ class GatewayItems:
     """The items of one gateway, of each kind by key."""
 
     heads: dict[str, Head] = field(default_factory=dict)
-    logs: dict[str, list[LogEntry]] = field(default_factory=lambda: defaultdict(list))
+    logs: dict[str, list[tuple[LogEntry, ...]]] = field(default_factory=lambda: defaultdict(list))
+    """Of each lane its chunks."""
     rows: dict[RowKey, StoredRow] = field(default_factory=dict)
     marks: dict[MarkKey, StoredMark] = field(default_factory=dict)
     config: GatewayConfig = field(default_factory=GatewayConfig)
@@ -52,6 +52,38 @@ class MemoryUpkeep:
         self._places: dict[tuple[str, str], list[str]] = {}
         """By gateway and table: the sorted places of its rows. Dropped when rows come or go."""
 
+    def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
+        """Move a lane's head up; False if it was not as seen."""
+        with self._lock:
+            heads = self._of(gateway).heads
+            head = heads.get(lane)
+            if conditions.moved(head, seen):
+                return False
+            new = Head(config_version=main.config_version, epoch=main.epoch)
+            heads[lane] = replace(head or new, commit=to)
+            return True
+
+    def change_lanes(self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp = 0) -> bool:
+        """Change which lanes are open; False if they were not as seen."""
+        with self._lock:
+            heads = self._of(gateway).heads
+            try:
+                conditions.check_lanes(heads.get(MAIN_LANE), seen, to)
+            except HeadMoved:
+                return False
+            main = heads.get(MAIN_LANE, NO_HEAD)
+            heads[MAIN_LANE] = replace(main, lanes=lanes, commit=to or main.commit)
+            return True
+
+    def close_lane(self, gateway: str, lane: str, seen: Head | None, to: Stamp) -> bool:
+        """Close a lane; False if its head was not as seen."""
+        with self._lock:
+            heads = self._of(gateway).heads
+            if conditions.moved(heads.get(lane), seen):
+                return False
+            heads[lane] = replace(heads.get(lane, NO_HEAD), commit=to, is_closed=True)
+            return True
+
     def forget_row(self, gateway: str, table: str, row_id: str, seen: Stamp) -> bool:
         """Remove a row's state, if it is as it was seen."""
         with self._lock:
@@ -62,28 +94,53 @@ class MemoryUpkeep:
             self._places.pop((gateway, table), None)
             return True
 
-    def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
+    def unflushed(self, place: str, heads_max: int) -> GatewaySlice:
+        """Give gateways with unflushed data, in order of name."""
+        with self._lock:
+            waiting = sorted(
+                (f"{name}|{lane}", head.oldest_unflushed)
+                for name, items in self._gateways.items()
+                for lane, head in items.heads.items()
+                if head.oldest_unflushed
+            )
+        begin = bisect_right(waiting, place, key=lambda pair: pair[0])
+        some = waiting[begin : begin + heads_max]
+        gateways = dict.fromkeys(gateway_of(head) for head, _ in some)
+        oldest = min((stamp for _, stamp in some), default=0)
+        is_last = begin + heads_max >= len(waiting)
+        return GatewaySlice(tuple(gateways), "" if is_last else some[-1][0], oldest)
+
+    def all_heads(self, gateway: str) -> dict[str, Head]:
+        """Give all heads that exist."""
+        with self._lock:
+            return dict(self._of(gateway).heads)
+
+    def raise_horizon(self, gateway: str, to: Stamp) -> None:
         """Void every cursor below ``to``; never lowers a horizon."""
         with self._lock:
             heads = self._of(gateway).heads
-            if shard in heads and heads[shard].trimmed < to:
-                heads[shard] = replace(heads[shard], trimmed=to)
+            if MAIN_LANE in heads and heads[MAIN_LANE].trimmed < to:
+                heads[MAIN_LANE] = replace(heads[MAIN_LANE], trimmed=to)
 
-    def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
-        """Delete entries at or below the shard's horizon; True if none is left."""
+    def drop_entries(self, gateway: str, lane: str, until: Stamp, entries_max: int) -> bool:
+        """Delete what lies in the log at or below ``until``; True if none is left."""
         with self._lock:
-            items = self._of(gateway)
-            log, trimmed = items.logs[shard], items.heads.get(shard, NO_HEAD).trimmed
-            below = bisect_right(log, trimmed, key=lambda entry: entry.stamp)
+            log = self._of(gateway).logs[lane]
+            below = bisect_right(log, until, key=lambda chunk: chunk[-1].stamp)
             del log[: min(below, entries_max)]
             return below <= entries_max
 
-    def begin_epoch(self, gateway: str, shards: Sequence[str], to: Stamp) -> None:
-        """Put a new epoch into all heads; see `lakesync.ports.Buffer.begin_epoch`."""
+    def begin_epoch(
+        self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int
+    ) -> None:
+        """Put a new epoch into the main lane; see `lakesync.ports.Buffer.begin_epoch`."""
         with self._lock:
-            items = self._of(gateway)
-            for shard, head in conditions.heads_at_most(items.heads, shards, to).items():
-                items.heads[shard] = replace(head, commit=to, epoch=epoch_at(to))
+            heads = self._of(gateway).heads
+            conditions.check_lanes(heads.get(MAIN_LANE), seen, to)
+            head = heads.get(MAIN_LANE, NO_HEAD)
+            heads[MAIN_LANE] = replace(
+                head, commit=to, epoch=epoch_at(to), lanes=lanes, config_version=config_version
+            )
 
     def _of(self, gateway: str) -> GatewayItems:
         return self._gateways[check_gateway(gateway)]

@@ -10,23 +10,18 @@ from base64 import b64encode
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.buffer import keys, pack
+from lakesync.buffer import keys
+from lakesync.wire.log_chunk import deflate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakesync.core.clock import Stamp
-    from lakesync.core.config import GatewayConfig
-    from lakesync.ports import FlushState, Head
+    from lakesync.ports import FlushState
 
 NEVER_WRITTEN: Final = "attribute_not_exists(pk)"
 STANDS_AS_SEEN: Final = "c = :seen"
-STANDS_AS_SEEN_AND_CONFIGURED: Final = "c = :seen AND v = :v"
-NOT_ABOVE: Final = f"{NEVER_WRITTEN} OR c <= :to"
-VERSION_BEFORE: Final = "v = :before"
 FLUSHED_AS_SEEN: Final = "w = :w AND u = :u"
-NOTHING_LOGGED_SINCE: Final = "lb = :lb"
-MORE_LOGGED_SINCE: Final = "lb > :lb AND (attribute_not_exists(fb) OR fb <= :lb)"
 
 
 def number(value: int) -> dict[str, str]:
@@ -57,54 +52,6 @@ def encode(body: Mapping[str, Any]) -> bytes:
 def register(table: str, gateway: str) -> bytes:
     """Give the listing of a gateway; writing it again changes nothing."""
     return encode({"TableName": table, "Item": key(keys.GATEWAYS, gateway)})
-
-
-def raise_head(table: str, gateway: str, shard: str, seen: Head | None, to: Stamp) -> bytes:
-    """Give the raise of an idle head, for the read barrier, if it stands as it was read."""
-    values = {":to": number(to)}
-    if seen is None:
-        return _update_head(
-            table, gateway, shard, "SET c = :to, v = :v", NEVER_WRITTEN, values | {":v": number(0)}
-        )
-    values[":seen"] = number(seen.commit)
-    return _update_head(table, gateway, shard, "SET c = :to", STANDS_AS_SEEN, values)
-
-
-def note_flushed(
-    table: str, gateway: str, shard: str, until: Stamp, logged_bytes: int
-) -> tuple[bytes, bytes]:
-    """Give two tries: one if nothing was logged since, else one that keeps counting from there."""
-    values = {":lb": number(logged_bytes)}
-    return (
-        _update_head(table, gateway, shard, "SET fb = :lb REMOVE o", NOTHING_LOGGED_SINCE, values),
-        _update_head(
-            table,
-            gateway,
-            shard,
-            "SET fb = :lb, o = :until",
-            MORE_LOGGED_SINCE,
-            values | {":until": number(until)},
-        ),
-    )
-
-
-def _update_head(
-    table: str,
-    gateway: str,
-    shard: str,
-    change: str,
-    condition: str,
-    values: Mapping[str, dict[str, str]],
-) -> bytes:
-    return encode(
-        {
-            "TableName": table,
-            "Key": key(keys.head_pk(gateway, shard), keys.HEAD),
-            "UpdateExpression": change,
-            "ConditionExpression": condition,
-            "ExpressionAttributeValues": values,
-        }
-    )
 
 
 def query(table: str, pk: str, between: tuple[str, str], limit: int) -> bytes:
@@ -141,53 +88,11 @@ def get(table: str, pk: str, sk: str) -> bytes:
     return encode({"TableName": table, "Key": key(pk, sk), "ConsistentRead": True})
 
 
-def save_config(
-    table: str, gateway: str, config: GatewayConfig, to: Stamp, epoch: str
-) -> tuple[bytes, dict[int, str]]:
-    """Give the one transaction that puts a configuration in force, and its heads by place."""
-    document: dict[str, Any] = {
-        "TableName": table,
-        "Item": {
-            **key(keys.config_pk(gateway), keys.CONFIG),
-            "d": binary(pack.pack_config(config)),
-            "v": number(config.version),
-        },
-        "ConditionExpression": NEVER_WRITTEN,
-    }
-    if config.version > 1:
-        document["ConditionExpression"] = VERSION_BEFORE
-        document["ExpressionAttributeValues"] = {":before": number(config.version - 1)}
-    items: list[dict[str, Any]] = [{"Put": document}]
-    heads: dict[int, str] = {}
-    for shard in config.layout.shards():
-        heads[len(items)] = shard
-        items.append(_configure_head(table, keys.head_pk(gateway, shard), config, to, epoch))
-    return encode({"TransactItems": items}), heads
-
-
-def _configure_head(
-    table: str, pk: str, config: GatewayConfig, to: Stamp, epoch: str
-) -> dict[str, Any]:
-    change, values = "SET c = :to, v = :v", {":to": number(to), ":v": number(config.version)}
-    if epoch:
-        change, values = f"{change}, e = :e", {**values, ":e": text(epoch)}
-    return {
-        "Update": {
-            "TableName": table,
-            "Key": key(pk, keys.HEAD),
-            "UpdateExpression": change,
-            "ConditionExpression": NOT_ABOVE,
-            "ExpressionAttributeValues": values,
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-    }
-
-
 def save_client_state(
     table: str, gateway: str, client_id: str, seen: bytes | None, state: bytes
 ) -> bytes:
     """Give the step of a client's state, if it stands as it was seen."""
-    values = {":d": binary(pack.deflate(state)), ":h": binary(sha256(state).digest())}
+    values = {":d": binary(deflate(state)), ":h": binary(sha256(state).digest())}
     if seen is not None:
         values[":s"] = binary(sha256(seen).digest())
     return encode(

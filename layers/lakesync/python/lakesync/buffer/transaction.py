@@ -8,68 +8,91 @@ from __future__ import annotations
 
 from base64 import b64encode
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakesync.buffer import keys, pack
-from lakesync.buffer.requests import NEVER_WRITTEN, STANDS_AS_SEEN, STANDS_AS_SEEN_AND_CONFIGURED
+from lakesync.buffer.requests import NEVER_WRITTEN, STANDS_AS_SEEN
+from lakesync.wire.log_chunk import encode_chunk
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Commit, Head, LogEntry
+    from lakesync.ports import Commit, LaneCommit, LogEntry, RowKey
 
 _NEW = f'"ConditionExpression":"{NEVER_WRITTEN}"'
+_SHOW = ',"ReturnValuesOnConditionCheckFailure":"ALL_OLD"'
 
 
-def transact(table: str, commit: Commit) -> tuple[bytes, dict[int, str]]:
-    """Give the transaction of a commit, and the shards of those of its items that are heads."""
+class Places(NamedTuple):
+    """Which items of a transaction are heads, and which are rows, by their places."""
+
+    heads: dict[int, str]
+    rows: dict[int, RowKey]
+
+
+def transact(table: str, commit: Commit) -> tuple[bytes, Places]:
+    """Give the transaction of a commit, and what its items are."""
     name = encode_basestring(table)
     items: list[str] = []
-    heads: dict[int, str] = {}
-    for shard, part in commit.shards.items():
-        heads[len(items)] = shard
-        head_pk = encode_basestring(keys.head_pk(commit.gateway, shard))
-        items.append(_advance_head(name, head_pk, commit, part.seen, part.entry.logged_bytes))
-        items.append(_put_entry(name, keys.log_pk(commit.gateway, shard), part.entry))
-        for client, put in part.marks.items():
-            pk = keys.mark_pk(commit.gateway, shard)
-            data = pack.pack_mark(put.mark)
-            items.append(_put_state(name, pk, client, data, commit.stamp, put.seen))
-    for (row_table, row_id), row in commit.rows.items():
-        pk = keys.row_pk(commit.gateway, row_table, row_id)
-        items.append(_put_state(name, pk, row_id, row.state, commit.stamp, row.seen))
+    places = Places({}, {})
+    for lane, part in commit.lanes.items():
+        places.heads[len(items)] = lane
+        items.append(_advance_head(name, lane, commit, part))
+        if part.chunk:
+            items.append(_put_chunk(name, keys.log_pk(commit.gateway, lane), part.chunk))
+    for (shard, client), put in commit.marks.items():
+        pk, data = keys.mark_pk(commit.gateway, shard), pack.pack_mark(put.mark)
+        items.append(_put_state(name, pk, client, data, commit.stamp, put.seen))
+    for key, row in commit.rows.items():
+        places.rows[len(items)] = key
+        pk = keys.row_pk(commit.gateway, *key)
+        items.append(_put_state(name, pk, key[1], row.state, commit.stamp, row.seen, _SHOW))
     body = f'{{"TransactItems":[{",".join(items)}],"ClientRequestToken":"{commit.token}"}}'
-    return body.encode(), heads
+    return body.encode(), places
 
 
-def _advance_head(
-    name: str, head_pk: str, commit: Commit, seen: Head | None, logged_bytes: int
-) -> str:
-    condition = NEVER_WRITTEN if seen is None else STANDS_AS_SEEN_AND_CONFIGURED
-    seen_value = "" if seen is None else f',":seen":{{"N":"{seen.commit}"}}'
+def _advance_head(name: str, lane: str, commit: Commit, part: LaneCommit) -> str:
+    pk, sk = keys.head_key(commit.gateway, lane)
+    seen, entry = part.seen, part.entry
+    condition = NEVER_WRITTEN if seen is None else STANDS_AS_SEEN
+    change = "SET c = :c, l = :c, v = :v, lb = :lb, o = if_not_exists(o, :c)"
+    values = (
+        f'":c":{{"N":"{commit.stamp}"}},":v":{{"N":"{commit.config_version}"}},'
+        f'":lb":{{"N":"{entry.logged_bytes}"}}'
+    )
+    if seen is not None:
+        values += f',":seen":{{"N":"{seen.commit}"}}'
+    if commit.epoch:
+        change += ", e = :e"
+        values += f',":e":{{"S":"{commit.epoch}"}}'
+    if part.chunk:
+        change += " REMOVE i, x"
+    else:
+        recent = encode_chunk((*(seen.recent if seen else ()), entry))
+        change += ", i = :i REMOVE x"
+        values += f',":i":{{"B":"{b64encode(recent).decode()}"}}'
     return (
         f'{{"Update":{{"TableName":{name},'
-        f'"Key":{{"pk":{{"S":{head_pk}}},"sk":{{"S":"{keys.HEAD}"}}}},'
-        '"UpdateExpression":"SET c = :c, l = :c, v = :v, lb = :lb, o = if_not_exists(o, :c)",'
+        f'"Key":{{"pk":{{"S":"{pk}"}},"sk":{{"S":"{sk}"}}}},'
+        f'"UpdateExpression":"{change}",'
         f'"ConditionExpression":"{condition}",'
-        f'"ExpressionAttributeValues":{{":c":{{"N":"{commit.stamp}"}},'
-        f'":v":{{"N":"{commit.config_version}"}},":lb":{{"N":"{logged_bytes}"}}{seen_value}}},'
-        '"ReturnValuesOnConditionCheckFailure":"ALL_OLD"}}'
+        f'"ExpressionAttributeValues":{{{values}}}'
+        f"{_SHOW}}}}}"
     )
 
 
-def _put_entry(name: str, pk: str, entry: LogEntry) -> str:
-    data = b64encode(pack.deflate(entry.records)).decode()
-    rules = b64encode(pack.deflate(entry.rule_rows)).decode() if entry.rule_rows else ""
-    rule_rows = f',"r":{{"B":"{rules}"}}' if rules else ""
+def _put_chunk(name: str, pk: str, entries: Sequence[LogEntry]) -> str:
+    data = b64encode(encode_chunk(entries)).decode()
     return (
-        f'{{"Put":{{"TableName":{name},"Item":{{"pk":{{"S":{encode_basestring(pk)}}},'
-        f'"sk":{{"S":"{keys.stamp_sk(entry.stamp)}"}},"d":{{"B":"{data}"}},'
-        f'"n":{{"N":"{entry.count}"}},"tb":{{"S":"{",".join(sorted(entry.tables))}"}},'
-        f'"lb":{{"N":"{entry.logged_bytes}"}},"p":{{"N":"{entry.previous}"}}{rule_rows}}}}}}}'
+        f'{{"Put":{{"TableName":{name},"Item":{{"pk":{{"S":"{pk}"}},'
+        f'"sk":{{"S":"{keys.stamp_sk(entries[-1].stamp)}"}},"d":{{"B":"{data}"}}}}}}}}'
     )
 
 
-def _put_state(name: str, pk: str, sk: str, data: bytes, stamp: Stamp, seen: Stamp) -> str:
+def _put_state(
+    name: str, pk: str, sk: str, data: bytes, stamp: Stamp, seen: Stamp, show: str = ""
+) -> str:
     """Put a row state or a mark, if the one it replaces is the one that was merged into."""
     condition = (
         f'"ConditionExpression":"{STANDS_AS_SEEN}",'
@@ -80,5 +103,5 @@ def _put_state(name: str, pk: str, sk: str, data: bytes, stamp: Stamp, seen: Sta
     return (
         f'{{"Put":{{"TableName":{name},"Item":{{"pk":{{"S":"{pk}"}},'
         f'"sk":{{"S":{encode_basestring(sk)}}},"c":{{"N":"{stamp}"}},'
-        f'"d":{{"B":"{b64encode(data).decode()}"}}}},{condition}}}}}'
+        f'"d":{{"B":"{b64encode(data).decode()}"}}}},{condition}{show}}}}}'
     )

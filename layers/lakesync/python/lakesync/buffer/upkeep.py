@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.buffer import keys, requests, upkeep_requests
-from lakesync.buffer.answers import cancelled, data, number, text
-from lakesync.buffer.caller import Refusal
-from lakesync.buffer.calls import TableCalls
+from lakesync.buffer import head_requests, keys, requests, upkeep_requests
+from lakesync.buffer.answers import number, row_of, text
 from lakesync.buffer.conditions import PAGE_BYTES_MAX
+from lakesync.buffer.heads import Heads
+from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
-from lakesync.ports import ROW_PARTS, RowSlice, StoredRow, epoch_at
+from lakesync.ports import ROW_PARTS, GatewaySlice, HeadMoved, RowSlice, StoredRow, epoch_at
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lakesync.core.clock import Stamp
+    from lakesync.core.layout import Lanes
+    from lakesync.ports import Head
 
 _DELETES_MAX: Final = 25
 
 
-class Upkeep(TableCalls):
+class Upkeep(Heads):
     """Operations on a whole gateway."""
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
@@ -50,7 +51,7 @@ class Upkeep(TableCalls):
             body = upkeep_requests.query_after(self._table, pk, after, count_max - len(stored))
             answer = self._read("Query", body)
             for item in answer["Items"]:
-                row = StoredRow(data(item, "d"), number(item, "c"))
+                row = row_of(item)
                 stored.append((text(item, "sk"), row))
                 size += len(row.state)
             if "LastEvaluatedKey" not in answer:
@@ -63,20 +64,27 @@ class Upkeep(TableCalls):
         body = upkeep_requests.delete_row(self._table, gateway, table, row_id, seen)
         return self._conditionally("DeleteItem", body)
 
-    def raise_horizon(self, gateway: str, shard: str, to: Stamp) -> None:
+    def unflushed(self, place: str, heads_max: int) -> GatewaySlice:
+        """Give gateways with unflushed data; half a read unit for some 40 heads that have any."""
+        answer = self._read("Scan", upkeep_requests.scan_unflushed(self._table, place, heads_max))
+        gateways = {keys.gateway_of(text(item, "pk")): None for item in answer["Items"]}
+        last = answer.get("LastEvaluatedKey")
+        oldest = min((number(item, "o") for item in answer["Items"]), default=0)
+        return GatewaySlice(tuple(gateways), json.dumps(last) if last else "", oldest)
+
+    def raise_horizon(self, gateway: str, to: Stamp) -> None:
         """Void every cursor below ``to``; one write unit."""
-        body = upkeep_requests.raise_horizon(self._table, gateway, shard, to)
+        body = upkeep_requests.raise_horizon(self._table, gateway, to)
         if self._conditionally("UpdateItem", body):
             return
-        head = self._get(keys.head_pk(gateway, shard), keys.HEAD)
+        head = self._get(*keys.head_key(gateway, MAIN_LANE))
         if head and number(head, "t") < to:
             raise Contention("a commit is just moving the head; try again in a moment")
 
-    def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
-        """Delete entries at or below the shard's horizon; a write unit for each KB of them."""
-        trimmed = number(self._get(keys.head_pk(gateway, shard), keys.HEAD), "t")
-        pk = keys.log_pk(gateway, shard)
-        between = (keys.stamp_sk(0), keys.stamp_sk(trimmed))
+    def drop_entries(self, gateway: str, lane: str, until: Stamp, entries_max: int) -> bool:
+        """Delete what lies in the log at or below ``until``; a write unit for each KB of it."""
+        pk = keys.log_pk(gateway, lane)
+        between = (keys.stamp_sk(0), keys.stamp_sk(until))
         left = entries_max
         while True:
             limit = min(left, _DELETES_MAX)
@@ -103,11 +111,17 @@ class Upkeep(TableCalls):
                 tries += 1
                 self._pause(tries)
 
-    def begin_epoch(self, gateway: str, shards: Sequence[str], to: Stamp) -> None:
-        """Put an epoch that begins at ``to`` into all heads; two write units each."""
-        body, heads = upkeep_requests.begin_epoch(self._table, gateway, shards, to, epoch_at(to))
+    def begin_epoch(
+        self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int
+    ) -> None:
+        """Put an epoch that begins at ``to`` into the main lane's head; one write unit."""
+        changes = {
+            "c": requests.number(to),
+            "e": requests.text(epoch_at(to)),
+            "v": requests.number(config_version),
+        }
+        changes |= head_requests.lanes_attribute(lanes)
+        body = requests.encode(head_requests.main_head(self._table, gateway, seen, changes))
         self._call("PutItem", requests.register(self._table, gateway))
-        try:
-            self._call("TransactWriteItems", body)
-        except Refusal as refusal:
-            raise cancelled(refusal, heads) from refusal
+        if not self._conditionally("UpdateItem", body):
+            raise HeadMoved(self.all_heads(gateway))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import json
+from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import keys
-from lakesync.buffer.requests import NOT_ABOVE, encode, key, number, text
+from lakesync.buffer.requests import encode, key, number, text
+from lakesync.core.layout import MAIN_LANE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from lakesync.core.clock import Stamp
 
@@ -30,6 +32,15 @@ def query_after(table: str, pk: str, after: str, limit: int) -> bytes:
             "Limit": limit,
         }
     )
+
+
+def scan_unflushed(table: str, place: str, limit: int) -> bytes:
+    """Give a read of the index of heads behind which something waits to be flushed.
+
+    An index is never read consistently.
+    """
+    start = {"ExclusiveStartKey": json.loads(place)} if place else {}
+    return encode({"TableName": table, "IndexName": keys.UNFLUSHED, "Limit": limit, **start})
 
 
 def query_keys(table: str, pk: str, between: tuple[str, str], limit: int) -> bytes:
@@ -65,40 +76,14 @@ def delete_row(table: str, gateway: str, name: str, row_id: str, seen: Stamp) ->
     )
 
 
-def raise_horizon(table: str, gateway: str, shard: str, to: Stamp) -> bytes:
+def raise_horizon(table: str, gateway: str, to: Stamp) -> bytes:
     """Give the horizon's move, if it stands below."""
     return encode(
         {
             "TableName": table,
-            "Key": key(keys.head_pk(gateway, shard), keys.HEAD),
+            "Key": key(*keys.head_key(gateway, MAIN_LANE)),
             "UpdateExpression": "SET t = :to",
             "ConditionExpression": TRIMMED_BELOW,
             "ExpressionAttributeValues": {":to": number(to)},
         }
     )
-
-
-def begin_epoch(
-    table: str, gateway: str, shards: Sequence[str], to: Stamp, epoch: str
-) -> tuple[bytes, dict[int, str]]:
-    """Give the one transaction that puts an epoch into all heads, and the heads by place."""
-    heads = dict(enumerate(shards))
-    items = [_head_of_epoch(table, keys.head_pk(gateway, shard), to, epoch) for shard in shards]
-    return encode({"TransactItems": items}), heads
-
-
-def _head_of_epoch(table: str, pk: str, to: Stamp, epoch: str) -> dict[str, Any]:
-    return {
-        "Update": {
-            "TableName": table,
-            "Key": key(pk, keys.HEAD),
-            "UpdateExpression": "SET c = :to, e = :e, v = if_not_exists(v, :none)",
-            "ConditionExpression": NOT_ABOVE,
-            "ExpressionAttributeValues": {
-                ":to": number(to),
-                ":e": text(epoch),
-                ":none": number(0),
-            },
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-    }

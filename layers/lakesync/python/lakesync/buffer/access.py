@@ -1,0 +1,92 @@
+"""Whose each client is, and who is shut out: items beside the buffer's own, in the same table.
+
+A client's user is one item, written once. All revocations of a gateway lie in one item collection,
+so that one query reads them: a read unit for about thirty.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from lakesync.buffer import keys
+from lakesync.buffer.answers import number, text
+from lakesync.buffer.calls import TableCalls
+from lakesync.buffer.requests import NEVER_WRITTEN, encode, key
+from lakesync.buffer.requests import number as number_of
+from lakesync.buffer.requests import text as text_of
+from lakesync.buffer.upkeep_requests import query_after
+from lakesync.errors import Contention
+from lakesync.ports import Revocation
+
+_PAGE_ITEMS: Final = 1_000
+
+
+class DynamoAccess(TableCalls):
+    """`lakesync.ports.AccessStore` in the buffer's DynamoDB table."""
+
+    def user_of(self, gateway: str, client_id: str) -> str | None:
+        """Give a client's user; half a read unit, as it may be a moment old."""
+        body = {"TableName": self._table, "Key": _client(gateway, client_id)}
+        item = self._read("GetItem", encode(body)).get("Item")
+        return text(item, "us") if item else None
+
+    def bind(self, gateway: str, client_id: str, user: str) -> str:
+        """Bind a client, unless it is bound; a write unit, and a read unit if it was."""
+        body = {
+            "TableName": self._table,
+            "Key": _client(gateway, client_id),
+            "UpdateExpression": "SET us = :us",
+            "ConditionExpression": NEVER_WRITTEN,
+            "ExpressionAttributeValues": {":us": text_of(user)},
+        }
+        # Safe to repeat: what a try wrote whose answer was lost is this user's.
+        if self._conditionally("UpdateItem", encode(body)):
+            return user
+        item = self._get(keys.user_pk(gateway, client_id), keys.USER)
+        if not item:
+            raise Contention("the client is just being released; try again in a moment")
+        return text(item, "us")
+
+    def release(self, gateway: str, client_id: str) -> None:
+        """Bind a client to nobody; a write unit."""
+        self._delete(_client(gateway, client_id))
+
+    def revocations(self, gateway: str) -> list[Revocation]:
+        """Give all that is revoked; a read unit for about thirty, one at least."""
+        pk, after = keys.revoked_pk(gateway), ""
+        revocations: list[Revocation] = []
+        while True:
+            answer = self._read("Query", query_after(self._table, pk, after, _PAGE_ITEMS))
+            revocations += map(_revocation, answer["Items"])
+            if "LastEvaluatedKey" not in answer:
+                return revocations
+            after = text(answer["LastEvaluatedKey"], "sk")
+
+    def revoke(self, gateway: str, revocation: Revocation) -> None:
+        """Shut a user or a client out; a write unit."""
+        item = {
+            **_revoked(gateway, revocation.kind, revocation.name),
+            "ms": number_of(revocation.at_ms),
+            "ad": text_of(revocation.by),
+        }
+        self._call("PutItem", encode({"TableName": self._table, "Item": item}))
+
+    def restore(self, gateway: str, kind: str, name: str) -> None:
+        """Let a user or a client in again; a write unit."""
+        self._delete(_revoked(gateway, kind, name))
+
+    def _delete(self, item: dict[str, Any]) -> None:
+        self._call("DeleteItem", encode({"TableName": self._table, "Key": item}))
+
+
+def _client(gateway: str, client_id: str) -> dict[str, Any]:
+    return key(keys.user_pk(gateway, client_id), keys.USER)
+
+
+def _revoked(gateway: str, kind: str, name: str) -> dict[str, Any]:
+    return key(keys.revoked_pk(gateway), keys.revoked_sk(kind, name))
+
+
+def _revocation(item: dict[str, Any]) -> Revocation:
+    kind, _, name = text(item, "sk").partition("|")
+    return Revocation(kind, name, number(item, "ms"), text(item, "ad"))

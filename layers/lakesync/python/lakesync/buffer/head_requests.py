@@ -1,0 +1,148 @@
+"""DynamoDB requests about heads of lanes, as the JSON it speaks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.buffer import keys, pack
+from lakesync.buffer.requests import (
+    NEVER_WRITTEN,
+    STANDS_AS_SEEN,
+    binary,
+    encode,
+    key,
+    number,
+    text,
+)
+from lakesync.core.layout import MAIN_LANE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.layout import Lanes
+    from lakesync.ports import Head
+
+LANES_AS_SEEN: Final = "ln = :seen"
+LANES_UNCHANGED: Final = "attribute_exists(pk) AND attribute_not_exists(ln)"
+VERSION_BEFORE: Final = "v = :before"
+NOTHING_LOGGED_SINCE: Final = "lb = :lb"
+MORE_LOGGED_SINCE: Final = "lb > :lb AND (attribute_not_exists(fb) OR fb <= :lb)"
+
+
+def raise_head(
+    table: str, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head
+) -> bytes:
+    """Give the raise of an idle head, for the read barrier, if it stands as it was read."""
+    if seen is None:
+        values = {":to": number(to), ":v": number(main.config_version)}
+        change = "SET c = :to, v = :v"
+        if main.epoch:
+            change, values = f"{change}, e = :e", {**values, ":e": text(main.epoch)}
+        return _update_head(table, gateway, lane, change, NEVER_WRITTEN, values)
+    values = {":to": number(to), ":seen": number(seen.commit)}
+    return _update_head(table, gateway, lane, "SET c = :to", STANDS_AS_SEEN, values)
+
+
+def close_lane(table: str, gateway: str, lane: str, seen: Head | None, to: Stamp) -> bytes:
+    """Give the closing of a lane, if its head stands as it was read."""
+    values = {":to": number(to), ":x": number(1)}
+    condition = NEVER_WRITTEN
+    if seen is not None:
+        condition, values = STANDS_AS_SEEN, {**values, ":seen": number(seen.commit)}
+    return _update_head(table, gateway, lane, "SET c = :to, x = :x", condition, values)
+
+
+def main_head(
+    table: str, gateway: str, seen: Head | None, changes: Mapping[str, dict[str, str]]
+) -> dict[str, Any]:
+    """Give an update of the main lane's head, if its lanes are as they were read.
+
+    Args:
+        table: the table.
+        gateway: whose.
+        seen: the head that was read; None if there is none.
+        changes: the attributes as they shall be; ``c`` only moves up.
+    """
+    values = {f":{name}": value for name, value in changes.items()}
+    if seen is None:
+        condition = NEVER_WRITTEN
+    elif before := seen.lanes.to_text():
+        condition, values[":seen"] = LANES_AS_SEEN, text(before)
+    else:
+        condition = LANES_UNCHANGED
+    if "c" in changes and seen is not None:
+        condition += " AND c < :c"
+    return {
+        "TableName": table,
+        "Key": key(*keys.head_key(gateway, MAIN_LANE)),
+        "UpdateExpression": "SET " + ", ".join(f"{name} = :{name}" for name in changes),
+        "ConditionExpression": condition,
+        "ExpressionAttributeValues": values,
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def note_flushed(
+    table: str, gateway: str, lane: str, until: Stamp, logged_bytes: int
+) -> tuple[bytes, bytes]:
+    """Give two tries: one if nothing was logged since, else one that keeps counting from there."""
+    values = {":lb": number(logged_bytes)}
+    return (
+        _update_head(table, gateway, lane, "SET fb = :lb REMOVE o", NOTHING_LOGGED_SINCE, values),
+        _update_head(
+            table,
+            gateway,
+            lane,
+            "SET fb = :lb, o = :until",
+            MORE_LOGGED_SINCE,
+            values | {":until": number(until)},
+        ),
+    )
+
+
+def _update_head(
+    table: str,
+    gateway: str,
+    lane: str,
+    change: str,
+    condition: str,
+    values: Mapping[str, dict[str, str]],
+) -> bytes:
+    return encode(
+        {
+            "TableName": table,
+            "Key": key(*keys.head_key(gateway, lane)),
+            "UpdateExpression": change,
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": values,
+        }
+    )
+
+
+def save_config(
+    table: str, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
+) -> bytes:
+    """Give the transaction that puts a configuration in force: its item, and the main head."""
+    document: dict[str, Any] = {
+        "TableName": table,
+        "Item": {
+            **key(keys.config_pk(gateway), keys.CONFIG),
+            "d": binary(pack.pack_config(config)),
+            "v": number(config.version),
+        },
+        "ConditionExpression": NEVER_WRITTEN,
+    }
+    if config.version > 1:
+        document["ConditionExpression"] = VERSION_BEFORE
+        document["ExpressionAttributeValues"] = {":before": number(config.version - 1)}
+    changes = {"c": number(to), "v": number(config.version), **lanes_attribute(lanes)}
+    head = main_head(table, gateway, seen, changes)
+    return encode({"TransactItems": [{"Put": document}, {"Update": head}]})
+
+
+def lanes_attribute(lanes: Lanes) -> dict[str, dict[str, str]]:
+    """Give the attribute of lanes; none before they were changed."""
+    stored = lanes.to_text()
+    return {"ln": text(stored)} if stored else {}

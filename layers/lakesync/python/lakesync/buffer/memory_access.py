@@ -1,0 +1,53 @@
+"""Whose each client is, and who is shut out, in one process."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from lakesync.buffer.keys import check_gateway, revoked_sk
+
+if TYPE_CHECKING:
+    from lakesync.ports import Revocation
+
+
+class MemoryAccess:
+    """`lakesync.ports.AccessStore` in memory, for tests and for apps without a server."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: dict[tuple[str, str], str] = {}
+        self._revoked: dict[str, dict[str, Revocation]] = defaultdict(dict)
+
+    def user_of(self, gateway: str, client_id: str) -> str | None:
+        """Give a client's user; None if it has none."""
+        return self._users.get((check_gateway(gateway), client_id))
+
+    def bind(self, gateway: str, client_id: str, user: str) -> str:
+        """Bind a client, unless it is bound; give whom it is bound to."""
+        with self._lock:
+            return self._users.setdefault((check_gateway(gateway), client_id), user)
+
+    def release(self, gateway: str, client_id: str) -> None:
+        """Bind a client to nobody."""
+        self._users.pop((check_gateway(gateway), client_id), None)
+
+    def revocations(self, gateway: str) -> list[Revocation]:
+        """Give all that is revoked."""
+        with self._lock:
+            revoked = sorted(
+                self._revoked[check_gateway(gateway)].items(), key=lambda item: item[0].encode()
+            )
+            return [revocation for _, revocation in revoked]
+
+    def revoke(self, gateway: str, revocation: Revocation) -> None:
+        """Shut a user or a client out."""
+        with self._lock:
+            name = revoked_sk(revocation.kind, revocation.name)
+            self._revoked[check_gateway(gateway)][name] = revocation
+
+    def restore(self, gateway: str, kind: str, name: str) -> None:
+        """Let a user or a client in again."""
+        with self._lock:
+            self._revoked[check_gateway(gateway)].pop(revoked_sk(kind, name), None)
