@@ -8,10 +8,11 @@ from lakesync.client.client import Client
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.salvage import Salvaged, salvage
 from lakesync.client.storage.edits import Transaction
-from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
+from lakesync.client.sync import PullSummary, SyncSummary
 from lakesync.client.transport.http import HttpTransport, Timeouts
 from lakesync.client.transport.in_process import Fault, MemoryTransport
 from lakesync.client.upload.entries import OutboxEntry, Status
+from lakesync.client.upload.push import PushSummary
 
 __all__ = [
     "Client",

@@ -18,22 +18,25 @@ import sqlite3
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from lakesync.client.assembly import Parts, assemble
-from lakesync.client.editor import Editor
+from lakesync.client.recovery.salvage import is_sound
+from lakesync.client.storage.declare import declare
 from lakesync.client.storage.device_clock import system_clock
+from lakesync.client.storage.edits import Editor, local_transaction, record
 from lakesync.client.storage.failures import attempt
-from lakesync.client.sync import PAGE_DELTAS, never
+from lakesync.client.storage.file import open_file
+from lakesync.client.sync import PAGE_DELTAS, PAGE_DELTAS_MAX, Syncer, never
+from lakesync.errors import ValidationFailed
 from lakesync.result import Result, heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lakesync.client.storage.database import Durability
+    from lakesync.client.storage.database import Answer, Durability
     from lakesync.client.storage.edits import Transaction
-    from lakesync.client.storage.queries import Answer
-    from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
+    from lakesync.client.sync import PullSummary, SyncSummary
     from lakesync.client.upload.entries import OutboxEntry
+    from lakesync.client.upload.push import PushSummary
     from lakesync.core.delta import Delta, Op
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
@@ -47,8 +50,8 @@ class Client(Editor):
 
     Args:
         path: the SQLite file; made if there is none.
-        client_id: who makes the edits; 1 to 128 bytes, the ``sub`` of the token. The file stays
-            this client's.
+        client_id: who makes the edits; 1 to 128 bytes, not to be guessed: it is the first user's
+            who uses it. The file stays this client's.
         transport: how to reach the gateway.
         wall_clock: the device's clock, in milliseconds since 1970. It may be wrong.
         durability: ``FULL`` has an edit on the disk before it returns. ``NORMAL`` is several times
@@ -74,37 +77,31 @@ class Client(Editor):
         page_deltas: int = PAGE_DELTAS,
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
-        self._parts: Parts = assemble(
-            path,
-            client_id=client_id,
-            transport=transport,
-            wall_clock=wall_clock,
-            durability=durability,
-            page_deltas=page_deltas,
-            connection_class=connection_class,
-        )
+        if not 1 <= page_deltas <= PAGE_DELTAS_MAX:
+            sentence = f"page_deltas must be 1 to {PAGE_DELTAS_MAX}, not {page_deltas}"
+            raise ValidationFailed(sentence, field="page_deltas")
+        self._file = open_file(path, client_id, wall_clock, durability, connection_class)
+        self._syncer = Syncer(self._file, transport, page_deltas)
         self.client_id = client_id
         self.edited = threading.Event()
         """Set by each edit; `SyncLoop` waits for it."""
 
-    # --- edits: insert, update and delete, get and query are the `Editor`'s -----------------------
-
     def _edit(
         self, op: Op, table: str, row_id: str, columns: Mapping[str, object]
     ) -> Result[Delta, LakeSyncError]:
-        result = self._attempt(lambda: self._parts.edits.record(op, table, row_id, columns))
+        result = self._attempt(lambda: record(self._file, op, table, row_id, columns))
         if not self.edited.is_set():
             self.edited.set()
         return heard(result, f"{op.name} of {table!r}, {row_id!r}")
 
     def _read(self, sql: str, parameters: object) -> Answer:
-        return self._parts.database.read(sql, parameters)
+        return self._file.database.read(sql, parameters)
 
     def _boolean_names(self) -> frozenset[str]:
-        return self._parts.database.boolean_names()
+        return self._file.database.boolean_names()
 
     def _attempt(self, operation: Callable[[], T]) -> Result[T, LakeSyncError]:
-        return attempt(operation, self._parts.is_sound)
+        return attempt(operation, lambda: is_sound(self._file))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -128,7 +125,7 @@ class Client(Editor):
         Raises:
             LakeSyncError: an edit failed, or the commit did; or ``TRANSACTION_OPEN``.
         """
-        with self._parts.edits.transaction() as transaction:
+        with local_transaction(self._file) as transaction:
             yield transaction
         self.edited.set()
 
@@ -137,41 +134,34 @@ class Client(Editor):
     ) -> Result[None, LakeSyncError]:
         """Give a table typed columns and indexes before, or after, rows arrive. Safe to repeat.
 
-        Args:
-            table: the table.
-            columns: types by column: ``string number boolean json integer decimal(p,s) timestamp
-                date bytes``.
-            indexes: the columns of each index.
-
-        Returns:
-            ``VALIDATION_ERROR`` or ``SCHEMA_ERROR`` if a name or a type is none.
+        The types are ``string number boolean json integer decimal(p,s) timestamp date bytes``;
+        ``indexes`` are the columns of each index. ``VALIDATION_ERROR`` or ``SCHEMA_ERROR`` if a
+        name or a type is none.
         """
-        return self._attempt(lambda: self._parts.declare(table, columns, indexes))
+        return self._attempt(lambda: declare(self._file, table, columns, indexes))
 
     def schema(self, table: str) -> Result[TableSchema | None, LakeSyncError]:
-        """Give a table's schema, as the gateway told of it with the last pull; None without one."""
-        return self._attempt(lambda: self._parts.schemas.table(table))
+        """Give a table's schema, as the last pull to the end told it; None without one."""
+        return self._attempt(lambda: self._file.schema(table))
 
     def sql_name(self, table: str, column: str | None = None) -> Result[str | None, LakeSyncError]:
         """Give SQLite's name of a table or a column that was seen; None if it has none.
 
         It is the name itself, unless SQLite reserves that or the app has taken it.
         """
-        return self._attempt(lambda: self._parts.sql_name(table, column))
-
-    # --- the outbox -------------------------------------------------------------------------------
+        return self._attempt(lambda: self._file.sql_name(table, column))
 
     def pending(self) -> Result[list[OutboxEntry], LakeSyncError]:
         """Give the edits that the gateway is not known to hold, oldest first."""
-        return self._attempt(lambda: self._parts.entries(quarantined=False))
+        return self._attempt(lambda: self._file.entries(quarantined=False))
 
     def quarantined(self) -> Result[list[OutboxEntry], LakeSyncError]:
         """Give the edits that were refused, with code and reason; their values stay in the rows."""
-        return self._attempt(lambda: self._parts.entries(quarantined=True))
+        return self._attempt(lambda: self._file.entries(quarantined=True))
 
     def retry(self, delta_id: str) -> Result[Delta, LakeSyncError]:
         """Let a quarantined edit go with the next push; ``NOT_FOUND`` if there is none."""
-        result = self._attempt(lambda: self._parts.release(delta_id))
+        result = self._attempt(lambda: self._file.retry(delta_id))
         self.edited.set()
         return heard(result, f"retry of {delta_id!r}")
 
@@ -181,38 +171,33 @@ class Client(Editor):
         A pending one whose push is under way, or was not answered, may have arrived: then the next
         pull brings it back. ``NOT_FOUND`` if the outbox does not hold it.
         """
-        result = self._attempt(lambda: self._parts.discard(delta_id))
+        result = self._attempt(lambda: self._file.discard(delta_id))
         return heard(result, f"discard of {delta_id!r}")
-
-    # --- sync -------------------------------------------------------------------------------------
 
     def push(self) -> Result[PushSummary, LakeSyncError]:
         """Push all that waits; refused edits are quarantined, their neighbours flow.
 
-        Returns:
-            What was done; or why the rest waits, with what was done in the error's ``done``.
+        An ``Err`` says why the rest waits, and what was done in its error's ``done``.
         """
-        return self._attempt(self._parts.syncer.push)
+        return self._attempt(self._syncer.push)
 
     def pull(self) -> Result[PullSummary, LakeSyncError]:
-        """Pull all pages; each is applied with its cursor in one transaction.
+        """Pull all pages; each is applied with its cursor in one transaction. An ``Err`` as `push`.
 
-        Returns:
-            As `push`. ``CURSOR_EXPIRED``: the gateway no longer has what this client lacks.
+        ``CURSOR_EXPIRED``: the gateway no longer has what this client lacks.
         """
-        return self._attempt(self._parts.syncer.pull)
+        return self._attempt(self._syncer.pull)
 
     def sync(self, *, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
         """Push and pull until nothing waits and nothing is new, or ``stopped()`` is true.
 
-        Returns:
-            As `push`. One half may fail alone: the ``done`` of an error is a `SyncSummary`.
+        One half may fail alone: the ``done`` of an error is a `SyncSummary`.
         """
-        return self._attempt(lambda: self._parts.syncer.sync(stopped))
+        return self._attempt(lambda: self._syncer.sync(stopped))
 
     def close(self) -> None:
         """Close the file; safe to repeat. Nothing is lost: everything is on the disk already."""
-        self._parts.database.close()
+        self._file.database.close()
 
     def __enter__(self) -> Self:
         return self

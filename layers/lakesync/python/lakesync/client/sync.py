@@ -10,37 +10,26 @@ Rules of this module
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lakesync.client.download.apply import grouped_deltas
-from lakesync.client.download.position import NOTHING_READ, advancing
+from lakesync.client.download.apply import Pages, grouped_deltas
 from lakesync.client.storage.failures import attempt
-from lakesync.client.summaries import PullSummary, PushSummary, SyncSummary
+from lakesync.client.storage.file import NOTHING_READ
+from lakesync.client.upload.push import Pusher, PushSummary
 from lakesync.core.messages import SNAPSHOT, Pull, PullPage
-from lakesync.errors import (
-    CursorExpired,
-    InvalidCursor,
-    LakeSyncError,
-    OutOfOrder,
-    ValidationFailed,
-)
+from lakesync.core.schema import schemas_to_json
+from lakesync.errors import CursorExpired, InternalError, InvalidCursor, LakeSyncError, OutOfOrder
+from lakesync.ports import TellsSchemas
 from lakesync.result import Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from lakesync.client.download.apply import Pages
-    from lakesync.client.download.position import Position
-    from lakesync.client.recovery.resync import Resyncer
-    from lakesync.client.storage.database import Database
-    from lakesync.client.storage.schemas import KnownSchemas
-    from lakesync.client.upload.outbox import Outbox
-    from lakesync.client.upload.push import Pusher
+    from lakesync.client.storage.file import ClientFile, Position
     from lakesync.ports import Transport
-
-S = TypeVar("S", PushSummary, PullSummary)
 
 ROUNDS_MAX: Final = 10
 """How often one sync goes round, while other threads keep editing."""
@@ -55,44 +44,68 @@ def never() -> bool:
     return False
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class PullSummary:
+    """What a pull did."""
+
+    pages: int = 0
+    deltas: int = 0
+    """Deltas that arrived, this client's own echoes too."""
+    rebuilt: bool = False
+    """The gateway's buffer was another one than before, and everything was read again."""
+
+    def __add__(self, other: PullSummary) -> PullSummary:
+        return PullSummary(
+            self.pages + other.pages, self.deltas + other.deltas, self.rebuilt or other.rebuilt
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSummary:
+    """What a sync did, and what kept a half of it from ending.
+
+    Where a half failed the sync is an ``Err``, whose error has this as its ``done``.
+    """
+
+    pushed: PushSummary = field(default_factory=PushSummary)
+    pulled: PullSummary = field(default_factory=PullSummary)
+    push_error: LakeSyncError | None = None
+    """Why edits must wait; None if none must."""
+    pull_error: LakeSyncError | None = None
+    """Why pages must wait; None if none must."""
+    stopped: bool = False
+    """It was told to stop before nothing was left to do."""
+
+    @property
+    def error(self) -> LakeSyncError | None:
+        """What keeps the sync from ending: a push that waits for the pull is not to blame."""
+        if isinstance(self.push_error, OutOfOrder | CursorExpired):
+            return self.pull_error or self.push_error
+        return self.push_error or self.pull_error
+
+
+S = TypeVar("S", PushSummary, PullSummary)
+
+
 class Syncer:
     """Moves deltas both ways for one client."""
 
-    _client_id: str
-    _transport: Transport
-    _database: Database
-    _outbox: Outbox
-    _pusher: Pusher
-    _pages: Pages
-    _resync: Resyncer
-    _schemas: KnownSchemas
-    _page_deltas: int
-    # One push or pull at a time, so that the file is as it was when the gateway was asked.
-    _turn: threading.RLock = field(default_factory=threading.RLock)
-
-    def __post_init__(self) -> None:
-        if not 1 <= self._page_deltas <= PAGE_DELTAS_MAX:
-            raise ValidationFailed(
-                f"page_deltas must be 1 to {PAGE_DELTAS_MAX}, not {self._page_deltas}",
-                field="page_deltas",
-            )
+    def __init__(self, file: ClientFile, transport: Transport, page_deltas: int) -> None:
+        self._file = file
+        self._transport = transport
+        self._page_deltas = page_deltas
+        self._pages = Pages(file)
+        self._pusher = Pusher(file, transport)
+        self._one_at_a_time = threading.RLock()
 
     def sync(self, stopped: Callable[[], bool]) -> SyncSummary:
         """Push and pull until nothing waits and nothing is new.
 
-        A half that fails does not keep the other from happening.
-
-        Args:
-            stopped: asked between two requests; ends the sync when it is true.
-
-        Raises:
-            LakeSyncError: why something must wait, once all else is done; its ``done`` tells of
-                both halves.
+        A half that fails does not keep the other from happening; what is raised then tells of both
+        in its ``done``.
         """
-        self._database.must_be_idle()
         done = SyncSummary()
-        with self._turn:
+        with self._turn():
             for _ in range(ROUNDS_MAX):
                 pushed, push_error = _half(lambda: self.push(stopped), PushSummary())
                 pulled, pull_error = _half(lambda: self.pull(stopped), PullSummary())
@@ -114,53 +127,75 @@ class Syncer:
 
     def push(self, stopped: Callable[[], bool] = never) -> PushSummary:
         """Push until nothing waits; see `Pusher.push`."""
-        self._database.must_be_idle()
-        with self._turn:
+        with self._turn():
             return self._pusher.push(stopped)
 
     def pull(self, stopped: Callable[[], bool] = never) -> PullSummary:
-        """Pull to the end, or until it is told to stop.
-
-        Raises:
-            LakeSyncError: why the rest must wait; its ``done`` tells what is applied.
-        """
-        self._database.must_be_idle()
+        """Pull to the end, or until it is told to stop; the ``done`` of an error is as `sync`'s."""
         done = PullSummary()
         try:
-            with self._turn:
+            with self._turn():
                 while not stopped():
-                    with self._database.lock:
-                        at = self._pages.position()
+                    with self._file.database.lock:
+                        at = self._file.position()
                     page, rebuilt = self._fetch(at)
                     if not self._take(page, at, rebuilt=rebuilt):
                         continue
                     done += PullSummary(1, page.count, rebuilt or at.scope not in {"", page.scope})
                     if not page.has_more:
-                        self._schemas.follow(page)
+                        self._follow_schemas(page)
                         break
         except LakeSyncError as error:
             error.done = done
             raise
         return done
 
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One push or pull at a time, so that the file is as it was when the gateway was asked."""
+        self._file.database.must_be_idle()
+        with self._one_at_a_time:
+            yield
+
     def _take(self, page: PullPage, at: Position, *, rebuilt: bool) -> bool:
         """Apply a page; False if another process that shares the file has gone ahead."""
-        with self._database.lock:
+        with self._file.database.lock:
             if not rebuilt and not self._pages.is_news(page, at):
                 return True
         grouped = grouped_deltas(page)
-        with self._database.transaction():
-            if self._pages.position() != at:
+        with self._file.database.transaction():
+            if self._file.position() != at:
                 return False
             if rebuilt:
                 # Other rules lose no edit; another buffer may have.
-                self._resync.start(is_restored=page.epoch != at.epoch or at.shows_as(page))
+                self._pages.resync.start(is_restored=page.epoch != at.epoch or at.shows_as(page))
             self._pages.apply(page, grouped)
         return True
 
+    def _follow_schemas(self, page: PullPage) -> None:
+        """Ask for the schemas if a page shows that others than the stored ones apply.
+
+        Sync needs none of them; so where they cannot be had, the next pull asks again.
+        """
+        # Rules and claims decide too: of which tables this client may know.
+        version = f"{page.schema_version}|{page.epoch}|{page.scope}" if page.schema_version else ""
+        if self._file.database.read("SELECT schemas_of FROM _lakesync_sync")[1] == [(version,)]:
+            return
+        text = ""
+        if version:
+            if not isinstance(self._transport, TellsSchemas):
+                return
+            try:
+                text = json.dumps(schemas_to_json(self._transport.schemas()))
+            except LakeSyncError:
+                return  # the page is applied, which is what was asked for
+        with self._file.database.transaction() as connection:
+            change = "UPDATE _lakesync_sync SET schemas = ?, schemas_of = ?"
+            connection.execute(change, (text, version))
+
     def _is_quiet(self) -> bool:
-        with self._database.lock:
-            return self._outbox.is_empty()
+        with self._file.database.lock:
+            return self._file.outbox.is_empty()
 
     def _fetch(self, at: Position) -> tuple[PullPage, bool]:
         """Fetch the next page; if the position means nothing any more, the first one of all.
@@ -169,15 +204,20 @@ class Syncer:
         not of the same one with its oldest log trimmed; or other rules or claims decided.
         """
         ask, deltas_max = self._transport.pull, self._page_deltas
+        # Under load a page may end a little before the newest commit, but not before our own.
+        at_least = self._pusher.last_commit
         with contextlib.suppress(CursorExpired, InvalidCursor):
-            page = ask(at.pull(self._client_id, deltas_max))
+            page = ask(replace(at.pull(self._file.client_id, deltas_max), at_least=at_least))
             # An epoch is empty until the buffer is restored for the first time. Who has read
             # nothing may still have pushed what a restore lost.
             if at.is_followed_by(page):
-                return advancing(page, at), page.epoch != at.epoch
-        page = ask(Pull(self._client_id, 0, deltas_max, snapshot=SNAPSHOT, removes=True))
+                return _advancing(page, at), page.epoch != at.epoch
+        client_id = self._file.client_id
+        page = ask(
+            Pull(client_id, 0, deltas_max, snapshot=SNAPSHOT, removes=True, at_least=at_least)
+        )
         goes_on = at.is_new or (page.snapshot and at.shows_as(page))
-        return advancing(page, NOTHING_READ), not (goes_on and page.epoch == at.epoch)
+        return _advancing(page, NOTHING_READ), not (goes_on and page.epoch == at.epoch)
 
 
 def _half(half: Callable[[], S], nothing: S) -> tuple[S, LakeSyncError | None]:
@@ -186,3 +226,16 @@ def _half(half: Callable[[], S], nothing: S) -> tuple[S, LakeSyncError | None]:
     if isinstance(result, Ok):
         return result.value, None
     return result.error.done or nothing, result.error
+
+
+def _advancing(page: PullPage, at: Position) -> PullPage:
+    """Refuse a page that would lead backwards or nowhere."""
+    before = (at.snapshot, at.scope) if page.snapshot else (at.cursor, at.scope)
+    stays = before == (page.snapshot or page.cursor, page.scope)
+    backwards = page.cursor < at.cursor and not page.snapshot
+    if backwards or (page.has_more and stays):
+        raise InternalError(
+            f"the gateway answered the cursor {at.cursor} with the cursor {page.cursor}; nothing "
+            "was applied: report it with the time of the request"
+        )
+    return page

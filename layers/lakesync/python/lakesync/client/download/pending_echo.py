@@ -13,77 +13,64 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.download.position import position_of
-from lakesync.client.storage.rows import NOT_STORED, base_state, in_parts
+from lakesync.client.storage.rows import NOT_STORED
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.core.scope import EVERYTHING, scope_of
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from lakesync.client.storage.rows import Rows
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.rows import StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
-_ANY: Final = "SELECT 1 FROM _lakesync_pending_echo LIMIT 1"
-_PUT: Final = "INSERT OR IGNORE INTO _lakesync_pending_echo VALUES (?, ?, ?, ?)"
 _DROP: Final = "DELETE FROM _lakesync_pending_echo WHERE table_id = ? AND row_id = ? AND hlc = ?"
 
 
-@dataclass
+@dataclass(frozen=True)
 class PendingEcho:
     """The writes of one file whose echo is pending. Used within the caller's transaction."""
 
-    _connection: sqlite3.Connection
-    _client_id: str
-    _rows: Rows
+    file: ClientFile
 
-    def note(self, deltas: Iterable[Delta], accepted: Stamp) -> None:
+    def note(
+        self,
+        table_id: int,
+        written: Mapping[str, Sequence[Delta]],
+        stored: Mapping[str, StoredRow],
+        accepted: Stamp,
+    ) -> None:
         """Note own writes that a receipt accepts, before `Rows.acknowledge`.
 
-        They are in the gateway's commits up to ``accepted``. A row has at most one note for each of
-        its columns, and one more. Where no rules decide it costs two small reads.
+        They are in the gateway's commits up to ``accepted``. A row has at most one note for each
+        column, and one more.
         """
-        ruled = set(ruled_tables(self._connection))
-        if not ruled:
-            return
-        tables = self._rows.grouped(deltas)
-        for table_id in tables.keys() & ruled:
-            self._note_rows(table_id, tables[table_id], accepted)
-
-    def _note_rows(
-        self, table_id: int, written: Mapping[str, list[Delta]], accepted: Stamp
-    ) -> None:
-        stored = self._rows.load(table_id, list(written))
-        noted = self._noted(table_id, list(written))
+        noted = self._noted(table_id, written)
         new: list[tuple[int, str, Stamp, Stamp]] = []
         gone: list[tuple[int, str, Stamp]] = []
         for row_id, deltas in written.items():
-            base = base_state(stored.get(row_id, NOT_STORED))
+            base = stored.get(row_id, NOT_STORED).known
             before, after = self._own(base), self._own(fold(deltas, base))
             # A page has shown already what is in the base and has no note.
             own = ({delta.hlc for delta in deltas} & after) - before
             new += [(table_id, row_id, hlc, accepted) for hlc in sorted(own)]
             gone += [(table_id, row_id, hlc) for hlc in sorted(noted[row_id].keys() - after)]
-        self._connection.executemany(_PUT, new)
-        self._connection.executemany(_DROP, gone)
+        many = self.file.connection.executemany
+        many("INSERT OR IGNORE INTO _lakesync_pending_echo VALUES (?, ?, ?, ?)", new)
+        many(_DROP, gone)
 
     def _own(self, state: RowState) -> set[Stamp]:
         """Give the stamps in a row that may be this client's own."""
-        own = {hlc for hlc, client_id, _ in state.columns.values() if client_id == self._client_id}
-        return own | {state.alive}
+        me = self.file.client_id
+        return {hlc for hlc, writer, _ in state.columns.values() if writer == me} | {state.alive}
 
-    def _noted(self, table_id: int, row_ids: Sequence[str]) -> dict[str, dict[Stamp, Stamp]]:
+    def _noted(self, table_id: int, row_ids: Collection[str]) -> dict[str, dict[Stamp, Stamp]]:
         """Give for rows the stamps that are noted, and the commit by which each was accepted."""
         noted: dict[str, dict[Stamp, Stamp]] = defaultdict(dict)
-        for part, marks in in_parts(row_ids):
-            for row_id, hlc, accepted in self._connection.execute(
-                "SELECT row_id, hlc, accepted FROM _lakesync_pending_echo "  # noqa: S608 - marks
-                f"WHERE table_id = ? AND row_id IN ({marks})",
-                (table_id, *part),
-            ):
-                noted[row_id][hlc] = accepted
+        what = "row_id, hlc, accepted FROM _lakesync_pending_echo"
+        for row_id, hlc, accepted in self.file.rows.select(what, table_id, row_ids):
+            noted[row_id][hlc] = accepted
         return noted
 
     def on_page(
@@ -95,10 +82,11 @@ class PendingEcho:
         lacks, although it was accepted by the commit ``until``, up to which the page is complete.
         """
         drop: dict[str, set[Stamp]] = {}
-        if not self._connection.execute(_ANY).fetchone():
-            return drop
         done: list[tuple[int, str, Stamp]] = []
-        for row_id, noted in self._noted(table_id, list(rows)).items():
+        connection = self.file.connection
+        if not connection.execute("SELECT 1 FROM _lakesync_pending_echo LIMIT 1").fetchone():
+            return drop
+        for row_id, noted in self._noted(table_id, rows).items():
             deltas = rows[row_id]
             # Whichever client is named: of an insert without columns only the stamp is known. And
             # a deletion under the same stamp has deleted the write as well.
@@ -109,7 +97,7 @@ class PendingEcho:
                     drop[row_id] = missing
                     shown |= missing
             done += [(table_id, row_id, hlc) for hlc in sorted(shown)]
-        self._connection.executemany(_DROP, done)
+        connection.executemany(_DROP, done)
         return drop
 
     def without(self, state: RowState, writes: Collection[Stamp]) -> RowState:
@@ -117,17 +105,14 @@ class PendingEcho:
         columns = {
             name: register
             for name, register in state.columns.items()
-            if register[1] != self._client_id or register[0] not in writes
+            if register[1] != self.file.client_id or register[0] not in writes
         }
         return RowState(0 if state.alive in writes else state.alive, state.deleted, columns)
 
 
-def ruled_tables(connection: sqlite3.Connection) -> list[int]:
-    """Give the tables of which rules may hide rows, even such as a client wrote itself.
-
-    Before the first page that may be any.
-    """
-    at = position_of(connection)
+def ruled_tables(file: ClientFile) -> set[int]:
+    """Give the tables of which rules may hide rows: before the first page that may be any."""
+    at = file.position()
     scope = scope_of(at.scope or EVERYTHING)
-    tables = connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
-    return [table_id for table_id, name in tables if at.is_new or scope.of(name) != EVERYTHING]
+    tables = file.connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
+    return {table_id for table_id, name in tables if at.is_new or scope.of(name) != EVERYTHING}

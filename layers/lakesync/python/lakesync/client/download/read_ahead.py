@@ -41,10 +41,10 @@ class _Fetch(threading.Thread):
             self._error = error
         self._answered_s = time.monotonic()
 
-    def page(self) -> PullPage | None:
-        """Wait for the page; None if it is of no use any more."""
+    def page(self, pull: Pull) -> PullPage | None:
+        """Wait for the page; None if it is not what is asked for, or too old."""
         self.join()
-        if time.monotonic() - self._answered_s > AGE_S_MAX:
+        if self.pull != pull or time.monotonic() - self._answered_s > AGE_S_MAX:
             return None
         if self._error is not None:
             raise self._error
@@ -52,11 +52,7 @@ class _Fetch(threading.Thread):
 
 
 class ReadAhead:
-    """Fetches pages, each next one before it is asked for. One reader at a time.
-
-    Args:
-        fetch: fetches one page; it is called by one thread at a time.
-    """
+    """Fetches pages, each next one before it is asked for: for one reader, one at a time."""
 
     def __init__(self, fetch: Callable[[Pull], PullPage]) -> None:
         self._fetch = fetch
@@ -64,7 +60,8 @@ class ReadAhead:
 
     def pull(self, pull: Pull) -> PullPage:
         """Give the page that was asked for."""
-        page = self._given(pull)
+        ahead, self._ahead = self._ahead, None
+        page = ahead.page(pull) if ahead else None
         if page is None:
             page = self._fetch(pull)
         if page.has_more:
@@ -77,15 +74,6 @@ class ReadAhead:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.join()
-
-    def _given(self, pull: Pull) -> PullPage | None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return None
-        if ahead.pull == pull:
-            return ahead.page()
-        ahead.join()
-        return None
 
 
 def following(pull: Pull, page: PullPage) -> Pull:

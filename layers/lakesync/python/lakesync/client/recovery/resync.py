@@ -2,9 +2,7 @@
 
 All rows stay readable meanwhile. Those to be read again are *stale* until a page brings them. What
 is still stale behind the last page is gone: at the gateway, or because rules hide it now. Edits in
-the outbox are merged on top of all this, and none is lost; nor are this client's own edits that a
-restored buffer may lack (`lakesync.client.recovery.server_restore`). A crash at any point is made
-good by going on.
+the outbox are merged on top, and none is lost. A crash at any point is made good by going on.
 
 What a page does to a stale row:
 
@@ -14,26 +12,42 @@ What a page does to a stale row:
 - The same buffer, a page of the log: the row was hidden when the rows were read, so it is no more
   than the log tells. Only what this client wrote and the log is yet to bring stays: nobody else
   would have it if the buffer were restored before then.
+
+A buffer that is restored to an earlier moment lacks what it accepted since, which has left the
+outbox; but the rows here still show it. So this client's own writes in them go back into the
+outbox, under the stamps that they had, before a page replaces them::
+
+    held_back ──everything is read, it is there──────────► gone
+        ├──it may be trimmed, or hidden by rules──► offered ──receipt, or too late──► gone
+        └──everything is read, it is not there────► lost ──receipt──► gone
+                                                     └──too late──► pending, to be stamped again
+
+Of an insert or a delete without columns a row knows only the stamp, and not whose it is: every
+client that has the row pushes those. Laws K12 and K13: ``docs/spec/client.md``; reasons:
+``docs/adr/0004-restored-buffer.md``.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.storage.rows import base_state
+from lakesync.client.download.pending_echo import ruled_tables
+from lakesync.client.storage.rows import StoredRow
+from lakesync.client.upload.entries import Status
+from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.forgetting import newer_than
-from lakesync.core.merge import EMPTY, RowState
+from lakesync.core.merge import EMPTY, RowState, fold
+from lakesync.core.row_deltas import deltas_of
+from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
 
-    from lakesync.client.recovery.server_restore import ServerRestore
-    from lakesync.client.storage.rows import LocalKey, Rows, StoredRow
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.rows import LocalKey
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Resync
 
@@ -48,32 +62,38 @@ class _Mode(IntEnum):
     """As `REPLACE`; and the buffer was restored, and may have lost what this client wrote."""
 
 
-_NO_BASES: Final[Mapping[LocalKey, RowState]] = MappingProxyType({})
-_DROP_PENDING_ECHO: Final = (
-    "DELETE FROM _lakesync_pending_echo "
-    "WHERE (table_id, row_id) IN (SELECT table_id, row_id FROM _lakesync_stale)"
-)
 _REPLACING: Final = frozenset({_Mode.REPLACE, _Mode.RESTORE})
+_MAKE_STALE: Final = (
+    "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
+    "SELECT table_id, row_id FROM _lakesync_rows"
+)
+_ROWS: Final = "SELECT table_id, row_id, state, base, waiting FROM _lakesync_rows"
+_RECEIVED_ROWS: Final = f"{_ROWS} WHERE (table_id, row_id) NOT IN (SELECT * FROM _lakesync_stale)"  # noqa: S608 - ours
+_HOLD_BACK: Final = (
+    "INSERT OR IGNORE INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
+    "VALUES (?, NULL, 'held_back', ?, ?, ?)"
+)
+_OFFER: Final = "UPDATE _lakesync_outbox SET status = 'offered' WHERE status = 'held_back' AND "
 
 
-@dataclass
+@dataclass(frozen=True)
 class Resyncer:
     """The re-sync of one file. Used within the caller's transaction."""
 
-    _connection: sqlite3.Connection
-    _client_id: str
-    _rows: Rows
-    _server_restore: ServerRestore
-    _mode: _Mode = _Mode.NONE
-    _horizons: dict[int, Stamp] = field(default_factory=dict)
-    """Of tables, by id, up to where the gateway may have forgotten deletions."""
+    file: ClientFile
 
-    def reload(self) -> None:
-        """Read out of the database whether a re-sync is going on."""
-        row = self._connection.execute("SELECT resync_mode, tombstone_horizons FROM _lakesync_sync")
-        mode, horizons = row.fetchone()
-        self._horizons = {int(table_id): at for table_id, at in json.loads(horizons).items()}
-        self._mode = _Mode(mode)
+    def _state(self) -> tuple[_Mode, dict[int, Stamp]]:
+        """Give the mode; and for tables up to where the gateway may have forgotten deletions."""
+        mode, horizons = self.file.connection.execute(
+            "SELECT resync_mode, tombstone_horizons FROM _lakesync_sync"
+        ).fetchone()
+        return _Mode(mode), {int(table_id): at for table_id, at in json.loads(horizons).items()}
+
+    def _set_state(self, mode: _Mode, horizons: dict[int, Stamp]) -> None:
+        self.file.connection.execute(
+            "UPDATE _lakesync_sync SET resync_mode = ?, tombstone_horizons = ?",
+            (mode, json.dumps(horizons)),
+        )
 
     @property
     def delays_pushes(self) -> bool:
@@ -81,135 +101,140 @@ class Resyncer:
 
         An event that was lost keeps its stamp, and would be too late behind a new one.
         """
-        return self._mode is _Mode.RESTORE
+        return self._state()[0] is _Mode.RESTORE
 
     def start(self, *, is_restored: bool) -> None:
-        """Make every row stale and put the cursor at 0.
-
-        Own edits that a restored buffer may have lost are held back, to be pushed again.
-        """
+        """Make every row stale and put the cursor at 0."""
+        execute = self.file.connection.execute
         if is_restored:
-            self._server_restore.hold_back()
-        self._connection.execute(
-            "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
-            "SELECT table_id, row_id FROM _lakesync_rows"
-        )
-        self._connection.execute("DELETE FROM _lakesync_pending_echo")
-        self._connection.execute("UPDATE _lakesync_sync SET cursor = 0")
-        restores = is_restored or self._mode is _Mode.RESTORE
-        self._set_mode(_Mode.RESTORE if restores else _Mode.REPLACE, {})
+            self.hold_back()
+        execute(_MAKE_STALE)
+        execute("DELETE FROM _lakesync_pending_echo")
+        execute("UPDATE _lakesync_sync SET cursor = 0")
+        mode = _Mode.RESTORE if is_restored or self.delays_pushes else _Mode.REPLACE
+        self._set_state(mode, {})
 
     def read_again(self, resync: Resync) -> None:
         """Make the rows of some tables stale; the cursor stays."""
-        if self._mode in _REPLACING:
+        mode, horizons = self._state()
+        if mode in _REPLACING:
             # What was accepted since the re-sync began is not held back, and goes with its row.
-            self._server_restore.hold_back(only_received=True)
-        tables = self._connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
-        self._connection.executemany(
-            "INSERT OR IGNORE INTO _lakesync_stale (table_id, row_id) "
-            "SELECT table_id, row_id FROM _lakesync_rows WHERE table_id = ?",
+            self.hold_back(only_received=True)
+        tables = self.file.connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
+        self.file.connection.executemany(
+            f"{_MAKE_STALE} WHERE table_id = ?",
             [(table_id,) for table_id, name in tables if resync.concerns(name)],
         )
-        horizons = dict(self._horizons)
         for table_id, name in tables:
             horizon = max(horizons.get(table_id, 0), resync.tombstone_horizons.get(name, 0))
             if horizon:
                 horizons[table_id] = horizon
-        self._set_mode(self._mode or _Mode.MERGE, horizons)
+        self._set_state(mode or _Mode.MERGE, horizons)
 
-    def _set_mode(self, mode: _Mode, horizons: dict[int, Stamp]) -> None:
-        self._mode, self._horizons = mode, horizons
-        self._connection.execute(
-            "UPDATE _lakesync_sync SET resync_mode = ?, tombstone_horizons = ?",
-            (mode, json.dumps(horizons)),
-        )
-
-    def reconcile_received(
+    def new_bases(
         self,
         table_id: int,
-        row_ids: Sequence[str],
-        stored: dict[str, StoredRow],
+        row_ids: Collection[str],
+        stored: Mapping[str, StoredRow],
         log_start: Stamp | None,
-    ) -> set[str]:
-        """Make stored rows ready for what a page brings of them: see the module's docstring.
+    ) -> dict[str, RowState]:
+        """Give the bases that stale rows of a page get before it is merged; they are stale no more.
 
-        Args:
-            table_id: the table.
-            row_ids: the page's rows. One of them may be stale and not stored: its own edits were
-                all that was known of it, and were refused.
-            stored: the stored rows, by id; brought up to date.
-            log_start: the page is of the log, which brought everything up to this stamp before;
-                None if the page is of whole rows.
-
-        Returns:
-            The ids of the rows that were merged again, out of new bases and the edits that wait.
+        A row may be stale and not stored: its own edits were all that was known of it, and were
+        refused. ``log_start``: the page is of the log, which brought everything up to this stamp
+        before; None if it is of whole rows.
         """
-        if not self._mode:
-            return set()
-        stale = set(self._rows.stale(table_id, row_ids))
-        bases: dict[LocalKey, RowState] = {}
-        if self._mode is _Mode.MERGE:
-            known = {row_id: base_state(stored[row_id]) for row_id in stale & stored.keys()}
-            if log_start is None:
-                self._no_longer_stale([(table_id, row_id) for row_id in stale])
-                horizon = self._horizons.get(table_id, 0)
-                if not horizon:
-                    return set()
-                newer = {row_id: newer_than(state, horizon) for row_id, state in known.items()}
-                return self._rows.replace_bases(table_id, newer, stored)
-            for row_id, state in known.items():
-                bases[table_id, row_id] = self._own(state, log_start)
-        self._drop(table_id, stale, stored, bases)
-        return stale
+        mode, horizons = self._state()
+        if not mode:
+            return {}
+        rows = self.file.rows.select("row_id FROM _lakesync_stale", table_id, row_ids)
+        stale = {row_id for (row_id,) in rows}
+        self.file.connection.executemany(
+            "DELETE FROM _lakesync_stale WHERE table_id = ? AND row_id = ?",
+            [(table_id, row_id) for row_id in stale],
+        )
+        if mode in _REPLACING:
+            return dict.fromkeys(stale, EMPTY)
+        known = {row_id: stored[row_id].known for row_id in stale & stored.keys()}
+        if log_start is not None:
+            own = {row_id: self._own(state, log_start) for row_id, state in known.items()}
+            return dict.fromkeys(stale, EMPTY) | own
+        newer = ((row_id, newer_than(known[row_id], horizons.get(table_id, 0))) for row_id in known)
+        return {row_id: state for row_id, state in newer if state is not known[row_id]}
 
     def _own(self, state: RowState, log_start: Stamp) -> RowState:
         """Give what this client wrote of a row, and the log is yet to bring."""
         own = {
             name: register
             for name, register in state.columns.items()
-            if register[0] > log_start and register[1] == self._client_id
+            if register[0] > log_start and register[1] == self.file.client_id
         }
         is_inserted = any(register[0] == state.alive for register in own.values())
         return RowState(state.alive if is_inserted else 0, 0, own)
 
     def on_snapshot_complete(self, since: Stamp) -> None:
-        """Note that a snapshot was read; the log behind it begins at ``since``."""
-        if self._mode in _REPLACING:
-            self._server_restore.on_snapshot_complete(since)
-
-    def remove(self, table_id: int, row_ids: Collection[str], stored: dict[str, StoredRow]) -> None:
-        """Drop rows that rules hide now, but not their waiting edits; ``stored`` too."""
-        self._drop(table_id, row_ids, stored)
+        """Let what a snapshot may lack be pushed; the log behind it begins at ``since``."""
+        if self._state()[0] in _REPLACING:
+            # No commit up to there has a delta from beyond the drift bound.
+            self.file.connection.execute(f"{_OFFER} hlc <= ?", (since + stamp(DRIFT_MS_MAX),))
 
     def finish(self) -> None:
         """Drop all rows that no page brought; ends the re-sync, if there is one."""
-        if not self._mode:
+        if not self._state()[0]:
             return
-        self._connection.execute(_DROP_PENDING_ECHO)
-        stale = self._connection.execute("SELECT table_id, row_id FROM _lakesync_stale").fetchall()
-        self._replace(stale)
-        self._server_restore.finish()
-        self._set_mode(_Mode.NONE, {})
-
-    def _drop(
-        self,
-        table_id: int,
-        row_ids: Collection[str],
-        stored: dict[str, StoredRow],
-        bases: Mapping[LocalKey, RowState] = _NO_BASES,
-    ) -> None:
-        self._replace([(table_id, row_id) for row_id in row_ids], bases)
-        self._rows.load_again(table_id, list(row_ids), stored)
-
-    def _replace(
-        self, keys: list[LocalKey], bases: Mapping[LocalKey, RowState] = _NO_BASES
-    ) -> None:
-        """Merge rows again out of new bases, or of nothing but the edits that wait."""
-        if keys:
-            self._rows.refold(keys, {key: bases.get(key, EMPTY) for key in keys})
-            self._no_longer_stale(keys)
-
-    def _no_longer_stale(self, keys: list[LocalKey]) -> None:
-        self._connection.executemany(
-            "DELETE FROM _lakesync_stale WHERE table_id = ? AND row_id = ?", keys
+        execute = self.file.connection.execute
+        execute(
+            "DELETE FROM _lakesync_pending_echo "
+            "WHERE (table_id, row_id) IN (SELECT table_id, row_id FROM _lakesync_stale)"
         )
+        stale = execute("SELECT table_id, row_id FROM _lakesync_stale").fetchall()
+        self.file.rows.refold(dict.fromkeys(stale, EMPTY))
+        execute("DELETE FROM _lakesync_stale")
+        self._drop_what_is_there()
+        for table_id in ruled_tables(self.file):
+            execute(f"{_OFFER} table_id = ?", (table_id,))
+        execute("UPDATE _lakesync_outbox SET status = 'lost' WHERE status = 'held_back'")
+        self._set_state(_Mode.NONE, {})
+
+    def hold_back(self, *, only_received: bool = False) -> None:
+        """Hold this client's own writes back until the re-sync has ended.
+
+        Perhaps only those in rows that the re-sync has brought and will bring again.
+        """
+        rows = _RECEIVED_ROWS if only_received else _ROWS
+        connection = self.file.connection
+        # The outbox takes one entry for a stamp: what is surely this client's own comes first.
+        for anonymous in (False, True):
+            connection.executemany(_HOLD_BACK, self._own_writes(rows, anonymous=anonymous))
+        counted = connection.execute(
+            "SELECT count(*), table_id, row_id FROM _lakesync_outbox GROUP BY table_id, row_id"
+        ).fetchall()
+        # The base has them too, until the row is dropped: then it is merged again.
+        connection.executemany(
+            "UPDATE _lakesync_rows SET base = coalesce(base, state), waiting = ? "
+            "WHERE table_id = ? AND row_id = ?",
+            counted,
+        )
+
+    def _own_writes(self, rows: str, *, anonymous: bool) -> Iterator[tuple[int, int, str, bytes]]:
+        me = self.file.client_id
+        for table_id, row_id, *fields in self.file.connection.execute(rows):
+            table = self.file.catalogue.by_id(table_id).name
+            for delta in deltas_of(table, row_id, StoredRow(*fields).known, nobody=me):
+                if delta.client_id == me and anonymous is not bool(delta.columns):
+                    yield delta.hlc, table_id, row_id, encode_records((delta,))
+
+    def _drop_what_is_there(self) -> None:
+        """Drop what was held back or offered and is at the gateway, by all that was read."""
+        there: list[Stamp] = []
+        touched: dict[LocalKey, None] = {}
+        for hlc, table_id, row_id, run in self.file.connection.execute(
+            "SELECT hlc, table_id, row_id, run FROM _lakesync_outbox WHERE status IN (?, ?)",
+            (Status.HELD_BACK, Status.OFFERED),
+        ).fetchall():
+            known = self.file.rows.one((table_id, row_id)).known
+            if fold(decode_records(run), known) is known:
+                there.append(hlc)
+                touched[table_id, row_id] = None
+        self.file.outbox.remove(there)
+        self.file.rows.refold(touched)

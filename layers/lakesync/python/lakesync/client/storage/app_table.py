@@ -1,21 +1,42 @@
-"""One table of the app: its names in SQLite, and the SQL statements that write its rows."""
+"""One table of the app: what its cells hold, and the SQL statements that write its rows.
+
+Text, integers and reals are stored as themselves, booleans as 1 and 0, objects and arrays as JSON
+text, null as NULL. The exact value stays in the row state: a cell is for reading, never for
+merging. A column that is declared ``decimal(p,s)`` is text with the collation `COLLATION`, so that
+comparing, sorting and indexes are exact; SQLite's own command line knows one of this name that does
+the same. What is no decimal comes behind all that are, as text.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lakesync.client.storage.cells import cell
 from lakesync.client.storage.tables import PREFIX
 from lakesync.core.values import NULL
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from lakesync.client.storage.cells import Cell
     from lakesync.core.merge import RowState
+    from lakesync.core.values import CanonicalJson
 
+Cell: TypeAlias = "str | int | float | None"
+
+COLLATION: Final = "decimal"
+_DECIMAL: Final = re.compile(
+    r"[+-]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE][+-]?[0-9]{1,3})?"
+)
+_WORDS: Final[dict[bytes, int | None]] = {b"null": None, b"true": 1, b"false": 0}
+_QUOTE: Final = ord('"')
+_BRACKETS: Final = b"[{"
+_INT64 = range(-(1 << 63), 1 << 63)
+_REMEMBERED: Final = 4_096
 _BOOLEANS: Final = frozenset({b"true", b"false"})
 ROW_ID: Final = "_row_id"
 """The column of every app table that holds the row's id."""
@@ -89,3 +110,36 @@ def free_name(name: str, taken: Collection[str]) -> str:
         if candidate.lower() not in taken:
             return candidate
         attempt += "+"
+
+
+def cell(value: CanonicalJson) -> Cell:
+    """Give what SQLite stores for a value."""
+    first = value[0]
+    if first == _QUOTE:
+        return value[1:-1].decode() if b"\\" not in value else str(json.loads(value))
+    return value.decode() if first in _BRACKETS else _scalar(value)
+
+
+# Columns are full of the same few numbers and words; these are short, so remembering is cheap.
+@lru_cache(_REMEMBERED)
+def _scalar(value: CanonicalJson) -> int | float | None:
+    if value in _WORDS:
+        return _WORDS[value]
+    try:
+        number = int(value)
+    except ValueError:
+        return float(value)
+    # Canonical JSON prints a double such as 1e20 in digits; SQLite's integers end at 2^63.
+    return number if number in _INT64 else float(value)
+
+
+def compare(left: str, right: str) -> int:
+    """Give less than 0, 0 or more than 0, as the one comes before, with or behind the other."""
+    one, other = _key(left), _key(right)
+    return (one > other) - (one < other)
+
+
+def _key(text: str) -> tuple[int, Decimal, str]:
+    if _DECIMAL.fullmatch(text):
+        return 0, Decimal(text), ""
+    return 1, Decimal(0), text

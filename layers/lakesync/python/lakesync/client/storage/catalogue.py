@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.storage.app_table import ROW_ID, AppTable, free_name, quote
-from lakesync.client.storage.cells import COLLATION
+from lakesync.client.storage.app_table import COLLATION, ROW_ID, AppTable, free_name, quote
 from lakesync.client.storage.respell import respell_column, respell_table, was_refused
 from lakesync.core.delta import check_identifier
 from lakesync.core.names import first_spellings, folded, name_taken
@@ -40,14 +39,14 @@ class Catalogue:
         """Read the catalogue out of the database."""
         self._tables.clear()
         self._by_id.clear()
-        for table_id, name, sql_name in self._connection.execute(
-            "SELECT id, name, sql_name FROM _lakesync_tables"
-        ).fetchall():
-            self._remember(AppTable(table_id, name, sql_name))
-        for table_id, name, sql_name, is_boolean in self._connection.execute(
+        tables = self._connection.execute("SELECT id, name, sql_name FROM _lakesync_tables")
+        for row in tables.fetchall():
+            self._remember(AppTable(*row))
+        columns = self._connection.execute(
             "SELECT table_id, name, sql_name, is_boolean FROM _lakesync_columns "
             "ORDER BY table_id, place"
-        ).fetchall():
+        )
+        for table_id, name, sql_name, is_boolean in columns.fetchall():
             self._by_id[table_id].columns[name] = sql_name
             if is_boolean != 0:
                 self._by_id[table_id].booleans[name] = is_boolean and True
@@ -55,7 +54,7 @@ class Catalogue:
             table.prepare()
 
     def known(self, name: str) -> AppTable:
-        """Give the table of an edit that waits, by any spelling of its name."""
+        """Give a table that is there, by any spelling of its name."""
         return self._tables[folded(name)]
 
     def by_id(self, table_id: int) -> AppTable:
@@ -65,11 +64,8 @@ class Catalogue:
     def table(self, name: str, columns: Iterable[str], *, received: bool = False) -> AppTable:
         """Give a table, made and widened as needed, within the caller's transaction.
 
-        ``received`` names are the gateway's, whose spelling stands.
-
-        Raises:
-            ValidationFailed: a name is malformed.
-            NameTaken: the table, or a column, is there under another spelling.
+        ``received`` names are the gateway's, whose spelling stands; else one that is there under
+        another spelling is `NameTaken`, and a malformed one `ValidationFailed`.
         """
         table = self._tables.get(folded(name))
         if table is None:
@@ -83,12 +79,7 @@ class Catalogue:
         return table
 
     def widen(self, table: AppTable, columns: Mapping[str, str], *, received: bool = False) -> None:
-        """Add columns, each with its SQL type; an empty type stores values as they are.
-
-        Raises:
-            ValidationFailed: a name is malformed.
-            NameTaken: a column is there under another spelling.
-        """
+        """Add columns, each with its SQL type; an empty type stores values as they are."""
         for sql_name, sql_type in self._add(table, columns, received=received):
             self._connection.execute(
                 f"ALTER TABLE {quote(table.sql_name)} ADD COLUMN {_column(sql_name, sql_type)}"
@@ -116,7 +107,9 @@ class Catalogue:
 
     def _create(self, name: str, columns: Mapping[str, str], *, received: bool) -> AppTable:
         check_identifier(name, "table")
-        sql_name = free_name(name, self._names_in_use())
+        # Whatever else the app keeps in the file (tables, views, indexes) has its name already.
+        in_use = self._connection.execute("SELECT lower(name) FROM sqlite_master").fetchall()
+        sql_name = free_name(name, {other for (other,) in in_use})
         table_id = self._connection.execute(
             "INSERT INTO _lakesync_tables (name, sql_name) VALUES (?, ?) RETURNING id",
             (name, sql_name),
@@ -146,19 +139,13 @@ class Catalogue:
                 taken.add(sql_name.lower())
                 added.append((sql_name, sql_type))
             self._connection.execute(
-                "INSERT INTO _lakesync_columns (table_id, place, name, sql_name) "
-                "VALUES (?, ?, ?, ?)",
+                "INSERT INTO _lakesync_columns VALUES (?, ?, ?, ?, NULL)",
                 (table.id, len(table.columns), name, sql_name),
             )
             table.columns[name] = sql_name
             table.booleans[name] = None
         table.prepare()
         return added
-
-    def _names_in_use(self) -> set[str]:
-        # Whatever else the app keeps in the file (tables, views, indexes) has its name already.
-        rows = self._connection.execute("SELECT lower(name) FROM sqlite_master").fetchall()
-        return {name for (name,) in rows}
 
     def _remember(self, table: AppTable) -> None:
         self._tables[folded(table.name)] = table

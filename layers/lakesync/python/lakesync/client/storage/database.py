@@ -14,17 +14,14 @@ import contextlib
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from lakesync.client.storage.cells import COLLATION, compare
+from lakesync.client.storage.app_table import COLLATION, compare
 from lakesync.client.storage.failures import translated
-from lakesync.client.storage.queries import BOOLEANS, answer_of, boolean_names, only_reads
 from lakesync.errors import TransactionOpen, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from lakesync.client.storage.queries import Answer
 
 Durability: TypeAlias = Literal["FULL", "NORMAL"]
 BUSY_TIMEOUT_S: Final = 10.0
@@ -33,6 +30,21 @@ _STATEMENTS_CACHED: Final = 512
 _CHECKPOINT_PAGES: Final = 4_000
 """16 MB of log before SQLite folds it into the file: four times rarer than its default, since each
 edit of a few hundred bytes writes three or four pages."""
+Answer: TypeAlias = "tuple[list[str], list[tuple[object, ...]]]"
+"""The column names and the rows of a query."""
+
+_READING: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
+_PRAGMAS: Final = {
+    *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo"),
+    *("foreign_key_list", "database_list", "collation_list", "compile_options", "function_list"),
+    *("integrity_check", "quick_check"),
+}
+"""Those that tell of a table or an index, which they may be given by name."""
+_PRAGMAS_BARE: Final = {
+    *("user_version", "application_id", "schema_version", "data_version", "page_count"),
+    *("page_size", "freelist_count", "journal_mode", "synchronous", "encoding"),
+}
+"""Those that only tell as long as they are given nothing."""
 
 
 class Database:
@@ -84,8 +96,7 @@ class Database:
     def must_be_idle(self) -> None:
         """Raise `TransactionOpen` if this thread has a transaction open.
 
-        Whoever asks may be another task of the thread, so waiting would be for ever; and what is
-        not committed yet must not leave.
+        Another task of the thread would wait for ever; and what is not committed must not leave.
         """
         if self.lock.acquire(blocking=False):
             try:
@@ -108,42 +119,23 @@ class Database:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Write all of the block or nothing; other threads wait."""
         with self.lock:
-            self.begin()
+            self._check_unused()
             try:
+                self._begin()
+                self._in_use = True
                 yield self.writer
+                self._in_use = False
+                self.writer.execute("COMMIT")
             except BaseException as failure:
-                self.undo(failure)
+                was_in_block, self._in_use = self._in_use, False
+                self._undo(failure)
+                if isinstance(failure, sqlite3.Error) and not was_in_block:
+                    raise translated(failure) from failure
                 raise
-            self.commit()
 
-    def begin(self) -> None:
-        """Begin what `transaction` does; the caller holds the lock, and will `commit` or `undo`."""
-        self._check_unused()
-        try:
-            self._begin()
-        except BaseException as failure:  # noqa: BLE001 - raised again
-            self._fail(failure)
-        self._in_use = True
-
-    def commit(self) -> None:
-        """Make the transaction durable; it is undone if that fails."""
-        try:
-            self.writer.execute("COMMIT")
-        except BaseException as failure:  # noqa: BLE001 - raised again
-            self._fail(failure)
-        self._in_use = False
-
-    def _fail(self, failure: BaseException) -> NoReturn:
-        self.undo(failure)
-        if isinstance(failure, sqlite3.Error):
-            raise translated(failure) from failure
-        raise failure
-
-    def undo(self, failure: BaseException) -> None:
-        """Undo the transaction, because of a failure."""
+    def _undo(self, failure: BaseException) -> None:
         code = getattr(failure.__cause__ or failure, "sqlite_errorcode", 0) & 0xFF
         self._was_full |= code == sqlite3.SQLITE_FULL
-        self._in_use = False
         self._rollback()
 
     def _begin(self) -> None:
@@ -180,14 +172,11 @@ class Database:
             return answer_of(self._reader, sql, parameters)
 
     def boolean_names(self) -> frozenset[str]:
-        """Give the columns that have held nothing but booleans, as far as it is committed.
-
-        Their names are in small letters. They are read again only when something was written.
-        """
+        """Give the `boolean_names` that are committed, read again only when something was."""
         with self._reading:
             version: int = self._reader.execute("PRAGMA data_version").fetchone()[0]
             if version != self._names_version:
-                self._boolean_names = boolean_names(answer_of(self._reader, BOOLEANS))
+                self._boolean_names = boolean_names(self._reader)
                 self._names_version = version
             return self._boolean_names
 
@@ -206,13 +195,31 @@ class Database:
             self.writer.close()
 
 
-def open_database(
-    path: str | Path, durability: Durability, connection_class: type[sqlite3.Connection]
-) -> Database:
-    """Open a file; raises our errors if it cannot be opened, or is no database."""
+def boolean_names(connection: sqlite3.Connection) -> frozenset[str]:
+    """Give the columns, in small letters, that hold only booleans in every table that has them."""
+    rows = connection.execute(
+        "SELECT lower(sql_name) FROM _lakesync_columns WHERE sql_name IS NOT NULL "
+        "GROUP BY sql_name HAVING min(is_boolean) = 1"
+    ).fetchall()
+    return frozenset(name for (name,) in rows)
+
+
+def answer_of(connection: sqlite3.Connection, sql: str, parameters: object = ()) -> Answer:
+    """Run one query."""
+    cursor = connection.execute(sql, parameters)  # type: ignore[arg-type]  # sequence or mapping
     try:
-        return Database(path, durability, connection_class)
-    except sqlite3.Error as exc:
-        raise translated(exc) from exc
-    except ValueError as exc:  # a null character, half of a surrogate pair
-        raise ValidationFailed(f"{str(path)!r} is no path: {exc}") from exc
+        return [column[0] for column in cursor.description or ()], cursor.fetchall()
+    finally:
+        cursor.close()
+
+
+def only_reads(action: int, subject: str | None, detail: str | None, *_: object) -> int:
+    """Let SQLite prepare what reads, and nothing else."""
+    allowed = action in _READING or (
+        (action == sqlite3.SQLITE_FUNCTION and detail != "load_extension")
+        or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS)
+        or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS_BARE and detail is None)
+        # SQLite says this of table-valued functions; it refuses to write to that table by itself.
+        or (action == sqlite3.SQLITE_UPDATE and subject == "sqlite_master")
+    )
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY

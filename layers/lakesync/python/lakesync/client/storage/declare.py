@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import sqlite3
 
     from lakesync.client.storage.app_table import AppTable
-    from lakesync.client.storage.catalogue import Catalogue
+    from lakesync.client.storage.file import ClientFile
 
 _SQL_TYPES: Final = {
     "string": "TEXT",
@@ -36,22 +36,18 @@ _SQL_TYPES: Final = {
 
 
 def declare(
-    connection: sqlite3.Connection,
-    catalogue: Catalogue,
-    table: str,
-    columns: Mapping[str, str],
-    indexes: Sequence[Sequence[str]],
-) -> AppTable:
-    """Give a table typed columns and indexes, within the caller's transaction. Safe to repeat."""
-    _check_types(table, columns, indexes)
-    sql_types = {name: _sql_type(type_name) for name, type_name in columns.items()}
-    declared = catalogue.table(table, ())
-    new = {name: kind for name, kind in sql_types.items() if name not in declared.columns}
-    catalogue.widen(declared, new)
-    _retype(connection, declared, sql_types)
-    for index in indexes:
-        _index(connection, declared, index)
-    return declared
+    file: ClientFile, table: str, columns: Mapping[str, str], indexes: Sequence[Sequence[str]]
+) -> None:
+    """Give a table typed columns and indexes; safe to repeat."""
+    with file.database.transaction() as connection:
+        _check_types(table, columns, indexes)
+        sql_types = {name: _sql_type(type_name) for name, type_name in columns.items()}
+        declared = file.catalogue.table(table, ())
+        new = {name: kind for name, kind in sql_types.items() if name not in declared.columns}
+        file.catalogue.widen(declared, new)
+        _retype(connection, declared, sql_types)
+        for index in indexes:
+            _index(connection, declared, index)
 
 
 def _check_types(table: object, columns: object, indexes: object) -> None:
@@ -77,12 +73,8 @@ def _sql_type(type_name: str) -> str:
 
 def _retype(connection: sqlite3.Connection, table: AppTable, sql_types: Mapping[str, str]) -> None:
     """Make the table again if a column that exists has another type; its rows are copied."""
-    current = {
-        name: kind
-        for _, name, kind, *_ in connection.execute(
-            f"PRAGMA table_info({quote(table.sql_name)})"
-        ).fetchall()
-    }
+    sql = "SELECT name, type FROM pragma_table_info(?)"
+    current = dict(connection.execute(sql, (table.sql_name,)).fetchall())
     wanted = {
         sql_name: sql_types.get(name, current[sql_name])
         for name, sql_name in table.columns.items()

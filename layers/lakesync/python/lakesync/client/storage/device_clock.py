@@ -47,10 +47,10 @@ class DeviceClock:
         self._floor, self.offset_ms = self._connection.execute(
             "SELECT floor, offset_ms FROM _lakesync_sync"
         ).fetchone()
-        self._clock = HybridLogicalClock(max(self._floor, self._last_edit()))
+        self.step_back()
 
     def device_ms(self) -> int:
-        """Give the device's own wall time, right or wrong, in milliseconds since 1970."""
+        """Give the device's own wall time, right or wrong."""
         return self._wall_clock()
 
     def now(self) -> Stamp:
@@ -58,20 +58,12 @@ class DeviceClock:
         return self._clock.now(self._wall_clock() + self.offset_ms)
 
     def follow(self, remote: Stamp, cursor: Stamp) -> None:
-        """Move past a stamp of a page, within the transaction that applies the page.
+        """Move past the greatest stamp of a page, whose cursor tells the gateway's time.
 
-        Args:
-            remote: the page's greatest stamp.
-            cursor: the page's cursor. A commit's stamp is its gateway's wall clock or later, and
-                no gateway accepts a delta further ahead of that than the drift bound; so a stamp
-                beyond is no honest one, and following it would put this client's edits where the
-                gateway must refuse them.
+        No honest gateway accepts a delta further ahead than the drift bound. Following a stamp from
+        beyond would put this client's edits where the gateway must refuse them.
         """
-        self._raise_floor(min(remote, cursor + stamp(DRIFT_MS_MAX)))
-
-    def accepted(self, own: Stamp) -> None:
-        """Note that the gateway holds a stamp of this client, within that transaction."""
-        self._raise_floor(own)
+        self.accepted(min(remote, cursor + stamp(DRIFT_MS_MAX)))
 
     def discarded(self, own: Stamp, cursor: Stamp) -> None:
         """Note that a stamp of this client leaves the outbox, and may have arrived all the same.
@@ -80,25 +72,21 @@ class DeviceClock:
         one from further ahead would drag all later stamps with it.
         """
         if own <= cursor + stamp(DRIFT_MS_MAX):
-            self._raise_floor(own)
+            self.accepted(own)
 
-    def _raise_floor(self, known: Stamp) -> None:
+    def accepted(self, known: Stamp) -> None:
+        """Note that a stamp is at the gateway, within the transaction that learns it."""
         if known > self._floor:
             self._floor = known
             self._clock.last = max(self._clock.last, known)
             self._connection.execute("UPDATE _lakesync_sync SET floor = ?", (known,))
 
     def correct(self, server_ms: int, sent_ms: int, received_ms: int) -> None:
-        """Learn the server's time from a receipt, within the transaction that settles it.
+        """Learn the server's time from a receipt; 0 if it does not tell.
 
-        The server read its clock somewhere between sending and receiving, so the true offset lies
-        in ``[server - received, server - sent]``. The offset moves by the least that brings it
-        there: a clock that is right stays untouched, however slow the network.
-
-        Args:
-            server_ms: the server's clock; 0 if it was not told.
-            sent_ms: the device's own clock when the push left.
-            received_ms: the device's own clock when the receipt came.
+        The server read its clock between sending and receiving, so the true offset lies in
+        ``[server - received, server - sent]``. The offset moves by the least that brings it there:
+        a clock that is right stays as it is, however slow the network.
         """
         if not server_ms or received_ms < sent_ms:  # not told, or the device's clock was set back
             return
@@ -108,15 +96,9 @@ class DeviceClock:
             self._connection.execute("UPDATE _lakesync_sync SET offset_ms = ?", (offset_ms,))
 
     def step_back(self) -> None:
-        """Forget the stamps of edits that are about to be stamped again.
+        """Fall back to the floor and the edits in the outbox, for some that are stamped again.
 
-        They were refused for lying in the future, so nobody but this client has seen them. The
-        clock falls to the floor and the edits that stay in the outbox; never lower.
+        They were refused for lying in the future, so nobody but this client has seen them.
         """
-        self._clock = HybridLogicalClock(max(self._floor, self._last_edit()))
-
-    def _last_edit(self) -> Stamp:
-        last: Stamp | None = self._connection.execute(
-            "SELECT max(hlc) FROM _lakesync_outbox"
-        ).fetchone()[0]
-        return last or 0
+        last = self._connection.execute("SELECT max(hlc) FROM _lakesync_outbox").fetchone()[0]
+        self._clock = HybridLogicalClock(max(self._floor, last or 0))

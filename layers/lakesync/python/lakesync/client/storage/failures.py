@@ -9,13 +9,8 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lakesync.errors import (
-    FileCorrupt,
-    InternalError,
-    LakeSyncError,
-    Unavailable,
-    ValidationFailed,
-)
+from lakesync import errors
+from lakesync.errors import FileCorrupt, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -36,6 +31,10 @@ _UNAVAILABLE: Final = {
 }
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CLOSED: Final = "closed database"  # the module's own words: it has no code for this
+_SALVAGE: Final = (
+    "the client's file is damaged: close the client, call lakesync.client.salvage with the path, "
+    "which saves the edits that wait and begins a new file, and open it again"
+)
 _QUERY_FAULTS: Final = (sqlite3.Error, sqlite3.Warning, TypeError, ValueError, OverflowError)
 
 
@@ -58,18 +57,12 @@ def attempt(
         return Err(_caused(FileCorrupt(f"{_SALVAGE} ({exc!r})"), exc))
 
 
-_SALVAGE: Final = (
-    "the client's file is damaged: close the client, call lakesync.client.salvage with the path, "
-    "which saves the edits that wait and begins a new file, and open it again"
-)
-
-
 def translated(exc: sqlite3.Error) -> LakeSyncError:
     """Give our error for what SQLite says."""
     code = _code(exc)
     error: LakeSyncError
     if code in _UNAVAILABLE:
-        error = Unavailable(f"{_UNAVAILABLE[code]}; nothing was written ({exc})")
+        error = errors.Unavailable(f"{_UNAVAILABLE[code]}; nothing was written ({exc})")
     elif code in _DAMAGED or "decode to UTF-8" in str(exc):
         error = FileCorrupt(f"{_SALVAGE} ({exc})")
     elif code == sqlite3.SQLITE_CONSTRAINT:
@@ -80,7 +73,7 @@ def translated(exc: sqlite3.Error) -> LakeSyncError:
     elif _CLOSED in str(exc):
         error = ValidationFailed("the client is closed; open its file again")
     else:
-        error = InternalError(
+        error = errors.InternalError(
             f"SQLite refuses what the client does, and nothing was written: {exc}; look for a "
             "trigger, an index or a view of the app's own that is broken, or else report it"
         )

@@ -23,25 +23,20 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.app_table import AppTable, Cell
     from lakesync.client.storage.catalogue import Catalogue
-    from lakesync.client.storage.cells import Cell
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
 LocalKey: TypeAlias = tuple[int, str]
 """``(table_id, row_id)``."""
 
-SELECT_ROW: Final = (
-    "SELECT state, base, waiting FROM _lakesync_rows WHERE table_id = ? AND row_id = ?"
-)
 UPSERT_ROW: Final = (
     "INSERT INTO _lakesync_rows (table_id, row_id, state, base, waiting, tombstone) "
     "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (table_id, row_id) DO UPDATE SET "
     "state = excluded.state, base = excluded.base, waiting = excluded.waiting, "
     "tombstone = excluded.tombstone"
 )
-_DELETE_ROW: Final = "DELETE FROM _lakesync_rows WHERE table_id = ? AND row_id = ?"
 TOMBSTONE_KEPT_DAYS: Final = 35
 """How long a client keeps a tombstone that it has pulled: as far back as a backup of DynamoDB
 reaches, since a restored buffer gets back from its clients what it lost."""
@@ -57,6 +52,11 @@ class StoredRow(NamedTuple):
     waiting: int
     """Deltas of the row in the outbox, quarantined ones too."""
 
+    @property
+    def known(self) -> RowState:
+        """What is known of the row apart from its deltas in the outbox."""
+        return decode_row_state((self.state if self.base is None else self.base) or None)
+
 
 NOT_STORED: Final = StoredRow(None, None, 0)
 
@@ -71,37 +71,32 @@ class Rows:
         self._connection = connection
         self._catalogue = catalogue
 
-    def load(self, table_id: int, row_ids: Sequence[str]) -> dict[str, StoredRow]:
-        """Give the rows that are stored, by row id, with one statement for hundreds of them."""
-        sql = "SELECT row_id, state, base, waiting FROM _lakesync_rows"
-        return {row_id: StoredRow(*rest) for row_id, *rest in self._select(sql, table_id, row_ids)}
+    def one(self, key: LocalKey) -> StoredRow:
+        """Give a row; `NOT_STORED` if there is none."""
+        row = self._connection.execute(
+            "SELECT state, base, waiting FROM _lakesync_rows WHERE table_id = ? AND row_id = ?", key
+        ).fetchone()
+        return StoredRow(*row) if row else NOT_STORED
 
-    def load_again(
-        self, table_id: int, row_ids: Sequence[str], stored: dict[str, StoredRow]
-    ) -> None:
-        """Bring some of the loaded rows up to date."""
-        for row_id in row_ids:
-            stored.pop(row_id, None)
-        stored.update(self.load(table_id, row_ids))
+    def load(self, table_id: int, row_ids: Collection[str]) -> dict[str, StoredRow]:
+        """Give those of some rows that are stored."""
+        rows = self.select("row_id, state, base, waiting FROM _lakesync_rows", table_id, row_ids)
+        return {row_id: StoredRow(*rest) for row_id, *rest in rows}
 
-    def stale(self, table_id: int, row_ids: Sequence[str]) -> list[str]:
-        """Give those of some rows that a re-sync has not read yet."""
-        sql = "SELECT row_id FROM _lakesync_stale"
-        return [row_id for (row_id,) in self._select(sql, table_id, row_ids)]
+    def select(self, what: str, table_id: int, row_ids: Collection[str]) -> Iterator[Any]:
+        """Select of a table with ``table_id`` and ``row_id``, hundreds of rows by one statement.
 
-    def _select(self, sql: str, table_id: int, row_ids: Sequence[str]) -> Iterator[Any]:
-        for part, marks in in_parts(row_ids):
-            where = f"{sql} WHERE table_id = ? AND row_id IN ({marks})"
-            yield from self._connection.execute(where, (table_id, *part)).fetchall()
-
-    def stale_among(self, deltas: Iterable[Delta]) -> list[Delta]:
-        """Give those of some deltas whose rows a re-sync has not read yet."""
-        return [
-            delta
-            for table_id, rows in self.grouped(deltas).items()
-            for row_id in self.stale(table_id, list(rows))
-            for delta in rows[row_id]
-        ]
+        The ids go in parts of 1, 2, 4 … `_SELECT_MAX`, the last one padded with a repeated id. So
+        SQLite meets ten statements in all, and keeps them prepared.
+        """
+        ids = list(row_ids)
+        for start in range(0, len(ids), _SELECT_MAX):
+            part = ids[start : start + _SELECT_MAX]
+            size = 1 << (len(part) - 1).bit_length()
+            part += part[-1:] * (size - len(part))
+            marks = ",".join("?" * size)
+            sql = f"SELECT {what} WHERE table_id = ? AND row_id IN ({marks})"
+            yield from self._connection.execute(sql, (table_id, *part)).fetchall()
 
     def grouped(self, deltas: Iterable[Delta]) -> dict[int, dict[str, list[Delta]]]:
         """Sort deltas by table and row."""
@@ -129,7 +124,7 @@ class Rows:
                 shown[table.id].append(cells)
         many = self._connection.executemany
         many(UPSERT_ROW, upserts)
-        many(_DELETE_ROW, forgotten)
+        many("DELETE FROM _lakesync_rows WHERE table_id = ? AND row_id = ?", forgotten)
         for table_id, parameters in shown.items():
             table = self._catalogue.by_id(table_id)
             self._catalogue.keep_kinds(table)
@@ -137,90 +132,57 @@ class Rows:
         for table_id, row_ids in hidden.items():
             many(self._catalogue.by_id(table_id).delete, row_ids)
 
-    def acknowledge(self, deltas: Iterable[Delta]) -> None:
+    def acknowledge(
+        self, table_id: int, accepted: Mapping[str, Sequence[Delta]], stored: dict[str, StoredRow]
+    ) -> None:
         """Move deltas that left the outbox for the gateway into the bases of their rows.
 
         What the app sees does not change: the state had them all along.
         """
         updates: list[tuple[bytes | None, int, int, str]] = []
-        for table_id, rows in self.grouped(deltas).items():
-            stored = self.load(table_id, list(rows))
-            for row_id, accepted in rows.items():
-                row = stored.get(row_id, NOT_STORED)
-                waiting = row.waiting - len(accepted)
-                base = None
-                if waiting > 0:
-                    base = encode_row_state(fold(accepted, base_state(row)))
-                updates.append((base, max(waiting, 0), table_id, row_id))
+        for row_id, deltas in accepted.items():
+            row = stored.get(row_id, NOT_STORED)
+            waiting = max(row.waiting - len(deltas), 0)
+            base = encode_row_state(fold(deltas, row.known)) if waiting else None
+            updates.append((base, waiting, table_id, row_id))
         self._connection.executemany(
             "UPDATE _lakesync_rows SET base = ?, waiting = ? WHERE table_id = ? AND row_id = ?",
             updates,
         )
 
-    def refold(
-        self, keys: Collection[LocalKey], bases: dict[LocalKey, RowState], *, taken: int = 0
-    ) -> None:
-        """Merge rows again out of their bases, stored or given, and their deltas in the outbox.
+    def refold(self, bases: Mapping[LocalKey, RowState | None], *, taken: int = 0) -> None:
+        """Merge rows again: their bases, new or (None) as stored, and their deltas in the outbox.
 
-        ``taken`` says how many deltas of each the caller took out of the outbox: where no other
-        waits it is not walked through.
+        ``taken`` deltas of each have just left the outbox: where no other waits it is not read.
         """
-        before = {key: self.load(key[0], (key[1],)).get(key[1], NOT_STORED) for key in keys}
-        waiting = self._waiting({key for key in keys if not taken or before[key].waiting > taken})
-        kept = []
-        for key in keys:
-            table_id, row_id = key
-            stored = before[key]
-            base = bases.get(key, base_state(stored))
+        rows = {key: self.one(key) for key in bases}
+        waiting = self._waiting(
+            {key for key, row in rows.items() if row.waiting > taken or row is NOT_STORED}
+        )
+        merged: list[RowToStore] = []
+        for key, new in bases.items():
+            base = rows[key].known if new is None else new
             deltas = waiting.get(key, ())
-            kept.append(
-                (
-                    self._catalogue.by_id(table_id),
-                    row_id,
-                    fold(deltas, base),
-                    encode_row_state(base) if deltas else None,
-                    len(deltas),
-                )
-            )
-        self.save(kept)
+            encoded = encode_row_state(base) if deltas else None
+            table = self._catalogue.by_id(key[0])
+            merged.append((table, key[1], fold(deltas, base), encoded, len(deltas)))
+        self.save(merged)
 
-    def replace_bases(
-        self, table_id: int, bases: Mapping[str, RowState], stored: dict[str, StoredRow]
-    ) -> set[str]:
-        """Give stored rows other bases; ``stored`` is brought up to date.
-
-        Returns:
-            The ids of the rows with waiting edits, which were merged again.
-        """
-        table = self._catalogue.by_id(table_id)
-        waiting = {row_id for row_id in bases if stored[row_id].base is not None}
-        keys = {(table_id, row_id): bases[row_id] for row_id in waiting}
-        self.refold(keys.keys(), keys)
-        changed = [
-            row_id
-            for row_id, state in bases.items()
-            if row_id not in waiting and encode_row_state(state) != stored[row_id].state
-        ]
-        self.save((table, row_id, bases[row_id], None, 0) for row_id in changed)
-        self.load_again(table_id, [*waiting, *changed], stored)
-        return waiting
-
-    def _waiting(self, keys: set[LocalKey]) -> dict[LocalKey, list[Delta]]:
+    def _waiting(self, keys: Collection[LocalKey]) -> dict[LocalKey, list[Delta]]:
         """Give what the outbox holds of some rows, by one walk: an index would cost each edit."""
         waiting: dict[LocalKey, list[Delta]] = defaultdict(list)
-        if not keys:
-            return waiting
-        cursor = self._connection.execute("SELECT table_id, row_id, run FROM _lakesync_outbox")
-        for table_id, row_id, run in cursor:
-            if (table_id, row_id) in keys:
-                waiting[table_id, row_id] += decode_records(run)
+        if keys:
+            outbox = self._connection.execute("SELECT table_id, row_id, run FROM _lakesync_outbox")
+            for table_id, row_id, run in outbox:
+                if (table_id, row_id) in keys:
+                    waiting[table_id, row_id] += decode_records(run)
         return waiting
 
     def drop_tombstones(self, cursor: Stamp) -> None:
         """Drop tombstones that a pull to the end brought long ago, up to this cursor.
 
-        An older delta of such a row comes no more: the log tells of none, since it would change
-        nothing. A tombstone is kept only so that a buffer that is restored gets the deletion back.
+        An older delta of such a row comes no more, since it would change nothing. A tombstone is
+        kept only so that a buffer that is restored gets the deletion back.
         """
         until = cursor - stamp(TOMBSTONE_KEPT_DAYS * 86_400_000)
         self._connection.execute(
@@ -230,20 +192,3 @@ class Rows:
         self._connection.execute(
             "DELETE FROM _lakesync_rows WHERE base IS NULL AND tombstone BETWEEN 1 AND ?", (until,)
         )
-
-
-def base_state(stored: StoredRow) -> RowState:
-    """Give what is known of a row apart from its deltas in the outbox."""
-    return decode_row_state((stored.state if stored.base is None else stored.base) or None)
-
-
-def in_parts(row_ids: Sequence[str]) -> Iterator[tuple[Sequence[str], str]]:
-    """Cut ids into parts of 1, 2, 4 … `_SELECT_MAX`, the last one padded with a repeated id.
-
-    So SQLite meets ten statements in all, and keeps them prepared.
-    """
-    for start in range(0, len(row_ids), _SELECT_MAX):
-        part = list(row_ids[start : start + _SELECT_MAX])
-        size = 1 << (len(part) - 1).bit_length()
-        part += part[-1:] * (size - len(part))
-        yield part, ",".join("?" * size)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "_lakesync_"
 LAYOUT: Final = 1
-"""The layout of these tables; a release that changes them reads files of the one before."""
+"""The layout of these tables; a file of another one is refused."""
 
 TABLES: Final = (
     # One row: who this file is, how far it has read, and what it knows of time.
@@ -98,41 +98,25 @@ TABLES: Final = (
 
 
 def claim(connection: sqlite3.Connection, client_id: str) -> None:
-    """Make the tables, for a client, or prove that they are its own.
-
-    Safe to repeat, after a crash too.
-    """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        if connection.execute(
-            "SELECT 1 FROM sqlite_master WHERE name = '_lakesync_sync'"
-        ).fetchone():
-            _check(connection, client_id)
-        else:
+    """Make the tables, for a client, or prove that they are its own; safe to repeat."""
+    with connection:  # all of it or, where anything raises, nothing
+        connection.execute("BEGIN IMMEDIATE")
+        made = "SELECT 1 FROM sqlite_master WHERE name = '_lakesync_sync'"
+        if not connection.execute(made).fetchone():
             for statement in TABLES:
                 connection.execute(statement)
             connection.execute(
                 "INSERT INTO _lakesync_sync (id, layout, client_id) VALUES (1, ?, ?)",
                 (LAYOUT, client_id),
             )
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _check(connection: sqlite3.Connection, client_id: str) -> None:
-    columns = connection.execute("SELECT name FROM pragma_table_info('_lakesync_sync')").fetchall()
-    layout = 0
-    if ("layout",) in columns:
-        (layout,) = connection.execute("SELECT layout FROM _lakesync_sync").fetchone()
+        layout, owner = connection.execute(
+            "SELECT layout, client_id FROM _lakesync_sync"
+        ).fetchone()
     if layout != LAYOUT:
         raise Conflict(
             f"this database was written by another release (layout {layout}, this one knows "
             f"{LAYOUT}); use the lakesync that wrote it"
         )
-    (owner,) = connection.execute("SELECT client_id FROM _lakesync_sync").fetchone()
     if owner != client_id:
         raise Conflict(
             f"this database belongs to the client {owner!r}, and its unsent edits carry that name; "

@@ -9,38 +9,23 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from lakesync.errors import (
-    BY_CODE,
-    AuthFailed,
-    BodyTooLarge,
-    Conflict,
-    CursorExpired,
-    Fault,
-    Forbidden,
-    InternalError,
-    LakeSyncError,
-    NotFound,
-    NotOffered,
-    RateLimited,
-    RulesRefused,
-    Unavailable,
-    ValidationFailed,
-)
+from lakesync import errors
+from lakesync.errors import Fault, LakeSyncError, RulesRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _BY_STATUS: Final[dict[int, type[LakeSyncError]]] = {
-    400: ValidationFailed,
-    401: AuthFailed,
-    403: Forbidden,
-    404: NotFound,
-    405: NotOffered,
-    408: Unavailable,
-    409: Conflict,
-    410: CursorExpired,
-    413: BodyTooLarge,
-    429: RateLimited,
+    400: errors.ValidationFailed,
+    401: errors.AuthFailed,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    405: errors.NotOffered,
+    408: errors.Unavailable,
+    409: errors.Conflict,
+    410: errors.CursorExpired,
+    413: errors.BodyTooLarge,
+    429: errors.RateLimited,
 }
 _SERVER_ERROR: Final = 500
 _REFUSED: Final = 400
@@ -52,7 +37,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncEr
     """Give the error that an answer with another status than a success stands for."""
     fields = _object(body)
     code = fields.get("code")
-    kind = BY_CODE.get(code) if isinstance(code, str) else None
+    kind = errors.BY_CODE.get(code) if isinstance(code, str) else None
     if kind is None:
         kind = _BY_STATUS.get(status) or _of_class(status)
     sentence = fields.get("error") or fields.get("message") or fields.get("Message")
@@ -75,8 +60,8 @@ def _of_class(status: int) -> type[LakeSyncError]:
     """Give what a status means that no code explains."""
     if status >= _SERVER_ERROR:
         # A function crashed, timed out or is being replaced: repeating the request is safe.
-        return Unavailable
-    return ValidationFailed if status >= _REFUSED else InternalError
+        return errors.Unavailable
+    return errors.ValidationFailed if status >= _REFUSED else errors.InternalError
 
 
 def _object(body: bytes) -> dict[str, object]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -18,15 +19,10 @@ from urllib.parse import quote
 
 from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.transport.answers import error_of
-from lakesync.client.transport.token import Token
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.schema import schemas_from_json
 from lakesync.core.values import parse
-from lakesync.errors import (
-    AuthFailed,
-    InternalError,
-    Unreachable,
-    ValidationFailed,
-)
+from lakesync.errors import AuthFailed, InternalError, LakeSyncError, Unreachable, ValidationFailed
 from lakesync.wire import proto
 
 if TYPE_CHECKING:
@@ -49,10 +45,7 @@ _GZIP_LEVEL: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long to wait, in seconds, by phase.
-
-    ``HttpTransport(..., timeouts=Timeouts(read_s=60))``
-    """
+    """How long to wait, by phase: ``HttpTransport(..., timeouts=Timeouts(read_s=60))``."""
 
     connect_s: float = 5.0
     write_s: float = 15.0
@@ -63,6 +56,7 @@ class Timeouts:
 
 
 _DEFAULT_TIMEOUTS: Final = Timeouts()
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, "b64token"
 
 
 class HttpTransport:
@@ -95,8 +89,7 @@ class HttpTransport:
         except ModuleNotFoundError as exc:
             raise ImportError(f"HttpTransport needs httpx: run {how_to_install('client')}") from exc
         self._token = Token(token)
-        self._unreachable = httpx.TransportError
-        self._undecodable = httpx.DecodingError
+        self._httpx = httpx
         self._http = httpx.Client(
             base_url=f"{base_url.rstrip('/')}/v1/sync/{quote(gateway, safe='')}/",
             transport=http,
@@ -111,7 +104,7 @@ class HttpTransport:
         self._ahead = ReadAhead(self._page)
 
     def push(self, push: Push) -> PushReceipt:
-        """Hand deltas over; see `lakesync.ports.Transport.push`."""
+        """Hand deltas over."""
         self._ahead.wait()
         body = proto.encode_push(push)
         headers = {"Content-Type": PROTOBUF}
@@ -122,33 +115,30 @@ class HttpTransport:
         return _read(proto.decode_receipt, self._ask("POST", "push", headers, content=body))
 
     def pull(self, pull: Pull) -> PullPage:
-        """Fetch the next page, and begin to fetch the one after it.
-
-        See `lakesync.ports.Transport.pull`.
-        """
+        """Fetch the next page, and begin to fetch the one after it."""
         return self._ahead.pull(pull)
 
     def _page(self, pull: Pull) -> PullPage:
         query = {
-            "since": str(pull.since),
+            "since": pull.since,
             "clientId": pull.client_id,
-            "limit": str(pull.deltas_max),
-        }
-        optional = {
+            "limit": pull.deltas_max,
             "epoch": pull.epoch,
             "snapshot": pull.snapshot,
             "scope": pull.scope,
-            "removes": "true" if pull.removes else "",
-            "ownCursor": "true" if pull.own_cursor else "",
+            "removes": pull.removes or "",
+            "ownCursor": pull.own_cursor or "",
+            "fresh": pull.at_least == STAMP_MAX or "",
+            "atLeast": str(pull.at_least) if 0 < pull.at_least < STAMP_MAX else "",
         }
-        query |= {name: value for name, value in optional.items() if value}
-        return _read(proto.decode_page, self._ask("GET", "pull", {}, params=query))
+        given = {name: value for name, value in query.items() if value != ""}
+        return _read(proto.decode_page, self._ask("GET", "pull", {}, params=given))
 
     def schemas(self) -> Schemas:
         """Fetch the schemas; see `lakesync.ports.TellsSchemas`."""
         self._ahead.wait()
-        body = self._ask("GET", "schema", {"Accept": JSON})
-        return _read(lambda text: schemas_from_json(parse(text)), body)
+        text = self._ask("GET", "schema", {"Accept": JSON})
+        return _read(lambda body: schemas_from_json(parse(body)), text)
 
     def close(self) -> None:
         """Close the connections; safe to repeat."""
@@ -165,13 +155,12 @@ class HttpTransport:
             return self._answer(method, path, headers, **request)
 
     def _answer(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
-        """Send one request and give its answer's body."""
         authorised = {**headers, "Authorization": f"Bearer {self._token.give()}"}
         try:
             response = self._http.request(method, path, headers=authorised, **request)
-        except self._undecodable as exc:
+        except self._httpx.DecodingError as exc:
             raise Unreachable(f"the answer arrived damaged ({exc}); try again") from exc
-        except self._unreachable as exc:
+        except self._httpx.TransportError as exc:
             reason = str(exc) or type(exc).__name__
             raise Unreachable(f"the gateway cannot be reached: {reason}; try again") from exc
         if not response.is_success:
@@ -209,3 +198,41 @@ def _read(decode: Callable[[bytes], A], body: bytes) -> A:
         return decode(body)
     except ValidationFailed as exc:
         raise InternalError(f"{exc.message}; report it with the time of the request") from exc
+
+
+class Token:
+    """A token, or what gives one. No error repeats it."""
+
+    def __init__(self, token: str | Callable[[], str]) -> None:
+        self._source: Callable[[], str] = (lambda: token) if isinstance(token, str) else token
+        self._token = checked_token(token) if isinstance(token, str) else None
+
+    def forget(self) -> None:
+        """Ask for another one the next time."""
+        self._token = None
+
+    def give(self) -> str:
+        """Give a token that may be sent: the last one, until it is forgotten."""
+        if self._token is None:
+            try:
+                self._token = checked_token(self._source())
+            except LakeSyncError:
+                raise
+            except Exception as exc:
+                # What it says is not repeated: it may tell a secret.
+                raise AuthFailed(
+                    f"no token could be had: what gives it raised {type(exc).__name__}",
+                    field="token",
+                ) from exc
+        return self._token
+
+
+def checked_token(token: object) -> str:
+    """Give a token if a header may carry it; the error does not repeat it."""
+    if isinstance(token, str) and _TOKEN.fullmatch(token):
+        return token
+    raise AuthFailed(
+        "the token is malformed: it must be text of letters, digits and -._~+/= alone, without "
+        "'Bearer', spaces or a line feed at its end",
+        field="token",
+    )

@@ -30,7 +30,6 @@ class Pushes(Protocol):
 
     def push(self, gateway: str, push: Push) -> PushReceipt:
         """Make deltas durable."""
-        ...
 
 
 class Pulls(Protocol):
@@ -38,7 +37,6 @@ class Pulls(Protocol):
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Give the next page."""
-        ...
 
 
 class Fault(Enum):
@@ -58,11 +56,7 @@ class Fault(Enum):
 class MemoryTransport:
     """`lakesync.ports.Transport` to services in the same process.
 
-    Args:
-        gateway: the gateway's id.
-        pushes: takes the pushes.
-        pulls: answers the pulls.
-        faults: what happens to the coming requests, in order; nothing once they are used up.
+    ``faults`` happen to the coming requests, in order; none once they are used up.
     """
 
     def __init__(
@@ -77,20 +71,14 @@ class MemoryTransport:
     def push(self, push: Push) -> PushReceipt:
         """Hand deltas over."""
         body = proto.encode_push(push)
-
-        def deliver() -> bytes:
-            return proto.encode_receipt(self._pushes.push(self._gateway, proto.decode_push(body)))
-
-        return proto.decode_receipt(self._send(deliver))
+        answer = self._send(lambda: self._pushes.push(self._gateway, proto.decode_push(body)))
+        return proto.decode_receipt(proto.encode_receipt(answer))
 
     def pull(self, pull: Pull) -> PullPage:
         """Fetch the next page."""
         body = proto.encode_pull(pull)
-
-        def deliver() -> bytes:
-            return proto.encode_page(self._pulls.pull(self._gateway, proto.decode_pull(body)))
-
-        return proto.decode_page(self._send(deliver))
+        answer = self._send(lambda: self._pulls.pull(self._gateway, proto.decode_pull(body)))
+        return proto.decode_page(proto.encode_page(answer))
 
     def _send(self, deliver: Callable[[], A]) -> A:
         fault = self.faults.popleft() if self.faults else Fault.NONE

@@ -50,10 +50,8 @@ class Batch:
     @property
     def is_hopeless(self) -> bool:
         """Tell whether no gateway can take the batch as one, so that asking would be a waste."""
-        entries = self.entries
-        return self.atomic and (
-            len(entries) > TRANSACTION_DELTAS_MAX or _size(entries) > TRANSACTION_BYTES_MAX
-        )
+        count, size = len(self.entries), _size(self.entries)
+        return self.atomic and (count > TRANSACTION_DELTAS_MAX or size > TRANSACTION_BYTES_MAX)
 
 
 def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
@@ -69,42 +67,43 @@ def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
             # be taken for a sign that the gateway has it.
             batch = _atomic(first, takewhile(_accepted_before, others))
             return replace(batch, atomic=len(batch.entries) > 1)
-        return _atomic(first, others) if len(first) > 1 else _singles(first, others)
+        if len(first) > 1:
+            return _atomic(first, others)
+        singles = takewhile(lambda unit: len(unit) == 1, others)
+        return _batch(first, singles, BATCH_DELTAS_MAX, BATCH_BYTES_MAX, atomic=False)
 
 
 def _units(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """Give each local transaction, and each edit that stands alone."""
-    for txn, members in groupby(entries, key=lambda entry: entry.txn):
-        if txn is None:
-            for entry in members:
-                yield [entry]
-        else:
-            yield list(members)
-
-
-def _atomic(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
-    entries, size, count = list(first), _size(first), 1
-    for unit in others:
-        size += _size(unit)
-        if len(entries) + len(unit) > ATOMIC_DELTAS_MAX or size > ATOMIC_BYTES_MAX:
-            break
-        entries += unit
-        count += 1
-    return Batch(tuple(entries), atomic=True, units=count)
+    for _, members in groupby(entries, key=lambda entry: entry.txn or -entry.hlc):
+        yield list(members)
 
 
 def _accepted_before(unit: list[Entry]) -> bool:
     return unit[0].status in {Status.OFFERED, Status.LOST}
 
 
-def _singles(first: list[Entry], others: Iterator[list[Entry]]) -> Batch:
-    entries, size = list(first), _size(first)
+def _atomic(first: list[Entry], others: Iterable[list[Entry]]) -> Batch:
+    return _batch(first, others, ATOMIC_DELTAS_MAX, ATOMIC_BYTES_MAX, atomic=True)
+
+
+def _batch(
+    first: list[Entry],
+    others: Iterable[list[Entry]],
+    deltas_max: int,
+    bytes_max: int,
+    *,
+    atomic: bool,
+) -> Batch:
+    """Give the first unit with as many others as there is room for."""
+    entries, size, count = list(first), _size(first), 1
     for unit in others:
         size += _size(unit)
-        if len(unit) > 1 or size > BATCH_BYTES_MAX:
+        if len(entries) + len(unit) > deltas_max or size > bytes_max:
             break
         entries += unit
-    return Batch(tuple(entries), atomic=False, units=len(entries))
+        count += 1
+    return Batch(tuple(entries), atomic, count)
 
 
 def _size(unit: Iterable[Entry]) -> int:

@@ -31,7 +31,6 @@ _WAITING: Final = (
     "status IN ('offered', 'lost')",  # accepted before: ahead of all others
     "status IN ('pending', 'sent', 'unseen', 'late')",
 )
-_OFFER: Final = "UPDATE _lakesync_outbox SET status = 'offered' WHERE status = 'held_back' AND "
 _ENTRY: Final = "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE "
 
 
@@ -41,8 +40,6 @@ class Outbox:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._by_id: dict[str, Stamp] = {}
-
-    # --- reading ----------------------------------------------------------------------------------
 
     def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
         """Give what waits for the gateway, or what waits for the app, oldest first."""
@@ -56,12 +53,11 @@ class Outbox:
     def waiting(self) -> Generator[Entry, None, None]:
         """Walk through what waits for the gateway: what was accepted before, then oldest first.
 
-        Nothing is sorted, and what is not walked through is not read. Close it when done.
+        What is not walked through is not read. Close it when done.
         """
         for which in _WAITING:
-            with contextlib.closing(
-                self._connection.execute(f"{_ENTRY}{which} ORDER BY hlc")
-            ) as cursor:
+            cursor = self._connection.execute(f"{_ENTRY}{which} ORDER BY hlc")
+            with contextlib.closing(cursor):
                 yield from map(Entry._make, cursor)
 
     def is_empty(self) -> bool:
@@ -72,8 +68,8 @@ class Outbox:
     def find(self, delta_id: str) -> Entry | None:
         """Find an entry by its delta's id.
 
-        Ids are not stored, since that would cost each edit. One walk through the outbox remembers
-        them, so that an app that goes through all of its entries costs one walk.
+        Ids are not stored, since that would cost each edit. One walk remembers all of them, for an
+        app that goes through its entries.
         """
         entry = self._at(self._by_id.get(delta_id, 0))
         if entry is None or entry.delta.delta_id != delta_id:
@@ -91,8 +87,6 @@ class Outbox:
         row = self._connection.execute(f"{_ENTRY}hlc = ?", (hlc,)).fetchone()
         return Entry(*row) if row else None
 
-    # --- pushing ----------------------------------------------------------------------------------
-
     def mark_sent(self, entries: Iterable[Entry]) -> None:
         """Note that entries are about to leave."""
         self._move(entries, Status.SENT, "status IN ('pending', 'unseen', 'late')")
@@ -108,11 +102,10 @@ class Outbox:
         self._move(entries, Status.LATE, "status = 'sent'")
 
     def settle_doubts(self, until: Stamp) -> None:
-        """Note that no sent entry up to a stamp was at the gateway when the pull began.
+        """Note that no sent entry up to a stamp was at the gateway when a pull to the end began.
 
-        True once everything was pulled that was committed after they left: an accepted entry comes
-        back as an echo, which removes it. One that is stamped later than the gateway accepts may
-        still be accepted when its time comes, if its push is under way.
+        It would have come back as an echo, which removes it. One that is stamped later may still be
+        accepted when its time comes, if its push is under way.
         """
         self._connection.execute(
             "UPDATE _lakesync_outbox "
@@ -122,7 +115,7 @@ class Outbox:
         )
 
     def quarantine(self, refused: Iterable[tuple[Entry, LakeSyncError]]) -> None:
-        """Set entries aside with the reason why they were refused."""
+        """Set entries aside, each with the reason for its refusal."""
         self._connection.executemany(
             "UPDATE _lakesync_outbox SET status = 'quarantined', code = ?, message = ?, field = ? "
             "WHERE hlc = ?",
@@ -147,57 +140,29 @@ class Outbox:
         )
 
     def _move(
-        self, entries: Iterable[Entry], to: Status, where: str, also: str = "txn = txn"
+        self, entries: Iterable[Entry | Delta], to: Status, where: str, also: str = "txn = txn"
     ) -> None:
         self._connection.executemany(
             f"UPDATE _lakesync_outbox SET status = '{to}', {also} WHERE hlc = ? AND {where}",  # noqa: S608 - names
             [(entry.hlc,) for entry in entries],
         )
 
-    # --- after a restore --------------------------------------------------------------------------
-
-    def hold_back(self, entries: Iterable[Entry]) -> None:
-        """Keep entries that were accepted until everything was read; see `ServerRestore.finish`."""
-        self._move(entries, Status.HELD_BACK, "1", "txn = NULL")
-
-    def held_back(self) -> list[tuple[Stamp, int, str, bytes]]:
-        """Give the stamp, table, row and run of each entry that may not be lost after all."""
-        return self._connection.execute(
-            "SELECT hlc, table_id, row_id, run FROM _lakesync_outbox "
-            "WHERE status IN ('held_back', 'offered')"
-        ).fetchall()
-
-    def offer(self, until: Stamp) -> None:
-        """Let held-back entries up to a stamp be pushed: they may have been trimmed."""
-        self._connection.execute(f"{_OFFER}hlc <= ?", (until,))
-
-    def offer_of(self, table_id: int) -> None:
-        """Let held-back entries of a table be pushed: rules may hide them."""
-        self._connection.execute(f"{_OFFER}table_id = ?", (table_id,))
-
-    def bring_back(self) -> None:
-        """Let the rest of it be pushed: it is lost."""
-        self._connection.execute(
-            "UPDATE _lakesync_outbox SET status = 'lost' WHERE status = 'held_back'"
-        )
+    def hold_back(self, deltas: Iterable[Delta]) -> None:
+        """Keep deltas that were accepted until everything was read; see `Resyncer`."""
+        self._move(deltas, Status.HELD_BACK, "1", "txn = NULL")
 
     def make_new(self, entries: Iterable[Entry]) -> None:
         """Let lost entries be stamped again like any other, since they come too late."""
         self._move(entries, Status.PENDING, "status = 'lost'")
 
-    # --- stamping again ---------------------------------------------------------------------------
-
     def take_from(
-        self, start: Stamp, doubted: Collection[int] = ()
+        self, start: Stamp, events: Collection[int] = ()
     ) -> list[tuple[Entry, tuple[object, ...]]]:
         """Take out every entry at or behind a stamp, for `put_back` under other stamps.
 
-        But for those that were accepted once: theirs are the stamps that they shall have.
-
-        Args:
-            start: the stamp.
-            doubted: tables of events. What may be at the gateway already stays, and leaves its
-                transaction if it must: under another stamp it would happen twice.
+        But for those that were accepted once: theirs are the stamps that they shall have. Of tables
+        of events, what may be at the gateway already stays, and leaves its transaction if it must:
+        under another stamp it would happen twice.
         """
         rows = self._connection.execute(
             "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "
@@ -208,24 +173,19 @@ class Outbox:
         taken = [
             (Entry(*row[:4]), row[4:])
             for row in rows
-            if row[4] not in doubted or row[2] not in IN_DOUBT
+            if row[4] not in events or row[2] not in IN_DOUBT
         ]
         self.remove(entry.hlc for entry, _ in taken)
         return taken
 
-    def first_quarantined(self, behind: Stamp) -> Stamp | None:
-        """Give the stamp of the first quarantined entry behind a stamp."""
-        row = self._connection.execute(
-            "SELECT min(hlc) FROM _lakesync_outbox WHERE status = 'quarantined' AND hlc > ?",
-            (behind,),
-        )
-        first: Stamp | None = row.fetchone()[0]
-        return first
-
     def put_back(self, entry: Entry, rest: tuple[object, ...], delta: Delta) -> None:
         """Put an entry back with its delta stamped again."""
         status = Status.QUARANTINED if entry.status == Status.QUARANTINED else Status.PENDING
-        self._connection.execute(
-            PUT,
-            (delta.hlc, entry.txn, status, encode_records((delta,)), *rest),
-        )
+        run = encode_records((delta,))
+        self._connection.execute(PUT, (delta.hlc, entry.txn, status, run, *rest))
+
+    def first_quarantined(self, behind: Stamp) -> Stamp | None:
+        """Give the stamp of the first quarantined entry behind a stamp."""
+        sql = "SELECT min(hlc) FROM _lakesync_outbox WHERE status = 'quarantined' AND hlc > ?"
+        (first,) = self._connection.execute(sql, (behind,)).fetchone()
+        return first  # type: ignore[no-any-return]

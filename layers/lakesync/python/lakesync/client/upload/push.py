@@ -9,12 +9,13 @@ Rules of this module
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from operator import add
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.summaries import PushSummary
+from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.upload.batches import BATCH_DELTAS_MAX, Batch, next_batch
-from lakesync.client.upload.receipts import BatchResult
+from lakesync.client.upload.receipts import BatchResult, Receipts
 from lakesync.core.messages import Push
 from lakesync.errors import (
     AtomicPushTooLarge,
@@ -30,17 +31,29 @@ from lakesync.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.client.download.apply import Pages
-    from lakesync.client.recovery.resync import Resyncer
-    from lakesync.client.storage.database import Database
-    from lakesync.client.storage.device_clock import DeviceClock
-    from lakesync.client.upload.outbox import Outbox
-    from lakesync.client.upload.receipts import Receipts
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.core.clock import Stamp
     from lakesync.ports import Transport
 
 RESTAMPS_MAX: Final = 3
 """How often one push stamps again before it reports the refusal instead."""
-_READ_FIRST: Final = "the buffer was restored from a backup; pull to the end, then push again"
+
+
+@dataclass(frozen=True, slots=True)
+class PushSummary:
+    """What a push did."""
+
+    accepted: int = 0
+    """Deltas that the gateway holds now, duplicates too."""
+    quarantined: int = 0
+    """Deltas that were refused and wait for the app."""
+    restamped: int = 0
+    """Deltas that were stamped again, as the clock was wrong or they came late."""
+    ungrouped: int = 0
+    """Local transactions too large for one commit, whose edits went one by one."""
+
+    def __add__(self, other: PushSummary) -> PushSummary:
+        return PushSummary(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(slots=True)
@@ -69,24 +82,20 @@ class _Pace:
             )
 
 
-@dataclass
 class Pusher:
     """Pushes the outbox of one client."""
 
-    _client_id: str
-    _transport: Transport
-    _database: Database
-    _outbox: Outbox
-    _receipts: Receipts
-    _pages: Pages
-    _resync: Resyncer
-    _clock: DeviceClock
+    def __init__(self, file: ClientFile, transport: Transport) -> None:
+        self._file = file
+        self._transport = transport
+        self._receipts = Receipts(file)
+        self.last_commit: Stamp = 0
+        """The gateway's latest commit, as receipts told; a pull reaches it."""
 
     def push(self, stopped: Callable[[], bool]) -> PushSummary:
         """Push until nothing waits, or it is told to stop.
 
-        Raises:
-            LakeSyncError: why something must wait; its ``done`` tells what did not have to.
+        What is raised says why something must wait; its ``done`` tells what did not have to.
         """
         done = PushSummary()
         pace = _Pace()
@@ -105,17 +114,18 @@ class Pusher:
 
     def _leave(self, units_max: int) -> Batch | None:
         """Choose the next batch and note that it leaves."""
-        with self._database.lock:
-            if self._outbox.is_empty():
+        file = self._file
+        with file.database.lock:
+            if file.outbox.is_empty():
                 return None
-            with self._database.transaction():
-                if self._resync.delays_pushes:
-                    raise CursorExpired(_READ_FIRST)
-                batch = next_batch(self._outbox, units_max)
+            with file.database.transaction():
+                if Resyncer(file).delays_pushes:
+                    raise CursorExpired("the buffer was restored; pull to the end, then push again")
+                batch = next_batch(file.outbox, units_max)
                 if batch is None:
                     return None
-                self._outbox.mark_sent(batch.entries)
-                at = self._pages.position()
+                file.outbox.mark_sent(batch.entries)
+                at = file.position()
                 return batch if at.is_new else replace(batch, epoch=at.epoch)
 
     def _exchange(self, batch: Batch) -> BatchResult:
@@ -124,19 +134,20 @@ class Pusher:
             return BatchResult(
                 refused=AtomicPushTooLarge("the transaction is larger than any push")
             )
-        deltas = tuple((index, entry.delta) for index, entry in enumerate(batch.entries))
-        sent_ms = self._clock.device_ms()
+        deltas = tuple(enumerate(entry.delta for entry in batch.entries))
+        sent_ms = self._file.clock.device_ms()
         try:
             receipt = self._transport.push(
-                Push(self._client_id, deltas, atomic=batch.atomic, epoch=batch.epoch)
+                Push(self._file.client_id, deltas, atomic=batch.atomic, epoch=batch.epoch)
             )
         except (InvalidInput, Forbidden) as error:
             if error.retry is not Retry.NEVER:
                 raise
             return BatchResult(refused=error)
-        received_ms = self._clock.device_ms()
-        with self._database.transaction():
-            self._clock.correct(receipt.server_time_ms, sent_ms, received_ms)
+        received_ms = self._file.clock.device_ms()
+        self.last_commit = max(self.last_commit, receipt.server_hlc)
+        with self._file.database.transaction():
+            self._file.clock.correct(receipt.server_time_ms, sent_ms, received_ms)
             return self._receipts.apply(batch, receipt)
 
     def _cut(self, batch: Batch, error: LakeSyncError, pace: _Pace) -> PushSummary:
@@ -146,18 +157,18 @@ class Pusher:
         edit, anything else is set aside.
         """
         by_size = isinstance(error, AtomicPushTooLarge | BodyTooLarge)
-        with self._database.transaction():
+        with self._file.database.transaction():
             # It was answered, so none of them is in doubt for it.
-            self._outbox.mark_pending(batch.entries)
+            self._file.outbox.mark_pending(batch.entries)
             if batch.units > 1:
                 pace.units_max = batch.units // 2
                 return PushSummary()
             if by_size and batch.atomic:
-                self._outbox.ungroup(batch.entries)
+                self._file.outbox.ungroup(batch.entries)
                 return PushSummary(ungrouped=1)
         if not by_size:
-            self._transport.push(Push(self._client_id, (), epoch=batch.epoch))
-        with self._database.transaction():
-            self._outbox.quarantine((entry, error) for entry in batch.entries)
+            self._transport.push(Push(self._file.client_id, (), epoch=batch.epoch))
+        with self._file.database.transaction():
+            self._file.outbox.quarantine((entry, error) for entry in batch.entries)
         pace.units_max = BATCH_DELTAS_MAX
         return PushSummary(quarantined=len(batch.entries))

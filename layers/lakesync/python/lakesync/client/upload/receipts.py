@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from lakesync.client.download.pending_echo import PendingEcho, ruled_tables
 from lakesync.client.upload.entries import IN_DOUBT, Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp, stamp_ms
 from lakesync.core.delta import checked_delta
@@ -29,15 +30,10 @@ from lakesync.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from lakesync.client.download.pending_echo import PendingEcho
-    from lakesync.client.storage.catalogue import Catalogue
-    from lakesync.client.storage.device_clock import DeviceClock
-    from lakesync.client.storage.rows import LocalKey, Rows
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.rows import LocalKey
     from lakesync.client.upload.batches import Batch
     from lakesync.client.upload.entries import Entry
-    from lakesync.client.upload.outbox import Outbox
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import PushReceipt
 
@@ -55,8 +51,6 @@ class BatchResult:
     quarantined: list[tuple[Entry, LakeSyncError]] = field(default_factory=list)
     kept: list[Entry] = field(default_factory=list)
     """The gateway does not have them; they are pushed again as they are."""
-    unsure: list[Entry] = field(default_factory=list)
-    """Refused as late, perhaps because an earlier push has just arrived."""
     refused: LakeSyncError | None = None
     """Why the batch was refused as a whole; None if it was not."""
     stamped_wrong: LakeSyncError | None = None
@@ -65,15 +59,12 @@ class BatchResult:
     """Why some must wait; None if the next batch may leave at once."""
 
 
-@dataclass
 class Receipts:
     """Applies receipts. Used within the caller's transaction."""
 
-    _outbox: Outbox
-    _rows: Rows
-    _pending_echo: PendingEcho
-    _catalogue: Catalogue
-    _clock: DeviceClock
+    def __init__(self, file: ClientFile) -> None:
+        self.file = file
+        self.pending_echo = PendingEcho(file)
 
     def apply(self, batch: Batch, receipt: PushReceipt) -> BatchResult:
         """Do what a receipt says; the batch's entries have the statuses from before it left."""
@@ -81,6 +72,7 @@ class Receipts:
         result = BatchResult()
         accepted: list[Entry] = []
         late: list[Entry] = []
+        unsure: list[Entry] = []
         doubtful = any(
             _future_but_maybe_in_flight(batch.entries[index], error, receipt.server_time_ms)
             or _late_but_maybe_stored(batch.entries[index], error)
@@ -91,10 +83,10 @@ class Receipts:
             if error is None or _stored_before_restore(entry, error):
                 accepted.append(entry)
             elif entry.status == Status.LOST and isinstance(error, OutOfOrder):
-                self._outbox.make_new([entry])
+                self.file.outbox.make_new([entry])
                 result.stamped_wrong = result.stamped_wrong or error
             elif _late_but_maybe_stored(entry, error):
-                result.unsure.append(entry)
+                unsure.append(entry)
                 result.blocked = error
             elif not isinstance(error, ClockDrift | OutOfOrder):
                 _sort_out(entry, error, result)
@@ -106,62 +98,55 @@ class Receipts:
                 late.append(entry)
                 if not isinstance(result.stamped_wrong, ClockDrift):
                     result.stamped_wrong = error
-        self._acknowledge(accepted, result, receipt.server_hlc)
-        self._outbox.quarantine(result.quarantined)
-        self._outbox.mark_pending(result.kept)
-        self._outbox.mark_late(result.unsure)
+        self._acknowledge(accepted, receipt.server_hlc)
+        result.accepted = len(accepted)
+        self.file.outbox.quarantine(result.quarantined)
+        self.file.outbox.mark_pending([*result.kept, *late])
+        self.file.outbox.mark_late(unsure)
         if late:
-            self._outbox.mark_pending(late)
-            result.restamped = self._restamp_late(batch, late, result, receipt.server_time_ms)
+            result.restamped = self._restamp(batch, late, result, receipt.server_time_ms)
         return result
 
-    def _restamp_late(
-        self, batch: Batch, late: list[Entry], result: BatchResult, server_ms: int
-    ) -> int:
-        start = _start(batch, late[0])
-        if not isinstance(result.stamped_wrong, ClockDrift):
-            events = {entry.delta.table for entry in late}
-            return self.restamp(start, drifted=False, events=events)
-        # The clock cannot fall back behind what was set aside, so that goes with them.
-        ahead = self._outbox.first_quarantined(stamp(server_ms + DRIFT_MS_MAX))
-        return self.restamp(min(start, ahead or start), drifted=True)
-
-    def _acknowledge(self, entries: list[Entry], result: BatchResult, by: Stamp) -> None:
-        result.accepted = len(entries)
+    def _acknowledge(self, entries: list[Entry], by: Stamp) -> None:
+        file = self.file
         # An entry may be gone by now: another process shares the file, or an echo came first.
-        deltas = self._outbox.known(entry.delta for entry in entries)
-        if deltas:
-            self._clock.accepted(max(delta.hlc for delta in deltas))
-        stale = self._rows.stale_among(deltas)
-        kept = {delta.hlc for delta in stale}  # the stamp is the outbox's key
-        known = [delta for delta in deltas if delta.hlc not in kept]
-        # The first page that shows a stale row replaces it, and that page may be older than these
-        # edits: so they stay in the outbox until everything was read.
-        self._outbox.hold_back(entry for entry in entries if entry.hlc in kept)
-        self._pending_echo.note(known, by)
-        self._rows.acknowledge(known)
-        self._outbox.remove(delta.hlc for delta in known)
+        deltas = file.outbox.known(entry.delta for entry in entries)
+        file.clock.accepted(max((delta.hlc for delta in deltas), default=0))
+        ruled = ruled_tables(file)
+        for table_id, written in file.rows.grouped(deltas).items():
+            # The first page that shows a stale row replaces it, and that page may be older than
+            # these edits: so they stay in the outbox until everything was read.
+            for (row_id,) in file.rows.select("row_id FROM _lakesync_stale", table_id, written):
+                file.outbox.hold_back(written.pop(row_id))
+            stored = file.rows.load(table_id, written)
+            if table_id in ruled:
+                self.pending_echo.note(table_id, written, stored, by)
+            file.rows.acknowledge(table_id, written, stored)
+            file.outbox.remove(delta.hlc for row in written.values() for delta in row)
 
-    def restamp(self, start: Stamp, *, drifted: bool, events: Collection[str] = ()) -> int:
-        """Stamp every entry at or behind ``start`` again, in the same order; gives their number.
-
-        Where they drifted into the future the clock falls back first. Of tables of events, what may
-        have arrived stays as it is.
-        """
-        doubted = {self._catalogue.known(table).id for table in events}
-        taken = self._outbox.take_from(start, doubted)
-        if drifted:
-            self._clock.step_back()
+    def _restamp(self, batch: Batch, late: list[Entry], result: BatchResult, server_ms: int) -> int:
+        """Stamp refused entries and all behind them again, in their order; gives their number."""
+        file = self.file
+        start = _start(batch, late[0])
+        if isinstance(result.stamped_wrong, ClockDrift):
+            # The clock cannot fall back behind what was set aside, so that goes with them.
+            ahead = file.outbox.first_quarantined(stamp(server_ms + DRIFT_MS_MAX))
+            taken = file.outbox.take_from(min(start, ahead or start))
+            file.clock.step_back()
+        else:
+            # Of tables of events, what may have arrived stays as it is.
+            events = {file.catalogue.known(entry.delta.table).id for entry in late}
+            taken = file.outbox.take_from(start, events)
         touched: dict[LocalKey, None] = {}
         groups: dict[int, int] = {}
         for entry, rest in taken:
             old = entry.delta
-            hlc = self._clock.now()
+            hlc = file.clock.now()
             delta = checked_delta(old.op, old.table, old.row_id, old.client_id, hlc, old.columns)
             txn = None if entry.txn is None else groups.setdefault(entry.txn, hlc)
-            self._outbox.put_back(entry._replace(txn=txn), rest, delta)
-            touched[self._catalogue.known(old.table).id, old.row_id] = None
-        self._rows.refold(touched, {})
+            file.outbox.put_back(entry._replace(txn=txn), rest, delta)
+            touched[file.catalogue.known(old.table).id, old.row_id] = None
+        file.rows.refold(touched)
         return len(taken)
 
 
@@ -220,6 +205,5 @@ def _sort_out(entry: Entry, error: LakeSyncError, result: BatchResult) -> None:
 
 def _start(batch: Batch, first: Entry) -> Stamp:
     """Give where stamping again begins: with the whole transaction of the first refused entry."""
-    if first.txn is None:
-        return first.hlc
-    return min(entry.hlc for entry in batch.entries if entry.txn == first.txn)
+    whole = [entry for entry in batch.entries if first.txn and entry.txn == first.txn]
+    return min(entry.hlc for entry in [first, *whole])

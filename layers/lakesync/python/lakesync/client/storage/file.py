@@ -1,0 +1,166 @@
+"""`ClientFile`: one client's file, with what keeps each kind of data in it; and its `Position`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.client.storage.catalogue import Catalogue, checked_name
+from lakesync.client.storage.database import Database
+from lakesync.client.storage.device_clock import DeviceClock, system_clock
+from lakesync.client.storage.failures import translated
+from lakesync.client.storage.rows import Rows
+from lakesync.client.storage.tables import claim
+from lakesync.client.upload.entries import Status
+from lakesync.client.upload.outbox import Outbox
+from lakesync.core.delta import check_client_id
+from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.core.schema import schemas_from_json
+from lakesync.core.scope import EVERYTHING
+from lakesync.errors import NotFound, ValidationFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakesync.client.storage.database import Durability
+    from lakesync.client.upload.entries import OutboxEntry
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import PullPage
+    from lakesync.core.schema import TableSchema
+    from lakesync.ports import WallClock
+
+_SQL_NAMES: Final = (
+    "SELECT tables.sql_name, columns.sql_name FROM _lakesync_tables AS tables "
+    "LEFT JOIN _lakesync_columns AS columns ON id = table_id AND columns.name = ? "
+    "WHERE tables.name = ?"
+)
+_NO_ENTRY: Final = (
+    "no {} has this id; list them again, since an edit that is stamped again has another"
+)
+
+
+class Position(NamedTuple):
+    """Where a client reads on."""
+
+    cursor: Stamp
+    epoch: str
+    """What the cursor belongs to; empty unless the buffer was ever restored."""
+    snapshot: str
+    """Where a snapshot of the rows goes on, before the log does; empty if none is under way."""
+    scope: str = ""
+    """What decided which rows were sent; empty if that is not known."""
+
+    @property
+    def is_new(self) -> bool:
+        """Tell whether nothing was read yet."""
+        return self == NOTHING_READ
+
+    def pull(self, client_id: str, deltas_max: int) -> Pull:
+        """Give the request for the page that follows."""
+        cursor, epoch, snapshot, scope = self
+        if self.is_new:
+            snapshot = SNAPSHOT
+        return Pull(client_id, cursor, deltas_max, epoch, snapshot, removes=True, scope=scope)
+
+    def is_followed_by(self, page: PullPage) -> bool:
+        """Tell whether the rows stay true with a page that answers `pull`.
+
+        A gateway that is sent a scope says itself which tables have to be read again.
+        """
+        compares = bool(self.scope) or self.shows_as(page)
+        return self.is_new or (compares and page.epoch == self.epoch)
+
+    def shows_as(self, page: PullPage) -> bool:
+        """Tell whether a page was decided by the same rules and claims as all rows so far."""
+        return page.scope == self.scope or (not self.scope and page.scope == EVERYTHING)
+
+
+NOTHING_READ: Final = Position(0, "", "")
+
+
+class ClientFile:
+    """One client's file. All parts but `database` are used within a transaction of it."""
+
+    def __init__(self, database: Database, client_id: str, wall_clock: WallClock) -> None:
+        self.database = database
+        self.client_id = client_id
+        self.connection = database.writer
+        self.catalogue = Catalogue(self.connection)
+        self.rows = Rows(self.connection, self.catalogue)
+        self.outbox = Outbox(self.connection)
+        self.clock = DeviceClock(self.connection, wall_clock)
+        database.on_reload(self.catalogue.reload)
+        database.on_reload(self.clock.reload)
+
+    def position(self) -> Position:
+        """Give where this client reads on."""
+        row = self.connection.execute("SELECT cursor, epoch, snapshot, scope FROM _lakesync_sync")
+        return Position(*row.fetchone())
+
+    def schema(self, table: str) -> TableSchema | None:
+        """Give a table's schema, as far as it is committed; None if the gateway has given none."""
+        _, rows = self.database.read("SELECT schemas FROM _lakesync_sync")
+        text = str(rows[0][0])
+        tables = schemas_from_json(json.loads(text)).tables if text else ()
+        return next((schema for schema in tables if schema.table == table), None)
+
+    def sql_name(self, table: str, column: str | None) -> str | None:
+        """Give SQLite's name of a table or a column."""
+        checked_name(table, "table")
+        if column is not None:
+            checked_name(column, "column")
+        _, rows = self.database.read(_SQL_NAMES, (column, table))
+        return rows[0][column is not None] if rows else None  # type: ignore[return-value]
+
+    def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
+        """List the outbox, as far as it is committed."""
+        with self.database.reading() as connection:
+            return Outbox(connection).entries(quarantined=quarantined)
+
+    def retry(self, delta_id: str) -> Delta:
+        """Let a quarantined edit be pushed again."""
+        with self.database.transaction():
+            entry = self.outbox.find(delta_id)
+            if entry is None or entry.status != Status.QUARANTINED:
+                raise NotFound(_NO_ENTRY.format("quarantined edit"), field="delta_id")
+            self.outbox.release(entry)
+        return entry.delta
+
+    def discard(self, delta_id: str) -> Delta:
+        """Take an edit back: its row is merged again without it."""
+        with self.database.transaction():
+            entry = self.outbox.find(delta_id)
+            if entry is None:
+                raise NotFound(_NO_ENTRY.format("edit in the outbox"), field="delta_id")
+            delta = entry.delta
+            self.clock.discarded(delta.hlc, self.position().cursor)
+            self.outbox.remove((entry.hlc,))
+            self.rows.refold({(self.catalogue.known(delta.table).id, delta.row_id): None}, taken=1)
+        return delta
+
+
+def open_file(
+    path: str | Path,
+    client_id: str,
+    wall_clock: WallClock = system_clock,
+    durability: Durability = "FULL",
+    connection_class: type[sqlite3.Connection] = sqlite3.Connection,
+) -> ClientFile:
+    """Open a client's file, which is made if there is none; raises as `Client` does."""
+    check_client_id(client_id)
+    if str(path) in {"", ":memory:"}:
+        raise ValidationFailed("a client needs a file: edits in memory are not durable")
+    try:
+        database = Database(path, durability, connection_class)
+        try:
+            claim(database.writer, client_id)
+        except BaseException:
+            database.close()
+            raise
+    except sqlite3.Error as exc:
+        raise translated(exc) from exc
+    except ValueError as exc:  # a null character, half of a surrogate pair
+        raise ValidationFailed(f"{str(path)!r} is no path: {exc}") from exc
+    return ClientFile(database, client_id, wall_clock)
