@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lakesync.core.delta import check_client_id
 from lakesync.errors import AuthFailed, Forbidden, ValidationFailed
+from lakesync.gateway.access import check_user
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lakesync.gateway.access import Access
 
     Context: TypeAlias = dict[str, str]
 
@@ -37,7 +40,8 @@ NO_TOKEN: Final = "send a token: Authorization: Bearer <JWT>"  # noqa: S105 - a 
 class TokenClaims:
     """What a verified token says. Made by `token_claims`, and valid."""
 
-    client_id: str
+    user: str
+    """The claim ``sub``."""
     gateway: str
     role: str
     expires_s: float
@@ -50,18 +54,19 @@ class Caller:
     """A caller who may use one gateway, now."""
 
     token: TokenClaims
+    access: Access
 
-    def must_be(self, client_id: str) -> None:
-        """Refuse a request in the name of another client.
+    def speaks_for(self, client_id: str | None) -> str:
+        """Give the client that a request is for: the named one, else that of the user's own name.
 
         Raises:
-            Forbidden: ``client_id`` is not the token's ``sub``.
+            ValidationFailed: it is no client id.
+            ClientTaken: the client is another user's.
+            Revoked: the client is shut out.
         """
-        if client_id != self.token.client_id:
-            raise Forbidden(
-                "clientId is not the token's sub; a client speaks for itself only",
-                field="clientId",
-            )
+        client_id = check_client_id(self.token.user if client_id is None else client_id)
+        self.access.check_client(self.token.gateway, self.token.user, client_id)
+        return client_id
 
     @property
     def is_administrator(self) -> bool:
@@ -84,21 +89,26 @@ def token_claims(payload: Mapping[str, Any]) -> TokenClaims:
     Raises:
         AuthFailed: a claim that is needed is missing or of another type.
     """
-    subject, gateway = payload.get("sub"), payload.get("gw")
+    user, gateway = payload.get("sub"), payload.get("gw")
     expires, role = payload.get("exp", -1), payload.get("role", "client")
-    if not isinstance(subject, str) or not isinstance(gateway, str):
+    if not isinstance(user, str) or not isinstance(gateway, str):
         raise AuthFailed("the token needs the claims sub and gw, both text")
     try:
-        check_client_id(subject)
+        check_user(user)
     except ValidationFailed as exc:
-        raise AuthFailed(f"the token's sub is no client id: {exc}") from exc
-    if _GATEWAY_ID.fullmatch(gateway) is None:
+        raise AuthFailed(f"the token's sub is no user: {exc}") from exc
+    if not is_gateway(gateway):
         raise AuthFailed("the token's gw is no gateway id: letters, digits, _ and -, at most 64")
     if not is_time(expires):
         raise AuthFailed("the token needs the claim exp, a number of seconds since 1970")
     if role not in ROLES:
         raise AuthFailed("the token's role must be client or admin")
-    return TokenClaims(subject, gateway, role, float(expires), MappingProxyType(dict(payload)))
+    return TokenClaims(user, gateway, role, float(expires), MappingProxyType(dict(payload)))
+
+
+def is_gateway(value: Any) -> bool:
+    """Tell whether a value is a gateway id."""
+    return isinstance(value, str) and _GATEWAY_ID.fullmatch(value) is not None
 
 
 def is_time(value: Any) -> bool:
@@ -135,17 +145,19 @@ def refused(error: AuthFailed) -> Context:
     return {"refused": error.message}
 
 
-def caller_of(context: object, gateway: str, now_s: float) -> Caller:
-    """Decide one request by the authoriser's answer, the gateway it is for, and the time.
+def caller_of(context: object, gateway: str, now_s: float, access: Access) -> Caller:
+    """Decide one request by the authoriser's answer, its gateway, the time, and who is shut out.
 
     Args:
         context: the answer, as API Gateway handed it on; anything else is refused.
         gateway: the id in the request's path.
         now_s: seconds since 1970.
+        access: lets users and clients in.
 
     Raises:
         AuthFailed: there is no answer, or it refuses, or the token has expired since.
         Forbidden: the token is for another gateway.
+        Revoked: its user is shut out.
     """
     if not isinstance(context, dict):
         raise AuthFailed(NO_TOKEN)
@@ -161,4 +173,5 @@ def caller_of(context: object, gateway: str, now_s: float) -> Caller:
     check_expiry(claims, now_s)
     if claims.gateway != gateway:
         raise Forbidden("the token is for another gateway; its gw must equal the id in the path")
-    return Caller(claims)
+    access.check_user(gateway, claims.user)
+    return Caller(claims, access)

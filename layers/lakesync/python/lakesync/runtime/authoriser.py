@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from lakesync.errors import AuthFailed
 from lakesync.runtime import observe
 from lakesync.runtime.auth import refused, verified
-from lakesync.runtime.tokens import bearer_token, verify
+from lakesync.runtime.tokens import bearer_token, claimed_gateway, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.runtime.tokens import Keys, TokenRules
+    from lakesync.runtime.keys import Authorities
 
 
 def lambda_authoriser(
-    rules: TokenRules, keys: Keys, clock: Callable[[], float] = time.time
+    authorities: Authorities, clock: Callable[[], float] = time.time
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
     """Give the handler of an HTTP API's authorizer (payload 2.0, simple responses).
 
@@ -31,8 +31,9 @@ def lambda_authoriser(
 
     def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: ARG001 - AWS's
         try:
-            header = event.get("headers", {}).get("authorization")
-            answer = verified(verify(bearer_token(header), rules, keys, clock()))
+            token = bearer_token(event.get("headers", {}).get("authorization"))
+            rules, keys = authorities.of(claimed_gateway(token))
+            answer = verified(verify(token, rules, keys, clock()))
         except AuthFailed as error:
             observe.logger.info("token refused", extra={"reason": error.message})
             observe.count("TokensRefused")

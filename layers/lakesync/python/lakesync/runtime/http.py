@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from mangum import Mangum
 from starlette.exceptions import HTTPException
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from lakesync.gateway.access import Access
+
 ANSWER_BYTES_MAX: Final = 4_300_000
 """Lambda answers at most 6 MB, in which a binary body is base64: a third larger."""
 _METHOD_NOT_ALLOWED: Final = 405
@@ -48,7 +50,13 @@ Gateway = Annotated[str, Path(description="The gateway's id.", pattern=f"^{GATEW
 async def client_of_gateway(request: Request, gateway: Gateway) -> Caller:
     """Give the caller, proved to hold a token for the gateway in the path that is valid now."""
     context = _event(request.scope).get("requestContext", {}).get("authorizer", {}).get("lambda")
-    return caller_of(context, gateway, time.time())
+    return caller_of(context, gateway, time.time(), request.app.state.access)
+
+
+ClientId = Annotated[
+    str | None,
+    Query(alias="clientId", description="Whose answer it is; the token's `sub` if left out."),
+]
 
 
 Client = Annotated[Caller, Depends(client_of_gateway)]
@@ -114,9 +122,15 @@ def answer_json(request: Request, value: Mapping[str, object]) -> Response:
 # --- the app --------------------------------------------------------------------------------------
 
 
-def create_app(*routers: APIRouter) -> FastAPI:
-    """Give an app that serves the routers with and without the ``/v1`` prefix."""
+def create_app(*routers: APIRouter, access: Access | None = None) -> FastAPI:
+    """Give an app that serves the routers with and without the ``/v1`` prefix.
+
+    Args:
+        routers: what it serves.
+        access: lets callers in; without it no route can be served that asks who is calling.
+    """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.access = access
     for router in routers:
         app.include_router(router)
     app.add_exception_handler(LakeSyncError, _on_error)

@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import jwt
 
 from lakesync.runtime import observe
+from lakesync.runtime.signers import read_signers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from lakesync.runtime.signers import Signers
+    from lakesync.runtime.tokens import Keys as TokenKeys
+    from lakesync.runtime.tokens import TokenRules
 
 Keys = TypeVar("Keys")
 
@@ -26,11 +31,9 @@ FETCH_PAUSE_S: Final = 30
 how long a new key may be unknown."""
 FIRST_FETCH_PAUSE_S: Final = 2
 """The same while there are no keys at all: then nobody gets in, and the next try may succeed."""
-SECRET_BYTES_MIN: Final = 32
-"""RFC 7518 § 3.2: an HS256 key is at least as long as its hash."""
 
 
-class _Kept(Generic[Keys]):
+class Kept(Generic[Keys]):
     """Keys, fetched when they are first needed, when they are old, and when one is not known."""
 
     def __init__(self, fetch: Callable[[], Keys], clock: Callable[[], float]) -> None:
@@ -71,38 +74,26 @@ class _Kept(Generic[Keys]):
 
 
 class SharedSecrets:
-    """The current and the previous HS256 secret, as the secret store has them.
+    """The HS256 secrets that may sign for one gateway: the stack's, and the gateway's own.
 
     Args:
-        fetch: gives ``{"current": …, "previous": …?}`` as the store has it now.
-        clock: seconds since any moment; it only goes forward.
+        signers: who may sign, kept.
+        gateway: for which gateway.
     """
 
-    def __init__(
-        self, fetch: Callable[[], Any], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._kept = _Kept(lambda: _secrets(fetch()), clock)
+    def __init__(self, signers: Kept[Signers], gateway: str) -> None:
+        self._signers = signers
+        self._gateway = gateway
 
     def candidates(self, header: Mapping[str, Any]) -> Sequence[str]:  # noqa: ARG002 - any token
-        """Give the current secret, then the previous one."""
-        return self._kept.keys()
+        """Give the secrets in force."""
+        return self._signers.keys().secrets_for(self._gateway)
 
     def refreshed(self, header: Mapping[str, Any]) -> Sequence[str]:
         """Give secrets that were not known before: they may have been rotated a moment ago."""
         known = self.candidates(header)
-        return [secret for secret in self._kept.renewed() if secret not in known]
-
-
-def _secrets(document: Any) -> list[str]:
-    pair = document if isinstance(document, dict) else {}
-    usable = [
-        secret
-        for secret in (pair.get("current"), pair.get("previous"))
-        if isinstance(secret, str) and len(secret.encode()) >= SECRET_BYTES_MIN
-    ]
-    if not usable:
-        raise ValueError(f"the secret needs current, text of at least {SECRET_BYTES_MIN} bytes")
-    return usable
+        renewed = self._signers.renewed().secrets_for(self._gateway)
+        return [secret for secret in renewed if secret not in known]
 
 
 class PublicKeys:
@@ -116,7 +107,7 @@ class PublicKeys:
     def __init__(
         self, fetch: Callable[[], Any], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._kept = _Kept(lambda: _public_keys(fetch()), clock)
+        self._kept = Kept(lambda: _public_keys(fetch()), clock)
 
     def candidates(self, header: Mapping[str, Any]) -> Sequence[jwt.PyJWK]:
         """Give the key that the token names; none if it is not known."""
@@ -142,3 +133,39 @@ def _public_keys(document: Any) -> list[jwt.PyJWK]:
 
 def _named(keys: Sequence[jwt.PyJWK], header: Mapping[str, Any]) -> Sequence[jwt.PyJWK]:
     return [key for key in keys if key.key_id == header.get("kid")]
+
+
+class Authorities:
+    """Who may sign for which gateway: by which rules and keys a token is verified.
+
+    Args:
+        rules: of gateways that have no issuer of their own.
+        jwks_url: where their keys are; empty where a shared secret signs.
+        fetch: gives the document of `lakesync.runtime.signers` as the secret store has it now.
+        public_keys: gives the keys at an address.
+        clock: seconds since any moment; it only goes forward.
+    """
+
+    def __init__(
+        self,
+        rules: TokenRules,
+        jwks_url: str,
+        fetch: Callable[[], object],
+        public_keys: Callable[[str], PublicKeys],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rules = rules
+        self._jwks_url = jwks_url
+        self._signers = Kept(lambda: read_signers(fetch(), shares_secret=not jwks_url), clock)
+        self._public_keys = public_keys
+        self._by_url: dict[str, PublicKeys] = {}
+
+    def of(self, gateway: str) -> tuple[TokenRules, TokenKeys]:
+        """Give the rules and keys of a gateway's tokens; of any other's, if it names none."""
+        issuer = self._signers.keys().issuers.get(gateway)
+        if issuer is None and not self._jwks_url:
+            return self._rules, SharedSecrets(self._signers, gateway)
+        rules, url = (issuer.rules, issuer.jwks_url) if issuer else (self._rules, self._jwks_url)
+        if url not in self._by_url:
+            self._by_url[url] = self._public_keys(url)
+        return rules, self._by_url[url]

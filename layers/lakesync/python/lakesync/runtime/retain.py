@@ -8,16 +8,16 @@ In the order in which they are done for one gateway:
     forget     tombstones that are old enough, and whose delete nobody has to read any more
     clean      checkpoints that are no longer kept
 
-Each ends when its time is up, and says so; the state machine asks again until it is finished.
-Laws R1-R6: ``docs/spec/retention.md``.
+Each ends when its time is up, and says so; the state machine asks again until it is finished. What
+is done for many gateways in one call is `lakesync.runtime.retain_slices`. Laws R1-R6:
+``docs/spec/retention.md``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from lakesync.checkpoint.from_lake import flushed_of, flushed_to_json, out_of_lake
-from lakesync.errors import LakeSyncError, ValidationFailed
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
@@ -30,17 +30,10 @@ if TYPE_CHECKING:
     from lakesync.maintenance.checkpoint_keep import Keeper
     from lakesync.maintenance.tombstones import Forgetter
     from lakesync.maintenance.trim import Trimmer
-    from lakesync.ports import Buffer, WallClock
-    from lakesync.runtime.tasks import Handler
+    from lakesync.ports import Buffer
 
     HasTime: TypeAlias = Callable[[], bool]
     Answer: TypeAlias = Mapping[str, object]
-
-GATEWAYS_MAX: Final = 250
-"""Gateways of one execution: its history takes 25,000 events, of which each gateway makes 55. Where
-there are more, they take turns."""
-_MARGIN_S: Final = 30
-"""Left of a function's time when it begins nothing more: one step takes some seconds."""
 
 
 class Retention:
@@ -56,8 +49,6 @@ class Retention:
         forgetter: Forgetter,
         keeper: Keeper,
         checkpoints: Checkpoints,
-        wall_clock: WallClock,
-        every_ms: int,
         lake_rows_min: int,
     ) -> None:
         self._buffer = buffer
@@ -67,15 +58,7 @@ class Retention:
         self._forgetter = forgetter
         self._keeper = keeper
         self._checkpoints = checkpoints
-        self._wall_clock = wall_clock
-        self._every_ms = every_ms
         self._lake_rows_min = lake_rows_min
-
-    def gateways(self) -> list[str]:
-        """Give the gateways whose turn it is."""
-        every = self._buffer.gateways()
-        turns = -(-len(every) // GATEWAYS_MAX) or 1
-        return every[self._wall_clock() // self._every_ms % turns :: turns]
 
     def plan(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Give what the job is told that builds out of the lake; nothing if it is built here."""
@@ -92,7 +75,8 @@ class Retention:
         """Build a checkpoint."""
         del place  # its progress is kept with the checkpoints
         report = self._builder.build(gateway, has_time=has_time)
-        observe.count("CheckpointRows", report.rows)
+        if report.rows:
+            observe.count("CheckpointRows", report.rows)
         return {
             "checkpoint": report.checkpoint,
             "since": str(report.since),
@@ -110,7 +94,8 @@ class Retention:
     def forget(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Forget tombstones."""
         report = self._forgetter.forget(gateway, place=place, has_time=has_time)
-        observe.count("RowsForgotten", report.rows)
+        if report.rows:
+            observe.count("RowsForgotten", report.rows)
         return {
             "rows": report.rows,
             "finished": report.finished,
@@ -123,42 +108,3 @@ class Retention:
         epoch = self._barrier.raise_heads(gateway).epoch
         report = self._keeper.clean(gateway, epoch, has_time=has_time)
         return {"objects": report.objects, "finished": report.finished}
-
-
-def retain_handler(retention: Retention, seconds: Callable[[], float]) -> Handler:
-    """Give the handler of ``functions/retain``.
-
-    It raises what went wrong, so that the state machine tries again.
-
-    Args:
-        retention: does it.
-        seconds: a clock that only goes forward.
-    """
-    tasks = {
-        "plan": retention.plan,
-        "build": retention.build,
-        "trim": retention.trim,
-        "forget": retention.forget,
-        "clean": retention.clean,
-    }
-
-    def handler(event: dict[str, Any], context: Any) -> dict[str, object]:
-        ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
-        task = event.get("task")
-        try:
-            if task == "list":
-                return {"gateways": retention.gateways()}
-            gateway, place = event.get("gateway"), event.get("place", "")
-            if task not in tasks or not isinstance(gateway, str) or not isinstance(place, str):
-                raise ValidationFailed(
-                    f"name a task, one of list, {', '.join(tasks)}, and its gateway", field="task"
-                )
-            return {"place": "", **tasks[task](gateway, place, lambda: seconds() < ends)}
-        except LakeSyncError as error:
-            # The state machine's own record has no room for what went wrong in which gateway.
-            observe.failure(error, task=str(task), gateway=str(event.get("gateway")))
-            raise
-        finally:
-            observe.publish()
-
-    return handler

@@ -33,6 +33,13 @@ def _positive(text: str) -> int:
     return number
 
 
+def _not_negative(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError("it must not be below 0")
+    return number
+
+
 def _words(text: str) -> tuple[str, ...]:
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if not words:
@@ -78,6 +85,10 @@ class PushSettings(BufferSettings, FlushQueueSettings):
     """Unflushed bytes at which a flush is asked for without waiting for the schedule."""
     backpressure_bytes_max: int = _variable("BACKPRESSURE_BYTES_MAX", _positive)
     backpressure_age_s_max: int = _variable("BACKPRESSURE_AGE_S_MAX", _positive)
+    quota_pushes: int = _variable("QUOTA_PUSHES_PER_S", _not_negative)
+    """What each gateway may push in a second, unless its operator set another; 0 for any amount."""
+    quota_deltas: int = _variable("QUOTA_DELTAS_PER_S", _not_negative)
+    quota_bytes: int = _variable("QUOTA_BYTES_PER_S", _not_negative)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +137,9 @@ class MaterialiseSettings(Aws):
     """What ``functions/materialise`` needs."""
 
     glue_job: str = _variable("GLUE_JOB", _text)
+    lake_bucket: str = _variable("LAKE_BUCKET", _text)
+    runs_max: int = _variable("RUNS_MAX", _positive)
+    """Runs of the job that may be at work at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +165,9 @@ class AuthoriseSettings(Aws):
             raise SettingsError("JWT_SECRET_ARN must be set for HS256")
         if public and not self.jwks_url.startswith("https://"):
             raise SettingsError("JWKS_URL must be an https address for RS256 and ES256")
+        if public and not (self.issuer and self.audience):
+            # The same keys may sign tokens for other apps.
+            raise SettingsError("JWT_ISSUER and JWT_AUDIENCE must be set for RS256 and ES256")
 
     @property
     def shares_secret(self) -> bool:

@@ -1,4 +1,4 @@
-"""Handlers of queues and schedules: flush, find what is due, start the materialiser.
+"""The handler of the queue of flushes, and what asks for a flush.
 
 Messages are handled at least once. A message that failed is handed back by itself; the others of
 its batch are done. What is handed back too often goes to the queue's dead-letter queue.
@@ -173,37 +173,3 @@ def flush_and_wait(
         return {name: answer[name] for name in ("batches", "deltas", "watermark")}
 
     return flush_now
-
-
-def schedule_handler(due: Callable[[], list[str]], queue: Queue) -> Handler:
-    """Give the handler of ``functions/schedule_flush``: one message for each due gateway."""
-
-    def handler(event: object, context: object) -> dict[str, int]:  # noqa: ARG001 - AWS's
-        gateways = due()
-        for gateway in gateways:
-            queue.send(flush_request(gateway))
-        observe.count("GatewaysDue", len(gateways))
-        observe.publish()
-        return {"due": len(gateways)}
-
-    return handler
-
-
-def materialise_handler(start: Callable[[], bool]) -> Handler:
-    """Give the handler of ``functions/materialise``: any number of announcements, one run.
-
-    The run finds what is waiting by the claims on S3, so the messages only say that there is
-    something. While a run is at work they go back to the queue: they may have come too late for it.
-
-    Args:
-        start: starts a run and gives True, or gives False because one is at work.
-    """
-
-    def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: ARG001 - AWS's
-        started = start()
-        observe.count("RunsStarted" if started else "RunsAtWork")
-        observe.publish()
-        waiting = [] if started else event["Records"]
-        return {"batchItemFailures": [{"itemIdentifier": r["messageId"]} for r in waiting]}
-
-    return handler

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import jwt
 
 from lakesync.errors import AuthFailed
-from lakesync.runtime.auth import LEEWAY_S, NO_TOKEN, check_expiry, is_time, token_claims
+from lakesync.runtime.auth import (
+    LEEWAY_S,
+    NO_TOKEN,
+    check_expiry,
+    is_gateway,
+    is_time,
+    token_claims,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,6 +63,20 @@ def bearer_token(header: str | None) -> str:
     if scheme.lower() != "bearer" or not token.strip():
         raise AuthFailed(NO_TOKEN)
     return token.strip()
+
+
+def claimed_gateway(token: str) -> str:
+    """Give the gateway that a token says it is for, to choose by which keys it is verified.
+
+    Nothing is proved by it; it is empty where the token names none.
+    """
+    if len(token) > TOKEN_BYTES_MAX:
+        return ""
+    try:
+        gateway = jwt.decode(token, options={"verify_signature": False}).get("gw")
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        return ""
+    return str(gateway) if is_gateway(gateway) else ""
 
 
 def verify(token: str, rules: TokenRules, keys: Keys, now_s: float) -> TokenClaims:

@@ -16,21 +16,21 @@ from uuid import uuid4
 from lakesync.runtime import settings as settings_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from lakesync.adapters.lake.sqs import SqsQueue
     from lakesync.compat.checkpoint_stream import CheckpointService
     from lakesync.compat.followers import FollowingPulls
     from lakesync.compat.pushes import FollowingPushes
     from lakesync.gateway.admin import AdminService
     from lakesync.log.limits import Limits
     from lakesync.maintenance.flush import Flusher
-    from lakesync.ports import Buffer, ObjectStore, Queue
+    from lakesync.ports import Buffer, GatewaySlice, ObjectStore
     from lakesync.runtime.settings import (
         AdminSettings,
         Aws,
         BufferSettings,
         FlushSettings,
-        MaterialiseSettings,
         PullSettings,
         PushSettings,
         ScheduleFlushSettings,
@@ -75,11 +75,10 @@ class Randomness:
 
 def buffer(settings: BufferSettings) -> Buffer:
     """Give the buffer on DynamoDB."""
-    from lakesync.buffer.caller import DynamoCaller  # noqa: PLC0415
     from lakesync.buffer.dynamo import DynamoBuffer  # noqa: PLC0415
+    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
-    endpoint = settings.dynamodb_endpoint or settings.endpoint
-    return DynamoBuffer(settings.buffer_table, DynamoCaller(settings.region, endpoint))
+    return DynamoBuffer(settings.buffer_table, dynamo(settings))
 
 
 # --- the gateway ----------------------------------------------------------------------------------
@@ -164,7 +163,7 @@ def client(
     return make(service, region_name=settings.region, config=config)
 
 
-def queue(settings: Aws, url: str) -> Queue:
+def queue(settings: Aws, url: str) -> SqsQueue:
     """Give an SQS queue."""
     from lakesync.adapters.lake.sqs import SqsQueue  # noqa: PLC0415
 
@@ -196,24 +195,21 @@ def flusher(settings: FlushSettings) -> Flusher:
     )
 
 
-def due(settings: ScheduleFlushSettings) -> Callable[[], list[str]]:
-    """Give what tells which gateways have unflushed data."""
-    from lakesync.maintenance.flush import due_gateways  # noqa: PLC0415
+def due(settings: ScheduleFlushSettings) -> Callable[[str], Iterator[GatewaySlice]]:
+    """Give what tells, from a place on, which gateways have unflushed data."""
+    from lakesync.maintenance.flush import due_slices  # noqa: PLC0415
 
     store = buffer(settings)
-    return lambda: due_gateways(store)
+    return lambda place: due_slices(store, place)
 
 
-def start_job(settings: MaterialiseSettings) -> Callable[[], bool]:
-    """Give what starts a run of the Glue job; it tells whether one was started."""
-    glue = client(settings, "glue", answer_s_max=4, attempts=2)
+def start_again(settings: Aws) -> Callable[[str, str], None]:
+    """Give what starts a function with an event, and does not wait for it."""
+    # Made when it is first needed, which is rare.
+    made = cache(lambda: client(settings, "lambda"))
 
-    def start() -> bool:
-        try:
-            glue.start_job_run(JobName=settings.glue_job)
-        except glue.exceptions.ConcurrentRunsExceededException:
-            return False
-        return True
+    def start(function: str, event: str) -> None:
+        made().invoke(FunctionName=function, InvocationType="Event", Payload=event)
 
     return start
 

@@ -13,18 +13,27 @@ from lakesync.maintenance.tombstones import Forgetter
 from lakesync.maintenance.trim import Trimmer
 from lakesync.runtime import wiring
 from lakesync.runtime.retain import Retention
+from lakesync.runtime.retain_slices import Slices
 
 if TYPE_CHECKING:
+    from lakesync.ports import Buffer
     from lakesync.runtime.settings import RetainSettings
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 
 
-def retention(settings: RetainSettings) -> Retention:
-    """Give what ``functions/retain`` asks."""
+def retention(settings: RetainSettings) -> tuple[Retention, Slices]:
+    """Give what ``functions/retain`` asks, of one gateway and of many."""
+    buffer = wiring.buffer(settings)
+    one = _of_one(settings, buffer)
+    every_ms = settings.checkpoint_every_hours * _HOUR_MS
+    return one, Slices(buffer, one, wall_clock=wiring.wall_clock, every_ms=every_ms)
+
+
+def _of_one(settings: RetainSettings, buffer: Buffer) -> Retention:
     clock = wiring.wall_clock
-    buffer, objects = wiring.buffer(settings), wiring.objects(settings, settings.lake_bucket)
+    objects = wiring.objects(settings, settings.lake_bucket)
     checkpoints = Checkpoints(objects)
     chance = wiring.Randomness()
     declare = Declare(buffer, wall_clock=clock, sleep_ms=wiring.sleep_ms, chance=chance)
@@ -46,7 +55,5 @@ def retention(settings: RetainSettings) -> Retention:
         ),
         keeper=Keeper(objects, checkpoints, wall_clock=clock),
         checkpoints=checkpoints,
-        wall_clock=clock,
-        every_ms=settings.checkpoint_every_hours * _HOUR_MS,
         lake_rows_min=settings.checkpoint_lake_rows,
     )

@@ -1,4 +1,4 @@
-"""Routes for administration: schemas, rules, flushes, and a gateway's state in numbers."""
+"""Routes for administration: schemas, rules, access, flushes, and a gateway's state in numbers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Final
 from fastapi import APIRouter, Depends, Request, Response
 
 from lakesync.runtime.api import schemas
+from lakesync.runtime.api.access import add_access_routes
 from lakesync.runtime.api.registry import add_schema_routes
 from lakesync.runtime.api.rules import add_rules_routes
+from lakesync.runtime.api.tables import add_table_routes
 from lakesync.runtime.http import Client, Gateway, admin_of_gateway, answer_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin import AdminService
 
     FlushNow = Callable[[str], Mapping[str, object]]
@@ -21,16 +24,19 @@ if TYPE_CHECKING:
 _ADMIN: Final = [Depends(admin_of_gateway)]
 
 
-def admin_routes(service: AdminService, flush_now: FlushNow) -> APIRouter:
-    """Give the routes around the service.
+def admin_routes(service: AdminService, access: AccessAdmin, flush_now: FlushNow) -> APIRouter:
+    """Give the routes around the services.
 
     Args:
         service: what changes and shows a gateway's configuration.
+        access: what changes and shows who may come in.
         flush_now: flushes one gateway and gives what was done, or raises `LakeSyncError`.
     """
     router = APIRouter()
     add_schema_routes(router, service)
     add_rules_routes(router, service)
+    add_table_routes(router, service)
+    add_access_routes(router, access)
 
     @router.post(
         "/admin/flush/{gateway}",

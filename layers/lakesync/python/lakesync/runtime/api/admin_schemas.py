@@ -8,8 +8,10 @@ from lakesync.core.column_types import TYPES
 from lakesync.core.delta import COLUMNS_MAX
 from lakesync.core.rules import BUCKETS_MAX, FILTERS_MAX, OPERATORS, VALUES_MAX, WRITERS
 from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
+from lakesync.gateway.access import USER_BYTES_MAX
 from lakesync.gateway.rules_dry_run import TRIAL_ROWS_SHOWN_MAX
 from lakesync.runtime.api.shapes import (
+    CLIENT_ID,
     COUNT,
     FLAG,
     NAME,
@@ -22,6 +24,17 @@ from lakesync.runtime.api.shapes import (
 )
 
 LITERAL: Final[Schema] = {"type": ["string", "number", "boolean"], "minLength": 1}
+
+
+def _only(name: str, *values: Schema) -> Schema:
+    """Give an object with one member and no other."""
+    return object_of({name: {"oneOf": list(values)}}) | {"additionalProperties": False}
+
+
+_USER: Final = object_of(
+    {"user": {"type": "string", "minLength": 1, "maxLength": USER_BYTES_MAX}}
+) | {"additionalProperties": False}
+_CLIENT: Final = object_of({"client": CLIENT_ID}) | {"additionalProperties": False}
 
 ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
     "Filter": object_of(
@@ -46,6 +59,47 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
         {"buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)},
         {"version": {"type": "integer", "minimum": 1}},
     ),
+    "Shut": object_of(
+        {
+            "at": {"type": "string", "format": "date-time"},
+            "by": TEXT | {"description": "The administrator's user."},
+        },
+        {"user": TEXT, "client": TEXT},
+    ),
+    "Placement": object_of({"table": NAME, "shard": NAME}, {"dryRun": FLAG})
+    | {"additionalProperties": False},
+    "Tables": object_of(
+        {
+            "tables": {"type": "object", "additionalProperties": NAME}
+            | {"description": "Each table that is not in the default shard, with its shard."},
+            "shards": list_of(NAME),
+        }
+    ),
+    "Placed": object_of(
+        {
+            "saved": FLAG | {"description": "False: it was only tried."},
+            "table": NAME,
+            "shard": NAME,
+            "pullReadUnits": object_of({"before": COUNT, "after": COUNT})
+            | {"description": "Of a pull that brings nothing, while all shards are in use."},
+            "tables": {"type": "object", "additionalProperties": NAME},
+            "shards": list_of(NAME),
+        }
+    ),
+    "Access": object_of(
+        {"revoked": list_of(reference("Shut"))},
+        {
+            "client": TEXT | {"description": "The one that was asked for."},
+            "user": {"type": ["string", "null"], "description": "Whose it is; null: nobody's."},
+        },
+    ),
+    "AccessChange": {
+        "oneOf": [
+            _only("revoke", _USER, _CLIENT),
+            _only("restore", _USER, _CLIENT),
+            _only("release", _CLIENT),
+        ]
+    },
     "SchemaColumn": object_of(
         {
             "name": NAME,

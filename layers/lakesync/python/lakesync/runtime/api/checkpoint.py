@@ -12,7 +12,7 @@ from lakesync.core.messages import Pull
 from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.runtime import bodies, observe
 from lakesync.runtime.api import schemas
-from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, Gateway, request_id
+from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, request_id
 
 if TYPE_CHECKING:
     from lakesync.compat.checkpoint_stream import CheckpointFrames, CheckpointService
@@ -58,6 +58,7 @@ def checkpoint_routes(service: CheckpointService) -> APIRouter:
         table: Table = None,
         part: Part = None,
         checkpoint: Which = None,
+        client_id: ClientId = None,
     ) -> Response:
         """Give the latest checkpoint as a stream of frames, or one part of it as one frame.
 
@@ -66,7 +67,7 @@ def checkpoint_routes(service: CheckpointService) -> APIRouter:
         parts to ask for.
         """
         asked = Pull(
-            client.token.client_id,
+            client.speaks_for(client_id),
             deltas_max=DEFAULT_LIMITS.page_deltas_max,
             claims=client.token.all,
         )
@@ -122,6 +123,7 @@ def _answer(
     request: Request, checkpoint: str, since: int, body: bytes, headers: dict[str, str]
 ) -> Response:
     observe.count("CheckpointBytes", len(body))
+    observe.usage(request.path_params["gateway"], pulled=1, bytes_out=len(body))
     return Response(
         body,
         media_type=STREAM,

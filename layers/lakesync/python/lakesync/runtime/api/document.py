@@ -36,10 +36,10 @@ class Description:
         nothing: Any = None
         families = (
             open_routes,
-            push_routes(nothing, body_bytes_max=0),
+            push_routes(nothing, nothing, body_bytes_max=0),
             pull_routes(nothing),
             checkpoint_routes(nothing),
-            admin_routes(nothing, nothing),
+            admin_routes(nothing, nothing, nothing),
         )
         self._routes = [route for family in families for route in family.routes]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
-from lakesync.core.delta import check_client_id
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.core.scope import SCOPE_CHARS_MAX
 from lakesync.errors import NotFound
@@ -14,11 +14,13 @@ from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.runtime import observe
 from lakesync.runtime.api import schemas
 from lakesync.runtime.bodies import Encoding, answer_encoding
-from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, Gateway, answer
+from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, answer
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
     from lakesync.compat.followers import FollowingPulls
+    from lakesync.core.clock import Stamp
+    from lakesync.core.messages import PullPage
     from lakesync.gateway.pull import PullService
 
 DELTAS_DEFAULT: Final = 100
@@ -31,10 +33,6 @@ _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.e
 Since = Annotated[
     str,
     Query(pattern="^[0-9]{1,19}$", description="The cursor: `serverHlc` of the page before."),
-]
-ClientId = Annotated[
-    str | None,
-    Query(alias="clientId", description="Whose page it is; the token's `sub` if left out."),
 ]
 Limit = Annotated[
     int,
@@ -69,6 +67,32 @@ OwnCursor = Annotated[
         description="The client merges by stamps, and receipts do not move its cursor.",
     ),
 ]
+Fresh = Annotated[
+    bool,
+    Query(
+        description="The last page ends at the newest commit, even while many write; else it may "
+        "end a quarter of a second before, and says so in `behindMs`."
+    ),
+]
+AtLeast = Annotated[
+    str,
+    Query(
+        alias="atLeast",
+        pattern="^[0-9]{1,19}$",
+        description="The same up to this stamp alone: `serverHlc` of a receipt.",
+    ),
+]
+
+
+def _at_least(
+    fresh: Fresh = False,  # noqa: FBT002 - FastAPI passes it by name
+    at_least: AtLeast = "0",
+) -> Stamp:
+    """Give the stamp up to which the last page must reach."""
+    return STAMP_MAX if fresh else jsonish.stamp_parameter(at_least, "atLeast")
+
+
+Freshness = Annotated[int, Depends(_at_least)]
 Source = Annotated[
     str | None, Query(description="The named adapter to pull from, in place of the gateway.")
 ]
@@ -99,22 +123,21 @@ def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
         scope: Scope = "",
         removes: Removes = False,  # noqa: FBT002 - FastAPI passes it by name
         own_cursor: OwnCursor = False,  # noqa: FBT002 - as above
+        at_least: Freshness = 0,
         source: Source = None,
     ) -> Response:
         """Give the next page after a cursor. Safe to repeat.
 
-        A page holds whole commits, so it may exceed `limit` by less than one commit, or end
-        before it where an answer would be too large. Pull again while `hasMore`. What it shows is
-        decided by the token, whatever `clientId` says; under a name that is not the token's,
-        nothing is remembered of the client.
+        A page holds whole commits, so it may exceed `limit` by less than one, or end before it
+        where an answer would be too large. Pull again while `hasMore`. The token decides what it
+        shows, and whose `clientId` may be.
         """
         if source is not None:
             raise NotFound("no such source", field="source")
-        cursor = jsonish.stamp_parameter(since, "since")
         reads = answer_encoding(request.headers.get("accept"), otherwise=Encoding.JSON)
         asked = Pull(
-            check_client_id(client.token.client_id if client_id is None else client_id),
-            cursor,
+            client.speaks_for(client_id),
+            jsonish.stamp_parameter(since, "since"),
             min(limit, DEFAULT_LIMITS.page_deltas_max),
             epoch,
             snapshot,
@@ -122,13 +145,20 @@ def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
             removes=removes,
             scope=scope,
             own_cursor=own_cursor,
+            at_least=at_least,
             bytes_max=_bytes_max(reads),
         )
         page = service.pull(gateway, asked)
-        observe.count("DeltasPulled", page.count)
-        return answer(request, _ENCODE[reads](page), reads)
+        answered = _ENCODE[reads](page)
+        _count(gateway, page, answered)
+        return answer(request, answered, reads)
 
     return router
+
+
+def _count(gateway: str, page: PullPage, answered: bytes) -> None:
+    observe.count("DeltasPulled", page.count)
+    observe.usage(gateway, bytes_out=len(answered), pulled=page.count)
 
 
 def _bytes_max(reads: Encoding) -> int:

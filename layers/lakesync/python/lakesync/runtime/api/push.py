@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Request, Response
 
+from lakesync.ports import Usage
 from lakesync.runtime import observe
 from lakesync.runtime.api import schemas
 from lakesync.runtime.bodies import Encoding, answer_encoding, request_encoding
@@ -16,13 +17,16 @@ from lakesync.wire import jsonish, proto
 if TYPE_CHECKING:
     from lakesync.compat.pushes import FollowingPushes
     from lakesync.gateway.push import PushService
+    from lakesync.gateway.quota import Quotas
 
 _DECODE: Final = {Encoding.JSON: jsonish.decode_push, Encoding.PROTOBUF: proto.decode_push}
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_receipt, Encoding.PROTOBUF: proto.encode_receipt}
 
 
-def push_routes(service: PushService | FollowingPushes, *, body_bytes_max: int) -> APIRouter:
-    """Give the route around the service."""
+def push_routes(
+    service: PushService | FollowingPushes, quotas: Quotas, *, body_bytes_max: int
+) -> APIRouter:
+    """Give the route around the service, which is asked within the gateway's quota."""
     router = APIRouter(tags=["sync"])
 
     @router.post(
@@ -42,12 +46,18 @@ def push_routes(service: PushService | FollowingPushes, *, body_bytes_max: int) 
         deltas that were not plainly accepted, each with its reason.
         """
         sent = request_encoding(request.headers.get("content-type"))
-        wanted = _DECODE[sent](await body_of(request, body_bytes_max))
-        client.must_be(wanted.client_id)
+        quotas.check(gateway)
+        body = await body_of(request, body_bytes_max)
+        wanted = _DECODE[sent](body)
+        client.speaks_for(wanted.client_id)
+        usage = Usage(1, len(wanted.deltas) + len(wanted.unreadable), len(body))
+        quotas.use(gateway, usage)
         judged = replace(wanted, claims=client.token.all)
         receipt = service.push(gateway, judged)
         observe.count("DeltasAccepted", receipt.accepted)
         reads = answer_encoding(request.headers.get("accept"), otherwise=sent)
-        return answer(request, _ENCODE[reads](receipt), reads)
+        answered = _ENCODE[reads](receipt)
+        observe.usage(gateway, usage, bytes_out=len(answered))
+        return answer(request, answered, reads)
 
     return router

@@ -82,6 +82,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "snapshot": TEXT | {"description": "Rows as they are; ask with it for the next page."},
             "schemaVersion": COUNT | {"description": "That of `/schema`; absent without schemas."},
             "scope": TEXT | {"description": "What decided which rows you hold; send it back."},
+            "behindMs": COUNT | {"description": "How far newer commits are ahead; absent if 0."},
             "resync": reference("Resync"),
         },
     ),

@@ -1,0 +1,90 @@
+"""Routes for who may come in: administrators see it, shut out, let in again, release clients."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from lakesync.errors import ValidationFailed
+from lakesync.gateway.access import KINDS
+from lakesync.runtime.api import schemas
+from lakesync.runtime.http import Client, Gateway, admin_of_gateway, answer_json, json_body
+
+if TYPE_CHECKING:
+    from lakesync.gateway.access import AccessAdmin
+    from lakesync.ports import Revocation
+
+ACCESS_BODY_BYTES_MAX: Final = 4_096
+"""A change of who may come in names one user or client."""
+_ADMIN: Final = [Depends(admin_of_gateway)]
+_SHAPE: Final = (
+    'send one of {"revoke": {"user": "…"}}, {"restore": {"client": "…"}}, {"release": '
+    '{"client": "…"}}; what is revoked or restored is a user or a client'
+)
+ClientId = Annotated[
+    str | None, Query(alias="client", description="A client id: tell whose it is, too.")
+]
+
+
+def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
+    """Add the routes around the service."""
+
+    @router.get(
+        "/admin/access/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Who is shut out, and whose a client is",
+        operation_id="access",
+        response_class=Response,
+        responses=schemas.answers("Access", "Users and clients that are refused."),
+    )
+    async def access(gateway: Gateway, request: Request, client: ClientId = None) -> Response:
+        """Give all users and clients that are shut out; and a client's user, if one is named."""
+        listed: dict[str, object] = {"revoked": list(map(_shown, service.revocations(gateway)))}
+        if client is not None:
+            listed |= {"client": client, "user": service.user_of(gateway, client)}
+        return answer_json(request, listed)
+
+    @router.post(
+        "/admin/access/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Shut a user or a client out, let it in again, or release a client from its user",
+        operation_id="changeAccess",
+        response_class=Response,
+        responses=schemas.answers("Saved", "In force within a minute.", 413),
+        openapi_extra=schemas.takes("AccessChange"),
+    )
+    async def change_access(gateway: Gateway, caller: Client, request: Request) -> Response:
+        """Change who may come in. Safe to repeat."""
+        body = await json_body(request, _SHAPE, ACCESS_BODY_BYTES_MAX)
+        action, kind, name = _change(body)
+        if action == "revoke":
+            service.revoke(gateway, kind, name, by=caller.token.user)
+        elif action == "restore":
+            service.restore(gateway, kind, name)
+        else:
+            service.release(gateway, name)
+        return answer_json(request, {"saved": True})
+
+
+def _change(body: object) -> tuple[str, str, str]:
+    if isinstance(body, dict) and len(body) == 1:
+        ((action, target),) = body.items()
+        kinds = {"revoke": KINDS, "restore": KINDS, "release": ("client",)}.get(action, ())
+        if isinstance(target, dict) and len(target) == 1:
+            ((kind, name),) = target.items()
+            if kind in kinds and isinstance(name, str):
+                return action, kind, name
+    raise ValidationFailed(_SHAPE)
+
+
+def _shown(revocation: Revocation) -> dict[str, object]:
+    at = datetime.fromtimestamp(revocation.at_ms // 1000, UTC)
+    return {
+        revocation.kind: revocation.name,
+        "at": at.isoformat().replace("+00:00", "Z"),
+        "by": revocation.by,
+    }

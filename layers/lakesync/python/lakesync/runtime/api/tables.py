@@ -1,0 +1,80 @@
+"""Routes for the shards that tables are in: administrators see them, and move tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from lakesync.core.delta import check_identifier
+from lakesync.errors import ValidationFailed
+from lakesync.runtime.api import schemas
+from lakesync.runtime.http import Gateway, admin_of_gateway, answer_json, json_body
+
+if TYPE_CHECKING:
+    from lakesync.core.layout import Layout
+    from lakesync.gateway.admin import AdminService
+
+PLACEMENT_BODY_BYTES_MAX: Final = 4_096
+"""A placement names one table and one shard."""
+_ADMIN: Final = [Depends(admin_of_gateway)]
+_SHAPE: Final = 'send {"table": "…", "shard": "…"}, and "dryRun": true to change nothing'
+
+
+def add_table_routes(router: APIRouter, service: AdminService) -> None:
+    """Add the routes around the service."""
+
+    @router.get(
+        "/admin/tables/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Which shard each table is in",
+        operation_id="tables",
+        response_class=Response,
+        responses=schemas.answers("Tables", "Tables that were placed, and all shards."),
+    )
+    async def tables(gateway: Gateway, request: Request) -> Response:
+        """Give the tables that are not in the default shard, and the shards there are."""
+        return answer_json(request, _shown(service.layout(gateway)))
+
+    @router.post(
+        "/admin/tables/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Put a table into a shard",
+        operation_id="placeTable",
+        response_class=Response,
+        responses=schemas.answers("Placed", "In force, unless it was only tried.", 409, 413),
+        openapi_extra=schemas.takes("Placement"),
+    )
+    async def place(gateway: Gateway, request: Request) -> Response:
+        """Say which shard a table's later commits go to; its rows stay. Safe to repeat."""
+        table, shard, dry_run = _placement(
+            await json_body(request, _SHAPE, PLACEMENT_BODY_BYTES_MAX)
+        )
+        before = service.layout(gateway)
+        after = service.place_table(gateway, table, shard, dry_run=dry_run).layout
+        costs = {"before": _pull_units(before), "after": _pull_units(after)}
+        told = {"saved": not dry_run, "table": table, "shard": shard, "pullReadUnits": costs}
+        return answer_json(request, {**told, **_shown(after)})
+
+
+def _placement(body: object) -> tuple[str, str, bool]:
+    if isinstance(body, dict) and {"table", "shard"} <= body.keys() <= {"table", "shard", "dryRun"}:
+        table, shard, dry_run = body["table"], body["shard"], body.get("dryRun", False)
+        if isinstance(table, str) and isinstance(shard, str) and isinstance(dry_run, bool):
+            return check_identifier(table, "table"), shard, dry_run
+    raise ValidationFailed(_SHAPE)
+
+
+def _shown(layout: Layout) -> dict[str, object]:
+    return {"tables": dict(sorted(layout.tables.items())), "shards": list(layout.shards())}
+
+
+def _pull_units(layout: Layout) -> int:
+    """Give what a pull of a current reader reads while something was written to every shard.
+
+    The main lane's head is one unit; the heads of the other shards' first lanes lie together, some
+    40 in a unit.
+    """
+    return 1 if len(layout.shards()) == 1 else 2

@@ -1,0 +1,99 @@
+"""The handler of ``functions/schedule_flush``: a message for each gateway that is due.
+
+What it costs and how long it takes is a matter of the gateways that are due, not of those that
+there are: 10,000 of them are ten reads and a thousand calls of the queue, some seconds. A run whose
+time is over hands its place over to the next one. Whatever dies is done again with the next tick,
+from the beginning: a message too many makes a flush that finds nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from lakesync.core.clock import stamp_ms
+from lakesync.errors import ValidationFailed
+from lakesync.runtime import observe
+from lakesync.runtime.tasks import flush_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lakesync.ports import GatewaySlice
+    from lakesync.runtime.tasks import Handler
+
+MESSAGES_MAX: Final = 10
+"""Messages of one call of SQS."""
+SENDERS_MAX: Final = 8
+"""Calls of the queue at once: a thousand messages take some 2 s, and the queue's client keeps ten
+connections."""
+UNFLUSHED_AGE: Final = "UnflushedAge"
+"""How long the oldest unflushed commit has waited. Alarmed."""
+_MARGIN_S: Final = 15
+"""Left of a function's time when it begins no other slice: one takes some seconds."""
+
+
+class MessageSender(Protocol):
+    """`lakesync.adapters.lake.sqs.SqsQueue.send_all`."""
+
+    def __call__(self, bodies: Sequence[str]) -> None:
+        """Hand messages over, at most `MESSAGES_MAX`."""
+        ...
+
+
+def schedule_handler(
+    due: Callable[[str], Iterator[GatewaySlice]],
+    send_all: MessageSender,
+    go_on: Callable[[str, str], None],
+    seconds: Callable[[], float],
+    wall_clock: Callable[[], int],
+) -> Handler:
+    """Give the handler of ``functions/schedule_flush``.
+
+    Args:
+        due: gives the gateways that are due, from a place on.
+        send_all: hands messages over to the queue of flushes.
+        go_on: lets a function of a name begin at a place, and does not wait for it.
+        seconds: a clock that only goes forward.
+        wall_clock: gives the milliseconds since 1970.
+    """
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, object]:
+        ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
+        place = event.get("place", "")
+        if not isinstance(place, str):
+            raise ValidationFailed("the place to go on at is text", field="place")
+        count = 0
+        try:
+            for some in due(place):
+                _note_age(some, wall_clock())
+                _send(send_all, some.gateways)
+                count += len(some.gateways)
+                if some.place and seconds() > ends:
+                    go_on(context.function_name, json.dumps({"place": some.place}))
+                    return {"due": count, "finished": False}
+            return {"due": count, "finished": True}
+        finally:
+            observe.count("GatewaysDue", count)
+            observe.publish()
+
+    return handler
+
+
+def _note_age(some: GatewaySlice, now_ms: int) -> None:
+    """Count how long the oldest commit of a slice has waited; the alarm is on the greatest."""
+    if some.oldest:
+        observe.count(UNFLUSHED_AGE, max(now_ms - stamp_ms(some.oldest), 1) / 1000, "Seconds")
+
+
+def _send(send_all: MessageSender, gateways: Sequence[str]) -> None:
+    """Hand a message over for each gateway; each is tried, and what was refused is raised."""
+    bodies = [flush_request(gateway) for gateway in gateways]
+    with ThreadPoolExecutor(max_workers=SENDERS_MAX) as pool:
+        calls = [
+            pool.submit(send_all, bodies[at : at + MESSAGES_MAX])
+            for at in range(0, len(bodies), MESSAGES_MAX)
+        ]
+    for call in calls:
+        call.result()

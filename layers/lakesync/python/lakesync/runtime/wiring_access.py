@@ -1,0 +1,48 @@
+"""Who is let in, and with how much, as the settings say. Part of `lakesync.runtime.wiring`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.gateway.access import Access, AccessAdmin
+from lakesync.ports import Quota
+from lakesync.runtime import wiring
+
+if TYPE_CHECKING:
+    from lakesync.gateway.quota import Quotas
+    from lakesync.ports import AccessStore, QuotaStore
+    from lakesync.runtime.settings import BufferSettings, PushSettings
+
+
+def access(settings: BufferSettings) -> Access:
+    """Give what lets callers in."""
+    return Access(store(settings), wall_clock=wiring.wall_clock)
+
+
+def access_admin(settings: BufferSettings) -> AccessAdmin:
+    """Give what shows and changes who may come in."""
+    return AccessAdmin(store(settings), wall_clock=wiring.wall_clock)
+
+
+def store(settings: BufferSettings) -> AccessStore:
+    """Give what knows whose each client is, in the buffer's table."""
+    from lakesync.buffer.access import DynamoAccess  # noqa: PLC0415
+    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
+
+    return DynamoAccess(settings.buffer_table, dynamo(settings))
+
+
+def quotas(settings: PushSettings) -> Quotas:
+    """Give what keeps each gateway to its quota."""
+    from lakesync.gateway.quota import Quotas  # noqa: PLC0415
+
+    default = Quota(settings.quota_pushes, settings.quota_deltas, settings.quota_bytes)
+    return Quotas(quota_store(settings), default, wall_clock=wiring.wall_clock)
+
+
+def quota_store(settings: BufferSettings) -> QuotaStore:
+    """Give what knows what gateways use and may use, in the buffer's table."""
+    from lakesync.buffer.quota import DynamoQuotas  # noqa: PLC0415
+    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
+
+    return DynamoQuotas(settings.buffer_table, dynamo(settings))

@@ -1,0 +1,17 @@
+"""How DynamoDB is called. Part of `lakesync.runtime.wiring`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from lakesync.buffer.caller import DynamoCaller
+
+if TYPE_CHECKING:
+    from lakesync.runtime.settings import BufferSettings
+
+
+@cache
+def dynamo(settings: BufferSettings) -> DynamoCaller:
+    """Give the caller of the buffer's DynamoDB: one for each process, with one connection."""
+    return DynamoCaller(settings.region, settings.dynamodb_endpoint or settings.endpoint)

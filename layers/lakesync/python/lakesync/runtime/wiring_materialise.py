@@ -1,0 +1,57 @@
+"""What ``functions/materialise`` asks, as its settings say. Part of `lakesync.runtime.wiring`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.runtime import wiring
+
+if TYPE_CHECKING:
+    from lakesync.runtime.settings import MaterialiseSettings
+
+_CLAIMS: Final = "claims/"
+_AT_WORK: Final = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
+_RUNS_LOOKED_AT: Final = 100
+"""The latest. An older one that is still at work is not counted: Glue refuses what is too much."""
+
+
+class GlueRuns:
+    """`lakesync.runtime.materialise.Runs` by Glue and S3."""
+
+    def __init__(self, glue: Any, job: str, s3: Any, bucket: str) -> None:
+        self._glue = glue
+        self._job = job
+        self._s3 = s3
+        self._bucket = bucket
+
+    def waiting(self, enough: int) -> int:
+        """Count the claims that wait, or only so many; a call for each thousand."""
+        count = 0
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=_CLAIMS
+        )
+        for page in pages:
+            count += len(page.get("Contents", []))
+            if count >= enough:
+                break
+        return min(count, enough)
+
+    def at_work(self) -> int:
+        """Count the runs that are at work, or about to be."""
+        runs = self._glue.get_job_runs(JobName=self._job, MaxResults=_RUNS_LOOKED_AT)["JobRuns"]
+        return sum(run["JobRunState"] in _AT_WORK for run in runs)
+
+    def start(self) -> bool:
+        """Start a run; False if as many as there may be are at work."""
+        try:
+            self._glue.start_job_run(JobName=self._job)
+        except self._glue.exceptions.ConcurrentRunsExceededException:
+            return False
+        return True
+
+
+def glue_runs(settings: MaterialiseSettings) -> GlueRuns:
+    """Give the runs of the Glue job."""
+    glue = wiring.client(settings, "glue", answer_s_max=4, attempts=2)
+    s3 = wiring.client(settings, "s3", answer_s_max=2, attempts=2)
+    return GlueRuns(glue, settings.glue_job, s3, settings.lake_bucket)
