@@ -6,13 +6,20 @@ from typing import Annotated
 
 import typer
 
+from lakesync.cli.commands.access import list_ as list_access
+from lakesync.cli.commands.access import release, restore, revoke
+from lakesync.cli.commands.access import show as show_access
 from lakesync.cli.commands.checkpoint import build
 from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
 from lakesync.cli.commands.checkpoint import show as show_checkpoint
+from lakesync.cli.commands.doctor import doctor
 from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
 from lakesync.cli.commands.query import query
+from lakesync.cli.commands.quota import reset as reset_quota
+from lakesync.cli.commands.quota import set_ as set_quota
+from lakesync.cli.commands.quota import show as show_quota
 from lakesync.cli.commands.replay import replay
 from lakesync.cli.commands.restored import restored
 from lakesync.cli.commands.rules import check
@@ -20,7 +27,11 @@ from lakesync.cli.commands.rules import put as put_rules
 from lakesync.cli.commands.rules import show as show_rules
 from lakesync.cli.commands.rules_try import try_
 from lakesync.cli.commands.schema import list_, put, show, strict
+from lakesync.cli.commands.secret import secret
+from lakesync.cli.commands.smoke import smoke
 from lakesync.cli.commands.status import status
+from lakesync.cli.commands.tables import list_ as list_tables
+from lakesync.cli.commands.tables import place
 from lakesync.cli.commands.token import token
 from lakesync.cli.session import unwrapped
 
@@ -45,7 +56,11 @@ app = typer.Typer(
     help=_HELP,
 )
 schema = typer.Typer(no_args_is_help=True, help="Declare tables, and see what is declared.")
-for _command in (token, push, pull, flush, query, status, replay, restored):
+_COMMANDS = (
+    *(token, secret, push, pull, flush, query),
+    *(status, doctor, smoke, replay, restored),
+)
+for _command in _COMMANDS:
     app.command()(_command)
 schema.command("list")(list_)
 schema.command()(show)
@@ -58,6 +73,21 @@ rules.command("try")(try_)
 rules.command()(put_rules)
 rules.command()(show_rules)
 app.add_typer(rules, name="rules")
+tables = typer.Typer(no_args_is_help=True, help="Say which tables are read together.")
+tables.command("list")(list_tables)
+tables.command()(place)
+app.add_typer(tables, name="tables")
+access = typer.Typer(no_args_is_help=True, help="Shut users and clients out, and let them in.")
+access.command("list")(list_access)
+access.command("show")(show_access)
+for _command in (revoke, restore, release):
+    access.command()(_command)
+app.add_typer(access, name="access")
+quota = typer.Typer(no_args_is_help=True, help="Say what a gateway may push in a second.")
+quota.command("show")(show_quota)
+quota.command("set")(set_quota)
+quota.command("reset")(reset_quota)
+app.add_typer(quota, name="quota")
 checkpoint = typer.Typer(
     no_args_is_help=True, help="Look at the rows that new clients begin with, and build them."
 )

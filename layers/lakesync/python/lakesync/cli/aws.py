@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.cli.faults import UsageFault
 
 if TYPE_CHECKING:
+    from lakesync.buffer.dynamo import DynamoBuffer
     from lakesync.cli.connection import Connection
 
 
@@ -50,6 +51,14 @@ class Aws:
             raise NoCredentialsError
         frozen = session_credentials.get_frozen_credentials()
         return frozen.access_key, frozen.secret_key, frozen.token
+
+    def buffer(self, table: str) -> DynamoBuffer:
+        """Give the buffer that a table holds."""
+        from lakesync.buffer.caller import DynamoCaller
+        from lakesync.buffer.dynamo import DynamoBuffer
+
+        caller = DynamoCaller(self.region or "", self.endpoint, credentials=self.credentials)
+        return DynamoBuffer(table, caller)
 
     @property
     def stack(self) -> str:
@@ -106,14 +115,28 @@ class Aws:
         """Give the secret that signs tokens: of the stack file, else of Secrets Manager."""
         if self._connection.jwt_secret:
             return self._connection.jwt_secret
+        document = self._signers
+        return str(document["current"]) if "current" in document else self._signers_text
+
+    def generation(self, gateway: str) -> int:
+        """Give which generation of a gateway's own secret signs."""
+        if self._connection.jwt_secret:
+            return 0
+        listed = self._signers.get("generations", {})
+        in_force = listed.get(gateway) if isinstance(listed, dict) else None
+        return int(in_force[0]) if in_force else 0
+
+    @cached_property
+    def _signers_text(self) -> str:
         arn = self.output("JwtSecretArn")
         text: str = self.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
+        return text
+
+    @property
+    def _signers(self) -> dict[str, Any]:
+        """Who may sign tokens; see `lakesync.runtime.signers`. Empty if the secret is no object."""
         try:
-            document = json.loads(text)
+            document = json.loads(self._signers_text)
         except ValueError:
-            return text
-        return (
-            str(document["current"])
-            if isinstance(document, dict) and "current" in document
-            else text
-        )
+            return {}
+        return document if isinstance(document, dict) else {}

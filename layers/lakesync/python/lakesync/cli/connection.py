@@ -56,7 +56,9 @@ class Connection:
     """The endpoint came from a stack file: an emulator, which takes any credentials."""
 
 
-def resolve(given: Given, environment: Mapping[str, str], folder: Path) -> Connection:
+def resolve(
+    given: Given, environment: Mapping[str, str], folder: Path, *, needs_gateway: bool = True
+) -> Connection:
     """Give the connection that the command line, the environment and the files amount to.
 
     Args:
@@ -64,6 +66,7 @@ def resolve(given: Given, environment: Mapping[str, str], folder: Path) -> Conne
         environment: ``LAKESYNC_URL``, ``LAKESYNC_GATEWAY``, ``LAKESYNC_TOKEN``,
             ``LAKESYNC_CLIENT``, ``LAKESYNC_STACK``, and AWS's own variables.
         folder: where the search for a stack file begins; it goes upwards.
+        needs_gateway: False for what concerns a whole stack; the gateway may then be empty.
 
     Raises:
         UsageFault: something that is needed is nowhere to be found, or the file is unreadable.
@@ -77,10 +80,10 @@ def resolve(given: Given, environment: Mapping[str, str], folder: Path) -> Conne
     path = asked_for or (None if url or stack else _nearest(folder))
     file = _read(path) if path else {}
     gateway = said(given.gateway, "GATEWAY") or file.get("gateway")
-    if not gateway:
+    if not gateway and needs_gateway:
         raise UsageFault("name the gateway: --gateway, or LAKESYNC_GATEWAY" if url else NOWHERE)
     return Connection(
-        gateway=gateway,
+        gateway=gateway or "",
         url=url or file.get("http"),
         token=said(given.token, "TOKEN"),
         client=said(given.client, "CLIENT") or CLIENT,

@@ -109,8 +109,11 @@ def shown(value: object) -> str:
 
 def plural(count: int, noun: str) -> str:
     """Give a count with its noun: ``1 delta``, ``2,000 deltas``."""
-    ending = {"y": "ies", "h": "hes"}.get(noun[-1], noun[-1] + "s")
-    return f"{count:,} {noun if count == 1 else noun[:-1] + ending}"
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}{'es' if noun.endswith('h') else 's'}"
 
 
 @contextmanager

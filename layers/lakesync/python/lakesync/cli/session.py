@@ -50,9 +50,14 @@ class Session:
         return resolve(self._given, os.environ, Path.cwd())
 
     @cached_property
+    def place(self) -> Connection:
+        """Where the stack is, which is there without any gateway."""
+        return resolve(self._given, os.environ, Path.cwd(), needs_gateway=False)
+
+    @cached_property
     def aws(self) -> Aws:
         """The stack."""
-        return Aws(self.connection)
+        return Aws(self.place)
 
     @cached_property
     def url(self) -> str:
@@ -79,11 +84,11 @@ class Session:
 
     @property
     def client_id(self) -> str:
-        """The client that this command speaks for: the token's, if one was set."""
+        """The client that this command speaks for: the named one, else the token's user."""
         from lakesync.cli.tokens import subject
 
-        token = self.connection.token
-        return (subject(token) if token else None) or self.connection.client
+        client, token = self.connection.client, self.connection.token
+        return (subject(token) if token and client == CLIENT else None) or client
 
     def speak_for(self, client: str) -> None:
         """Speak for a client whom the input names, unless something said already who speaks."""

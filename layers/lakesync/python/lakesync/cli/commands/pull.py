@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -71,13 +72,14 @@ class Feed:
         self.count = 0
 
     def __iter__(self) -> Iterator[Delta]:
+        from lakesync.core.clock import STAMP_MAX
         from lakesync.core.messages import Pull
         from lakesync.wire.records import decode_records
 
         transport, epoch, more = self._session.transport(), "", True
         while more:
-            wanted = Pull(self._session.client_id, self.cursor, self._page_deltas, epoch)
-            page = transport.pull(wanted)
+            at = Pull(self._session.client_id, self.cursor, self._page_deltas, epoch)
+            page = transport.pull(replace(at, at_least=STAMP_MAX))
             for run in page.records:
                 yield from decode_records(run)
             self.cursor, epoch, more = page.cursor, page.epoch, page.has_more

@@ -1,4 +1,4 @@
-"""`lakesync token`: sign a token for a client or an administrator."""
+"""`lakesync token`: sign a token for a user, a client or an administrator."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ _RESERVED: Final = frozenset({"sub", "gw", "role", "iat", "exp"})
 def token(
     session: Session,
     *,
+    user: Annotated[
+        str | None, typer.Option(help="Whose token it is, if not the client's own name.")
+    ] = None,
     role: Annotated[str, typer.Option(help="client or admin.")] = "client",
     ttl: Annotated[str, typer.Option(help="How long it holds: 90s, 30m, 1h, 7d.")] = "1h",
     claim: Annotated[
@@ -31,10 +34,11 @@ def token(
 ) -> None:
     """Sign a token with the stack's secret and print it, and nothing else.
 
-    Whoever holds it speaks for the client until it expires.
+    Whoever holds it speaks for the user, and for every client that it uses first, until it expires.
 
     Example:
       export LAKESYNC_TOKEN=$(lakesync token --client phone-1 --ttl 1h)
+      lakesync token --user ann --ttl 7d
       lakesync token --client ops --role admin --claim region=eu
     """
     from lakesync.cli.tokens import sign, ttl_s
@@ -45,7 +49,7 @@ def token(
     seconds = ttl_s(ttl)
     now_s = int(time.time())
     claims = _claims(claim or ()) | {
-        "sub": connection.client,
+        "sub": connection.client if user is None else user,
         "gw": connection.gateway,
         "role": role,
     }

@@ -1,0 +1,75 @@
+"""`lakesync quota`: what a gateway may push in a second. It needs AWS credentials."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.session import Session, command
+from lakesync.ports import Quota
+
+if TYPE_CHECKING:
+    from lakesync.ports import QuotaStore
+
+_WORDS = "; 0 for any number."
+
+
+@command
+def show(session: Session) -> None:
+    """Show what was set for the gateway; what was not is as the stack's parameters say.
+
+    Example:
+      lakesync quota show --gateway acme
+    """
+    _tell(session, _store(session).quota(session.connection.gateway))
+
+
+@command
+def set_(
+    session: Session,
+    *,
+    pushes: Annotated[int | None, typer.Option(min=0, help=f"Pushes a second{_WORDS}")] = None,
+    deltas: Annotated[int | None, typer.Option(min=0, help=f"Deltas a second{_WORDS}")] = None,
+    size: Annotated[
+        int | None, typer.Option("--bytes", min=0, help=f"Bytes a second{_WORDS}")
+    ] = None,
+) -> None:
+    """Set what the gateway may push; what is not named is as the stack's parameters say.
+
+    Example:
+      lakesync quota set --gateway acme --pushes 1000 --bytes 50000000
+    """
+    quota = Quota(pushes, deltas, size)
+    if quota == Quota():
+        raise UsageFault("say how much: --pushes, --deltas or --bytes; `quota reset` undoes it")
+    _store(session).set_quota(session.connection.gateway, quota)
+    _tell(session, quota)
+
+
+@command
+def reset(session: Session) -> None:
+    """Let the stack's parameters hold for the gateway again.
+
+    Example:
+      lakesync quota reset --gateway acme
+    """
+    _store(session).set_quota(session.connection.gateway, Quota())
+    _tell(session, Quota())
+
+
+def _store(session: Session) -> QuotaStore:
+    from lakesync.buffer.caller import DynamoCaller
+    from lakesync.buffer.quota import DynamoQuotas
+
+    caller = DynamoCaller(session.aws.region or "", session.aws.endpoint)
+    return DynamoQuotas(session.aws.output("BufferTable"), caller)
+
+
+def _tell(session: Session, quota: Quota) -> None:
+    lines = [
+        f"{name} a second: {'as the stack has it' if limit is None else limit or 'any number'}"
+        for name, limit in zip(Quota._fields, quota, strict=True)
+    ]
+    session.out.answer({"gateway": session.connection.gateway} | quota._asdict(), "\n".join(lines))

@@ -1,0 +1,58 @@
+"""`lakesync tables`: which shard each table is in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+
+
+@command
+def list_(session: Session) -> None:
+    """List the tables that are not in the default shard, each with its shard.
+
+    Example:
+      lakesync tables list
+    """
+    answer = session.ask("GET", f"/admin/tables/{session.connection.gateway}")
+    if session.out.json_lines:
+        session.out.json(answer)
+    elif answer["tables"]:
+        session.out.table(("table", "shard"), list(answer["tables"].items()))
+    else:
+        session.out.text("all tables are in the default shard")
+
+
+@command
+def place(
+    session: Session,
+    *,
+    table: Annotated[str, typer.Argument(help="The table's name.")],
+    shard: Annotated[str, typer.Argument(help="The shard; main is the default one.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what it costs, and change nothing.")
+    ] = False,
+) -> None:
+    """Put a table into a shard: tables of one shard are read together.
+
+    Writers need no shards, as they choose lanes by themselves. A shard of its own pays for a table
+    with many commits that most clients may not see: they do not read its log then. It costs others
+    a read unit for a pull, and two to four write units for a push that also touches another shard.
+
+    Example:
+      lakesync tables place events telemetry --dry-run
+      lakesync tables place events telemetry
+    """
+    body = {"table": table, "shard": shard, "dryRun": dry_run}
+    answer = session.ask("POST", f"/admin/tables/{session.connection.gateway}", body)
+    units = answer["pullReadUnits"]
+    told = "would be" if dry_run else "is"
+    session.out.answer(
+        answer,
+        f"{table} {told} in shard {shard}, of {plural(len(answer['shards']), 'shard')}; "
+        f"a pull that brings nothing reads {plural(units['after'], 'unit')} "
+        f"({units['before']} before)",
+    )

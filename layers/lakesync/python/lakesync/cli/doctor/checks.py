@@ -1,0 +1,70 @@
+"""Every check by its name, and how they are carried out one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.cli.doctor.alarms import check_alarms
+from lakesync.cli.doctor.diagnosis import Diagnosis, Verdict, unchecked
+from lakesync.cli.doctor.functions import check_functions
+from lakesync.cli.doctor.gateway import check_clock, check_gateway
+from lakesync.cli.doctor.lag import check_buffer_lag, check_lake_lag
+from lakesync.cli.doctor.permissions import check_permissions
+from lakesync.cli.doctor.queues import check_queues
+from lakesync.cli.doctor.quotas import check_quotas, check_service_quotas
+from lakesync.cli.doctor.schedules import check_schedules
+from lakesync.cli.doctor.stack import check_stack
+from lakesync.cli.doctor.storage import check_bucket, check_restore
+from lakesync.cli.faults import NO_ACCESS, fault_of, is_bug_to_show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from lakesync.cli.doctor.deployed import Deployed
+
+CHECKS: Final[dict[str, Callable[[Deployed], list[Diagnosis]]]] = {
+    "stack": check_stack,
+    "gateway": check_gateway,
+    "clock": check_clock,
+    "functions": check_functions,
+    "permissions": check_permissions,
+    "quotas": check_quotas,
+    "service-quotas": check_service_quotas,
+    "alarms": check_alarms,
+    "schedules": check_schedules,
+    "buffer": check_buffer_lag,
+    "lake": check_lake_lag,
+    "queues": check_queues,
+    "restore": check_restore,
+    "bucket": check_bucket,
+}
+"""What is checked, in the order in which it is told."""
+_MAY_ASK: Final = "let these credentials ask (docs/operations.md § Is all well), or --skip it"
+_ANSWER: Final = "mend that, or --skip this check where it can never be asked"
+
+
+def examine(
+    deployed: Deployed, skipped: Collection[str] = ()
+) -> Iterator[tuple[str, list[Diagnosis]]]:
+    """Carry out every check but those skipped; one that fails says so, and the others go on.
+
+    Without the stack nobody knows what to look at: then there is no other check.
+    """
+    for name, check in CHECKS.items():
+        if name in skipped:
+            continue
+        diagnoses = _examined(check, deployed)
+        yield name, diagnoses
+        if check is check_stack and diagnoses[0].verdict is Verdict.UNCHECKED:
+            break
+
+
+def _examined(check: Callable[[Deployed], list[Diagnosis]], deployed: Deployed) -> list[Diagnosis]:
+    try:
+        return check(deployed)
+    except Exception as exc:
+        if is_bug_to_show(exc):
+            raise
+        fault = fault_of(exc)
+        do = _MAY_ASK if fault.exit_code == NO_ACCESS else _ANSWER
+        return [unchecked(fault.sentence, do)]

@@ -1,0 +1,62 @@
+"""What a check says: all is well, something is wrong, or it could not be checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+EXIT_WELL: Final = 0
+EXIT_WRONG: Final = 1
+EXIT_UNCHECKED: Final = 2
+
+
+class Verdict(StrEnum):
+    """How a check ended."""
+
+    WELL = "well"
+    WRONG = "wrong"
+    UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One thing that a check says, and what to do about it."""
+
+    verdict: Verdict
+    what: str
+    do: str = ""
+
+
+def well(what: str) -> Diagnosis:
+    """Say that something is as it should be."""
+    return Diagnosis(Verdict.WELL, what)
+
+
+def wrong(what: str, do: str) -> Diagnosis:
+    """Say what is wrong, and what to do."""
+    return Diagnosis(Verdict.WRONG, what, do)
+
+
+def unchecked(what: str, do: str) -> Diagnosis:
+    """Say what could not be checked, and what would make it so."""
+    return Diagnosis(Verdict.UNCHECKED, what, do)
+
+
+def exit_code(diagnoses: Iterable[Diagnosis]) -> int:
+    """Give the end for scripts: what is wrong counts before what could not be checked."""
+    verdicts = {diagnosis.verdict for diagnosis in diagnoses}
+    if Verdict.WRONG in verdicts:
+        return EXIT_WRONG
+    return EXIT_UNCHECKED if Verdict.UNCHECKED in verdicts else EXIT_WELL
+
+
+def duration(seconds: float) -> str:
+    """Give a time as people say it: ``40 s``, ``25 min``, ``6 h``, ``12 days``."""
+    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,108 @@
+"""The account's quotas, against what the stack may ask of them by its parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.cli.doctor.diagnosis import unchecked, well, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakesync.cli.doctor.deployed import Deployed
+    from lakesync.cli.doctor.diagnosis import Diagnosis
+
+_REQUEST_S: Final = 0.25
+"""How long a request keeps a function busy, its cold starts included; generously."""
+_BACKGROUND: Final = 32
+"""Executions at once of what is not asked by clients: flush, the lake's starter, retention."""
+_PUSH_WRITE_UNITS: Final = 5
+"""Write units of a push of one edit, rounded up (docs/architecture.md § Cost)."""
+_GLUE_RUNS: Final = 5
+"""Runs at once of the two Glue jobs."""
+_PUSHES_PER_S: Final = 500
+"""The template's default of PushesPerSecond."""
+_OTHERS_PER_S: Final = {"PullsPerSecond": 2_000, "RequestsPerSecond": 100}
+"""The other throttles of the template, and their defaults."""
+_RESERVED: Final = ("AuthoriseConcurrency", "PushConcurrency", "PullConcurrency")
+"""What the stack has set aside for its own functions, which are no less served for it."""
+_RAISE: Final = "ask for more in Service Quotas, or lower PushesPerSecond or PullsPerSecond"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A quota and the need that it must cover; None where AWS did not tell it."""
+
+    name: str
+    value: float | None
+    need: float
+
+
+def check_quotas(deployed: Deployed) -> list[Diagnosis]:
+    """Check what Lambda and DynamoDB themselves say that the account may do."""
+    account = deployed.client("lambda").get_account_settings()["AccountLimit"]
+    reserved = sum(deployed.number(name, 0) for name in _RESERVED)
+    table = deployed.client("dynamodb").describe_limits()
+    needed = _needs(deployed)
+    quotas = [
+        Quota("Lambda: concurrent executions", account["UnreservedConcurrentExecutions"] + reserved,
+              needed["lambda"]),
+        Quota("DynamoDB: write units of a table", table["TableMaxWriteCapacityUnits"],
+              needed["dynamodb"]),
+    ]  # fmt: skip
+    return quotas_state(quotas)
+
+
+def check_service_quotas(deployed: Deployed) -> list[Diagnosis]:
+    """Check the quotas that Service Quotas alone tells."""
+    needed = _needs(deployed)
+    client = deployed.client("service-quotas")
+    quotas = [
+        Quota(f"{service}: {name}", _value(client, service, name), needed[service])
+        for service, name in (
+            ("apigateway", "Throttle rate"),
+            ("glue", "Max concurrent job runs per account"),
+        )
+    ]
+    return quotas_state(quotas)
+
+
+def _needs(deployed: Deployed) -> dict[str, float]:
+    pushes_per_s = deployed.number("PushesPerSecond", _PUSHES_PER_S)
+    others = (deployed.number(name, default) for name, default in _OTHERS_PER_S.items())
+    return needs(pushes_per_s, sum(others))
+
+
+def needs(pushes_per_s: int, others_per_s: int) -> dict[str, float]:
+    """Give what a stack may ask of each service at its own limits."""
+    return {
+        "lambda": (pushes_per_s + others_per_s) * _REQUEST_S + _BACKGROUND,
+        "dynamodb": pushes_per_s * _PUSH_WRITE_UNITS,
+        "apigateway": pushes_per_s + others_per_s,
+        "glue": _GLUE_RUNS,
+    }
+
+
+def quotas_state(quotas: Iterable[Quota]) -> list[Diagnosis]:
+    """Decide by each quota and its need."""
+    return [_state(quota) for quota in quotas]
+
+
+def _state(quota: Quota) -> Diagnosis:
+    if quota.value is None:
+        return unchecked(
+            f"{quota.name}: AWS does not tell it", "look it up in Service Quotas, in the console"
+        )
+    told = f"{quota.name}: {quota.value:,.0f}, and {quota.need:,.0f} may be needed"
+    return well(told) if quota.value >= quota.need else wrong(told, _RAISE)
+
+
+def _value(client: Any, service: str, name: str) -> float | None:
+    """Give a quota by its name: what was applied to the account, else AWS's default."""
+    for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
+        for page in client.get_paginator(operation).paginate(ServiceCode=service):
+            for quota in page["Quotas"]:
+                if quota["QuotaName"].lower() == name.lower():
+                    return float(quota["Value"])
+    return None

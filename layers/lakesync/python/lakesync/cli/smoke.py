@@ -1,0 +1,231 @@
+"""The main job once, on a scratch gateway: two clients, sync rules, a flush, the lake.
+
+Each step says what it saw, or raises `Failed` with what it saw instead. Whatever happened, `remove`
+takes back what can be taken back, and says what stays.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from lakesync.cli.output import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lakesync.cli.aws import Aws
+    from lakesync.client import Client
+
+SCRATCH: Final = "lakesync-smoke"
+"""The gateway that is used unless another is named: always the same, so that there is but one."""
+TABLE: Final = "smoke"
+RULES: Final[dict[str, Any]] = {
+    "version": 1,
+    "buckets": [
+        {
+            "name": "smoke",
+            "tables": [TABLE],
+            "filters": [{"column": "shown", "op": "eq", "value": True}],
+            # Anyone: else nobody could delete the row that nobody sees.
+            "write": [],
+        }
+    ],
+}
+_NAME_CHARS: Final = 12
+
+
+class Failed(Exception):
+    """A step saw something else than it must; the text says what, and where to look."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The scratch gateway, and how to ask it.
+
+    Attributes:
+        url: the gateways' address.
+        gateway: its id.
+        token: gives a token for a user, by name and role.
+        user: whose clients the two are.
+    """
+
+    url: str
+    gateway: str
+    token: Callable[[str, str], str]
+    user: str
+
+    def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """Call an administrative route.
+
+        Raises:
+            LakeSyncError: what it answered.
+        """
+        from lakesync.cli.gateway import call
+
+        return call(self.url, self.token(self.user, "admin"), method, path, body)
+
+
+class Job:
+    """The steps, in their order. Close it at the end."""
+
+    def __init__(self, scratch: Scratch, run: str, folder: Path) -> None:
+        self._scratch = scratch
+        self._folder = folder
+        self._open = ExitStack()
+        self._pushed = False
+        self.shown, self.hidden = f"{run}-shown", f"{run}-hidden"
+        self._writer, self._reader = self._client("writer"), self._client("reader")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def _client(self, part: str) -> Client:
+        from lakesync.client import Client, HttpTransport
+
+        # A client belongs to the user who used it first, so its name is made from the user's.
+        name = sha256(self._scratch.user.encode()).hexdigest()[:_NAME_CHARS]
+        transport = self._open.enter_context(
+            HttpTransport(
+                self._scratch.url,
+                self._scratch.gateway,
+                token=lambda: self._scratch.token(self._scratch.user, "client"),
+            )
+        )
+        path = self._folder / f"{part}.db"
+        client = Client(path, client_id=f"smoke-{name}-{part}", transport=transport)
+        return self._open.enter_context(client)
+
+    def rules(self) -> str:
+        """Put sync rules that show one of two rows, unless the gateway is somebody's own."""
+        path = f"/admin/sync-rules/{self._scratch.gateway}"
+        before = self._scratch.ask("GET", path).get("buckets") or []
+        if before and before != RULES["buckets"]:
+            raise Failed(
+                f"the gateway {self._scratch.gateway} is in use: it has rules of its own; name "
+                "another by --scratch"
+            )
+        self._scratch.ask("POST", path, RULES)
+        return "sync rules are in force"
+
+    def push(self) -> str:
+        """Write two rows offline, and push them."""
+        for row, shown in ((self.shown, True), (self.hidden, False)):
+            self._writer.insert(TABLE, row, {"shown": shown, "n": 1}).unwrap()
+        self._pushed = True
+        accepted = _synced(self._writer)
+        if accepted != 2:  # noqa: PLR2004 - the two above
+            raise Failed(f"{plural(accepted, 'row')} of 2 accepted; see the log of PushFunction")
+        return "2 rows are accepted"
+
+    def pull(self) -> str:
+        """Pull as another client: it gets the row that the rules show, and not the other."""
+        _synced(self._reader)
+        seen = self._rows_of(self._reader) & {self.shown, self.hidden}
+        if seen != {self.shown}:
+            raise Failed(
+                f"another client sees {', '.join(sorted(seen)) or 'no row'}, and not the one that "
+                "the rules show; see the log of PullFunction"
+            )
+        return "another client sees the row that the rules show, and not the other"
+
+    def edit(self) -> str:
+        """Edit two columns of the row, one by each client, and see both edits at both."""
+        self._writer.update(TABLE, self.shown, {"n": 2}).unwrap()
+        self._reader.update(TABLE, self.shown, {"note": "seen"}).unwrap()
+        for client in (self._writer, self._reader, self._writer):
+            _synced(client)
+        for client in (self._writer, self._reader):
+            row = next(iter(self._read(client, self.shown)), {})
+            if (row.get("n"), row.get("note")) != (2, "seen"):
+                raise Failed(f"an edit is missing after both have synced: {row}")
+        return "two clients edited one row, and both edits are there"
+
+    def flush(self) -> str:
+        """Flush the gateway."""
+        done = self._scratch.ask("POST", f"/admin/flush/{self._scratch.gateway}")
+        if not done.get("deltas"):
+            # The schedule, or a threshold, may have come first.
+            return "nothing was left to flush: the schedule was quicker"
+        return f"{plural(done['deltas'], 'delta')} are flushed"
+
+    def lake(self, aws: Aws, timeout_s: int) -> str:
+        """Wait until the lake's table holds both rows.
+
+        Raises:
+            Unavailable: it does not yet.
+        """
+        from lakesync.cli.commands.flush import wait_for_lake
+        from lakesync.cli.lake import ROW_ID, Lake
+
+        wait_for_lake(aws, self._scratch.gateway, timeout_s)
+        lake = Lake(aws, self._scratch.gateway)
+        rows = lake.read(TABLE)[ROW_ID].to_pylist() if TABLE in lake.names() else []
+        missing = sorted({self.shown, self.hidden} - set(rows))
+        if missing:
+            raise Failed(f"the lake lacks {', '.join(missing)}; see the Glue job's log")
+        return "both rows are in the lake"
+
+    def remove(self) -> list[str]:
+        """Delete the rows, and give what stays of the scratch gateway.
+
+        Raises:
+            LakeSyncError: the rows could not be deleted.
+            Failed: not all of them were.
+        """
+        if self._pushed:
+            for row in (self.shown, self.hidden):
+                self._writer.delete(TABLE, row).unwrap()
+            _synced(self._writer)
+            _synced(self._reader)
+            if left := self._rows_of(self._reader) & {self.shown, self.hidden}:
+                raise Failed(f"another client still sees {', '.join(sorted(left))}")
+        return self._left()
+
+    def _left(self) -> list[str]:
+        """Give what no operation of this release removes; a gateway cannot be deleted yet."""
+        gateway = self._scratch.gateway
+        return [
+            f"the gateway {gateway} with its sync rules and two clients",
+            "its log entries and tombstones, until retention removes them",
+            f"its tables in the lake, which hold no row of {TABLE} after the next flush",
+        ]
+
+    def _rows_of(self, client: Client) -> set[str]:
+        return {str(row["_row_id"]) for row in self._read(client)}
+
+    def _read(self, client: Client, row: str | None = None) -> list[dict[str, Any]]:
+        if TABLE not in client_tables(client):
+            return []
+        where = "" if row is None else " where _row_id = ?"
+        rows = client.query(f"select * from {TABLE}{where}", [] if row is None else [row])  # noqa: S608 - a constant
+        return list(rows.unwrap())
+
+
+def client_tables(client: Client) -> set[str]:
+    """Give the names of the tables that a client's file holds."""
+    rows = client.query("select name from sqlite_master where type in ('table', 'view')").unwrap()
+    return {str(row["name"]) for row in rows}
+
+
+def _synced(client: Client) -> int:
+    """Sync, and give how many edits were accepted.
+
+    Raises:
+        LakeSyncError: the push or the pull failed.
+        Failed: an edit was refused.
+    """
+    summary = client.sync().unwrap()
+    for error in (summary.push_error, summary.pull_error):
+        if error is not None:
+            raise error
+    refused = client.quarantined().unwrap()
+    if refused:
+        raise Failed(f"an edit was refused: {refused[0]}")
+    return summary.pushed.accepted
