@@ -1,7 +1,7 @@
 """The Glue job: builds a gateway's checkpoint out of its state tables in the lake.
 
-Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog`` as those of the other job,
-``--chunk_bytes``, and ``--flushed``, how far the gateway was flushed
+Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, ``--stack`` as those of the
+other job, ``--chunk_bytes``, and ``--flushed``, how far the gateway was flushed
 (`lakesync.checkpoint.from_lake`). The last line is a JSON summary. Law L13: ``docs/spec/lake.md``.
 """
 

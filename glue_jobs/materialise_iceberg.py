@@ -1,8 +1,9 @@
 """The Glue job: brings every batch that waits into its gateway's Iceberg tables.
 
-Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, and ``--only gateway/table`` for
-one table. The catalogue itself is configured by Glue's ``--conf``. The last line is a JSON summary;
-the run fails if anything needs somebody's attention. Promises: ``docs/spec/lake.md``.
+Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, ``--stack``, and ``--only
+gateway/table`` for one table. The catalogue itself is configured by Glue's ``--conf``. The last
+line is a JSON summary; the run fails if anything needs somebody's attention. Promises:
+``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import sys
 import uuid
 
 import boto3
+from botocore.config import Config
 
 from lakesync_spark.arguments import parse_arguments
+from lakesync_spark.groups import GATEWAY_GROUPS
 from lakesync_spark.run import run
 from lakesync_spark.session import start_session
 from lakesync_spark.storage import LakeStore
@@ -21,7 +24,9 @@ from lakesync_spark.storage import LakeStore
 def main() -> None:
     """Do one run."""
     arguments = parse_arguments(sys.argv[1:])
-    store = LakeStore(boto3.client("s3"), arguments.lake_bucket)
+    # Tables at work and leases that are renewed call S3 at the same time.
+    client = boto3.client("s3", config=Config(max_pool_connections=GATEWAY_GROUPS))
+    store = LakeStore(client, arguments.lake_bucket)
     report = run(start_session("materialise_iceberg"), store, arguments, uuid.uuid4().hex)
     print(report.as_json(), flush=True)  # noqa: T201 - the run's result
     if problem := report.problem():

@@ -1,8 +1,8 @@
 """Builds one Lambda layer: locked packages for AWS's Python, whatever Python this machine has.
 
-    python3 layers/build_layer.py --name web --runtime python3.13 --into FOLDER [--package DIR]
+    python3 layers/build_layer.py --name web --runtime python3.13 --architecture arm64 --into FOLDER
 
-Wheels are chosen by platform and version, never built, so no matching interpreter is needed. Where
+Wheels are chosen by processor and version, never built, so no matching interpreter is needed. Where
 one is at hand, the sources are compiled for it too: Lambda's own folders are read-only, so a layer
 without bytecode is compiled again in every cold start, which takes longer than running it.
 The same lock gives the same bytes. Standard library only: `sam build` runs this first.
@@ -18,9 +18,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PLATFORM = "x86_64-manylinux_2_28"
+# Lambda's names of processors, and Python's.
+PROCESSORS = {"arm64": "aarch64", "x86_64": "x86_64"}
+LIBC = "manylinux_2_28"
 # pip does not know that a platform includes the older ones.
-PIP_PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+PIP_LIBCS = (LIBC, "manylinux_2_17", "manylinux2014")
 
 # What no function reads. Metadata stays: packages ask for their own version and entry points.
 UNUSED = (
@@ -63,13 +65,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", required=True, help="requirements/layer-NAME.lock is installed")
     parser.add_argument("--runtime", required=True, help="the Lambda runtime: python3.13")
+    parser.add_argument("--architecture", required=True, choices=sorted(PROCESSORS))
     parser.add_argument("--into", required=True, type=Path, help="SAM's artefacts folder")
     parser.add_argument("--package", type=Path, help="a package of ours to put beside them")
     options = parser.parse_args(arguments)
     target: Path = options.into / "python"
     version = options.runtime.removeprefix("python")
     try:
-        install(ROOT / "requirements" / f"layer-{options.name}.lock", version, target)
+        lock = ROOT / "requirements" / f"layer-{options.name}.lock"
+        install(lock, version, PROCESSORS[options.architecture], target)
     except (BuildError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -80,7 +84,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def install(lock: Path, version: str, target: Path) -> None:
+def install(lock: Path, version: str, processor: str, target: Path) -> None:
     """Put the locked wheels into the folder, hashes checked.
 
     Raises:
@@ -93,11 +97,12 @@ def install(lock: Path, version: str, target: Path) -> None:
         # Copied, not linked: what is pruned here must stay whole in uv's cache.
         command = [
             uv, "pip", "install", "--quiet", "--no-config", "--link-mode", "copy",
-            "--python", sys.executable, "--python-platform", PLATFORM,
+            "--python", sys.executable, "--python-platform", f"{processor}-{LIBC}",
             "--python-version", version, "--only-binary", ":all:", *common,
         ]  # fmt: skip
     else:
-        platforms = [word for name in PIP_PLATFORMS for word in ("--platform", name)]
+        names = [f"{libc}_{processor}" for libc in PIP_LIBCS]
+        platforms = [word for name in names for word in ("--platform", name)]
         command = [
             sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
             *platforms, "--python-version", version, "--implementation", "cp",
@@ -106,8 +111,8 @@ def install(lock: Path, version: str, target: Path) -> None:
     answer = subprocess.run(command, check=False, capture_output=True, text=True)
     if answer.returncode:
         raise BuildError(
-            f"could not install {lock.name} for Python {version}; connect this machine to the "
-            f"package index and build again.\n{answer.stderr.strip()}"
+            f"could not install {lock.name} for Python {version} on {processor}; connect this "
+            f"machine to the package index and build again.\n{answer.stderr.strip()}"
         )
 
 

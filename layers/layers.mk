@@ -1,12 +1,16 @@
 # How `sam build` makes the layers: one target for each logical id of template.yaml.
 #
 # SAM hands no template parameter to make, but it resolves the parameters in a resource's Metadata:
-# so `ContextPath: !Sub layers/runtimes/${PythonRuntime}` chooses the folder whose Makefile includes
-# this one, and the folder's name says which Python to build for. Build and deployment cannot differ.
+# so `ContextPath: !Sub layers/runtimes/${PythonRuntime}/${Architecture}` chooses the folder whose
+# Makefile includes this one, and the folder's path says which Python and which processors to build
+# for. Build and deployment cannot differ.
 
 here := $(dir $(realpath $(lastword $(MAKEFILE_LIST))))
-runtime := $(notdir $(patsubst %/,%,$(dir $(realpath $(firstword $(MAKEFILE_LIST))))))
-build := python3 "$(here)build_layer.py" --runtime $(runtime) --into "$(ARTIFACTS_DIR)"
+chosen := $(patsubst %/,%,$(dir $(realpath $(firstword $(MAKEFILE_LIST)))))
+architecture := $(notdir $(chosen))
+runtime := $(notdir $(patsubst %/,%,$(dir $(chosen))))
+build := python3 "$(here)build_layer.py" --runtime $(runtime) --architecture $(architecture) \
+	--into "$(ARTIFACTS_DIR)"
 
 .PHONY: build-LakesyncLayer build-WebLayer build-CryptoLayer build-LakeLayer
 

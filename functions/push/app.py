@@ -1,12 +1,14 @@
 """Clients hand deltas over: ``POST /sync/{gateway}/push``."""
 
-from lakesync.runtime import wiring
+from lakesync.runtime import wiring, wiring_access
 from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.settings import PushSettings
 
 settings = wiring.load(PushSettings)
 routes = push_routes(
-    wiring.push_service(settings), body_bytes_max=wiring.limits(settings).push_body_bytes_max
+    wiring.push_service(settings),
+    wiring_access.quotas(settings),
+    body_bytes_max=wiring.limits(settings).push_body_bytes_max,
 )
-handler = lambda_handler(create_app(routes))
+handler = lambda_handler(create_app(routes, access=wiring_access.access(settings)))

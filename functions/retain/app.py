@@ -1,9 +1,9 @@
-"""Runs the tasks of retention, one of one gateway at a time; and lists all gateways."""
+"""Runs the tasks of retention: of a slice of all gateways, or one of one gateway."""
 
 import time
 
 from lakesync.runtime import wiring, wiring_retention
-from lakesync.runtime.retain import retain_handler
+from lakesync.runtime.retain_handler import retain_handler
 from lakesync.runtime.settings import RetainSettings
 
-handler = retain_handler(wiring_retention.retention(wiring.load(RetainSettings)), time.monotonic)
+handler = retain_handler(*wiring_retention.retention(wiring.load(RetainSettings)), time.monotonic)

@@ -11,9 +11,9 @@ step that was done is found done, and 2 and 3 go on at once. Laws L1-L6: ``docs/
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import uuid4
 
 from pyspark.sql import functions as sf
 
@@ -22,6 +22,7 @@ from lakesync_spark.changes import change_rows
 from lakesync_spark.columns import wanted_columns
 from lakesync_spark.fold import fold, state_writes, written
 from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH
+from lakesync_spark.scheduling import pool_of, table_threads
 from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, ID, STATE_TABLE
 from lakesync_spark.staging import read_deltas
 from lakesync_spark.state import Bounds, merge_statement, state_rows
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 REWRITE_DELTAS_PER_ROW: Final = 1.0
 """How many deltas for each row of the state table let a batch write all of its rows anew."""
-_FOLDED: Final = "lakesync_folded"
 
 
 class Target(NamedTuple):
@@ -65,10 +65,12 @@ class Workbench:
     lease: Lease
     synced_at: str
     """When the run began, as an SQL literal."""
+    stack: str
+    """Whose tables these are."""
 
     def find(self, name: str) -> Target | None:
         """Give a table as it is now, after making sure that no later run has written to it."""
-        table = find_table(self.spark, name)
+        table = find_table(self.spark, name, self.stack)
         if table is None:
             return None
         batch_mark = table.batch_mark()
@@ -104,7 +106,7 @@ def apply_chain(bench: Workbench, name: TableName, chain: Chain) -> None:
         changes = prepare(bench, name, CHANGES_TABLE, batches)
         rows = prepare(bench, name, STATE_TABLE, batches)
         # They share nothing but what they read: while one is planned, the other computes.
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        with table_threads(bench.spark, 2, pool_of(bench.spark)) as pool:
             steps = [
                 pool.submit(append_changes, bench, changes, chain),
                 pool.submit(merge_state, bench, rows, chain),
@@ -121,7 +123,7 @@ def prepare(bench: Workbench, name: TableName, kind: Kind, batches: Sequence[Bat
     table = name.changes if kind is CHANGES_TABLE else name.rows
     target = bench.find(table)
     if target is None:
-        made = create_table(bench.spark, name, kind, wanted, partition)
+        made = create_table(bench.spark, name, kind, wanted, partition, bench.stack)
         target = Target(made, made.batch_mark(), made.columns())
     bench.lease.check()
     properties = bench.properties(target.batch_mark.commit, "retype")
@@ -165,11 +167,15 @@ def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
         states = state_rows(fold(writes, names), target.columns, bench.synced_at)
         overwrite(states, target.table, sf.lit(True), properties)
         return
-    fold(writes, names).createOrReplaceTempView(_FOLDED)
+    folded = f"lakesync_folded_{uuid4().hex}"  # a session has one name space for all threads
+    fold(writes, names).createOrReplaceTempView(folded)
     statement = merge_statement(
-        target.table.name, _FOLDED, target.columns, _bounds(writes), bench.synced_at
+        target.table.name, folded, target.columns, _bounds(writes), bench.synced_at
     )
-    execute(bench.spark, statement, properties)
+    try:
+        execute(bench.spark, statement, properties)
+    finally:
+        bench.spark.catalog.dropTempView(folded)
 
 
 def forget(bench: Workbench, batches: Sequence[Batch]) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lakesync.checkpoint.from_lake import Flushed
 
-_LAKE: Final = ("lake_bucket", "database_prefix", "catalog")
+_LAKE: Final = ("lake_bucket", "database_prefix", "catalog", "stack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Arguments:
     """What the catalogue databases of all gateways begin with."""
     catalog: str
     """The Spark catalogue, as ``--conf`` names it."""
+    stack: str
+    """Whose tables these are; no other stack's table is written to."""
     only: str = ""
     """One table, as ``gateway/table``; empty for everything that waits."""
 
@@ -38,6 +40,7 @@ class CheckpointArguments:
     """The bucket of checkpoints."""
     database_prefix: str
     catalog: str
+    stack: str
     flushed: Flushed
     """Which gateway, and how far it was flushed before the run began."""
     chunk_bytes: int
@@ -55,6 +58,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
         lake_bucket=given["lake_bucket"],
         database_prefix=given["database_prefix"],
         catalog=given["catalog"],
+        stack=given["stack"],
         only=given.get("only", "").strip("/"),
     )
 
@@ -72,6 +76,7 @@ def parse_checkpoint_arguments(argv: Sequence[str]) -> CheckpointArguments:
         lake_bucket=given["lake_bucket"],
         database_prefix=given["database_prefix"],
         catalog=given["catalog"],
+        stack=given["stack"],
         flushed=flushed_from_json(given["flushed"]),
         chunk_bytes=int(given["chunk_bytes"]),
     )

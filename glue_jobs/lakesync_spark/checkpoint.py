@@ -56,7 +56,8 @@ def build(
         now_ms: the time.
 
     Raises:
-        Conflict: the lake's rows are not those of the buffer, or too far behind them.
+        Conflict: the lake's rows are not those of the buffer, or too far behind them, or another
+            stack's.
     """
     flushed = arguments.flushed
     if flushed.epoch:
@@ -92,7 +93,7 @@ def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[s
     by_name = {}
     for name in flushed.tables:
         lake = TableName(arguments.catalog, arguments.database_prefix, flushed.gateway, name)
-        table = find_table(spark, lake.rows)
+        table = find_table(spark, lake.rows, arguments.stack)
         if table is not None and table.kind.has_stamps and table.snapshot_id is not None:
             by_name[name] = table
     return by_name

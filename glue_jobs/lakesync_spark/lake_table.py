@@ -25,6 +25,7 @@ COMMIT: Final = "lakesync.commit"
 BATCH: Final = "lakesync.batch"
 EPOCH: Final = "lakesync.epoch"
 KIND: Final = "lakesync.kind"
+STACK: Final = "lakesync.stack"
 
 
 class BatchMark(NamedTuple):
@@ -69,6 +70,19 @@ class LakeTable:
         if kind is None:
             raise Conflict(f"{self.name} exists and is not LakeSync's; move it out of the way")
         return kind
+
+    def check_stack(self, stack: str) -> None:
+        """Make sure that a stack made the table.
+
+        Raises:
+            Conflict: another stack did, or nobody knows who.
+        """
+        owner = self._table.properties().get(STACK)
+        if owner != stack:
+            raise Conflict(
+                f"{self.name} belongs to {owner or 'no stack'}, and this is {stack}; give one"
+                " of the two another DatabasePrefix, or hand the table over (docs/operations.md)"
+            )
 
     def columns(self) -> tuple[LakeColumn, ...]:
         """Give the table's own columns, without LakeSync's."""

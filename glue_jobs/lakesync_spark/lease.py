@@ -1,6 +1,6 @@
-"""The lease: at most one run works on the lake, and one that lost it stops before its next commit.
+"""Leases: one run at a time works on a group of gateways; one that lost it commits no more there.
 
-The lease is one object, written only by compare-and-swap. Its *epoch* grows with every new holder
+A lease is one object, written only by compare-and-swap. Its *epoch* grows with every new holder
 and is written into every snapshot, so that a table itself tells a run that it has been replaced.
 
 The lease is not what keeps the tables right: marks and Iceberg's own validation do, without any
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from lakesync_spark.storage import LakeStore, StoredObject
 
-LEASE: Final = "leases/materialise.json"
 LEASE_S: Final = 45.0
 """How long a lease holds without a renewal, in seconds."""
 RENEW_S: Final = 10.0
@@ -30,12 +29,18 @@ _LOOK_S: Final = 2.0
 """How often a run that finds it held looks again."""
 
 
+def lease_key(group: int) -> str:
+    """Give where the lease of a group of gateways is."""
+    return f"leases/materialise/{group:02}.json"
+
+
 class Lease:
     """A held lease: a context manager, renewed in the background and released at the end."""
 
-    def __init__(self, store: LakeStore, run_id: str, epoch: int, etag: str) -> None:
+    def __init__(self, store: LakeStore, group: int, run_id: str, epoch: int, etag: str) -> None:
         self.epoch = epoch
         self._store = store
+        self._key = lease_key(group)
         self._run_id = run_id
         self._etag = etag
         self._lost = False
@@ -44,22 +49,36 @@ class Lease:
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     @classmethod
-    def acquire(cls, store: LakeStore, run_id: str) -> Lease | None:
-        """Take the lease as soon as nobody holds it; give up once its holder shows signs of life.
+    def acquire(cls, store: LakeStore, group: int, run_id: str) -> Lease | None:
+        """Take a group's lease as soon as it is free; give up once its holder shows signs of life.
 
         Returns None if another run is at work. One that was killed shows none, and its lease runs
         out: after at most `LEASE_S` seconds it is known which of both it is.
         """
-        lease = first = store.read(LEASE)
+        lease = first = store.read(lease_key(group))
         while lease is not None and _expires_at(lease) > store.now:
             if first is None or lease.etag != first.etag:
                 return None
             store.pause(_LOOK_S)
-            lease = store.read(LEASE)
+            lease = store.read(lease_key(group))
+        return cls._take(store, group, run_id, lease)
+
+    @classmethod
+    def acquire_if_free(cls, store: LakeStore, group: int, run_id: str) -> Lease | None:
+        """Take a group's lease if nobody has it; waits for nothing."""
+        lease = store.read(lease_key(group))
+        if lease is not None and _expires_at(lease) > store.now:
+            return None
+        return cls._take(store, group, run_id, lease)
+
+    @classmethod
+    def _take(
+        cls, store: LakeStore, group: int, run_id: str, lease: StoredObject | None
+    ) -> Lease | None:
         epoch = 1 if lease is None else int(json.loads(lease.body)["epoch"]) + 1
         body = _body(store, run_id, epoch, LEASE_S)
-        etag = store.put_if_unchanged(LEASE, body, lease.etag if lease else None)
-        return None if etag is None else cls(store, run_id, epoch, etag)
+        etag = store.put_if_unchanged(lease_key(group), body, lease.etag if lease else None)
+        return None if etag is None else cls(store, group, run_id, epoch, etag)
 
     def __enter__(self) -> Self:
         """Begin to renew."""
@@ -103,7 +122,8 @@ class Lease:
         """
         if written > self.epoch:
             self.check()
-            self.epoch = written + 1
+            with self._write:  # another table of the group may be rising too
+                self.epoch = max(self.epoch, written + 1)
             self.check()
 
     def _keep(self) -> None:
@@ -118,7 +138,7 @@ class Lease:
         if self._lost:
             return
         body = _body(self._store, self._run_id, self.epoch, seconds)
-        etag = self._store.put_if_unchanged(LEASE, body, self._etag)
+        etag = self._store.put_if_unchanged(self._key, body, self._etag)
         if etag is None:
             self._lost = not self._is_ours()
         else:
@@ -126,7 +146,7 @@ class Lease:
 
     def _is_ours(self) -> bool:
         """Tell whether the object is our own after all: a write whose answer was lost."""
-        lease = self._store.read(LEASE)
+        lease = self._store.read(self._key)
         if lease is None:
             return False
         body: dict[str, Any] = json.loads(lease.body)

@@ -23,17 +23,17 @@ class Failure:
 
 @dataclass(slots=True)
 class Report:
-    """What a run did, and what it left."""
+    """What a run did, and what it left. Each table is told of by one thread at a time."""
 
     applied: dict[str, dict[str, int]] = field(default_factory=dict)
     """By table: batches, deltas, and the mark that was reached."""
     waiting: dict[str, int] = field(default_factory=dict)
     """By table: batches behind a gap; the batch before them has not come."""
-    overdue: list[str] = field(default_factory=list)
+    overdue: set[str] = field(default_factory=set)
     """Tables of `waiting` that have waited too long."""
     failed: list[Failure] = field(default_factory=list)
     held_by_another: bool = False
-    """Another run is at work, and takes everything."""
+    """Another run is at work on what this one left."""
 
     def add_applied(self, table: str, *, batches: int, deltas: int, commit: int) -> None:
         """Count what was brought into the lake."""
@@ -47,13 +47,13 @@ class Report:
         sentences = [f"{f.table}: {f.reason}" for f in self.failed]
         sentences += [
             f"{table}: the batch before those that wait is missing; flush again, or replay it"
-            for table in self.overdue
+            for table in sorted(self.overdue)
         ]
         return "; ".join(sentences)
 
     def as_json(self) -> str:
         """Give all of it."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True, default=sorted)
 
 
 def say(event: str, **facts: Any) -> None:

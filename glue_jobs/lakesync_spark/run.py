@@ -1,169 +1,206 @@
-"""One run of the job: applies waiting batches, table by table, until no table can go further.
+"""One run of the job: takes what waits, group by group, several tables at once.
 
-A failure stays with its table: the others go on, and it is reported at the end. A lost lease ends
-the run at once. Laws L9 and L12: ``docs/spec/lake.md``.
+Runs share the work by the leases of groups of gateways: a run takes a free group when it has room
+for its tables, and releases it when none of them can go further. So any number of runs may be at
+work, and a table that takes long, or fails, keeps one thread from the others and no more. A lost
+lease ends the work on its group. Laws L8, L9 and L12: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
 
-from itertools import groupby
-from typing import TYPE_CHECKING, Final
+import time
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
 
-from lakesync.errors import LakeSyncError, Retry
-from lakesync_spark.apply import Workbench, apply_chain, forget, is_readable, survey
-from lakesync_spark.batches import parse_claim
-from lakesync_spark.chain import FOLD_DELTAS_MAX
+from lakesync_spark.apply import Workbench
+from lakesync_spark.groups import GATEWAY_GROUPS, group_of_table, table_of
 from lakesync_spark.lease import Lease
-from lakesync_spark.report import Failure, Report, reason_of, say
-from lakesync_spark.tables import TableName
+from lakesync_spark.report import Report, say
+from lakesync_spark.scheduling import table_threads
+from lakesync_spark.table_run import TableRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
 
     from lakesync_spark.arguments import Arguments
-    from lakesync_spark.batches import Batch
-    from lakesync_spark.chain import Chain
-    from lakesync_spark.storage import ClaimEntry, LakeStore
+    from lakesync_spark.storage import LakeStore
 
-WAIT_S_MAX: Final = 900.0
-"""How long a batch may wait behind a gap before the run reports it as a failure."""
+TABLES_AT_ONCE_MAX: Final = 8
+"""Tables that a run works on at once. A small merge is mostly planning and waiting for S3, on a
+driver of four cores; a large one has the executors to itself for as long as it is alone."""
+TAKING_S_MAX: Final = 3_600.0
+"""How long a run takes up tables. It ends by itself long before its job's time-out, however
+steadily claims come; what it leaves, another run is started for."""
+LOOK_S: Final = 15.0
+"""How often a run with room looks for claims while its tables are at work."""
 
 
 def run(spark: SparkSession, store: LakeStore, arguments: Arguments, run_id: str) -> Report:
-    """Take everything that waits. Safe to repeat, to kill, and to start beside another run."""
+    """Take everything that waits. Safe to repeat, to kill, and to start beside other runs."""
     report = Report()
-    left: set[str] | None = None
-    # A claim may come between the last look and the release, announced to a run that found the
-    # lease held and went home: so look once more after the release.
-    while left is None or {entry.key for entry in store.claims(arguments.only)} - left:
-        lease = Lease.acquire(store, run_id)
-        if lease is None:
-            report.held_by_another = True
-            say("held by another run")
-            return report
-        say("lease", epoch=lease.epoch, run_id=run_id)
-        with lease:
-            synced_at = f"TIMESTAMP '{store.now:%Y-%m-%d %H:%M:%S}Z'"
-            left = _Shift(Workbench(spark, store, lease, synced_at), arguments, report).work()
+    with ExitStack() as leases:
+        work = _Run(spark, store, arguments, run_id, report, leases)
+        with table_threads(spark, TABLES_AT_ONCE_MAX) as threads:
+            work.go(threads)
+    if work.lost is not None:
+        raise work.lost
     return report
 
 
-class _Shift:
-    """The work under one lease."""
+class _Group(NamedTuple):
+    """A group of gateways that this run has the lease of."""
 
-    def __init__(self, bench: Workbench, arguments: Arguments, report: Report) -> None:
-        self._bench = bench
+    bench: Workbench
+    release: ExitStack
+    tables: set[str]
+    """Those that are at work, or ready for it."""
+
+
+class _Run:
+    """What is taken, what is at work, and what is left."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: LakeStore,
+        arguments: Arguments,
+        run_id: str,
+        report: Report,
+        leases: ExitStack,
+    ) -> None:
+        self._spark = spark
+        self._store = store
         self._arguments = arguments
+        self._run_id = run_id
         self._report = report
-        self._read: dict[str, Batch] = {}
-        self._singly: set[str] = set()
-        """Tables that failed once, and are taken batch by batch since."""
+        self._leases = leases
+        self._ends = time.monotonic() + TAKING_S_MAX
+        self._groups: dict[int, _Group] = {}
+        self._not_ours: set[int] = set()
+        """Groups that another run holds, and shows signs of life; or that it took from this one."""
+        self._ready: deque[str] = deque()
+        self._at_work: dict[Future[set[str]], str] = {}
+        self._left: set[str] = set()
+        """Claims that could not go further when their table was last at work."""
         self._stuck: set[str] = set()
-        """Tables, and claims that are none, that this run has given up."""
+        self.lost: Exception | None = None
+        """What ended the work on a group, if something did."""
 
-    def work(self) -> set[str]:
-        """Go on until nothing moves; give the claims that are left."""
+    def go(self, threads: ThreadPoolExecutor) -> None:
+        """Go on until nothing moves that is to be had.
+
+        A claim that came between a table's last look and the release of its group is seen by the
+        look that follows every release.
+        """
         while True:
-            entries = list(self._bench.store.claims(self._arguments.only))
-            self._report.waiting.clear()
-            self._report.overdue.clear()
-            moved = [
-                self._advance(name, batches, entries) for name, batches in self._tables(entries)
-            ]
-            if not any(moved):
-                return {entry.key for entry in entries}
+            self._fill(threads)
+            if not self._at_work:
+                return
+            done, _ = wait(self._at_work, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+            for ended in done:
+                self._end(ended)
 
-    def _tables(self, entries: Sequence[ClaimEntry]) -> list[tuple[TableName, list[Batch]]]:
-        """Give the batches that wait, by table."""
-        batches = [batch for entry in entries if (batch := self._batch(entry.key))]
-        batches.sort(key=lambda batch: (batch.gateway, batch.table, batch.last))
-        catalog, prefix = self._arguments.catalog, self._arguments.database_prefix
-        return [
-            (TableName(catalog, prefix, *key), list(group))
-            for key, group in groupby(batches, key=lambda batch: (batch.gateway, batch.table))
-            if "/".join(key) not in self._stuck
-        ]
+    def _fill(self, threads: ThreadPoolExecutor) -> None:
+        """Put tables to work while there is room."""
+        while len(self._at_work) < TABLES_AT_ONCE_MAX:
+            if not self._ready and not self._take():
+                return
+            table = self._ready.popleft()
+            bench = self._groups[group_of_table(table)].bench
+            one = TableRun(bench, self._arguments, self._report, table, self._stuck)
+            self._at_work[threads.submit(one.work)] = table
 
-    def _batch(self, key: str) -> Batch | None:
-        """Read a claim; one that is none is set aside."""
-        if key in self._read or key in self._stuck:
-            return self._read.get(key)
-        claim = self._bench.store.read(key)
-        if claim is None:
-            return None
-        try:
-            batch = parse_claim(key, claim.body)
-        except LakeSyncError as error:
-            self._stuck.add(key)
-            self._bench.store.set_aside(key, claim.body, str(error))
-            self._report.failed.append(Failure(key, "", str(error), set_aside=True))
-            return None
-        self._read[key] = batch
-        return batch
-
-    def _advance(
-        self, name: TableName, batches: list[Batch], entries: Sequence[ClaimEntry]
-    ) -> bool:
-        """Take a table a step further; tell whether that may let it go on."""
-        table = _label(name)
-        chain = None
-        try:
-            chain = survey(
-                self._bench, name, batches, 0 if table in self._singly else FOLD_DELTAS_MAX
-            )
-            if chain.links:
-                self._apply(name, chain)
-                return True
-            forget(self._bench, chain.covered)
-        except Exception as error:  # noqa: BLE001 - one table's failure must not stop the others
-            self._bench.lease.check()  # a lost lease stops them all
-            self._bear(table, chain, error)
+    def _take(self) -> bool:
+        """Make tables ready: those of a group that is leased already, else of one that is free."""
+        if time.monotonic() > self._ends:
+            return False
+        waiting = self._waiting()
+        for group in waiting.keys() & self._groups.keys():
+            self._make_ready(group, waiting[group])
+        if self._ready:
             return True
-        self._note_waiting(table, chain, entries)
-        return bool(chain.covered)
+        for group, tables in waiting.items():
+            if self._lease(group, Lease.acquire_if_free(self._store, group, self._run_id)):
+                self._make_ready(group, tables)
+                return True
+        # Whoever holds the rest may have released it when this run looks again; only at the end it
+        # waits to see whether they are alive.
+        return not self._at_work and self._inherit(waiting)
 
-    def _apply(self, name: TableName, chain: Chain) -> None:
-        deltas = sum(link.batch.deltas for link in chain.links)
-        table, batches = _label(name), len(chain.links)
-        say("applying", table=table, batches=batches, deltas=deltas)
-        apply_chain(self._bench, name, chain)
-        self._report.add_applied(table, batches=batches, deltas=deltas, commit=chain.last)
-        say("applied", table=table, commit=str(chain.last))
+    def _inherit(self, waiting: dict[int, set[str]]) -> bool:
+        """Take the groups whose holders are dead, as some seconds show, for all groups at once."""
 
-    def _bear(self, table: str, chain: Chain | None, error: Exception) -> None:
-        """Try a failed chain again batch by batch; give up on the batch that fails by itself."""
-        reason = reason_of(error)
-        say("failed", table=table, reason=reason)
-        if chain is not None and table not in self._singly:
-            self._singly.add(table)
-            return
-        batch = chain.links[0].batch if chain and chain.links else None
-        hopeless = batch is not None and self._is_hopeless(batch, error)
-        if batch is not None and hopeless:
-            self._set_aside(batch, reason)
+        def acquire(group: int) -> Lease | None:
+            return Lease.acquire(self._store, group, self._run_id)
+
+        with ThreadPoolExecutor(GATEWAY_GROUPS) as looks:
+            leases = dict(zip(waiting, looks.map(acquire, waiting), strict=True))
+        for group, lease in leases.items():
+            if self._lease(group, lease):
+                self._make_ready(group, waiting[group])
+            else:
+                self._not_ours.add(group)
+                self._report.held_by_another = True
+                say("held by another run", group=group)
+        return bool(self._ready)
+
+    def _waiting(self) -> dict[int, set[str]]:
+        """Give the tables with claims that may move, by group; each run begins elsewhere."""
+        tables = {
+            table_of(entry.key)
+            for entry in self._store.claims(self._arguments.only)
+            if entry.key not in self._left
+        }
+        begin = crc32(self._run_id.encode())
+        waiting: dict[int, set[str]] = {}
+        for table in sorted(tables, key=lambda one: (group_of_table(one) - begin) % GATEWAY_GROUPS):
+            group = group_of_table(table)
+            leased = self._groups.get(group)
+            if group not in self._not_ours and not (leased and table in leased.tables):
+                waiting.setdefault(group, set()).add(table)
+        return waiting
+
+    def _lease(self, group: int, lease: Lease | None) -> bool:
+        """Keep a lease, if it was to be had."""
+        if lease is None:
+            return False
+        say("lease", group=group, epoch=lease.epoch, run_id=self._run_id)
+        release = self._leases.enter_context(ExitStack())
+        release.enter_context(lease)
+        synced_at = f"TIMESTAMP '{self._store.now:%Y-%m-%d %H:%M:%S}Z'"
+        bench = Workbench(self._spark, self._store, lease, synced_at, self._arguments.stack)
+        self._groups[group] = _Group(bench, release, set())
+        return True
+
+    def _make_ready(self, group: int, tables: set[str]) -> None:
+        self._groups[group].tables.update(tables)
+        self._ready.extend(sorted(tables))
+
+    def _end(self, ended: Future[set[str]]) -> None:
+        """Note what a table left; release its group if it was the last one."""
+        table = self._at_work.pop(ended)
+        group = group_of_table(table)
+        error = ended.exception()
+        if error is None:
+            self._left |= ended.result()
+        elif isinstance(error, Exception):
+            self._lose(group, error)
         else:
-            self._stuck.add(table)
-        self._report.failed.append(Failure(table, batch.name if batch else "", reason, hopeless))
+            raise error
+        self._groups[group].tables.discard(table)
+        if not self._groups[group].tables:
+            self._groups.pop(group).release.close()
 
-    def _is_hopeless(self, batch: Batch, error: Exception) -> bool:
-        if isinstance(error, LakeSyncError):
-            return error.retry is Retry.NEVER
-        return not is_readable(self._bench, batch)
-
-    def _set_aside(self, batch: Batch, reason: str) -> None:
-        claim = self._bench.store.read(batch.claim_key)
-        if claim is not None:
-            self._bench.store.set_aside(batch.claim_key, claim.body, reason)
-
-    def _note_waiting(self, table: str, chain: Chain, entries: Sequence[ClaimEntry]) -> None:
-        if chain.waiting:
-            ages = {entry.key: entry.age_s for entry in entries}
-            self._report.waiting[table] = len(chain.waiting)
-            if max(ages[batch.claim_key] for batch in chain.waiting) > WAIT_S_MAX:
-                self._report.overdue.append(table)
-
-
-def _label(name: TableName) -> str:
-    return f"{name.gateway}/{name.table}"
+    def _lose(self, group: int, error: Exception) -> None:
+        """Take no more of a group whose lease is lost; its tables notice it by themselves."""
+        say("lost", group=group, reason=str(error))
+        self.lost = self.lost or error
+        self._not_ours.add(group)
+        self._ready = deque(table for table in self._ready if group_of_table(table) != group)
+        busy = set(self._at_work.values())
+        self._groups[group].tables.intersection_update(busy)

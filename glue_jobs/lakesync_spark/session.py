@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
+from lakesync_spark.scheduling import SCHEDULER
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -23,7 +25,10 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 def start_session(name: str) -> SparkSession:
     """Give the session of a job, with the settings in force."""
-    spark = SparkSession.builder.appName(name).getOrCreate()
+    builder = SparkSession.builder.appName(name)
+    for setting, value in SCHEDULER.items():
+        builder = builder.config(setting, value)
+    spark = builder.getOrCreate()
     apply_settings(spark)
     return spark
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lakesync.core.names import CHANGES_SUFFIX, lake_column, lake_database, lake_table
 from lakesync_spark.columns import evolve
 from lakesync_spark.json_text import spark_type
-from lakesync_spark.lake_table import KIND, LakeTable
+from lakesync_spark.lake_table import KIND, STACK, LakeTable
 from lakesync_spark.retype import retype
 from lakesync_spark.shape import REGISTER, STAMPS, stamps_type
 
@@ -57,9 +57,17 @@ class TableName(NamedTuple):
         return f"{self.database}.`{lake_table(self.table)}{CHANGES_SUFFIX}`"
 
 
-def find_table(spark: SparkSession, name: str) -> LakeTable | None:
-    """Give a table; None if there is none."""
-    return LakeTable(spark, name) if spark.catalog.tableExists(name) else None
+def find_table(spark: SparkSession, name: str, stack: str) -> LakeTable | None:
+    """Give a table; None if there is none.
+
+    Raises:
+        Conflict: it is another stack's.
+    """
+    if not spark.catalog.tableExists(name):
+        return None
+    table = LakeTable(spark, name)
+    table.check_stack(stack)
+    return table
 
 
 def create_table(
@@ -68,8 +76,13 @@ def create_table(
     kind: Kind,
     columns: Sequence[LakeColumn],
     partition: Sequence[str],
+    stack: str,
 ) -> LakeTable:
-    """Make the table of a kind, unless there is one."""
+    """Make the table of a kind, unless there is one.
+
+    Raises:
+        Conflict: another stack made it meanwhile.
+    """
     table = name.changes if kind.name == "changes" else name.rows
     fields = _partition_fields(columns, partition) if kind.may_partition else {}
     properties = {
@@ -77,6 +90,7 @@ def create_table(
         "write.distribution-mode": "hash" if fields else "none",
         "write.merge.distribution-mode": "hash" if fields else "none",
         KIND: kind.name,
+        STACK: stack,
         "lakesync.gateway": name.gateway,
         "lakesync.table": name.table,
     }
@@ -86,7 +100,9 @@ def create_table(
         f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(kind.definitions(columns))})"
         f" USING iceberg {partitioned} TBLPROPERTIES ({_listed(properties)})"
     )
-    return LakeTable(spark, table)
+    made = LakeTable(spark, table)
+    made.check_stack(stack)
+    return made
 
 
 def evolve_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.java_gateway import ensure_callback_server_started
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakesync_spark.lake_table import LakeTable
+
+
+_starting = threading.Lock()
+"""Several tables are written at once, and there is one server for all."""
 
 
 def overwrite(
@@ -40,7 +45,8 @@ def execute(spark: SparkSession, statement: str, properties: Mapping[str, str]) 
     """
     jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to Iceberg's own classes
     started: Any = ensure_callback_server_started
-    started(spark.sparkContext._gateway)  # noqa: SLF001
+    with _starting:
+        started(spark.sparkContext._gateway)  # noqa: SLF001
     call = _Call(lambda: spark.sql(statement))
     failure = jvm.java.lang.Class.forName("java.lang.RuntimeException")
     jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lakesync.errors import AdapterFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_TRIES_MAX: Final = 3
+"""How often what SQS has refused out of a call is handed over."""
 
 
 class SqsQueue:
@@ -23,10 +30,36 @@ class SqsQueue:
 
     def send(self, body: str) -> None:
         """Hand a message over; when this returns it is durable."""
-        try:
+        with _translated():
             self._client.send_message(QueueUrl=self._url, MessageBody=body)
-        except ClientError as exc:
-            code = exc.response.get("Error", {}).get("Code", "")
-            raise AdapterFailed(f"SQS refused a message: {code}") from exc
-        except BotoCoreError as exc:
-            raise AdapterFailed(f"SQS could not be reached: {type(exc).__name__}") from exc
+
+    def send_all(self, bodies: Sequence[str]) -> None:
+        """Hand small messages over, at most ten, in one call; when this returns all are durable.
+
+        Raises:
+            AdapterFailed: some were refused; others may be there.
+        """
+        left = {str(number): body for number, body in enumerate(bodies)}
+        codes: set[str] = set()
+        for _ in range(_TRIES_MAX):
+            entries = [{"Id": name, "MessageBody": body} for name, body in left.items()]
+            with _translated():
+                answer = self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
+            failed = answer.get("Failed", [])
+            left = {refused["Id"]: left[refused["Id"]] for refused in failed}
+            codes = {refused["Code"] for refused in failed}
+            if not left:
+                return
+        told = ", ".join(sorted(codes))
+        raise AdapterFailed(f"SQS refused {len(left)} of {len(bodies)} messages: {told}")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except ClientError as exc:
+        code = exc.response.get("Error", {}).get("Code", "")
+        raise AdapterFailed(f"SQS refused a message: {code}") from exc
+    except BotoCoreError as exc:
+        raise AdapterFailed(f"SQS could not be reached: {type(exc).__name__}") from exc

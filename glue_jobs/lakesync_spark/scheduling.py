@@ -1,0 +1,33 @@
+"""Threads whose Spark jobs share the executors evenly: each has a pool of Spark's fair scheduler.
+
+Without pools of their own the jobs of all threads stand in one queue, and a large table goes first
+whenever it came first. Python's threads are Java's here, so a thread's pool is its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEDULER: Final = {"spark.scheduler.mode": "FAIR"}
+"""What the context must be started with."""
+_POOL: Final = "spark.scheduler.pool"
+
+
+def table_threads(spark: SparkSession, count: int, pool: str | None = None) -> ThreadPoolExecutor:
+    """Give threads whose jobs run in a pool, or each in one of its own."""
+
+    def begin() -> None:
+        name = pool or threading.current_thread().name
+        spark.sparkContext.setLocalProperty(_POOL, name)
+
+    return ThreadPoolExecutor(count, thread_name_prefix="table", initializer=begin)
+
+
+def pool_of(spark: SparkSession) -> str | None:
+    """Give the pool of this thread's jobs."""
+    return spark.sparkContext.getLocalProperty(_POOL)

@@ -1,0 +1,149 @@
+"""One table's part of a run: applies its batches until it can go no further. On one thread.
+
+A failure stays with its table. A chain of batches that fails is tried again batch by batch; a batch
+that can never be read is set aside with its reason, what fails for now is left for the next run.
+Law L9: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.errors import LakeSyncError, Retry, ValidationFailed
+from lakesync_spark.apply import apply_chain, forget, is_readable, survey
+from lakesync_spark.batches import parse_claim
+from lakesync_spark.chain import FOLD_DELTAS_MAX
+from lakesync_spark.report import Failure, reason_of, say
+from lakesync_spark.tables import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync_spark.apply import Workbench
+    from lakesync_spark.arguments import Arguments
+    from lakesync_spark.batches import Batch
+    from lakesync_spark.chain import Chain
+    from lakesync_spark.report import Report
+    from lakesync_spark.storage import ClaimEntry
+
+WAIT_S_MAX: Final = 900.0
+"""How long a batch may wait behind a gap before the run reports it as a failure."""
+
+
+class TableRun:
+    """The work on one table, under the lease of its gateway's group."""
+
+    def __init__(
+        self, bench: Workbench, arguments: Arguments, report: Report, table: str, stuck: set[str]
+    ) -> None:
+        """Prepare the work.
+
+        Args:
+            bench: what all steps need.
+            arguments: the run's.
+            report: what is told of the table; others tell of theirs at the same time.
+            table: as ``gateway/table``.
+            stuck: the tables, and claims that are none, that the run has given up; added to here.
+        """
+        self._bench = bench
+        self._report = report
+        self._table = table
+        self._name = TableName(
+            arguments.catalog, arguments.database_prefix, *table.partition("/")[::2]
+        )
+        self._stuck = stuck
+        self._read: dict[str, Batch] = {}
+        self._is_singly = False
+        """Whether it failed once, and its batches are taken one by one since."""
+
+    def work(self) -> set[str]:
+        """Go on until nothing moves; give the claims that are left.
+
+        Raises:
+            Conflict: the lease is lost; nothing more is committed.
+        """
+        while True:
+            entries = list(self._bench.store.claims(self._table))
+            self._report.waiting.pop(self._table, None)
+            self._report.overdue.discard(self._table)
+            batches = [batch for entry in entries if (batch := self._batch(entry.key))]
+            batches.sort(key=lambda batch: batch.last)
+            if self._table in self._stuck or not batches or not self._advance(batches, entries):
+                return {entry.key for entry in entries}
+
+    def _batch(self, key: str) -> Batch | None:
+        """Read a claim; one that is none is set aside."""
+        if key in self._read or key in self._stuck:
+            return self._read.get(key)
+        claim = self._bench.store.read(key)
+        if claim is None:
+            return None
+        try:
+            batch = parse_claim(key, claim.body)
+            if f"{batch.gateway}/{batch.table}" != self._table:
+                raise ValidationFailed("a claim lies under its own gateway and table")
+        except LakeSyncError as error:
+            self._stuck.add(key)
+            self._bench.store.set_aside(key, claim.body, str(error))
+            self._report.failed.append(Failure(key, "", str(error), set_aside=True))
+            return None
+        self._read[key] = batch
+        return batch
+
+    def _advance(self, batches: list[Batch], entries: Sequence[ClaimEntry]) -> bool:
+        """Take a step further; tell whether that may let the table go on."""
+        chain = None
+        try:
+            deltas_max = 0 if self._is_singly else FOLD_DELTAS_MAX
+            chain = survey(self._bench, self._name, batches, deltas_max)
+            if chain.links:
+                self._apply(chain)
+                return True
+            forget(self._bench, chain.covered)
+        except Exception as error:  # noqa: BLE001 - one table's failure must not stop the others
+            self._bench.lease.check()  # a lost lease ends the work on all of its tables
+            self._bear(chain, error)
+            return True
+        self._note_waiting(chain, entries)
+        return bool(chain.covered)
+
+    def _apply(self, chain: Chain) -> None:
+        deltas = sum(link.batch.deltas for link in chain.links)
+        table, batches = self._table, len(chain.links)
+        say("applying", table=table, batches=batches, deltas=deltas)
+        apply_chain(self._bench, self._name, chain)
+        self._report.add_applied(table, batches=batches, deltas=deltas, commit=chain.last)
+        say("applied", table=table, commit=str(chain.last))
+
+    def _bear(self, chain: Chain | None, error: Exception) -> None:
+        """Try a failed chain again batch by batch; give up on the batch that fails by itself."""
+        reason = reason_of(error)
+        say("failed", table=self._table, reason=reason)
+        if chain is not None and not self._is_singly:
+            self._is_singly = True
+            return
+        batch = chain.links[0].batch if chain and chain.links else None
+        hopeless = batch is not None and self._is_hopeless(batch, error)
+        if batch is not None and hopeless:
+            self._set_aside(batch, reason)
+        else:
+            self._stuck.add(self._table)
+        name = batch.name if batch else ""
+        self._report.failed.append(Failure(self._table, name, reason, hopeless))
+
+    def _is_hopeless(self, batch: Batch, error: Exception) -> bool:
+        if isinstance(error, LakeSyncError):
+            return error.retry is Retry.NEVER
+        return not is_readable(self._bench, batch)
+
+    def _set_aside(self, batch: Batch, reason: str) -> None:
+        claim = self._bench.store.read(batch.claim_key)
+        if claim is not None:
+            self._bench.store.set_aside(batch.claim_key, claim.body, reason)
+
+    def _note_waiting(self, chain: Chain, entries: Sequence[ClaimEntry]) -> None:
+        if chain.waiting:
+            ages = {entry.key: entry.age_s for entry in entries}
+            self._report.waiting[self._table] = len(chain.waiting)
+            if max(ages[batch.claim_key] for batch in chain.waiting) > WAIT_S_MAX:
+                self._report.overdue.add(self._table)
