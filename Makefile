@@ -1,6 +1,6 @@
 # Every target works on a fresh clone: what is missing is installed first, what is there is left alone.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check up down bench simulate lock proto clean
+.PHONY: help demo test check up down bench scale simulate lock proto clean
 MAKEFLAGS += --no-print-directory
 
 python := .venv/bin/python
@@ -30,6 +30,10 @@ down: ## stop the local stack and forget its data
 bench: ## measure speed and memory against the targets; writes benchmarks/results.json
 	@tools/bootstrap.sh
 	@$(python) -m benchmarks
+
+scale: ## the real code on a model of DynamoDB and Lambda: writers, readers, devices, gateways (10 minutes)
+	@tools/bootstrap.sh dev
+	@$(python) -m benchmarks --only scale
 
 simulate: ## seeded runs of clients, network, functions and lake, with faults: SEEDS=100000 FIRST=0
 	@tools/bootstrap.sh dev

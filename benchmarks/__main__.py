@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 
 MODULES: Final = (
     "gateway", "rules", "sparse", "buffer", "imports", "client", "checkpoints", "simulation",
-    "stack", "spark_merge",
+    "stack", "spark_merge", "small_merges", "scale",
 )  # fmt: skip
+APART: Final = frozenset({"scale"})
+"""What is measured only when it is named: ``make scale``."""
 RESULTS: Final = Path(__file__).with_name("results.json")
 _PACKAGES: Final = ("lakesync", "protobuf", "pyarrow", "fastapi", "pyspark", "pyiceberg", "duckdb")
 
@@ -50,9 +53,12 @@ def main() -> int:
 
 def _chosen(only: Sequence[str]) -> list[str]:
     """Give the modules to run: those named, or all if a figure is named."""
-    there = [name for name in MODULES if Path(__file__).with_name(f"{name}.py").exists()]
+    there = [name for name in MODULES if importlib.util.find_spec(f"benchmarks.{name}")]
     named = [name for name in there if name in only]
-    return named if named and len(named) == len(only) else there
+    of_scale = [figure for figure in only if figure.startswith("scale_")]
+    if named and len(named) == len(only):
+        return named
+    return [name for name in there if name not in APART or of_scale]
 
 
 def _is_of(entry: Entry, only: Sequence[str]) -> bool:

@@ -23,7 +23,7 @@ from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.network import Network
 from lakesync.buffer.transaction import transact
-from lakesync.core.layout import Placement
+from lakesync.core.layout import lane_name
 from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
@@ -52,7 +52,7 @@ _PUSHES: Final = 40
 _ROUNDS: Final = 5
 _GATEWAY: Final = "bench"
 _TABLE: Final = "lakesync-buffer"
-_LANES: Final = Placement("flights", lanes=8)
+_LANES: Final = 8
 _UNBOUNDED: Final = Limits(backpressure_bytes_max=1 << 40, flush_threshold_bytes=1 << 40)
 _EVENTS: Final = {
     "table": "events",
@@ -94,13 +94,13 @@ def _unit_entries() -> list[Entry]:
         for push in events[1:]:
             pusher.push(_GATEWAY, push)
         appended = Counter(units)
-        _administration(buffer).place_table(_GATEWAY, "flights", _LANES)
+        _open_lanes(buffer)
         puller = PullService(buffer, wall_clock=lambda: WALL_MS)
         current = _read_on(puller)
         units.clear()
         puller.pull(_GATEWAY, Pull("reader", current))
         pulled = Counter(units)
-        shards = len(buffer.config(_GATEWAY).layout.shards())
+        lanes = len(buffer.heads(_GATEWAY))
     count = _PUSHES * BATCH
     detail = f"batches of {BATCH}, 5 columns, {DISTINCT} distinct rows; ConsumedCapacity, emulator"
     return [
@@ -127,13 +127,23 @@ def _unit_entries() -> list[Entry]:
             "nothing yet: configuration, head and rows, by the rule; a warm process reads nothing",
         ),
         at_most(
-            "current_pull_rru_per_shard",
-            sum(pulled.values()) / shards,
+            "current_pull_rru_per_lane",
+            sum(pulled.values()) / lanes,
             "RRU",
             CURRENT_PULL_RRU_TARGET,
-            f"a client that is up to date, one request, {shards} shards; by the rule, all reads",
+            f"a client that is up to date, one request, {lanes} lanes; by the rule, all reads",
         ),
     ]
+
+
+def _open_lanes(buffer: Buffer) -> None:
+    """Open lanes, each with a head, as many writers do."""
+    main = buffer.heads(_GATEWAY)["main"]
+    lanes = main.lanes.opening("main", _LANES)
+    assert buffer.change_lanes(_GATEWAY, main, lanes, main.commit + 1)
+    main = buffer.heads(_GATEWAY)["main"]
+    for number in range(1, _LANES):
+        assert buffer.raise_head(_GATEWAY, lane_name("main", number), None, main.commit, main)
 
 
 def _read_on(puller: PullService) -> Stamp:
@@ -199,14 +209,14 @@ class _Metered(MemoryBuffer):
     def commit(self, commit: Commit) -> None:
         """Commit, and count its write units."""
         super().commit(commit)
-        self.deltas += sum(part.entry.count for part in commit.shards.values())
+        self.deltas += sum(part.entry.count for part in commit.lanes.values())
         if self.metering:
             self.units += transaction_units(transact(_TABLE, commit)[0])
 
-    def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
+    def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
         """Give heads, a read unit each."""
-        self.units += len(shards)
-        return super().heads(gateway, shards)
+        self.units += len(lanes)
+        return super().lane_heads(gateway, lanes)
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Give rows, and count their read units."""

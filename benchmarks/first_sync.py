@@ -24,12 +24,14 @@ from urllib.parse import urlsplit
 from benchmarks.memory import peak_mb
 from lakesync.buffer.keys import row_place
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import RowState
 from lakesync.core.messages import Push
 from lakesync.errors import NotFound
+from lakesync.gateway.access import Access
 from lakesync.maintenance.checkpoint_build import Builder
 from lakesync.ports import ROW_PARTS, FlushState, Head, RowSlice, StoredRow
 from lakesync.wire.row_state import encode_row_state
@@ -164,7 +166,11 @@ def serve(folder: Path) -> None:
     pulls = PullService(buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     asyncio.set_event_loop(asyncio.new_event_loop())
     handler = lambda_handler(
-        create_app(pull_routes(pulls), checkpoint_routes(CheckpointService(buffer, checkpoints)))
+        create_app(
+            pull_routes(pulls),
+            checkpoint_routes(CheckpointService(buffer, checkpoints)),
+            access=Access(MemoryAccess(), wall_clock=wall_clock),
+        )
     )
     server = HTTPServer(("127.0.0.1", 0), partial(_Handler, handler))
     _say(port=server.server_port, built_s=built_s)
@@ -243,7 +249,7 @@ def sync(folder: Path, port: int) -> None:
 
     url = f"http://127.0.0.1:{port}"
     with (
-        HttpTransport(url, GATEWAY, token="of nobody") as transport,  # noqa: S106 - it is not read
+        HttpTransport(url, GATEWAY, token="of-nobody") as transport,  # noqa: S106 - it is not read
         Client(folder / "phone.db", client_id="phone", transport=transport) as client,
     ):
         start, used = time.perf_counter(), time.process_time()

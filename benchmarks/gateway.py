@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.entries import Entry, at_most, cpu_us
@@ -16,6 +17,7 @@ from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.transaction import transact
+from lakesync.core.config import GatewayConfig
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -57,9 +59,9 @@ class _Discarding(MemoryBuffer):
 
 def _push_entries() -> list[Entry]:
     turns = [list(batches(PUSHES, ROWS, first=turn * PUSHES)) for turn in range(_ROUNDS + 1)]
-    to_wire = _push_us(dynamo(_take_anything), proto, turns)
+    to_wire = _push_us(dynamo(_TakesAnything()), proto, turns)
     to_port = _push_us(_Discarding(), proto, turns)
-    from_json = _push_us(dynamo(_take_anything), jsonish, turns)
+    from_json = _push_us(dynamo(_TakesAnything()), jsonish, turns)
     warm = f"batches of {BATCH}, 5 columns, {DISTINCT} distinct rows a commit, a warm process"
     return [
         at_most(
@@ -102,9 +104,30 @@ def dynamo(send: Send) -> DynamoBuffer:
     return DynamoBuffer(_TABLE, DynamoCaller("eu-west-1", send=send))
 
 
-def _take_anything(headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-    del headers, body
-    return 200, b'{"Responses":{}}'
+class _TakesAnything:
+    """Takes any commit, and answers as a DynamoDB that has a table declared and no rows."""
+
+    def __init__(self) -> None:
+        config = GatewayConfig()
+        for _, delta in next(batches(1, ROWS)).deltas:
+            config = config.admitting(delta)
+        config = replace(config, version=1)
+        head = {
+            **requests.key(*keys.head_key(GATEWAY, "main")),
+            "c": requests.number(1),
+            "v": requests.number(config.version),
+        }
+        document = {"d": requests.binary(pack.pack_config(config))}
+        self._config = json.dumps({"Item": document}).encode()
+        self._head = json.dumps({"Responses": {_TABLE: [head]}}).encode()
+
+    def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        """Answer an operation."""
+        if headers["X-Amz-Target"].endswith(".GetItem"):
+            return 200, self._config
+        if f'"{GATEWAY}|head"'.encode() in body:
+            return 200, self._head
+        return 200, b'{"Responses":{}}'
 
 
 # --- pull
@@ -136,23 +159,22 @@ class StoredLog:
         last = commits[-1]
         config = buffer.config(GATEWAY)
         head = {
-            **requests.key(keys.head_pk(GATEWAY, "main"), keys.HEAD),
+            **requests.key(*keys.head_key(GATEWAY, "main")),
             "c": requests.number(last.stamp),
             "l": requests.number(last.stamp),
             "v": requests.number(config.version),
         }
-        config_answer = {"Item": {"d": requests.binary(pack.pack_config(config))}}
+        document = {"d": requests.binary(pack.pack_config(config))}
         items = [json.loads(transact(_TABLE, commit)[0])["TransactItems"][1] for commit in commits]
-        self._answers = {
-            "GetItem": json.dumps(config_answer).encode(),
-            "BatchGetItem": json.dumps({"Responses": {_TABLE: [head]}}).encode(),
-            "Query": json.dumps({"Items": [item["Put"]["Item"] for item in items]}).encode(),
-        }
+        self._head = json.dumps({"Item": head}).encode()
+        self._config = json.dumps({"Item": document}).encode()
+        self._log = json.dumps({"Items": [item["Put"]["Item"] for item in items]}).encode()
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         """Answer an operation."""
-        del body
-        return 200, self._answers[headers["X-Amz-Target"].partition(".")[2]]
+        if headers["X-Amz-Target"].endswith(".Query"):
+            return 200, self._log
+        return 200, self._config if f'"{keys.CONFIG}"'.encode() in body else self._head
 
 
 class KeptCommits(MemoryBuffer):

@@ -188,13 +188,13 @@ def _write(
 def main(mode: str, folder: Path) -> None:
     """Measure one of both, in this fresh process."""
     with tempfile.TemporaryDirectory(prefix="lakesync-spark-") as scratch:
-        spark = _session(Path(scratch))
+        spark = spark_session(Path(scratch))
         spark.range(1).count()
-        before = _cpu_s(spark)
+        before = cpu_s(spark)
         phases = dict(
             _plain(spark, folder, Path(scratch)) if mode == "plain" else _job(spark, folder)
         )
-        cpu = {f"cpu_{kind}_s": used - before[kind] for kind, used in _cpu_s(spark).items()}
+        cpu = {f"cpu_{kind}_s": used - before[kind] for kind, used in cpu_s(spark).items()}
         print(json.dumps({**phases, **cpu, "wall_s": sum(phases.values())}))
         spark.stop()
 
@@ -219,12 +219,13 @@ def _job(spark: SparkSession, folder: Path) -> Iterator[tuple[str, float]]:
         for key in store.keys(phase):
             store.put(key.partition("/")[2], store.read(key).body)
         began = time.perf_counter()
-        report = run_job(spark, store, Arguments("b", "ls", "lake"), phase)
+        report = run_job(spark, store, Arguments("b", "ls", "lake", "benchmark"), phase)
         yield f"{phase}_s", time.perf_counter() - began
         assert not report.problem(), report.problem()
 
 
-def _session(scratch: Path) -> SparkSession:
+def spark_session(scratch: Path) -> SparkSession:
+    """Give a session with a lake in a folder."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     jars = [*ensure_jars(SPARK_S3), *ensure_jars(SPARK_ICEBERG)]
@@ -248,7 +249,8 @@ def _session(scratch: Path) -> SparkSession:
     return SparkSession.builder.getOrCreate()
 
 
-def _cpu_s(spark: SparkSession) -> dict[str, float]:
+def cpu_s(spark: SparkSession) -> dict[str, float]:
+    """Give what the session's process has used of the processors, by what it did."""
     jvm: Any = spark._jvm  # noqa: SLF001 - the only way to its process id
     return jvm_cpu_s(jvm.java.lang.ProcessHandle.current().pid())
 

@@ -49,7 +49,7 @@ def run() -> list[Entry]:
     """Measure, and give one entry for each figure."""
     buffer = _ruled(_PUSHES)
     size_mb = (
-        sum(len(part.entry.records) for commit in buffer.commits for part in commit.shards.values())
+        sum(len(part.entry.records) for commit in buffer.commits for part in commit.lanes.values())
         / 1e6
     )
     from_memory = size_mb / (cpu_us(lambda _: _scan(buffer)) / 1e6)
@@ -96,7 +96,7 @@ def _scan(buffer: Any) -> int:
 def _from_dynamo() -> float:
     kept = _ruled(PAGE_DELTAS // BATCH)
     size_mb = (
-        sum(len(part.entry.records) for commit in kept.commits for part in commit.shards.values())
+        sum(len(part.entry.records) for commit in kept.commits for part in commit.lanes.values())
         / 1e6
     )
     buffer = dynamo(StoredLog(kept))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -51,6 +52,11 @@ class Deployment:
 def python_runtime() -> str:
     """The Lambda runtime of this interpreter, for which packages are built."""
     return f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def architecture() -> str:
+    """This machine's processors, as Lambda calls them."""
+    return "arm64" if platform.machine() in {"aarch64", "arm64"} else "x86_64"
 
 
 def deploy(deployment: Deployment) -> dict[str, str]:
@@ -128,7 +134,9 @@ def _overrides(deployment: Deployment) -> list[str]:
     """The parameters that the template declares, as the SAM command line wants them."""
     declared = declared_parameters((deployment.project / "template.yaml").read_text())
     known = {k: v for k, v in deployment.parameters.items() if k in declared}
-    return ["--parameter-overrides", *(f"{k}={v}" for k, v in known.items())] if known else []
+    # An empty value is two quotation marks: SAM's command line refuses one that is not there.
+    pairs = [f"{k}={v}" if v else f'{k}=""' for k, v in known.items()]
+    return ["--parameter-overrides", *pairs] if known else []
 
 
 def _sam(deployment: Deployment, verb: str, *arguments: str) -> None:

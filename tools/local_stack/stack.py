@@ -23,7 +23,7 @@ from tools.local_stack.aws_emulator import (
     stop_emulator,
 )
 from tools.local_stack.class_archive import start_in_background
-from tools.local_stack.deploy import Deployment, deploy, python_runtime
+from tools.local_stack.deploy import Deployment, architecture, deploy, python_runtime
 from tools.local_stack.errors import LocalStackError
 from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
 from tools.local_stack.processes import read_record, write_record
@@ -36,7 +36,11 @@ PORT = 4566
 STACK = "lakesync-local"
 # The tenant that the demo and the command line use unless they are told another.
 GATEWAY = "demo"
-PARAMETERS: Mapping[str, str] = {"Stage": "local", "PythonRuntime": python_runtime()}
+PARAMETERS: Mapping[str, str] = {
+    "Stage": "local",
+    "PythonRuntime": python_runtime(),
+    "Architecture": architecture(),
+}
 
 
 @dataclass(frozen=True)

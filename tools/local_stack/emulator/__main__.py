@@ -34,7 +34,10 @@ def apply_patches(glue: GlueSettings) -> None:
     http_api_patches.keep_functions_errors_inside()
     iam_patches.name_glue_resources()
     iam_patches.count_every_call_as_encrypted()
+    iam_patches.count_batches_as_their_actions()
+    iam_patches.simulate_with_context()
     dynamodb_patches.evaluate_key_conditions_quickly()
+    dynamodb_patches.recover_tables_of_templates()
 
 
 def main(arguments: list[str]) -> int:

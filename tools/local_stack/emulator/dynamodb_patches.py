@@ -1,4 +1,4 @@
-"""DynamoDB's Query at a cost that does not grow with the partition so fast."""
+"""DynamoDB: a Query at a cost that hardly grows, and recovery that templates switch on."""
 
 # The emulator's own names are private; names.py watches over them.
 # ruff: noqa: SLF001
@@ -63,6 +63,27 @@ def evaluate_key_conditions_quickly() -> None:
         return original(expression, item, values, names, slot)
 
     dynamodb._evaluate_condition = evaluate
+
+
+def recover_tables_of_templates() -> None:
+    """AWS: `PointInTimeRecoverySpecification` of a template's table is in force.
+
+    The emulator accepts it there, and keeps it off.
+    """
+    handlers = emulator_module("ministack.services.cloudformation.provisioners")._RESOURCE_HANDLERS
+    settings = emulator_module("ministack.services.dynamodb")._pitr_settings
+    table = handlers["AWS::DynamoDB::Table"]
+    original = table["create"]
+
+    def create(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
+        physical_id, attributes = original(logical_id, properties, stack)
+        wanted = properties.get("PointInTimeRecoverySpecification") or {}
+        # A template's booleans may be text by now, as parameters are.
+        enabled = str(wanted.get("PointInTimeRecoveryEnabled", False)).lower() == "true"
+        settings[physical_id] = enabled
+        return physical_id, attributes
+
+    table["create"] = create
 
 
 @functools.lru_cache(1024)

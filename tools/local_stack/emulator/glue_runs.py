@@ -63,7 +63,8 @@ class GlueRuns:
             )
         with self._lock:
             runs = glue._job_runs.setdefault(name, [])
-            limit = (job.get("ExecutionProperty") or {}).get("MaxConcurrentRuns", 1)
+            # A template's numbers are the text that parameters are.
+            limit = int((job.get("ExecutionProperty") or {}).get("MaxConcurrentRuns", 1))
             if sum(run["JobRunState"] in ACTIVE for run in runs) >= limit:
                 return responses.error_response_json(
                     "ConcurrentRunsExceededException", f"Concurrent runs exceeded for {name}", 400

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import json
+from contextvars import ContextVar
 from typing import Any
 
 from tools.local_stack.emulator.names import emulator_module
+
+_SIMULATED: ContextVar[dict[str, str] | None] = ContextVar("simulated", default=None)
 
 
 def name_glue_resources() -> None:
@@ -45,6 +48,70 @@ def count_every_call_as_encrypted() -> None:
         return "true" if key.lower() == "aws:securetransport" else original(key, context)
 
     evaluator._resolve_condition_key = resolve
+
+
+def simulate_with_context() -> None:
+    """AWS: a simulation knows the condition keys that it is given, such as `s3:prefix`.
+
+    The emulator reads none of them, and denies whatever a condition allows.
+    """
+    evaluator = emulator_module("ministack.core.iam_evaluator")
+    handlers = emulator_module("ministack.services.iam")._IAM_HANDLERS
+    resolve_key, simulate_policy = (
+        evaluator._resolve_condition_key,
+        handlers["SimulatePrincipalPolicy"],
+    )
+
+    def resolve(key: str, context: Any) -> Any:
+        given = _SIMULATED.get() or {}
+        return given[key.lower()] if key.lower() in given else resolve_key(key, context)
+
+    def simulate(parameters: dict[str, Any]) -> Any:
+        token = _SIMULATED.set(context_entries(parameters))
+        try:
+            return simulate_policy(parameters)
+        finally:
+            _SIMULATED.reset(token)
+
+    evaluator._resolve_condition_key = resolve
+    handlers["SimulatePrincipalPolicy"] = simulate
+
+
+def context_entries(parameters: dict[str, Any]) -> dict[str, str]:
+    """The first value of each condition key of a simulation, by the key in lower case."""
+    entries = {}
+    number = 1
+    while name := _first(parameters, f"ContextEntries.member.{number}.ContextKeyName"):
+        value = f"ContextEntries.member.{number}.ContextKeyValues.member.1"
+        entries[name.lower()] = _first(parameters, value)
+        number += 1
+    return entries
+
+
+def _first(parameters: dict[str, Any], name: str) -> str:
+    value = parameters.get(name, "")
+    return str(value[0] if isinstance(value, list) else value)
+
+
+def count_batches_as_their_actions() -> None:
+    """AWS: who may `SendMessage` may `SendMessageBatch`; SQS has no action of that name.
+
+    The emulator asks for one, and refuses a role that is right on AWS.
+    """
+    actions = emulator_module("ministack.core.iam_actions")
+    original = actions.extract_iam_action
+
+    def extract(service: str, *rest: Any) -> Any:
+        return action_of_batch(original(service, *rest))
+
+    actions.extract_iam_action = extract
+
+
+def action_of_batch(action: str | None) -> str | None:
+    """The action that allows a call: of SQS's calls for batches that of one message."""
+    if action is not None and action.startswith("sqs:"):
+        return action.removesuffix("Batch")
+    return action
 
 
 def glue_resource(operation: str, body: bytes) -> str:

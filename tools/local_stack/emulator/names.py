@@ -14,7 +14,7 @@ VERSION = "1.5.33"
 NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "ministack.app": ("AUTH", "main"),
-        "ministack.core.iam_actions": ("extract_resource_arn",),
+        "ministack.core.iam_actions": ("extract_iam_action", "extract_resource_arn"),
         "ministack.core.iam_evaluator": ("_resolve_condition_key",),
         "ministack.core.lambda_runtime": (
             "Worker",
@@ -34,7 +34,7 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "_apigw_v2_integration_create",
             "_apigw_v2_route_create",
         ),
-        "ministack.services.dynamodb": ("_evaluate_condition",),
+        "ministack.services.dynamodb": ("_evaluate_condition", "_pitr_settings"),
         "ministack.services.glue": (
             "_batch_stop_job_run",
             "_create_job",
@@ -43,6 +43,7 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "_start_job_run",
             "_update_job",
         ),
+        "ministack.services.iam": ("_IAM_HANDLERS",),
         "ministack.services.lambda_svc": (
             "_execute_function_warm",
             "lambda_execute_result_to_api_proxy_response",

@@ -1,0 +1,1 @@
+"""Scenarios: each gives some figures of the table."""

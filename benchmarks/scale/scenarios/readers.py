@@ -1,0 +1,131 @@
+"""The same 64 writers, and 50 readers that are up to date and ask twice a second."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.entries import at_most
+from benchmarks.scale import latency
+from benchmarks.scale.devices import declare, pull_function, push_function
+from benchmarks.scale.measures import Answers, percentile
+from benchmarks.scale.scenarios.writers import GATEWAY, MEASURED_MS, WARM_UP_MS, start_writers
+from benchmarks.scale.world import World
+from lakesync.core.messages import Pull
+
+if TYPE_CHECKING:
+    from benchmarks.entries import Entry
+    from benchmarks.scale.lambdas import Function
+    from lakesync.compat.checkpoint_stream import CheckpointService
+    from lakesync.compat.followers import FollowingPulls
+    from lakesync.core.clock import Stamp
+    from lakesync.core.messages import PullPage
+
+READERS: Final = 50
+EVERY_MS: Final = 500
+LOOKED_BACK_MS: Final = 10_000
+"""How old an accepted push may be that a page still lacks, to be noticed."""
+
+
+class Freshness:
+    """How far back pages end: by what was accepted, and is not in them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._accepted: list[tuple[float, Stamp]] = []
+        self.behind_ms: list[float] = []
+
+    def accepted(self, stamp: Stamp) -> None:
+        """Note a push that was just answered."""
+        self._accepted.append((self._world.now_ms(), stamp))
+
+    def read(self, cursor: Stamp) -> None:
+        """Note a page that was just answered, and that nothing follows."""
+        now_ms, oldest_ms = self._world.now_ms(), self._world.now_ms()
+        for at_ms, stamp in reversed(self._accepted):
+            if at_ms < now_ms - LOOKED_BACK_MS:
+                break
+            if stamp > cursor:
+                oldest_ms = at_ms
+        self.behind_ms.append(now_ms - oldest_ms)
+
+
+class Reader:
+    """Pulls again and again."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        function: Function[tuple[FollowingPulls, CheckpointService]],
+        freshness: Freshness,
+        number: int,
+    ) -> None:
+        self._answers = answers
+        self._function = function
+        self._freshness = freshness
+        self._number = number
+        self._cursor = 0
+
+    def run(self) -> None:
+        """Ask again and again."""
+        world = self._answers.world
+        while True:
+            begun_ms = world.now_ms()
+            self._answers.ask(self._number, self._pull)
+            world.sleep_ms(max(EVERY_MS - (world.now_ms() - begun_ms), 1))
+
+    def _pull(self) -> None:
+        while True:
+            page = self._function.over_http(self._serve)
+            self._cursor = page.cursor
+            if not page.has_more:
+                self._freshness.read(page.cursor)
+                return
+
+    def _serve(self, services: tuple[FollowingPulls, CheckpointService]) -> PullPage:
+        asked = Pull(f"reader{self._number}", since=self._cursor, deltas_max=5_000)
+        page = services[0].pull(GATEWAY, asked)
+        self._answers.world.sleep_ms(page.count * latency.ENTRY_CPU_MS)
+        return page
+
+
+def run() -> list[Entry]:
+    """Measure, and give the figures."""
+    with World(1) as world:
+        pushes, pulls = push_function(world), pull_function(world)
+        declare(world, pushes, GATEWAY)
+        pushed, pulled = Answers(world, WARM_UP_MS), Answers(world, WARM_UP_MS)
+        freshness = Freshness(world)
+        start_writers(world, pushed, pushes, freshness.accepted)
+        for number in range(READERS):
+            reader = Reader(pulled, pulls, freshness, number)
+            world.spawn(partial(reader.run), after_ms=number * EVERY_MS / READERS)
+        world.run_until(WARM_UP_MS)
+        freshness.behind_ms.clear()
+        before, raised = world.dynamo.bill.copy(), world.dynamo.updates.copy()
+        world.run_until(WARM_UP_MS + MEASURED_MS)
+        bill = world.dynamo.bill.since(before)
+        raises = world.dynamo.updates - raised
+    seconds = MEASURED_MS / 1000
+    mean = sum(raises.values()) / max(len(raises), 1) / seconds
+    told = (
+        f"{READERS} readers beside the writers, {pulled.count / seconds:.0f} pulls/s, "
+        f"{pulled.refused} refused, median {pulled.percentile_ms(0.5):.0f} ms; "
+        f"{bill.read_units / max(pulled.count, 1):.1f} read units a pull; pushes: "
+        f"{pushed.count / seconds:,.0f}/s, p99 {pushed.percentile_ms(0.99):,.0f} ms, "
+        f"{pushed.refused} refused"
+    )
+    lanes = (
+        f"{sum(raises.values()) / seconds:.0f} a second over {len(raises)} lanes, tries in vain "
+        f"too; the lane that is raised most: {max(raises.values(), default=0) / seconds:.0f}"
+    )
+    behind = (
+        "age of the oldest accepted push that a page lacks, as it is answered; median "
+        f"{percentile(freshness.behind_ms, 0.5):.0f} ms"
+    )
+    p99 = at_most("scale_pull_p99_ms", pulled.percentile_ms(0.99), "ms", 60, told)
+    return [
+        p99 | {"holds": p99["holds"] and not pulled.refused},
+        at_most("scale_raises_per_s_lane", mean, "1/s", 5, lanes),
+        at_most("scale_freshness_ms_p99", percentile(freshness.behind_ms, 0.99), "ms", 400, behind),
+    ]

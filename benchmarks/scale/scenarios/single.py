@@ -1,0 +1,90 @@
+"""What one small push and one pull of a reader that is up to date cost, by the model's bill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.entries import at_most
+from benchmarks.scale.devices import Device, pull_function, push_function, push_once
+from benchmarks.scale.world import World
+from lakesync.core.messages import Pull
+
+if TYPE_CHECKING:
+    from benchmarks.entries import Entry
+    from benchmarks.scale.items import Bill
+    from lakesync.core.messages import PullPage
+
+GATEWAY: Final = "quiet"
+TABLES: Final = 40
+APART_MS: Final = 2_000
+PULLS: Final = 10
+PUSHES: Final = 10
+
+
+def run() -> list[Entry]:
+    """Measure, and give the figures."""
+    with World(4) as world:
+        return [_push_entry(world), *_pull_entries(world)]
+
+
+def _push_entry(world: World) -> Entry:
+    """A gateway with one table, a process that is warm, an edit of a row that is there."""
+    function, device = push_function(world), Device(world, GATEWAY, 0)
+
+    def push() -> None:
+        for number in range(3 + PUSHES):
+            if number == 3:
+                before.append(world.dynamo.bill.copy())
+            push_once(function, GATEWAY, device.edit(f"row{number % 2}"))
+            world.sleep_ms(APART_MS)
+
+    before: list[Bill] = []
+    world.spawn(push)
+    world.run_until(60_000)
+    bill = world.dynamo.bill.since(before[0])
+    detail = (
+        f"an edit of five columns in a warm process, a row of less than 1 KB; with "
+        f"{bill.read_units / PUSHES:.1f} read units"
+    )
+    return at_most("push_single_wru", bill.write_units / PUSHES, "WRU", 4.5, detail)
+
+
+def _pull_entries(world: World) -> list[Entry]:
+    """A gateway with 40 tables of which each was written, and a reader that has read all."""
+    gateway = f"{GATEWAY}40"
+    pushes, pulls = push_function(world), pull_function(world)
+    device = Device(world, gateway, 1)
+
+    def prepare() -> None:
+        for number in range(TABLES):
+            push_once(pushes, gateway, device.edit("row", f"table{number}"))
+
+    cursors = [0]
+
+    def pull() -> None:
+        def ask(since: int) -> PullPage:
+            asked = Pull("reader", since=since, deltas_max=1_000)
+            return pulls.over_http(lambda services: services[0].pull(gateway, asked))
+
+        page = ask(0)
+        while page.has_more:
+            page = ask(page.cursor)
+        world.sleep_ms(APART_MS)
+        before.append(world.dynamo.bill.copy())
+        for _ in range(PULLS):
+            page = ask(page.cursor)
+            assert not page.count
+            world.sleep_ms(APART_MS)
+        cursors.append(page.cursor)
+
+    before: list[Bill] = []
+    world.prepare(prepare)
+    world.spawn(pull)
+    world.run_until(world.now_ms() + 60_000)
+    assert cursors[-1]
+    bill = world.dynamo.bill.since(before[0])
+    detail = f"{TABLES} tables, each written once; a pull every {APART_MS / 1000:.0f} s"
+    return [
+        at_most("current_pull_rru_40_tables", bill.read_units / PULLS, "RRU", 2, detail),
+        at_most("current_pull_wru", bill.write_units / PULLS, "WRU", 0, detail),
+    ]
