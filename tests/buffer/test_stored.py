@@ -11,16 +11,28 @@ from typing import Any
 import pytest
 
 from lakesync.buffer import pack
+from lakesync.buffer.answers import entries_of, head_of
+from lakesync.buffer.transaction import transact
 from lakesync.compat import follower_state
 from lakesync.compat.follower_state import Follower, Position, Resend
 from lakesync.core.append import AppendMark
 from lakesync.core.config import GatewayConfig, config_from_json, config_to_json
-from lakesync.core.layout import Layout, Placement
+from lakesync.core.layout import (
+    ONE_LANE,
+    SHARDS_MAX,
+    LaneCount,
+    Lanes,
+    Layout,
+    lanes_from_text,
+)
 from lakesync.core.rules import Bucket, Claim, Filter, SyncRules
 from lakesync.core.schema import Column, TableSchema, check_delta
 from lakesync.core.stored import FORMAT
 from lakesync.core.visibility import Viewer
 from lakesync.errors import InternalError
+from lakesync.ports import Commit, Head, LaneCommit, LogEntry
+from lakesync.wire import lakesync_pb2 as pb
+from lakesync.wire.log_chunk import decode_chunk, deflate, encode_chunk, inflate
 from tests.support.builders import insert
 from tests.support.repository import ROOT
 
@@ -29,7 +41,7 @@ KEPT: dict[str, str] = json.loads((ROOT / "tests/golden/stored.json").read_text(
 BEFORE = GatewayConfig(
     7,
     MappingProxyType({"todos": TableSchema("todos", (Column("title", "string"),), version=3)}),
-    Layout(MappingProxyType({"todos": Placement("hot", 4)}), frozenset({"warm"}), 2),
+    Layout(MappingProxyType({"todos": "hot"}), 2, frozenset({"warm"})),
     SyncRules(5, (Bucket("own", frozenset({"todos"}), (Filter("title", "eq", Claim(("sub",))),)),)),
 )
 NOW = replace(
@@ -39,6 +51,27 @@ NOW = replace(
     strict=True,
 )
 MARK = AppendMark(1 << 60, ((5, 1), (1 << 60, (1 << 48) - 1)), 2)
+ENTRIES = (
+    LogEntry(1 << 60, b"one run", 2, frozenset({"notes", "todos"}), 107, 1 << 59),
+    LogEntry((1 << 60) + 9, b"another", 1, frozenset({"todos"}), 114, 1 << 60, b"rows"),
+)
+"""The first is behind entries of 100 bytes."""
+LANES = Lanes(
+    MappingProxyType({"main": LaneCount(2, 5), "hot": LaneCount(0, 1)}), 12, 1 << 59, 1 << 40
+)
+HEAD = Head(
+    commit=(1 << 60) + 20,
+    config_version=7,
+    epoch="0f00000000000000",
+    logged_bytes=114,
+    flushed_bytes=90,
+    oldest_unflushed=1 << 60,
+    last_logged=(1 << 60) + 9,
+    recent=ENTRIES,
+    is_closed=True,
+    trimmed=1 << 58,
+    lanes=LANES,
+)
 FOLLOWER = Follower(7, Position(5), scope="s", resend=(Resend("todos", "r1", 9),), replaced=("{}",))
 
 
@@ -47,11 +80,11 @@ def kept(name: str) -> bytes:
 
 
 def follower_of(data: bytes) -> Follower | None:
-    return follower_state.unpack(pack.inflate(data))
+    return follower_state.unpack(inflate(data))
 
 
 def body_of(data: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(pack.inflate(data))
+    found: dict[str, Any] = json.loads(inflate(data))
     return found
 
 
@@ -65,10 +98,12 @@ def test_what_this_release_writes_is_what_is_kept() -> None:
     written = {
         "configuration": pack.pack_config(NOW),
         "mark": pack.pack_mark(MARK),
-        "follower": pack.deflate(follower_state.pack(FOLLOWER)),
+        "follower": deflate(follower_state.pack(FOLLOWER)),
+        "log chunk": encode_chunk(ENTRIES),
+        "lanes": deflate(LANES.to_text().encode()),
     }
-    assert {name: pack.inflate(data) for name, data in written.items()} == {
-        name: pack.inflate(kept(f"{name}, now")) for name in written
+    assert {name: inflate(data) for name, data in written.items()} == {
+        name: inflate(kept(f"{name}, now")) for name in written
     }
 
 
@@ -79,6 +114,47 @@ def test_this_release_reads_both() -> None:
     assert pack.unpack_mark(kept("mark, now")) == MARK
     assert follower_of(kept("follower, before")) == replace(FOLLOWER, scope="")
     assert follower_of(kept("follower, now")) == FOLLOWER
+    assert decode_chunk(kept("log chunk, now")) == ENTRIES
+    assert lanes_from_text(inflate(kept("lanes, now")).decode()) == LANES
+
+
+@pytest.mark.law("B14")
+def test_a_head_with_entries_in_it_is_read() -> None:
+    item = json.loads(kept("head, now"))
+
+    assert head_of(item) == HEAD
+    bare = {name: item[name] for name in ("pk", "sk", "c")}
+    assert head_of(bare) == Head(commit=HEAD.commit, lanes=ONE_LANE)
+    assert head_of(item | {"added": {"S": "by a later release"}}) == HEAD
+
+
+@pytest.mark.law("B14")
+def test_the_entries_that_a_commit_leaves_in_a_head_are_what_is_kept() -> None:
+    before = replace(HEAD, recent=ENTRIES[:1], commit=1 << 60)
+    part = LaneCommit(before, ENTRIES[1])
+    commit = Commit("g", ENTRIES[1].stamp, 7, {"main": part}, {}, "token", epoch=HEAD.epoch)
+
+    in_head, _ = transact("buffer", commit)
+    moved, _ = transact("buffer", replace(commit, lanes={"main": replace(part, chunk=ENTRIES)}))
+
+    (update,) = json.loads(in_head)["TransactItems"]
+    written = update["Update"]["ExpressionAttributeValues"][":i"]["B"]
+    item = json.loads(kept("head, now"))
+    assert inflate(b64decode(written)) == inflate(b64decode(item["i"]["B"]))
+    update, put = json.loads(moved)["TransactItems"]
+    assert ":i" not in update["Update"]["ExpressionAttributeValues"]
+    assert entries_of(put["Put"]["Item"]) == ENTRIES
+    assert put["Put"]["Item"]["sk"] == {"S": "1000000000000009"}
+
+
+@pytest.mark.law("B14")
+def test_chunks_and_lanes_of_a_later_release_are_read() -> None:
+    chunk = pb.LogChunk.FromString(inflate(kept("log chunk, now")))
+    added = chunk.SerializeToString() + bytes([0xF8, 0x07, 0x01])  # field 127 = 1
+
+    assert decode_chunk(deflate(added)) == ENTRIES
+    assert lanes_from_text(LANES.to_text() + ";added;more") == LANES
+    assert lanes_from_text("") == ONE_LANE
 
 
 @pytest.mark.law("B14")
@@ -99,9 +175,9 @@ def test_what_a_later_release_added_is_kept_while_this_one_changes_the_rest() ->
 
 @pytest.mark.law("B14")
 def test_marks_and_followers_of_a_later_release_are_read() -> None:
-    longer = pack.deflate(pack.inflate(kept("mark, now")) + b"more")
+    longer = deflate(inflate(kept("mark, now")) + b"more")
     assert pack.unpack_mark(longer) == MARK
-    added = pack.deflate(json.dumps(later(body_of(kept("follower, now")))).encode())
+    added = deflate(json.dumps(later(body_of(kept("follower, now")))).encode())
     assert follower_of(added) == FOLLOWER
 
 
@@ -111,7 +187,7 @@ def test_nothing_that_is_stored_is_checked_again() -> None:
     body = body_of(kept("configuration, now"))
     body["schemas"][0] |= {"table": "to dos", "primaryKey": ["gone"]}
     body["schemas"][0]["columns"] *= 2
-    body["layout"] = {f"t{number}": [f"S {number}", 99] for number in range(9)}
+    body["layout"] = {f"t{number}": f"S {number}" for number in range(SHARDS_MAX)}
     body["rules"]["buckets"] *= 2
     odd = [
         {"column": "", "op": "near", "value": 3},
@@ -121,7 +197,7 @@ def test_nothing_that_is_stored_is_checked_again() -> None:
     read = config_from_json(body)
 
     assert read.schemas["to dos"].primary_key == ("gone",)
-    assert len(read.layout.shards()) > 32
+    assert len(read.layout.shards()) > SHARDS_MAX
     check_delta(read.schemas["to dos"], insert(title="t"))
     seen = Viewer(read.rules, {"sub": "ann"})
     assert not seen.sees("gone", {"x": b"3", "": b"3"})
@@ -132,12 +208,15 @@ def test_nothing_that_is_stored_is_checked_again() -> None:
 def test_what_only_a_later_release_can_read_says_so() -> None:
     config = later(body_of(kept("configuration, now")), format=FORMAT + 1)
     follower = later(body_of(kept("follower, now")), format=FORMAT + 1)
-    mark = bytes([FORMAT + 1]) + pack.inflate(kept("mark, now"))[1:]
+    mark = bytes([FORMAT + 1]) + inflate(kept("mark, now"))[1:]
+    chunk = pb.LogChunk.FromString(inflate(kept("log chunk, now")))
+    chunk.format = FORMAT + 1
 
     for read, data in (
         (pack.unpack_config, json.dumps(config).encode()),
         (follower_of, json.dumps(follower).encode()),
         (pack.unpack_mark, mark),
+        (decode_chunk, chunk.SerializeToString()),
     ):
         with pytest.raises(InternalError, match="later release"):
-            read(pack.deflate(data))
+            read(deflate(data))

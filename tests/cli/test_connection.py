@@ -95,6 +95,13 @@ def test_a_url_without_a_gateway_asks_for_it(tmp_path: Path) -> None:
         resolve(Given(url="https://x"), {}, tmp_path)
 
 
+def test_what_concerns_a_whole_stack_needs_no_gateway(tmp_path: Path) -> None:
+    connection = resolve(Given(stack="prod"), {}, tmp_path, needs_gateway=False)
+    assert (connection.stack, connection.gateway) == ("prod", "")
+    with pytest.raises(UsageFault):
+        resolve(Given(stack="prod"), {}, tmp_path)
+
+
 def test_a_stack_file_that_is_not_there_or_damaged_says_so(tmp_path: Path) -> None:
     path = tmp_path / "stack.json"
     with pytest.raises(UsageFault, match=r"there is no stack file .*: start a stack"):

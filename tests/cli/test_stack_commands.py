@@ -16,6 +16,7 @@ from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 from typer.testing import CliRunner, Result
 
 from lakesync.cli.app import app
+from lakesync.core.gateway_secret import gateway_secret
 from lakesync.core.names import lake_column, lake_table
 from tests.support.commits import Writer
 from tests.support.emulated_stack import emulated_stack
@@ -31,11 +32,25 @@ pytestmark = pytest.mark.emulator
 
 STACK = "some-stack"
 SECRET = "a secret that signs tokens of tests only"
+SIGNERS = {"current": SECRET, "previous": "x", "generations": {"acme": [3, 2]}}
 TEMPLATE: dict[str, Any] = {
     "Resources": {
         "Secret": {
             "Type": "AWS::SecretsManager::Secret",
-            "Properties": {"SecretString": json.dumps({"current": SECRET, "previous": "x"})},
+            "Properties": {"SecretString": json.dumps(SIGNERS)},
+        },
+        "Table": {
+            "Type": "AWS::DynamoDB::Table",
+            "Properties": {
+                "BillingMode": "PAY_PER_REQUEST",
+                "AttributeDefinitions": [
+                    {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")
+                ],
+                "KeySchema": [
+                    {"AttributeName": "pk", "KeyType": "HASH"},
+                    {"AttributeName": "sk", "KeyType": "RANGE"},
+                ],
+            },
         },
         "Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "some-lake"}},
         **{
@@ -46,6 +61,7 @@ TEMPLATE: dict[str, Any] = {
     "Outputs": {
         "HttpUrl": {"Value": "http://127.0.0.1:9"},
         "JwtSecretArn": {"Value": {"Ref": "Secret"}},
+        "BufferTable": {"Value": {"Ref": "Table"}},
         "LakeBucket": {"Value": {"Ref": "Bucket"}},
         "DatabasePrefix": {"Value": "lakesync"},
         **{
@@ -87,6 +103,25 @@ def lines(done: Result) -> list[Any]:
 def test_a_token_is_signed_with_the_current_secret_of_the_stack() -> None:
     signed = run("token", "--client", "phone").stdout.strip()
     assert jwt.decode(signed, SECRET, algorithms=["HS256"])["gw"] == "acme"
+
+
+@pytest.mark.law("U5")
+def test_a_gateways_secret_is_of_the_generation_that_signs() -> None:
+    assert run("secret").stdout.strip() == gateway_secret(SECRET, "acme", 3)
+    assert run("secret", "--gateway", "blue").stdout.strip() == gateway_secret(SECRET, "blue")
+
+
+def test_a_quota_is_set_shown_and_reset() -> None:
+    assert "pushes a second: as the stack has it" in run("quota", "show").stdout
+    assert run("quota", "set").exit_code == 2
+    assert run("quota", "set", "--pushes", "9", "--bytes", "0").exit_code == 0
+    shown = run("quota", "show", "--json").stdout
+    assert json.loads(shown) == {"gateway": "acme", "pushes": 9, "deltas": None, "bytes": 0}
+    assert "bytes a second: any number" in run("quota", "show").stdout
+    assert "as the stack has it" in run("quota", "show", "--gateway", "blue").stdout
+
+    assert run("quota", "reset").exit_code == 0
+    assert json.loads(run("quota", "show", "--json").stdout)["pushes"] is None
 
 
 def test_a_stack_that_is_not_there_is_named() -> None:
@@ -275,15 +310,24 @@ def test_a_gateway_without_a_lake_says_how_to_get_one() -> None:
     assert lines(run("query", "select 1 as one", "--gateway", "nobody", "--json")) == [{"one": 1}]
 
 
-def test_restored_begins_an_epoch_in_every_gateway_of_a_table(emulator: Emulator) -> None:
+def test_restored_protects_a_table_and_begins_an_epoch_in_each_of_its_gateways(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LAKESYNC_GATEWAY")
+    monkeypatch.delenv("LAKESYNC_STACK")
     buffer = with_table(emulator.client_options()).buffer()
     Writer(buffer, "acme").write("main")
     Writer(buffer, "other").write("main")
 
-    first, second = (lines(run("restored", TABLE, "--json")) for _ in range(2))
+    (protected, *first), (again, *second) = (
+        lines(run("restored", TABLE, "--json")) for _ in range(2)
+    )
 
+    off = ["point-in-time recovery", "deletion protection", "stream"]
+    assert protected == {"table": TABLE, "switchedOn": off}
+    assert again == {"table": TABLE, "switchedOn": []}
     assert [item["gateway"] for item in first] == ["acme", "other"]
     for before, after in zip(first, second, strict=True):
         assert before["epoch"] < after["epoch"]
-        head = buffer.heads(after["gateway"], ["main"])["main"]
+        head = buffer.heads(after["gateway"])["main"]
         assert head.epoch == after["epoch"]

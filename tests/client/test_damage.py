@@ -338,7 +338,7 @@ def test_a_bug_is_not_taken_for_damage(world: World, monkeypatch: pytest.MonkeyP
     def buggy(*_: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("lakesync.client.storage.edits.Edits.record", buggy)
+    monkeypatch.setattr("lakesync.client.client.record", buggy)
     with pytest.raises(KeyError, match="a bug"):
         client.insert("t", "r", {"c": 2})
 

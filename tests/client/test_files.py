@@ -179,7 +179,7 @@ def test_a_file_held_by_another_process_is_an_err(
 def test_durability_is_sqlites(tmp_path: Path, world: World, durability: Any, number: int) -> None:
     path = tmp_path / "d.db"
     with Client(path, client_id="d", transport=world.transport(), durability=durability) as client:
-        writer = client._parts.database.writer
+        writer = client._file.database.writer
         assert writer.execute("PRAGMA synchronous").fetchone() == (number,)
         assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 

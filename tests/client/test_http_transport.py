@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from lakesync.client import HttpTransport, Timeouts
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull, Push
 from lakesync.errors import BY_CODE, AuthFailed, LakeSyncError, Retry, Unreachable
 from lakesync.result import Err, Ok
@@ -356,7 +357,11 @@ def test_the_query_of_a_pull_names_cursor_client_limit_and_epoch(world: World) -
     with transport(answer) as there:
         there.pull(PULL)
         there.pull(Pull("a b&c", 0, 10))
+        there.pull(Pull("x", at_least=17))
+        there.pull(Pull("x", at_least=STAMP_MAX))
 
+    assert [url.params.get("atLeast") for url in seen] == [None, None, "17", None]
+    assert [url.params.get("fresh") for url in seen] == [None, None, None, "true"]
     assert dict(seen[0].params) == {
         "since": "7",
         "clientId": "phone",

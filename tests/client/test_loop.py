@@ -122,7 +122,7 @@ def test_the_loop_survives_a_file_that_an_apps_own_index_keeps_from_taking_a_pag
     client, other = world.client(), world.client("other")
     client.insert("todos", "mine", {"title": "same"}).unwrap()
     client.sync().unwrap()
-    client._parts.database.writer.execute("CREATE UNIQUE INDEX own ON todos (title)").close()
+    client._file.database.writer.execute("CREATE UNIQUE INDEX own ON todos (title)").close()
     other.insert("todos", "theirs", {"title": "same"}).unwrap()
     other.sync().unwrap()
     ear = Ear()

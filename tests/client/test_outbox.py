@@ -29,10 +29,10 @@ def steps_of_a_batch(client: Client) -> int:
         nonlocal steps
         steps += 1
 
-    database = client._parts.database
+    database = client._file.database
     with database.transaction() as connection:
         connection.set_progress_handler(count, 100)
-        batch = next_batch(client._parts.outbox, 50)
+        batch = next_batch(client._file.outbox, 50)
         connection.set_progress_handler(None, 0)
     assert batch is not None
     assert len(batch.entries) == 50

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.client.storage.cells import compare
+from lakesync.client.storage.app_table import compare
 from lakesync.result import Err, Ok
 from tests.client.support.world import reopened, rows_of
 
@@ -48,7 +48,7 @@ def test_a_query_only_reads(client: Client, sql: str) -> None:
     assert isinstance(result, Err)
     assert result.error.code == "VALIDATION_ERROR"
     assert "a query only reads" in str(result.error)
-    with client._parts.database.reading() as connection:
+    with client._file.database.reading() as connection:
         assert not connection.in_transaction
     client.insert("todos", "t2", {"title": "y"}).unwrap()
     assert len(client.query("SELECT * FROM todos").unwrap()) == 2

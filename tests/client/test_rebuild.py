@@ -418,14 +418,14 @@ def test_own_events_that_were_trimmed_are_not_taken_for_lost(tmp_path: Path) -> 
     trimmed(world)
     world.clock.ms += 600_000
     begin_epoch(world.gateway.buffer, GATEWAY, wall_clock=world.clock)
-    before, head = rows_of(client), world.gateway.buffer.heads(GATEWAY, ["main"])["main"]
+    before, head = rows_of(client), world.gateway.buffer.heads(GATEWAY)["main"]
 
     assert client.sync().unwrap().pulled.rebuilt
     client.sync().unwrap()
 
     assert client.pending().unwrap() == []
     assert rows_of(client) == before
-    after = world.gateway.buffer.heads(GATEWAY, ["main"])["main"]
+    after = world.gateway.buffer.heads(GATEWAY)["main"]
     assert after.logged_bytes == head.logged_bytes
     check_sound(client)
     world.close()
@@ -457,7 +457,7 @@ def test_a_lost_event_that_comes_too_late_is_stamped_again(world: World) -> None
 def trimmed(world: World) -> None:
     """Have everything flushed, grown old, and trimmed."""
     buffer = world.gateway.buffer
-    top = buffer.heads(GATEWAY, ["main"])["main"].commit
+    top = buffer.heads(GATEWAY)["main"].commit
     buffer.save_flush_state(GATEWAY, FlushState(), FlushState(top))
     buffer.save_flushed_table(GATEWAY, "todos", top)
     world.clock.ms += 600_000

@@ -19,6 +19,7 @@ from tests.support.builders import at_ms
 
 if TYPE_CHECKING:
     from lakesync.client import Client
+    from lakesync.core.messages import Pull, PullPage, PushReceipt
     from tests.client.support.world import World
 
 WEEK_MS = 7 * 24 * 3600 * 1000
@@ -50,6 +51,35 @@ def test_2500_remote_rows_arrive_by_pages(both: World) -> None:
     ]
     assert rows_of(client) == both.rows()
     assert client.pull().unwrap().deltas == 0
+    check_sound(client)
+
+
+def test_a_pull_reaches_what_its_client_has_pushed_before(
+    both: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load a page may end before the newest commit; never before the reader's own."""
+    client = both.client()
+    pushed: list[int] = []
+    asked: list[int] = []
+    push, pull = both.gateway.push, both.gateway.pull
+
+    def watched_push(gateway: str, request: Push) -> PushReceipt:
+        receipt: PushReceipt = push(gateway, request)
+        pushed.append(receipt.server_hlc)
+        return receipt
+
+    def watched_pull(gateway: str, request: Pull) -> PullPage:
+        asked.append(request.at_least)
+        page: PullPage = pull(gateway, request)
+        return page
+
+    monkeypatch.setattr(both.gateway, "push", watched_push)
+    monkeypatch.setattr(both.gateway, "pull", watched_pull)
+    client.sync().unwrap()
+    client.insert("todos", "t1", {"title": "milk"}).unwrap()
+    client.sync().unwrap()
+
+    assert asked == [0, *pushed]
     check_sound(client)
 
 

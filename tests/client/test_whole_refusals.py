@@ -14,11 +14,13 @@ from lakesync.client import Fault, Status
 from lakesync.errors import (
     AuthFailed,
     BodyTooLarge,
+    ClientTaken,
     Conflict,
     Forbidden,
     LakeSyncError,
     NotFound,
     OutOfOrder,
+    Revoked,
     Unavailable,
     Unreachable,
     ValidationFailed,
@@ -86,6 +88,27 @@ def test_the_one_edit_that_is_refused_with_its_whole_push_is_set_aside_and_all_o
     assert len(both.rows()) == 499
     assert len(guard.pushes) <= 4 * math.ceil(math.log2(500))
     check_sound(client)
+
+
+@pytest.mark.law("U2")
+@pytest.mark.parametrize("error", [ClientTaken, Revoked])
+def test_a_client_that_is_not_let_in_keeps_its_edits_and_asks_once(
+    both: World, error: type[LakeSyncError]
+) -> None:
+    shut_out = [True]
+    guard = Guard(both, lambda _: error("shut out") if shut_out else None)
+    client = both.client(transport=guard)
+    for number in range(20):
+        client.insert("todos", f"t{number}", {"n": number}).unwrap()
+
+    refusal = client.push()
+
+    assert isinstance(refusal, Err)
+    assert refusal.error.code == error.code
+    assert len(guard.pushes) == 1
+    assert (len(client.pending().unwrap()), client.quarantined()) == (20, Ok([]))
+    shut_out.clear()
+    assert client.sync().unwrap().pushed.accepted == 20
 
 
 @pytest.mark.law("K7")
@@ -289,7 +312,7 @@ def test_2000_discards_do_not_walk_the_outbox_2000_times(world: World) -> None:
         nonlocal steps
         steps += 1
 
-    client._parts.database.writer.set_progress_handler(count, 1_000)
+    client._file.database.writer.set_progress_handler(count, 1_000)
     for delta in deltas:
         client.discard(delta.unwrap().delta_id).unwrap()
 

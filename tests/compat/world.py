@@ -88,11 +88,11 @@ class World:
     def trim(self) -> None:
         """Trim the log, as if all of it were flushed and old."""
         self.time.now_ms += 1
-        top = self.buffer.heads(GATEWAY, ["main"])["main"].commit
+        top = self.buffer.heads(GATEWAY)["main"].commit
         state = self.buffer.flush_state(GATEWAY)
         assert self.buffer.save_flush_state(GATEWAY, state, FlushState(top))
         self.buffer.save_flushed_table(GATEWAY, TABLE, top)
-        self.buffer.raise_horizon(GATEWAY, "main", top)
+        self.buffer.raise_horizon(GATEWAY, top)
 
     def pull(
         self, client_id: str, since: Stamp, limit: int = 1_000, bytes_max: int = PAGE_BYTES_MAX

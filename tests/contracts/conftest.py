@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.buffer.memory import MemoryBuffer
+from tests.support.modelled import modelled_buffer
 from tests.support.stores import Servers
 
 if TYPE_CHECKING:
@@ -31,9 +32,17 @@ def servers() -> Iterator[Servers]:
             held.close()
 
 
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What requests to the model are signed with."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+
+
 @pytest.fixture(
     params=[
         "memory",
+        "model",
         pytest.param("emulator", marks=pytest.mark.emulator),
         pytest.param("dynamodb_local", marks=pytest.mark.emulator),
     ]
@@ -49,6 +58,9 @@ def buffer(store: str, request: pytest.FixtureRequest) -> Buffer:
     """A buffer of each implementation."""
     if store == "memory":
         return MemoryBuffer()
+    if store == "model":
+        request.getfixturevalue("credentials")
+        return modelled_buffer()
     servers: Servers = request.getfixturevalue("servers")
     return (servers.emulator() if store == "emulator" else servers.dynamodb_local()).buffer()
 

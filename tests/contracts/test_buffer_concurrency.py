@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.layout import Placement
 from lakesync.core.messages import Pull
 from lakesync.errors import Unavailable
+from lakesync.log.lanes import close_lanes
 from lakesync.log.limits import Limits
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import at_ms, push, update
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 WRITERS = 16
 READERS = 3
-PUSHES = {"memory": 15, "emulator": 6, "dynamodb_local": 3}
+PUSHES = {"memory": 15, "model": 6, "emulator": 6, "dynamodb_local": 3}
 """Of each writer; a transaction takes DynamoDB Local ten times as long as the others."""
 PATIENT = Limits(commit_deadline_ms=60_000)
 
@@ -84,8 +85,12 @@ class Crowd:
         cursor = 0
         while True:
             last_round = self.written.is_set()
+            at_least = STAMP_MAX if last_round else 0
             with suppress(Unavailable):
-                page = service.pull(self.gateway, Pull("r", since=cursor, deltas_max=deltas_max))
+                page = service.pull(
+                    self.gateway,
+                    Pull("r", since=cursor, deltas_max=deltas_max, at_least=at_least),
+                )
                 found += deltas_of(page)
                 assert page.cursor >= cursor
                 cursor = page.cursor
@@ -105,8 +110,11 @@ def rows_of(buffer: Buffer, gateway: str, deltas: list[Delta]) -> dict[str, RowS
 def test_no_commit_is_lost_doubled_or_missed_by_a_cursor(
     buffer: Buffer, gateway: str, store: str, lanes: int
 ) -> None:
+    """Writers open lanes as they lose races, or find some open that nobody writes to."""
     if lanes > 1:
-        administrator(buffer).place_table(gateway, "todos", Placement("hot", lanes))
+        administrator(buffer).place_table(gateway, "todos", "hot")
+        main = buffer.heads(gateway)["main"]
+        assert buffer.change_lanes(gateway, main, main.lanes.opening("hot", lanes), main.commit + 1)
     crowd = Crowd(buffer, gateway, PUSHES[store])
 
     crowd.run()
@@ -119,6 +127,7 @@ def test_no_commit_is_lost_doubled_or_missed_by_a_cursor(
     for read in crowd.read:
         assert Counter(delta.delta_id for delta in read) == effective
     states = rows_of(buffer, gateway, pushed)
+    assert len(buffer.heads(gateway)["main"].lanes.open()) > 1
     for row_id, state in states.items():
         visible = {name: register[2] for name, register in state.columns.items()}
         assert visible == expected_row([d for d in pushed if d.row_id == row_id])
@@ -130,12 +139,12 @@ def test_a_table_is_placed_anew_while_everyone_pushes_and_pulls(
     buffer: Buffer, gateway: str, store: str
 ) -> None:
     crowd = Crowd(buffer, gateway, PUSHES[store])
-    placements = [Placement("hot", 4), Placement("warm"), Placement("hot", 8)]
+    shards = ["hot", "warm", "hot"]
 
     def place() -> None:
         service = administrator(buffer)
-        for placement in placements:
-            service.place_table(gateway, "todos", placement)
+        for shard in shards:
+            service.place_table(gateway, "todos", shard)
 
     mover = threading.Thread(target=place)
     mover.start()
@@ -143,12 +152,47 @@ def test_a_table_is_placed_anew_while_everyone_pushes_and_pulls(
     mover.join(60)
 
     config = buffer.config(gateway)
-    assert config.layout.moves == len(placements)
+    assert config.layout.moves == len(shards)
     # Every name is declared once: the table with its first push, and each of its columns.
-    assert len(placements) < config.version <= len(placements) + len(config.tables["todos"])
+    assert len(shards) < config.version <= len(shards) + len(config.tables["todos"])
     effective = Counter(delta.delta_id for delta in pulled(buffer, gateway))
     assert max(effective.values()) == 1
     for read in crowd.read:
         assert Counter(delta.delta_id for delta in read) == effective
     pushed = [d for w in range(WRITERS) for n in range(crowd.pushes) for d in edits(w, n)]
     assert {d.delta_id for d in pushed if d.row_id.startswith("own")} <= effective.keys()
+
+
+@pytest.mark.law("B7")
+def test_lanes_are_closed_while_everyone_pushes_and_pulls(
+    buffer: Buffer, gateway: str, store: str
+) -> None:
+    crowd = Crowd(buffer, gateway, PUSHES[store])
+    done = threading.Event()
+    closed: list[bool] = []
+
+    def close() -> None:
+        while not done.wait(0.05):
+            with suppress(Unavailable):
+                heads = buffer.heads(gateway, STAMP_MAX)
+                if heads:
+                    closed.append(close_lanes(buffer, gateway, heads, {"main": 1}))
+
+    closer = threading.Thread(target=close)
+    closer.start()
+    try:
+        crowd.run()
+    finally:
+        done.set()
+        closer.join(60)
+
+    assert closed
+    effective = Counter(delta.delta_id for delta in pulled(buffer, gateway))
+    assert max(effective.values()) == 1
+    for read in crowd.read:
+        assert Counter(delta.delta_id for delta in read) == effective
+    pushed = [d for w in range(WRITERS) for n in range(crowd.pushes) for d in edits(w, n)]
+    assert {d.delta_id for d in pushed if d.row_id.startswith("own")} <= effective.keys()
+    main = buffer.heads(gateway)["main"]
+    for lane, head in buffer.all_heads(gateway).items():
+        assert head.is_closed or main.lanes.is_open(lane)

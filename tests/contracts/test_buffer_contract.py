@@ -10,7 +10,7 @@ import pytest
 
 from lakesync.core.append import AppendMark
 from lakesync.core.config import GatewayConfig
-from lakesync.core.layout import Layout, Placement
+from lakesync.core.layout import MAIN_LANE, ONE_LANE, Layout
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import ValidationFailed
 from lakesync.ports import (
@@ -20,8 +20,8 @@ from lakesync.ports import (
     Head,
     HeadMoved,
     RowPut,
-    ShardCommit,
     StaleRead,
+    StoredRow,
     epoch_at,
 )
 from tests.support.commits import RECORDS, Writer, renamed
@@ -40,12 +40,12 @@ def writer(buffer: Buffer, gateway: str) -> Writer:
 
 def everything(buffer: Buffer, gateway: str) -> tuple[object, ...]:
     """Give all that a refused commit must leave as it was."""
-    shards = ["main", "other"]
+    lanes = ["main", "other"]
     return (
-        buffer.heads(gateway, shards),
-        [buffer.entries(gateway, shard, 0, 1 << 62, 100) for shard in shards],
+        buffer.all_heads(gateway),
+        [buffer.entries(gateway, lane, 0, 1 << 62, 100) for lane in lanes],
         buffer.rows(gateway, [R1, R2]),
-        buffer.marks(gateway, [(shard, "phone") for shard in shards]),
+        buffer.marks(gateway, [(shard, "phone") for shard in lanes]),
     )
 
 
@@ -53,7 +53,8 @@ def everything(buffer: Buffer, gateway: str) -> tuple[object, ...]:
 
 
 def test_what_was_never_written_is_absent(buffer: Buffer, gateway: str) -> None:
-    assert buffer.heads(gateway, ["main", "other"]) == {}
+    assert buffer.heads(gateway) == buffer.all_heads(gateway) == {}
+    assert buffer.lane_heads(gateway, ["main", "other"]) == {}
     assert buffer.rows(gateway, [R1]) == {}
     assert buffer.marks(gateway, [("main", "phone")]) == {}
     assert buffer.entries(gateway, "main", 0, 1 << 62, 10).entries == ()
@@ -63,15 +64,16 @@ def test_what_was_never_written_is_absent(buffer: Buffer, gateway: str) -> None:
 
 
 def test_asking_for_nothing_gives_nothing(buffer: Buffer, gateway: str) -> None:
-    assert buffer.heads(gateway, []) == {}
+    assert buffer.lane_heads(gateway, []) == {}
     assert buffer.rows(gateway, []) == {}
     assert buffer.marks(gateway, []) == {}
+    assert buffer.in_parallel([]) == []
 
 
 def test_the_same_thing_may_be_asked_for_twice(buffer: Buffer, writer: Writer) -> None:
     writer.write(rows={R1: b"one"}, marks={"phone": AppendMark(5, ((5, 1),))})
 
-    assert len(buffer.heads(writer.gateway, ["main", "main"])) == 1
+    assert len(buffer.lane_heads(writer.gateway, ["main", "main"])) == 1
     assert len(buffer.rows(writer.gateway, [R1, R1])) == 1
     assert len(buffer.marks(writer.gateway, [("main", "phone")] * 2)) == 1
 
@@ -122,7 +124,7 @@ def test_gateways_are_apart(buffer: Buffer, gateway: str) -> None:
 @pytest.mark.parametrize("odd", ["", "a|b", "-a", "\u00e9", "a b", "a" * 65, "a\n"])
 def test_an_id_that_is_no_gateway_is_refused(buffer: Buffer, odd: str) -> None:
     with pytest.raises(ValidationFailed):
-        buffer.heads(odd, ["main"])
+        buffer.heads(odd)
 
 
 # --- commit
@@ -140,10 +142,11 @@ def test_a_commit_shows_whole(buffer: Buffer, writer: Writer) -> None:
         oldest_unflushed=commit.stamp,
         last_logged=commit.stamp,
     )
-    assert buffer.heads(writer.gateway, ["main", "other"]) == {"main": expected, "other": expected}
+    heads = buffer.lane_heads(writer.gateway, ["main", "other"])
+    assert heads == {"main": expected, "other": expected}
     for shard in ("main", "other"):
         found = buffer.entries(writer.gateway, shard, 0, commit.stamp, 10)
-        assert found.entries == (commit.shards[shard].entry,)
+        assert found.entries == (commit.lanes[shard].entry,)
         assert buffer.marks(writer.gateway, [(shard, "phone")])[shard, "phone"].mark == mark
     assert buffer.rows(writer.gateway, [R1, R2]) == {R1: (b"\x00one", commit.stamp)}
 
@@ -163,7 +166,7 @@ def test_a_later_commit_replaces_rows_and_keeps_what_the_head_counts(
         R1: (b"three", second.stamp),
         R2: (b"two", first.stamp),
     }
-    assert second.shards["main"].entry.previous == first.stamp
+    assert second.lanes["main"].entry.previous == first.stamp
 
 
 @pytest.mark.law("B2")
@@ -196,11 +199,12 @@ def test_a_first_commit_is_refused_if_another_was_first(buffer: Buffer, writer: 
 @pytest.mark.law("B2")
 def test_a_commit_on_a_head_that_was_never_there_is_refused(buffer: Buffer, writer: Writer) -> None:
     commit = writer.prepare()
-    part = replace(commit.shards["main"], seen=Head(commit=5))
+    part = replace(commit.lanes["main"], seen=Head(commit=5))
 
-    with pytest.raises(HeadMoved):
-        buffer.commit(replace(commit, shards={"main": part}))
+    with pytest.raises(HeadMoved) as refused:
+        buffer.commit(replace(commit, lanes={"main": part}))
 
+    assert refused.value.heads == {"main": Head()}
     assert writer.head("main") is None
 
 
@@ -209,38 +213,70 @@ def test_a_commit_on_a_head_that_was_never_there_is_refused(buffer: Buffer, writ
 def test_a_commit_by_a_row_that_is_not_as_it_was_seen_is_refused_whole(
     buffer: Buffer, writer: Writer, seen: int
 ) -> None:
-    writer.write(rows={R1: b"one"})
+    written = writer.write(rows={R1: b"one"})
     commit = writer.prepare(rows={R2: b"two"})
     stale = replace(commit, rows={**commit.rows, R1: RowPut(b"lost update", seen)})
     before = everything(buffer, writer.gateway)
 
-    with pytest.raises(StaleRead):
+    with pytest.raises(StaleRead) as refused:
         buffer.commit(stale)
 
     assert everything(buffer, writer.gateway) == before
+    assert refused.value.rows == {R1: StoredRow(b"one", written.stamp)}
 
 
 @pytest.mark.law("B3")
 def test_a_commit_by_a_row_that_was_never_there_is_refused(buffer: Buffer, writer: Writer) -> None:
     commit = writer.prepare()
 
-    with pytest.raises(StaleRead):
+    with pytest.raises(StaleRead) as refused:
         buffer.commit(replace(commit, rows={R1: RowPut(b"state", 7)}))
+
+    assert refused.value.rows == {R1: None}
+
+
+@pytest.mark.law("B3")
+def test_a_refusal_brings_every_row_that_is_not_as_it_was_seen_and_no_other(
+    buffer: Buffer, writer: Writer
+) -> None:
+    keys = [("todos", row_id) for row_id in ODD_IDS]
+    writer.write(rows=dict.fromkeys(keys, b"old"))
+    late = writer.prepare("other", rows=dict.fromkeys([*keys, R1, R2], b"late"))
+    winner = writer.write("main", rows={**{key: bytes(9_000) for key in keys[1:]}, R1: b"new"})
+
+    with pytest.raises(StaleRead) as refused:
+        buffer.commit(late)
+
+    expected = {key: StoredRow(bytes(9_000), winner.stamp) for key in keys[1:]}
+    assert refused.value.rows == {**expected, R1: StoredRow(b"new", winner.stamp)}
+
+
+@pytest.mark.law("B3")
+def test_where_heads_moved_too_a_refusal_tells_of_the_heads(buffer: Buffer, writer: Writer) -> None:
+    late = writer.prepare("main", "other", rows={R1: b"late"})
+    winner = writer.write("main", rows={R1: b"winner"})
+
+    with pytest.raises(HeadMoved) as refused:
+        buffer.commit(late)
+
+    assert {lane: head.commit for lane, head in refused.value.heads.items()} == {
+        "main": winner.stamp
+    }
 
 
 @pytest.mark.law("B3")
 def test_a_commit_by_a_mark_that_is_not_as_it_was_seen_is_refused_whole(
     buffer: Buffer, writer: Writer
 ) -> None:
-    stale = writer.prepare(marks={"phone": AppendMark(9)}).shards["main"]
+    stale = writer.prepare(marks={"phone": AppendMark(9)})
     writer.write(marks={"phone": AppendMark(5)})
     commit = writer.prepare()
-    part = replace(commit.shards["main"], marks=stale.marks)
     before = everything(buffer, writer.gateway)
 
-    with pytest.raises(StaleRead):
-        buffer.commit(replace(commit, shards={"main": part}))
+    with pytest.raises(StaleRead) as refused:
+        buffer.commit(replace(commit, marks=stale.marks))
 
+    assert refused.value.rows == {}
     assert everything(buffer, writer.gateway) == before
 
 
@@ -279,7 +315,7 @@ def test_a_raised_head_stops_commits_at_or_below_it(buffer: Buffer, writer: Writ
     writer.write("main")
     late = writer.prepare("main")
 
-    assert buffer.raise_head(writer.gateway, "main", writer.head("main"), late.stamp)
+    assert buffer.raise_head(writer.gateway, "main", writer.head("main"), late.stamp, Head())
 
     with pytest.raises(HeadMoved):
         buffer.commit(late)
@@ -295,22 +331,11 @@ def test_a_head_that_is_not_as_seen_is_not_raised(buffer: Buffer, writer: Writer
     writer.write("main")
     before = writer.head("main")
 
-    assert not buffer.raise_head(writer.gateway, "main", seen, 9_999)
-    assert not buffer.raise_head(writer.gateway, "main", None, 9_999)
-    assert not buffer.raise_head(writer.gateway, "never", seen, 9_999)
+    assert not buffer.raise_head(writer.gateway, "main", seen, 9_999, Head())
+    assert not buffer.raise_head(writer.gateway, "main", None, 9_999, Head())
+    assert not buffer.raise_head(writer.gateway, "never", seen, 9_999, Head())
     assert writer.head("main") == before
     assert writer.head("never") is None
-
-
-@pytest.mark.law("B7")
-def test_a_shard_without_a_head_can_be_raised(buffer: Buffer, writer: Writer) -> None:
-    late = writer.prepare("main")
-
-    assert buffer.raise_head(writer.gateway, "main", None, 9_999)
-
-    assert writer.head("main") == Head(commit=9_999)
-    with pytest.raises(HeadMoved):
-        buffer.commit(late)
 
 
 # --- the log
@@ -359,29 +384,43 @@ def test_a_read_of_large_entries_ends_at_a_megabyte_and_says_so(
 
 # --- configuration
 
-LANED = GatewayConfig(
+PLACED = GatewayConfig(
     version=1,
     schemas=MappingProxyType(
         {"todos": TableSchema("todos", (Column("title", "string"),), soft_delete=True)}
     ),
-    layout=Layout().moved("todos", Placement("hot", 2)),
+    layout=Layout().moved("todos", "hot"),
 )
 
 
+def declare(buffer: Buffer, gateway: str, config: GatewayConfig, to: int) -> None:
+    """Put a configuration in force, as whoever reads the main lane's head now would."""
+    main = buffer.heads(gateway).get(MAIN_LANE)
+    lanes = (main or Head()).lanes.paused(0)
+    buffer.save_config(gateway, config, main, lanes, to)
+
+
 @pytest.mark.law("B6")
-def test_a_configuration_comes_back_and_every_head_carries_it(
+def test_a_configuration_comes_back_and_the_main_head_carries_it(
     buffer: Buffer, writer: Writer
 ) -> None:
     writer.write("main", rows={R1: b"one"})
     before = writer.head("main")
     assert before is not None
 
-    buffer.save_config(writer.gateway, LANED, 5_000)
+    buffer.save_config(writer.gateway, PLACED, before, ONE_LANE.paused(77), 5_000)
 
-    assert buffer.config(writer.gateway) == LANED
-    heads = buffer.heads(writer.gateway, LANED.layout.shards())
-    assert heads.pop("main") == replace(before, commit=5_000, config_version=1)
-    assert heads == dict.fromkeys(["hot.0", "hot.1"], Head(commit=5_000, config_version=1))
+    assert buffer.config(writer.gateway) == PLACED
+    expected = replace(before, commit=5_000, config_version=1, lanes=ONE_LANE.paused(77))
+    assert buffer.all_heads(writer.gateway) == {"main": expected}
+
+
+@pytest.mark.law("B6")
+def test_a_configuration_makes_the_first_head(buffer: Buffer, gateway: str) -> None:
+    buffer.save_config(gateway, PLACED, None, ONE_LANE.paused(0), 5_000)
+
+    expected = Head(commit=5_000, config_version=1, lanes=ONE_LANE.paused(0))
+    assert buffer.heads(gateway) == {"main": expected}
 
 
 @pytest.mark.law("B6")
@@ -390,42 +429,76 @@ def test_whoever_commits_by_an_older_configuration_is_refused(
 ) -> None:
     writer.write("main")
     late = writer.prepare("main", at=6_000)
-    lane = writer.prepare("hot.0", at=6_001)
-    buffer.save_config(writer.gateway, LANED, 1_010)  # the head keeps its stamp
+    first = Writer(buffer, f"{writer.gateway}-new").prepare("main", at=6_000)
+    for commit in (late, first):
+        declare(buffer, commit.gateway, PLACED, 1_020)
 
-    for commit in (late, lane):
         with pytest.raises(HeadMoved) as refused:
             buffer.commit(commit)
-        assert all(head.config_version == 1 for head in refused.value.heads.values())
+        assert refused.value.heads["main"].config_version == 1
 
 
 @pytest.mark.law("B6")
 def test_a_configuration_never_lowers_a_head(buffer: Buffer, writer: Writer) -> None:
     writer.write("main")
+    seen = writer.head("main")
     before = everything(buffer, writer.gateway)
 
-    with pytest.raises(HeadMoved) as refused:
-        buffer.save_config(writer.gateway, LANED, 1_009)
+    for to in (1_009, 1_010):
+        with pytest.raises(HeadMoved) as refused:
+            buffer.save_config(writer.gateway, PLACED, seen, ONE_LANE.paused(0), to)
+        assert refused.value.heads == {"main": seen}
 
-    assert refused.value.heads == {"main": writer.head("main")}
     assert buffer.config(writer.gateway) == GatewayConfig()
     assert everything(buffer, writer.gateway) == before
 
 
+@pytest.mark.law("B6")
+def test_a_configuration_that_did_not_see_the_first_head_is_refused(
+    buffer: Buffer, writer: Writer
+) -> None:
+    writer.write("main")
+
+    with pytest.raises(HeadMoved):
+        buffer.save_config(writer.gateway, PLACED, None, ONE_LANE.paused(0), 5_000)
+    with pytest.raises(HeadMoved):
+        buffer.save_config(
+            f"{writer.gateway}-new", PLACED, writer.head("main"), ONE_LANE.paused(0), 5_000
+        )
+
+    assert buffer.config(writer.gateway) == GatewayConfig()
+
+
+@pytest.mark.law("B6")
+def test_a_configuration_outlives_commits_that_happened_since_its_head_was_read(
+    buffer: Buffer, writer: Writer
+) -> None:
+    """Where pushes move the head all the time, only the lanes have to be as they were seen."""
+    writer.write("main")
+    seen = writer.head("main")
+    later = writer.write("main")
+
+    buffer.save_config(writer.gateway, PLACED, seen, ONE_LANE.paused(0), 5_000)
+
+    head = writer.head("main")
+    assert head is not None
+    assert (head.commit, head.last_logged, head.config_version) == (5_000, later.stamp, 1)
+
+
 def test_of_two_changes_of_one_version_one_is_refused(buffer: Buffer, gateway: str) -> None:
-    buffer.save_config(gateway, LANED, 10)
+    declare(buffer, gateway, PLACED, 10)
 
     with pytest.raises(ConfigMoved):
-        buffer.save_config(gateway, replace(LANED, layout=Layout()), 20)
-    buffer.save_config(gateway, replace(LANED, version=2), 20)
+        declare(buffer, gateway, replace(PLACED, layout=Layout()), 20)
+    declare(buffer, gateway, replace(PLACED, version=2), 20)
     with pytest.raises(ConfigMoved):
-        buffer.save_config(gateway, replace(LANED, version=4), 30)
+        declare(buffer, gateway, replace(PLACED, version=4), 30)
 
     assert buffer.config(gateway).version == 2
 
 
 def test_a_configured_gateway_is_listed(buffer: Buffer, gateway: str) -> None:
-    buffer.save_config(gateway, LANED, 10)
+    declare(buffer, gateway, PLACED, 10)
 
     assert gateway in buffer.gateways()
 
@@ -486,10 +559,11 @@ def test_what_is_flushed_is_noted_and_never_lowered(buffer: Buffer, writer: Writ
     assert noted() == (2 * size, third.stamp)
 
 
-def test_noting_a_shard_that_does_not_exist_makes_none(buffer: Buffer, gateway: str) -> None:
+def test_noting_a_lane_that_does_not_exist_makes_none(buffer: Buffer, gateway: str) -> None:
     buffer.note_flushed(gateway, "main", 5, 10)
+    buffer.note_flushed(gateway, "main.1", 5, 10)
 
-    assert buffer.heads(gateway, ["main"]) == {}
+    assert buffer.all_heads(gateway) == {}
 
 
 def test_noting_moves_no_head(buffer: Buffer, writer: Writer) -> None:
@@ -502,7 +576,70 @@ def test_noting_moves_no_head(buffer: Buffer, writer: Writer) -> None:
     head = writer.head("main")
     assert head is not None
     assert (head.commit, head.flushed_bytes) == (waiting.stamp, len(RECORDS))
-    assert isinstance(waiting.shards["main"], ShardCommit)
+
+
+# --- which gateways have unflushed data
+
+
+def waiting(buffer: Buffer, gateways: set[str]) -> set[str]:
+    """Give those of some gateways that are listed, by slices of one head."""
+    listed: set[str] = set()
+    place = ""
+    while True:
+        due = buffer.unflushed(place, 1)
+        assert len(due.gateways) <= 1
+        listed |= set(due.gateways) & gateways
+        if not due.place:
+            return listed
+        place = due.place
+
+
+@pytest.mark.law("D6")
+def test_a_gateway_is_listed_as_long_as_something_of_it_waits(buffer: Buffer, gateway: str) -> None:
+    names = {f"{gateway}-{number}" for number in range(4)}
+    writers = {name: Writer(buffer, name) for name in sorted(names)}
+    assert waiting(buffer, names) == set()
+    commits = {name: writer.write() for name, writer in writers.items()}
+    assert waiting(buffer, names) == names
+
+    some = f"{gateway}-2"
+    size = len(RECORDS)
+    buffer.note_flushed(some, "main", commits[some].stamp, size)
+    assert waiting(buffer, names) == names - {some}
+    head = writers[some].head("main")
+    assert head is not None
+    buffer.raise_head(some, "main", head, commits[some].stamp + 9, head)
+    assert waiting(buffer, names) == names - {some}
+    other = writers[some].write("side")
+    assert waiting(buffer, names) == names
+    buffer.note_flushed(some, "side", other.stamp, size)
+    assert waiting(buffer, names) == names - {some}
+
+
+@pytest.mark.law("D6")
+def test_a_flush_that_did_not_catch_up_leaves_its_gateway_listed(
+    buffer: Buffer, writer: Writer
+) -> None:
+    first, _ = writer.write(), writer.write()
+    buffer.note_flushed(writer.gateway, "main", first.stamp, len(RECORDS))
+
+    assert waiting(buffer, {writer.gateway}) == {writer.gateway}
+
+
+def test_a_slice_says_how_old_the_oldest_commit_is_that_waits(buffer: Buffer, gateway: str) -> None:
+    first, second = (Writer(buffer, f"{gateway}-{number}") for number in range(2))
+    old, young = first.write(), second.write(at=first.stamp + 7)
+    oldest: dict[str, int] = {}
+    place = ""
+    while True:
+        due = buffer.unflushed(place, 1)
+        oldest |= dict.fromkeys(due.gateways, due.oldest)
+        if not due.place:
+            break
+        place = due.place
+
+    assert oldest[first.gateway] == old.stamp
+    assert oldest[second.gateway] == young.stamp
 
 
 # --- scanning rows
@@ -626,15 +763,14 @@ def test_entries_below_the_horizon_go_a_few_at_a_time(buffer: Buffer, writer: Wr
     def left() -> list[int]:
         return [entry.stamp for entry in buffer.entries(gateway, "main", 0, 1 << 62, 100).entries]
 
-    assert buffer.drop_entries(gateway, "main", 10)  # nothing is below the horizon yet
+    assert buffer.drop_entries(gateway, "main", 10, 30)  # nothing is below
+    buffer.raise_horizon(gateway, stamps[49])
     assert left() == stamps
-    buffer.raise_horizon(gateway, "main", stamps[49])
-    assert left() == stamps
-    assert not buffer.drop_entries(gateway, "main", 30)
+    assert not buffer.drop_entries(gateway, "main", stamps[49], 30)
     assert left() == stamps[30:]
-    assert buffer.drop_entries(gateway, "main", 30)
+    assert buffer.drop_entries(gateway, "main", stamps[49], 30)
     assert left() == stamps[50:]
-    assert buffer.drop_entries(gateway, "main", 30)
+    assert buffer.drop_entries(gateway, "main", stamps[49], 30)
     assert left() == stamps[50:]
 
 
@@ -642,45 +778,60 @@ def test_entries_below_the_horizon_go_a_few_at_a_time(buffer: Buffer, writer: Wr
 def test_a_horizon_is_never_lowered_and_makes_no_head(buffer: Buffer, writer: Writer) -> None:
     writer.write()
     waiting = writer.prepare()
-    buffer.raise_horizon(writer.gateway, "main", 700)
-    buffer.raise_horizon(writer.gateway, "main", 600)
-    buffer.raise_horizon(writer.gateway, "other", 600)
+    buffer.raise_horizon(writer.gateway, 700)
+    buffer.raise_horizon(writer.gateway, 600)
+    buffer.raise_horizon(f"{writer.gateway}-new", 600)
 
     buffer.commit(waiting)  # it moves no head
 
     head = writer.head("main")
     assert head is not None
     assert (head.trimmed, head.commit) == (700, waiting.stamp)
-    assert writer.head("other") is None
-    assert buffer.drop_entries(writer.gateway, "other", 10)
+    assert buffer.all_heads(f"{writer.gateway}-new") == {}
+    assert buffer.drop_entries(writer.gateway, "other", 600, 10)
 
 
 # --- epochs
 
 
 @pytest.mark.law("B12")
-def test_an_epoch_is_in_every_head_and_above_every_commit(buffer: Buffer, writer: Writer) -> None:
-    commit = writer.write("main", "other")
+def test_an_epoch_is_in_the_main_head_and_above_every_commit(
+    buffer: Buffer, writer: Writer
+) -> None:
+    commit = writer.write("main", "main.1")
     waiting = writer.prepare("main")
+    lanes = ONE_LANE.opening("main", 2).closing({"main": 1}, commit.stamp)
 
-    buffer.begin_epoch(writer.gateway, ["main", "new", "other"], 5_000)
+    buffer.begin_epoch(writer.gateway, writer.head("main"), lanes, 5_000, 7)
 
-    heads = buffer.heads(writer.gateway, ["main", "new", "other"])
-    assert {(head.commit, head.epoch) for head in heads.values()} == {(5_000, epoch_at(5_000))}
-    assert heads["main"].last_logged == commit.stamp
+    head = writer.head("main")
+    assert head is not None
+    assert (head.commit, head.epoch, head.config_version) == (5_000, epoch_at(5_000), 7)
+    assert (head.last_logged, head.lanes) == (commit.stamp, lanes)
     with pytest.raises(HeadMoved):
         buffer.commit(waiting)
-    writer.write("main", "new", at=5_010)
-    assert writer.head("new").epoch == epoch_at(5_000)  # type: ignore[union-attr]
+    buffer.commit(replace(writer.prepare("main", "main.2", at=5_010), epoch=epoch_at(5_000)))
+    for lane in ("main", "main.2"):
+        assert writer.head(lane).epoch == epoch_at(5_000)  # type: ignore[union-attr]
+
+
+@pytest.mark.law("B12")
+def test_an_epoch_may_begin_where_nothing_was_ever_written(buffer: Buffer, gateway: str) -> None:
+    buffer.begin_epoch(gateway, None, ONE_LANE.paused(0), 5_000, 0)
+
+    expected = Head(commit=5_000, epoch=epoch_at(5_000), lanes=ONE_LANE.paused(0))
+    assert buffer.all_heads(gateway) == {"main": expected}
+    assert gateway in buffer.gateways()
 
 
 @pytest.mark.law("B12")
 def test_an_epoch_never_lowers_a_head(buffer: Buffer, writer: Writer) -> None:
-    writer.write("main")
-    writer.write("other", at=6_000)
+    writer.write("main", at=6_000)
+    seen = writer.head("main")
 
-    with pytest.raises(HeadMoved) as caught:
-        buffer.begin_epoch(writer.gateway, ["main", "other"], 5_000)
+    for to, head in ((5_000, seen), (6_000, seen), (7_000, None)):
+        with pytest.raises(HeadMoved) as refused:
+            buffer.begin_epoch(writer.gateway, head, ONE_LANE.paused(0), to, 0)
+        assert refused.value.heads["main"] == seen
 
-    assert caught.value.heads.keys() == {"other"}
-    assert {head.epoch for head in buffer.heads(writer.gateway, ["main", "other"]).values()} == {""}
+    assert writer.head("main") == seen

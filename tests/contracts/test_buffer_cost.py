@@ -9,9 +9,10 @@ import pytest
 
 from benchmarks.units import batch_read_units, transaction_units
 from lakesync.buffer.network import Network
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull
-from tests.support.builders import WALL_MS, at_ms, insert, push
+from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, puller, pusher
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def test_a_configuration_is_read_and_parsed_once_while_it_is_in_force(
     meter.restart()
 
     assert meter.buffer.config(gateway) is first
-    assert (meter.calls, meter.read) == ({"BatchGetItem": 1}, 1)  # a head
+    assert meter.calls == {"GetItem": 1}  # a head
 
     other = Meter(meter.address)
     administrator(other.buffer, time_=GivenTime(WALL_MS)).set_strict(gateway, strict=True)
@@ -126,16 +127,39 @@ def test_a_cold_push_reads_a_unit_a_delta_in_three_round_trips_before_it_writes(
     assert cold.read == 1 + 98
 
 
-def test_after_another_writer_a_push_reads_the_log_and_no_rows(meter: Meter, gateway: str) -> None:
+def test_a_push_to_rows_that_another_changed_gets_them_with_the_refusal(
+    meter: Meter, gateway: str
+) -> None:
     time = GivenTime(WALL_MS + 60_000)
     mine, theirs = pusher(meter.buffer, time_=time), pusher(meter.buffer, seed=1, time_=time)
     mine.push(gateway, batch(0))
-    theirs.push(gateway, batch(1))
+    theirs.push(gateway, batch(1))  # it takes the main lane's head from the other
+    mine.push(gateway, push(insert("elsewhere", at=at_ms(150), n=1)))  # and loses it here
+    theirs.push(gateway, batch(2))
+    mine.push(gateway, batch(3))
+    theirs.push(gateway, batch(4))
     meter.restart()
 
-    mine.push(gateway, batch(2))
+    mine.push(gateway, batch(5))
 
-    assert meter.calls == {"TransactWriteItems": 2, "Query": 1}
+    assert meter.calls == {"TransactWriteItems": 2}
+
+
+def test_small_pushes_are_two_items_until_their_entries_move_into_the_log(
+    meter: Meter, gateway: str
+) -> None:
+    service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
+    service.push(gateway, push(insert(at=at_ms(0), n=0)))
+    meter.restart()
+
+    for number in range(1, 31):
+        service.push(gateway, push(update(at=at_ms(number), n=number)))
+
+    assert meter.calls == {"TransactWriteItems": 30}
+    units = [reported for reported, _ in meter.written]
+    assert meter.written == [(by_rule, by_rule) for _, by_rule in meter.written]
+    assert set(units) == {4, 6}  # the head and the row; and now and then the entries
+    assert units.count(6) <= 5
 
 
 def test_a_repeated_push_writes_nothing(meter: Meter, gateway: str) -> None:
@@ -176,11 +200,11 @@ def test_a_page_of_large_commits_takes_two_round_trips(
 
     first = reader.pull(gateway, Pull("r", deltas_max=deltas_max))
 
-    assert meter.calls == {"BatchGetItem": 1, "Query": 1}
+    assert meter.calls == {"GetItem": 1, "Query": 1}
     meter.restart()
 
     assert reader.pull(gateway, Pull("r", deltas_max=deltas_max)) == first
-    assert meter.calls == {"BatchGetItem": 1}  # the log itself from memory
+    assert meter.calls == {"GetItem": 1}  # the log itself from memory
 
 
 def test_a_pull_without_news_is_one_round_trip(meter: Meter, gateway: str) -> None:
@@ -191,7 +215,23 @@ def test_a_pull_without_news_is_one_round_trip(meter: Meter, gateway: str) -> No
     meter.restart()
 
     assert reader.pull(gateway, Pull("r", since=page.cursor)).count == 0
-    assert meter.calls == {"BatchGetItem": 1}
+    assert meter.calls == {"GetItem": 1}
+
+
+def test_a_pull_without_news_from_several_lanes_is_two_round_trips(
+    meter: Meter, gateway: str
+) -> None:
+    service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
+    service.push(gateway, push(insert(at=at_ms(1), n=1)))
+    main = meter.buffer.heads(gateway)["main"]
+    lanes = main.lanes.opening("main", 8)
+    assert meter.buffer.change_lanes(gateway, main, lanes, main.commit + 1)
+    reader = puller(meter.buffer)
+    page = reader.pull(gateway, Pull("r", at_least=STAMP_MAX))
+    meter.restart()
+
+    assert reader.pull(gateway, Pull("r", since=page.cursor)).count == 0
+    assert meter.calls == {"GetItem": 1, "Query": 1}
 
 
 def test_dynamodb_local_reports_the_reads_that_the_rule_gives(

@@ -262,11 +262,15 @@ def test_a_head_inside_another_transaction_is_not_raised_and_not_an_error(
     send = Faulty(address)
     buffer = address.buffer(send=send)
     pusher(buffer, time_=GivenTime(WALL_MS)).push(gateway, push(insert(at=at_ms(1), n=1)))
-    head = buffer.heads(gateway, ["main"])["main"]
-    send.plan("UpdateItem", refused("TransactionConflictException"))
+    head = buffer.heads(gateway)["main"]
+    conflict = refused("TransactionConflictException")
+    send.plan("UpdateItem", *[conflict] * 3)
 
-    assert not buffer.raise_head(gateway, "main", head, head.commit + 1)
-    assert buffer.raise_head(gateway, "main", head, head.commit + 1)
+    assert not buffer.raise_head(gateway, "main", head, head.commit + 1, head)
+    assert not buffer.close_lane(gateway, "main.1", None, 5)
+    assert not buffer.change_lanes(gateway, head, head.lanes.opening("main", 2), head.commit + 1)
+    assert buffer.all_heads(gateway) == {"main": head}
+    assert buffer.raise_head(gateway, "main", head, head.commit + 1, head)
 
 
 def test_keys_that_were_left_out_of_an_answer_are_asked_for_again(

@@ -6,7 +6,7 @@ import json
 from types import MappingProxyType
 
 from lakesync.core.config import GatewayConfig, config_from_json, config_to_json
-from lakesync.core.layout import Layout, Placement
+from lakesync.core.layout import Layout
 from lakesync.core.schema import Column, TableSchema
 
 EVENTS = TableSchema("events", (Column("kind", "string"),), append=True)
@@ -14,7 +14,7 @@ TODOS = TableSchema("todos", (Column("title", "string"), Column("done", "boolean
 FULL = GatewayConfig(
     7,
     MappingProxyType({"events": EVENTS, "todos": TODOS}),
-    Layout(MappingProxyType({"events": Placement("hot", 4)}), frozenset({"warm", "cold.1"})),
+    Layout(MappingProxyType({"events": "hot"}), 3, frozenset({"warm", "cold"})),
     strict=True,
 )
 

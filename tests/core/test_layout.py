@@ -1,100 +1,179 @@
-"""lakesync.core.layout: where rows are serialised."""
+"""lakesync.core.layout: which shard a table is in, and which lanes of a shard are open."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.layout import DEFAULT_SHARD, LANES_MAX, SHARDS_MAX, Layout, Placement
-from lakesync.errors import ValidationFailed
-from tests.support.strategies import ids
-
-placements = st.builds(Placement, st.sampled_from(["main", "hot", "cold"]), st.integers(1, 4))
-layouts = st.dictionaries(st.sampled_from(["a", "b", "c"]), placements).map(
-    lambda tables: Layout(MappingProxyType(tables))
+from lakesync.core.layout import (
+    DEFAULT_SHARD,
+    LANES_MAX,
+    MAIN_LANE,
+    ONE_LANE,
+    SHARDS_MAX,
+    LaneCount,
+    Lanes,
+    Layout,
+    check_shard,
+    lane_name,
+    lane_number,
+    lanes_from_text,
 )
+from lakesync.errors import ValidationFailed
+
+shards = st.sampled_from(["main", "hot", "cold", "c"])
+placed = st.dictionaries(st.sampled_from(["a", "b", "c"]), shards)
+layouts = placed.map(lambda tables: Layout(MappingProxyType(tables)))
 tables = st.sampled_from(["a", "b", "c", "elsewhere"])
 
 
-@given(layouts, tables, ids)
-def test_a_row_goes_to_one_shard_and_readers_read_it(layout: Layout, table: str, row: str) -> None:
-    shard = layout.shard_of(table, row)
+@st.composite
+def changed(draw: st.DrawFn) -> Lanes:
+    """Give lanes as changes of any kind leave them."""
+    lanes = ONE_LANE
+    for _ in range(draw(st.integers(0, 8))):
+        what = draw(st.sampled_from(["open", "close", "pause"]))
+        if what == "open":
+            lanes = lanes.opening(draw(shards), draw(st.integers(0, LANES_MAX + 9)))
+        elif what == "close":
+            stay = draw(st.dictionaries(shards, st.integers(0, LANES_MAX)))
+            lanes = lanes.closing({**stay, "main": 1}, draw(st.integers(0, 1 << 63)))
+        else:
+            lanes = lanes.paused(draw(st.integers(0, 1 << 44)))
+    return lanes
 
-    assert shard == layout.shard_of(table, row)
-    assert shard in layout.shards()
-    assert layout.laned(table) or shard == layout.shard_of(table, "another row")
+
+# --- the shard of a table
 
 
-@given(layouts, tables, placements)
-def test_what_was_in_use_stays_readable_when_a_table_moves(
-    layout: Layout, table: str, placement: Placement
+@given(layouts, tables)
+def test_a_table_is_in_one_shard_and_readers_read_it(layout: Layout, table: str) -> None:
+    assert layout.shard_of(table) in layout.shards()
+
+
+@given(layouts, st.lists(st.tuples(tables, shards), max_size=6))
+def test_what_was_in_use_stays_readable_when_tables_move(
+    layout: Layout, moves: list[tuple[str, str]]
 ) -> None:
-    moved = layout.moved(table, placement)
+    for table, shard in moves:
+        moved = layout.moved(table, shard)
 
-    assert set(layout.shards()) <= set(moved.shards())
-    assert moved.shard_of(table, "r1") in placement.shards()
-    assert list(moved.shards()) == sorted(set(moved.shards()))
-
-
-def test_lanes_are_chosen_by_the_row_and_all_are_used() -> None:
-    layout = Layout(MappingProxyType({"hot": Placement("hot", 8)}))
-
-    lanes = [layout.shard_of("hot", f"row {number}") for number in range(4_000)]
-
-    assert set(lanes) == set(Placement("hot", 8).shards())
-    assert max(map(lanes.count, set(lanes))) < 2 * 4_000 / 8
+        assert set(layout.shards()) <= set(moved.shards())
+        assert moved.shard_of(table) == shard
+        assert layout.shard_of(table) in moved.former
+        assert moved.moves == layout.moves + 1
+        assert list(moved.shards()) == sorted(set(moved.shards()))
+        layout = moved
 
 
-def test_the_lane_of_a_row_never_changes_from_one_release_to_the_next() -> None:
-    layout = Layout(MappingProxyType({"hot": Placement("hot", 16)}))
-
-    assert [layout.shard_of("hot", row) for row in ("r1", "ключ", "😀")] == [
-        "hot.1",
-        "hot.10",
-        "hot.4",
-    ]
-
-
-def test_a_table_that_is_not_placed_goes_to_the_default_shard() -> None:
-    assert Layout().shard_of("any", "row") == DEFAULT_SHARD
+def test_a_table_that_is_not_placed_is_in_the_default_shard() -> None:
+    assert Layout().shard_of("any") == DEFAULT_SHARD
     assert Layout().shards() == (DEFAULT_SHARD,)
 
 
+@pytest.mark.parametrize("name", ["", "Hot", "1st", "a.0", "a b", "s" * 33, "a\n", "\u00e9", "a|b"])
+def test_what_is_no_shard_name_is_refused(name: str) -> None:
+    for place in (check_shard, lambda shard: Layout().moved("todos", shard)):
+        with pytest.raises(ValidationFailed) as refused:
+            place(name)
+        assert refused.value.field == "shard"
+
+
+@pytest.mark.parametrize("name", ["a", "main", "s" * 32, "a_1"])
+def test_a_shard_name_comes_back(name: str) -> None:
+    assert check_shard(name) == name
+
+
+def test_a_gateway_has_a_bounded_number_of_shards() -> None:
+    layout = Layout()
+    for number in range(SHARDS_MAX - 1):
+        layout = layout.moved(f"t{number}", f"s{number}")
+    assert len(layout.shards()) == SHARDS_MAX
+
+    with pytest.raises(ValidationFailed, match=f"{SHARDS_MAX} shards"):
+        layout.moved("another", "another")
+    assert layout.moved("another", "s0").shard_of("another") == "s0"
+
+
+# --- the lanes of a shard
+
+
+@given(st.integers(0, LANES_MAX - 1), shards)
+def test_the_first_lane_of_a_shard_bears_its_name_and_others_a_number(
+    number: int, shard: str
+) -> None:
+    lane = lane_name(shard, number)
+
+    assert lane_number(lane) == number
+    assert lane.partition(".")[0] == shard
+    assert (lane == shard) == (number == 0)
+    assert lane_name(DEFAULT_SHARD, 0) == MAIN_LANE
+
+
 def test_a_lane_never_bears_the_name_of_another_shard() -> None:
-    one_of_each = Layout(
-        MappingProxyType({"a": Placement("hot"), "b": Placement("hot", 2), "c": Placement("hot2")})
-    )
+    names = {lane_name(shard, number) for shard in ("h", "h1") for number in range(LANES_MAX)}
 
-    assert one_of_each.shards() == ("hot", "hot.0", "hot.1", "hot2", "main")
+    assert len(names) == 2 * LANES_MAX
 
 
-@pytest.mark.parametrize(
-    ("placed", "field"),
-    [
-        ({"shard": ""}, "shard"),
-        ({"shard": "Hot"}, "shard"),
-        ({"shard": "1st"}, "shard"),
-        ({"shard": "a.0"}, "shard"),
-        ({"shard": "s" * 33}, "shard"),
-        ({"lanes": 0}, "lanes"),
-        ({"lanes": -1}, "lanes"),
-        ({"lanes": LANES_MAX + 1}, "lanes"),
-    ],
-)
-def test_a_placement_out_of_its_limits_cannot_be_made(placed: dict[str, Any], field: str) -> None:
-    with pytest.raises(ValidationFailed) as refused:
-        Placement(**placed)
-
-    assert refused.value.field == field
+@pytest.mark.law("B7")
+@given(changed())
+def test_the_main_lane_is_open_and_the_first_whatever_happened(lanes: Lanes) -> None:
+    assert lanes.open()[0] == lanes.used()[0] == MAIN_LANE
+    assert lanes.is_open(MAIN_LANE)
 
 
-def test_one_transaction_can_reach_every_head() -> None:
-    full = Layout(MappingProxyType({"a": Placement("a", 16), "b": Placement("b", 15)}))
+@pytest.mark.law("B7")
+@given(changed())
+def test_every_open_lane_was_used_and_only_listed_ones_are_open(lanes: Lanes) -> None:
+    assert set(lanes.open()) <= set(lanes.used())
+    assert len(set(lanes.used())) == len(lanes.used())
+    assert {lane for lane in lanes.used() if lanes.is_open(lane)} == set(lanes.open())
+    for shard in ("main", "hot", "cold", "never"):
+        count = lanes.of(shard)
+        assert 0 <= count.open <= count.used <= LANES_MAX
+        assert not lanes.is_open(lane_name(shard, count.open))
 
-    assert len(full.shards()) == SHARDS_MAX
-    with pytest.raises(ValidationFailed, match="32 shards and lanes in all"):
-        full.moved("c", Placement("c"))
+
+@pytest.mark.law("B7")
+@given(changed(), shards, st.integers(0, LANES_MAX + 9))
+def test_opening_only_opens(lanes: Lanes, shard: str, count: int) -> None:
+    opened = lanes.opening(shard, count)
+
+    assert set(lanes.open()) <= set(opened.open())
+    assert set(lanes.used()) <= set(opened.used())
+    assert opened.of(shard).open == max(lanes.of(shard).open, min(count, LANES_MAX))
+    assert (opened.quiet, opened.changes) == (lanes.quiet, lanes.changes + 1)
+
+
+@pytest.mark.law("B7")
+@given(changed(), st.dictionaries(shards, st.integers(0, LANES_MAX)), st.integers(0, 1 << 63))
+def test_closing_only_closes_and_forgets_no_lane(
+    lanes: Lanes, stay: dict[str, int], quiet: int
+) -> None:
+    closed = lanes.closing(stay, quiet)
+
+    assert set(closed.open()) <= set(lanes.open())
+    assert closed.used() == lanes.used()
+    assert closed.quiet == max(lanes.quiet, quiet)
+    assert closed.changes == lanes.changes + 1
+    for shard, count in lanes.counts.items():
+        assert closed.of(shard).open == min(count.open, stay.get(shard, count.open))
+
+
+@pytest.mark.law("B7")
+@given(changed())
+def test_lanes_come_back_from_what_is_stored(lanes: Lanes) -> None:
+    assert lanes_from_text(lanes.to_text()) == lanes
+    assert bool(lanes.to_text()) == bool(lanes.changes)
+
+
+def test_two_changes_that_undo_each_other_show() -> None:
+    """Whoever changes lanes names those it has read, and must not take later ones for them."""
+    again = ONE_LANE.opening("main", 2).closing({"main": 1}, 0).opening("main", 2)
+
+    assert again.counts == ONE_LANE.opening("main", 2).counts == {"main": LaneCount(2, 2)}
+    assert again != ONE_LANE.opening("main", 2)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.runtime import wiring
+from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_quota import MemoryQuotas
+from lakesync.runtime import wiring, wiring_access
 from tests.support.logs import logged
 from tests.support.repository import ROOT
 
@@ -31,10 +33,14 @@ ENVIRONMENT = {
     "FLUSH_THRESHOLD_BYTES": "1000000",
     "BACKPRESSURE_BYTES_MAX": "10000000",
     "BACKPRESSURE_AGE_S_MAX": "3600000000",
+    "QUOTA_PUSHES_PER_S": "100",
+    "QUOTA_DELTAS_PER_S": "0",
+    "QUOTA_BYTES_PER_S": "0",
     "FLUSH_FUNCTION": "flush",
     "LAKE_BUCKET": "lake",
     "ANNOUNCE_QUEUE_URL": "unset",
     "GLUE_JOB": "materialise",
+    "RUNS_MAX": "4",
     "JWT_ALGORITHMS": "HS256",
     "JWT_SECRET_ARN": "jwt",
 }
@@ -77,6 +83,8 @@ class Functions:
     """Loads functions, as a cold start does, and calls them."""
 
     buffer: MemoryBuffer
+    access: MemoryAccess
+    quotas: MemoryQuotas
 
     def load(self, name: str) -> Callable[[Any, Any], Any]:
         """Give a function's handler, out of a fresh module."""
@@ -107,12 +115,15 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
         monkeypatch.setenv(name, value)
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    held = MemoryBuffer()
+    held, access = MemoryBuffer(), MemoryAccess()
     monkeypatch.setattr(wiring, "buffer", lambda _: held)
+    monkeypatch.setattr(wiring_access, "store", lambda _: access)
+    quotas = MemoryQuotas()
+    monkeypatch.setattr(wiring_access, "quota_store", lambda _: quotas)
     # Mangum makes a loop for the life of its process, and a test is not one.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    yield Functions(held)
+    yield Functions(held, access, quotas)
     asyncio.set_event_loop(None)
     loop.close()
 

@@ -12,6 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
+from lakesync.core.gateway_secret import gateway_secret
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:
@@ -83,6 +84,16 @@ def test_a_rotated_secret_is_found_at_once(
     )
 
     assert "claims" in authorise(with_token(token(new)))
+
+
+@pytest.mark.law("U5")
+def test_a_gateways_own_secret_opens_that_gateway_alone(
+    authorise: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    own = gateway_secret(SECRET, "demo")
+
+    assert "claims" in authorise(with_token(token(own)))
+    assert set(authorise(with_token(token(own, gw="other", role="admin")))) == {"refused"}
 
 
 def test_a_missing_secret_is_an_error_and_no_answer(functions: Functions) -> None:

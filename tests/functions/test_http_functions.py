@@ -9,14 +9,18 @@ from urllib.parse import quote
 import pytest
 
 from lakesync.errors import InternalError
+from lakesync.ports import Quota, Revocation
 from lakesync.runtime import wiring
 from lakesync.wire import proto
 from tests.functions.conftest import Context, event
+from tests.support.builders import insert, push
+from tests.support.gateways import pusher
+from tests.support.lanes import open_lanes
 
 if TYPE_CHECKING:
     import io
 
-    from tests.functions.conftest import Functions
+    from tests.functions.conftest import Answer, Functions
 
 
 def test_push_accepts_json(functions: Functions) -> None:
@@ -65,14 +69,178 @@ def test_a_bad_token_is_answered_in_our_words(functions: Functions) -> None:
     }
 
 
-def test_a_push_in_the_name_of_another_client_is_forbidden(functions: Functions) -> None:
+def test_a_delta_in_the_name_of_another_client_is_forbidden(functions: Functions) -> None:
     sent = event("push_json")
     body = json.loads(sent["body"])
     sent["body"] = json.dumps(body | {"clientId": "phone-9"})
     answer = functions.http("push", sent)
 
     assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN")
-    assert answer.json["field"] == "clientId"
+    assert answer.json["field"] == "deltas[0].clientId"
+
+
+def by_user(name: str, user: str) -> dict[str, Any]:
+    """Give a sample event with another user's token."""
+    sent = event(name)
+    held = sent["requestContext"]["authorizer"]["lambda"]
+    held["claims"] = json.dumps(json.loads(held["claims"]) | {"sub": user})
+    return sent
+
+
+@pytest.mark.law("U1")
+def test_a_client_is_its_first_users(functions: Functions) -> None:
+    assert functions.http("push", by_user("push_json", "ann")).status == 200
+    assert functions.http("pull", by_user("pull_first_page", "ann")).status == 200
+    for name, folder in (("push_json", "push"), ("pull_first_page", "pull")):
+        answer = functions.http(folder, by_user(name, "bob"))
+        assert (answer.status, answer.json["code"]) == (403, "CLIENT_TAKEN")
+        assert answer.json["field"] == "clientId"
+
+
+@pytest.mark.law("U1")
+def test_a_push_that_is_refused_for_its_client_writes_nothing(functions: Functions) -> None:
+    functions.access.bind("demo", "phone-1", "ann")
+    functions.http("push", by_user("push_json", "bob"))
+
+    assert functions.buffer.gateways() == []
+
+
+@pytest.mark.law("U2")
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("push_json", "push"), ("pull_first_page", "pull"), ("pull_checkpoint", "pull"),
+        ("admin_metrics", "admin"), ("admin_client_metrics", "admin"), ("admin_schemas", "admin"),
+        ("admin_access", "admin"), ("admin_client_schemas", "admin"), ("admin_flush", "admin"),
+    ],
+)  # fmt: skip
+def test_a_user_who_is_shut_out_is_refused_on_every_route(
+    functions: Functions, name: str, folder: str
+) -> None:
+    functions.access.revoke("demo", Revocation("user", "ann", 0, "ops"))
+    answer = functions.http(folder, by_user(name, "ann"))
+
+    assert (answer.status, answer.json["code"]) == (403, "REVOKED")
+
+
+@pytest.mark.law("U2")
+@pytest.mark.parametrize("name", ["push_json", "pull_first_page"])
+def test_a_client_that_is_shut_out_is_refused_and_its_users_others_are_not(
+    functions: Functions, name: str
+) -> None:
+    functions.access.revoke("demo", Revocation("client", "phone-1", 0, "ops"))
+    folder = name.partition("_")[0]
+    answer = functions.http(folder, by_user(name, "ann"))
+    assert (answer.status, answer.json["code"]) == (403, "REVOKED")
+
+    other = by_user("pull_first_page", "ann") | {"rawQueryString": "since=0&clientId=tablet"}
+    assert functions.http("pull", other).status == 200
+
+
+@pytest.mark.law("Q1")
+def test_a_gateway_over_its_quota_is_answered_429_and_told_when_to_come_again(
+    functions: Functions,
+) -> None:
+    functions.quotas.set_quota("demo", Quota(1, None, None))
+    push = functions.load("push")
+    # 100 pushes a second until it is told otherwise, at a 32nd of what five seconds allow.
+    statuses = [push(event("push_json"), Context())["statusCode"] for _ in range(60)]
+    answer = push(event("push_json"), Context())
+
+    assert 200 in statuses
+    assert answer["statusCode"] == 429
+    assert json.loads(answer["body"])["code"] == "RATE_LIMITED"
+    assert 1 <= int(answer["headers"]["retry-after"]) <= 5
+
+
+def used(text: str) -> dict[str, Any]:
+    """Give what the only request of some output used."""
+    (line,) = [line for line in map(json.loads, text.splitlines()) if "gateway" in line]
+    assert "gateway" not in json.dumps(line["_aws"])  # a field, and no dimension
+    names = ("gateway", "pushes", "deltasIn", "bytesIn", "pulls", "deltasOut", "bytesOut")
+    return {name: line[name] for name in names if name in line}
+
+
+def test_what_each_gateway_used_is_in_the_log(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pushed = functions.http("push", "push_gzip")
+    size = len(event("push_json")["body"].encode())
+    assert used(capsys.readouterr().out) == {
+        "gateway": "demo", "pushes": 1, "deltasIn": 3, "bytesIn": size,
+        "bytesOut": len(pushed.body),
+    }  # fmt: skip
+    pulled = functions.http("pull", "pull_first_page")
+    assert used(capsys.readouterr().out) == {
+        "gateway": "demo", "pulls": 1, "deltasOut": 3, "bytesOut": len(pulled.body),
+    }  # fmt: skip
+
+
+def change_access(functions: Functions, body: object) -> Answer:
+    sent = by_user("admin_change_access", "ops") | {"body": json.dumps(body)}
+    return functions.http("admin", sent)
+
+
+def revoked(functions: Functions) -> list[dict[str, str]]:
+    answer = functions.http("admin", "admin_access")
+    assert answer.status == 200
+    listed: list[dict[str, str]] = answer.json["revoked"]
+    return [{name: each[name] for name in each if name != "at"} for each in listed]
+
+
+@pytest.mark.law("U2")
+def test_an_administrator_shuts_out_and_lets_in(functions: Functions) -> None:
+    for target in ({"user": "ann"}, {"client": "phone-1"}):
+        assert change_access(functions, {"revoke": target}).json == {"saved": True}
+    both = [{"client": "phone-1", "by": "ops"}, {"user": "ann", "by": "ops"}]
+    assert revoked(functions) == both
+    assert functions.http("push", by_user("push_json", "ann")).status == 403
+
+    for target in ({"user": "ann"}, {"client": "phone-1"}):
+        assert change_access(functions, {"restore": target}).json == {"saved": True}
+    assert revoked(functions) == []
+    assert functions.http("push", by_user("push_json", "ann")).status == 200
+
+
+@pytest.mark.law("U1")
+def test_an_administrator_sees_whose_a_client_is_and_releases_it(functions: Functions) -> None:
+    def user() -> str | None:
+        sent = event("admin_access") | {"rawQueryString": "client=phone-1"}
+        held: str | None = functions.http("admin", sent).json["user"]
+        return held
+
+    assert user() is None
+    functions.http("push", by_user("push_json", "ann"))
+    assert user() == "ann"
+    assert change_access(functions, {"release": {"client": "phone-1"}}).json == {"saved": True}
+    assert functions.http("push", by_user("push_json", "bob")).status == 200
+    assert user() == "bob"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None, [], {}, {"revoke": {}}, {"revoke": "ann"}, {"revoke": {"user": 7}},
+        {"revoke": {"user": ""}}, {"revoke": {"user": "u" * 256}},
+        {"revoke": {"client": "c" * 129}}, {"revoke": {"team": "a"}},
+        {"revoke": {"user": "a", "client": "c"}},
+        {"revoke": {"user": "a"}, "restore": {"user": "b"}}, {"release": {"user": "ann"}},
+        {"restore": {"client": ""}}, {"release": {"client": ""}}, {"forget": {"user": "ann"}},
+        {"revoke": {"user": "ops"}},
+    ],
+)  # fmt: skip
+def test_a_malformed_change_of_access_is_refused(functions: Functions, body: object) -> None:
+    answer = change_access(functions, body)
+
+    assert (answer.status, answer.json["code"]) == (400, "VALIDATION_ERROR")
+    assert revoked(functions) == []
+
+
+def test_who_may_come_in_is_the_administrators_business(functions: Functions) -> None:
+    for name in ("admin_access", "admin_change_access"):
+        sent = event(name)
+        sent["requestContext"]["authorizer"] = event("push_json")["requestContext"]["authorizer"]
+        assert functions.http("admin", sent).json["code"] == "FORBIDDEN"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +289,7 @@ def _pull(functions: Functions, **query: str) -> Any:
     [
         ("limit", "0"), ("limit", "-1"), ("limit", "many"), ("limit", ""),
         ("since", "-1"), ("since", "x"), ("since", "9" * 19), ("since", "9" * 40), ("since", ""),
-        ("epoch", "x" * 65),
+        ("epoch", "x" * 65), ("fresh", "maybe"), ("atLeast", "-1"), ("atLeast", "9" * 19),
     ],
 )  # fmt: skip
 def test_a_parameter_out_of_its_limits_is_named(
@@ -131,6 +299,30 @@ def test_a_parameter_out_of_its_limits_is_named(
 
     assert (answer.status, answer.json["field"]) == (400, name)
     assert answer.json["code"] in {"VALIDATION_ERROR", "INVALID_CURSOR"}
+
+
+def test_a_page_says_how_far_behind_it_is_and_ends_where_it_is_asked_to(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakesync.log.raising.RAISED_EVERY_MS", 60_000)
+    functions.http("push", "push_json")
+    gateway = event("push_json")["pathParameters"]["gateway"]
+    open_lanes(functions.buffer, gateway, 2)
+    first = _pull(functions, ownCursor="true").json
+    assert "behindMs" not in first
+    late = insert("late", at=1, client="phone-1")
+    pusher(functions.buffer).push(gateway, push(late, client="phone-1"))
+    newest = functions.buffer.heads(gateway)["main"].last_logged
+    since = {"since": first["serverHlc"], "ownCursor": "true"}
+
+    relaxed = _pull(functions, **since).json
+
+    assert (relaxed["deltas"], relaxed["hasMore"]) == ([], False)
+    assert relaxed["behindMs"] > 0
+    for asked in ({"atLeast": str(newest)}, {"fresh": "true"}):
+        page = _pull(functions, **since, **asked).json
+        assert [delta["rowId"] for delta in page["deltas"]] == ["late"]
+        assert "behindMs" not in page
 
 
 def test_the_sample_of_a_bad_limit_is_refused(functions: Functions) -> None:
@@ -496,6 +688,8 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/sync/{gateway}/schema",
         "/admin/schema/{gateway}",
         "/admin/sync-rules/{gateway}",
+        "/admin/tables/{gateway}",
+        "/admin/access/{gateway}",
         "/admin/flush/{gateway}",
         "/admin/metrics/{gateway}",
     }

@@ -11,7 +11,6 @@ import pytest
 from moto import mock_aws
 
 from lakesync.errors import InternalError
-from lakesync.runtime import wiring
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def test_the_schedule_sends_one_message_for_each_gateway_that_is_due(
     functions.http("push", "push_json")
     answer = functions.load("schedule_flush")(event("schedule_flush_tick"), Context())
 
-    assert answer == {"due": 1}
+    assert answer == {"due": 1, "finished": True}
     assert lake.messages(lake.flush_queue) == [{"gateway": "demo"}]
 
 
@@ -150,7 +149,9 @@ def test_a_flushed_gateway_is_not_due(functions: Functions, lake: Lake) -> None:
     functions.http("push", "push_json")
     functions.load("flush")(event("flush_direct"), Context())
 
-    assert functions.load("schedule_flush")(event("schedule_flush_tick"), Context()) == {"due": 0}
+    answer = functions.load("schedule_flush")(event("schedule_flush_tick"), Context())
+
+    assert answer == {"due": 0, "finished": True}
 
 
 def test_a_push_over_the_threshold_asks_for_a_flush(
@@ -169,45 +170,3 @@ def test_a_push_is_accepted_although_no_flush_can_be_asked_for(
     boto3.client("sqs").delete_queue(QueueUrl=lake.flush_queue)
 
     assert functions.http("push", "push_json").json["accepted"] == 3
-
-
-class Glue:
-    """Glue's StartJobRun, with room for one run."""
-
-    class exceptions:  # noqa: N801 - boto3's own name
-        class ConcurrentRunsExceededException(Exception):
-            """A run is at work."""
-
-    def __init__(self, *, at_work: bool) -> None:
-        self.at_work = at_work
-        self.started: list[str] = []
-
-    def start_job_run(self, *, JobName: str) -> dict[str, str]:  # noqa: N803 - boto3's own name
-        if self.at_work:
-            raise self.exceptions.ConcurrentRunsExceededException
-        self.started.append(JobName)
-        return {"JobRunId": "jr_1"}
-
-
-def test_many_announcements_start_one_run(
-    functions: Functions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    glue = Glue(at_work=False)
-    monkeypatch.setattr(wiring, "client", lambda *_, **__: glue)
-    answer = functions.load("materialise")(event("materialise_announced"), Context())
-
-    assert answer == {"batchItemFailures": []}
-    assert glue.started == ["materialise"]
-
-
-def test_while_a_run_is_at_work_announcements_go_back(
-    functions: Functions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    glue = Glue(at_work=True)
-    monkeypatch.setattr(wiring, "client", lambda *_, **__: glue)
-    sent = event("materialise_announced")
-    answer = functions.load("materialise")(sent, Context())
-
-    assert answer["batchItemFailures"] == [
-        {"itemIdentifier": record["messageId"]} for record in sent["Records"]
-    ]

@@ -10,7 +10,6 @@ import pytest
 from lakesync.checkpoint.from_lake import flushed_from_json
 from lakesync.errors import Contention, InternalError, ValidationFailed
 from lakesync.runtime import retain, wiring
-from lakesync.runtime.retain import GATEWAYS_MAX, Retention
 from tests.functions.conftest import Context, event
 from tests.support.builders import WALL_MS, at_ms, delete, insert
 from tests.support.checkpoints import GATEWAY, Kept
@@ -59,28 +58,21 @@ def run(
     return task
 
 
-def test_the_list_names_every_gateway(run: Callable[..., dict[str, Any]]) -> None:
-    assert run("list") == {"gateways": [GATEWAY]}
+def test_one_slice_holds_a_few_gateways(run: Callable[..., dict[str, Any]]) -> None:
+    assert run("list") == {"slices": [{"after": "", "until": ""}]}
+    assert run("names") == {"gateways": [GATEWAY]}
+    assert run("choose") == {"gateways": ["demo"], "failed": 0}
 
 
-def test_more_gateways_than_one_execution_takes_take_turns(gateway: Kept) -> None:
-    class Many:
-        def gateways(self) -> list[str]:
-            return [f"g{number:04}" for number in range(2 * GATEWAYS_MAX + 1)]
-
-    nothing: Any = None
-    names = ("builder", "trimmer", "forgetter", "keeper", "checkpoints", "lake_rows_min")
-    parts: Any = dict.fromkeys(names, nothing)
-    many: Any = Many()
-    clock = gateway.time.wall_clock
-    retention = Retention(many, nothing, wall_clock=clock, every_ms=DAY_MS, **parts)
-    turns = []
-    for _ in range(3):
-        turns.append(retention.gateways())
-        gateway.time.now_ms += DAY_MS
-
-    assert max(map(len, turns)) <= GATEWAYS_MAX
-    assert sorted(name for turn in turns for name in turn) == Many().gateways()
+@pytest.mark.law("R4")
+def test_a_slice_does_all_tasks_of_its_gateways(
+    run: Callable[..., dict[str, Any]], gateway: Kept
+) -> None:
+    gateway.time.now_ms += 31 * DAY_MS
+    assert run("slice") == {"after": GATEWAY, "gateways": [], "finished": True}
+    assert len(gateway.checkpoints.ids(GATEWAY)) == 1
+    assert gateway.buffer.heads(GATEWAY)["main"].trimmed > 0
+    assert set(gateway.rows()) == {("todos", "r2")}
 
 
 @pytest.mark.law("R4")
@@ -91,7 +83,7 @@ def test_from_the_first_task_to_the_last(run: Callable[..., dict[str, Any]], gat
     assert int(run("trim")["horizon"]) < at_ms(1)  # nothing is a week old
     gateway.time.now_ms += 8 * DAY_MS
     assert int(run("trim")["horizon"]) <= int(first["since"])
-    assert gateway.buffer.heads(GATEWAY, ["main"])["main"].trimmed > 0
+    assert gateway.buffer.heads(GATEWAY)["main"].trimmed > 0
     assert run("forget", place="")["rows"] == 0  # nor a month
     gateway.time.now_ms += 30 * DAY_MS
     found = run("forget", place="")
@@ -129,7 +121,8 @@ def test_a_task_without_time_says_that_it_is_not_finished(
 
 
 @pytest.mark.parametrize(
-    "odd", [{}, {"task": "all"}, {"task": "build"}, {"task": "trim", "gateway": 7},
+    "odd", [{}, {"task": "all"}, {"task": "slice", "after": 7},
+            {"task": "build"}, {"task": "trim", "gateway": 7},
             {"task": "forget", "gateway": GATEWAY, "place": 1},
             {"task": "forget", "gateway": GATEWAY, "place": "odd"},
             {"task": "build", "gateway": "a|b"}],

@@ -12,7 +12,9 @@ from lakesync.checkpoint.from_lake import flushed_from_json
 from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance.checkpoint_keep import KEEP_MS, Keeper
 from lakesync.maintenance.trim import Trimmer
-from lakesync.runtime.retain import Retention, retain_handler
+from lakesync.runtime.retain import Retention
+from lakesync.runtime.retain_handler import retain_handler
+from lakesync.runtime.retain_slices import Slices
 from tests.functions.conftest import Context
 from tests.support.builders import at_ms, delete, insert, update
 from tests.support.checkpoints import GATEWAY, Kept, Reader
@@ -41,11 +43,10 @@ def handler_of(
         forgetter=gateway.forgetter(2 * DAY_MS, buffer),
         keeper=Keeper(objects, gateway.checkpoints, wall_clock=clock),
         checkpoints=gateway.checkpoints,
-        wall_clock=clock,
-        every_ms=DAY_MS,
         lake_rows_min=lake_rows_min,
     )
-    return retain_handler(retention, lambda: clock() / 1000)
+    slices = Slices(buffer, retention, wall_clock=clock, every_ms=DAY_MS)
+    return retain_handler(retention, slices, lambda: clock() / 1000)
 
 
 def no_job(flushed: str) -> bool:
@@ -57,11 +58,10 @@ def walked(
     states_max: int = 1_000,
     job: Callable[[str], bool] = no_job,
 ) -> list[str]:
-    """Walk the machine; gives the states of the gateway that were entered, until it is stopped."""
-    listing = MACHINE["States"][MACHINE["StartAt"]]
+    """Walk a gateway's own flow; gives the states that were entered, until it is stopped."""
     entered: list[str] = []
-    for gateway in handler(listing["Arguments"]["Payload"], Context())["gateways"]:
-        flow = MACHINE["States"][listing["Next"]]["ItemProcessor"]
+    for gateway in handler({"task": "names"}, Context())["gateways"]:
+        flow = MACHINE["States"]["Each"]["ItemProcessor"]
         name, place, flushed, found = flow["StartAt"], "", "", {}
         while len(entered) < states_max:
             state = flow["States"][name]
@@ -111,7 +111,7 @@ def left(gateway: Kept) -> dict[str, Any]:
     held = gateway.buffer._gateways[GATEWAY]
     return {
         "rows": gateway.rows(),
-        "log": [entry.stamp for entry in held.logs["main"]],
+        "log": [entry.stamp for chunk in held.logs["main"] for entry in chunk],
         "horizons": (held.heads["main"].trimmed, *held.config.tombstone_horizons.values()),
         "objects": gateway.objects.held,
     }

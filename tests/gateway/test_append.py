@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.pack import pack_mark, unpack_mark
 from lakesync.core.append import REMEMBERED_MAX, REMEMBERED_MIN, AppendMark, advanced
-from lakesync.core.layout import Placement
 from lakesync.errors import LakeSyncError
 from lakesync.log.limits import Limits
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
@@ -171,17 +170,17 @@ def test_clients_do_not_hold_each_other_up(buffer: MemoryBuffer, service: PushSe
 
 
 @pytest.mark.law("A4")
-@pytest.mark.parametrize("placement", [Placement("hot", 4), Placement("side")])
+@pytest.mark.parametrize("shard", ["hot", "side"])
 def test_a_repeated_push_is_recognised_after_its_table_moved(
-    buffer: MemoryBuffer, time: GivenTime, service: PushService, placement: Placement
+    buffer: MemoryBuffer, time: GivenTime, service: PushService, shard: str
 ) -> None:
     events = [event(number) for number in range(300)]
     service.push(GATEWAY, push(*events))
     moves = administrator(buffer, time_=time)
-    moves.place_table(GATEWAY, "events", placement)
+    moves.place_table(GATEWAY, "events", shard)
     # Another table of the shard goes on, and its mark with it.
     service.push(GATEWAY, push(event(400, table="clicks")))
-    moves.place_table(GATEWAY, "events", Placement("hot", 8))
+    moves.place_table(GATEWAY, "events", "hot")
 
     for again in (service, pusher(buffer, seed=1, time_=time)):
         receipt = again.push(GATEWAY, push(*events[-60:]))

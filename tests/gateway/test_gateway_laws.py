@@ -14,16 +14,18 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import CHANGES, Op, make_delta
-from lakesync.core.layout import Placement
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import OutcomeKind, Pull
 from lakesync.errors import LakeSyncError
+from lakesync.log.lanes import close_lanes, idle_lanes
 from lakesync.log.limits import Limits
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, push
@@ -83,7 +85,8 @@ class Gateway(RuleBasedStateMachine):
         self.processes = [
             pusher(self.buffer, seed=number, time_=self.time, limits=SMALL) for number in range(3)
         ]
-        self.readers = [puller(self.buffer), puller(self.buffer)]
+        self.readers = [puller(self.buffer, time_=self.time) for _ in range(2)]
+        self.newest = 0
         self.administrator = administrator(self.buffer, time_=self.time)
         body = {"table": "events", "columns": [{"name": "k", "type": "integer"}], "append": True}
         self.administrator.register_schema(GATEWAY, body)
@@ -124,6 +127,7 @@ class Gateway(RuleBasedStateMachine):
                 self.effective.append(delta)
                 fresh.add(delta)
         self.accepted += deltas
+        self.newest = max(self.newest, receipt.server_hlc)
         if atomic and fresh:
             self.together.append(fresh)
 
@@ -161,10 +165,19 @@ class Gateway(RuleBasedStateMachine):
     @rule(
         table=st.sampled_from(["todos", "events"]),
         shard=st.sampled_from(["main", "hot"]),
-        lanes=st.integers(1, 4),
     )
-    def place(self, table: str, shard: str, lanes: int) -> None:
-        self.administrator.place_table(GATEWAY, table, Placement(shard, lanes))
+    def place(self, table: str, shard: str) -> None:
+        self.administrator.place_table(GATEWAY, table, shard)
+
+    @rule(milliseconds=st.sampled_from([1, 300, 2_000, 120_000]))
+    def wait(self, milliseconds: int) -> None:
+        self.time.now_ms += milliseconds
+
+    @precondition(lambda self: self.buffer.heads(GATEWAY))
+    @rule()
+    def close_idle_lanes(self) -> None:
+        heads = self.buffer.heads(GATEWAY, STAMP_MAX)
+        close_lanes(self.buffer, GATEWAY, heads, idle_lanes(heads, int(self.time.now_ms)))
 
     # --- pulling
 
@@ -174,10 +187,17 @@ class Gateway(RuleBasedStateMachine):
         self.known.append(cursor)
         return cursor
 
-    @rule(cursor=cursors, reader=st.integers(0, 1))
-    def pull(self, cursor: Cursor, reader: int) -> None:
-        pull = Pull("r", since=cursor.at, deltas_max=cursor.deltas_max)
+    @rule(
+        cursor=cursors,
+        reader=st.integers(0, 1),
+        wanted=st.sampled_from(["whatever is final", "all accepted", "the newest"]),
+    )
+    def pull(self, cursor: Cursor, reader: int, wanted: str) -> None:
+        at_least = {"all accepted": self.newest, "the newest": STAMP_MAX}.get(wanted, 0)
+        pull = Pull("r", since=cursor.at, deltas_max=cursor.deltas_max, at_least=at_least)
         page = self.readers[reader].pull(GATEWAY, pull)
+        assert page.has_more or page.cursor >= (self.newest if at_least else 0)
+        assert page.has_more or page.behind_ms == 0 or not at_least
         deltas = deltas_of(page)
         assert page.count == len(deltas)
         assert page.cursor >= cursor.at

@@ -8,7 +8,6 @@ import pytest
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core import config
-from lakesync.core.layout import Placement
 from lakesync.errors import NameTaken
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pusher
@@ -140,7 +139,7 @@ def test_a_schema_is_of_the_names_that_are_there(buffer: MemoryBuffer, time: Giv
     assert "spelled title" in told[0]
     assert "spelled todos" in told[1]
     with pytest.raises(NameTaken):
-        admin.place_table(GATEWAY, "Todos", Placement("s1"))
+        admin.place_table(GATEWAY, "Todos", "s1")
 
 
 @pytest.mark.law("S5")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core.layout import Placement
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, CursorExpired, ValidationFailed
 from lakesync.log.limits import Limits
@@ -24,12 +24,12 @@ from tests.support.gateways import (
     puller,
     pusher,
 )
+from tests.support.lanes import open_lanes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
+    from lakesync.core.layout import Lanes
     from lakesync.ports import Head
 
 GATEWAY = "g"
@@ -104,9 +104,9 @@ def test_cursors_that_this_log_cannot_honour_are_expired(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     class Restored(MemoryBuffer):
-        def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
-            found = super().heads(gateway, shards)
-            return {shard: replace(head, epoch="e2", trimmed=100) for shard, head in found.items()}
+        def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
+            heads = super().heads(gateway, since)
+            return {lane: replace(head, epoch="e2", trimmed=100) for lane, head in heads.items()}
 
     held = Restored()
     fill(held, time, commits=1, deltas=1)
@@ -143,7 +143,7 @@ def test_an_edit_stamped_last_week_reaches_whoever_pulled_yesterday(
 def test_a_process_with_a_slow_clock_commits_above_every_cursor(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
-    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side"))
+    administrator(buffer, time_=time).place_table(GATEWAY, "notes", "side")
     slow = pusher(buffer, seed=1, time_=GivenTime(WALL_MS))
     slow.push(GATEWAY, push(insert("s1", at=at_ms(1), table="notes", n=1)))
     time.now_ms += 60_000
@@ -157,9 +157,15 @@ def test_a_process_with_a_slow_clock_commits_above_every_cursor(
     assert deltas_of(reader.pull(GATEWAY, Pull("r", since=cursor))) == [late]
 
 
-def test_a_reader_does_not_ask_shards_without_news(buffer: MemoryBuffer, time: GivenTime) -> None:
-    administrator(buffer, time_=time).place_table(GATEWAY, "notes", Placement("side", 8))
+@pytest.mark.parametrize(("size", "asked_for"), [(10, 0), (5_000, 1)])
+def test_a_reader_reads_no_log_of_lanes_without_news_or_whose_head_has_it_all(
+    buffer: MemoryBuffer, time: GivenTime, size: int, asked_for: int
+) -> None:
     fill(buffer, time, commits=1, deltas=1)
+    open_lanes(buffer, GATEWAY, 8)
+    cursor = puller(buffer, time_=time).pull(GATEWAY, Pull("r", at_least=STAMP_MAX)).cursor
+    late = insert("late", at=at_ms(9), n="x" * size)
+    pusher(buffer, time_=time).push(GATEWAY, push(late))
     asked: list[str] = []
 
     class Watched(MemoryBuffer):
@@ -167,47 +173,55 @@ def test_a_reader_does_not_ask_shards_without_news(buffer: MemoryBuffer, time: G
             asked.append(name)
             return getattr(buffer, name)
 
-    assert puller(Watched()).pull(GATEWAY, Pull("r")).count == 1
-    assert asked.count("entries") == 1
+    page = puller(Watched(), time_=time).pull(GATEWAY, Pull("r", cursor, at_least=STAMP_MAX))
+    assert deltas_of(page) == [late]
+    assert asked.count("entries") == asked_for
 
 
 # --- administration
 
 
 @pytest.mark.law("B6")
-def test_a_configuration_changes_though_pushes_move_heads_all_the_time(time: GivenTime) -> None:
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_configuration_changes_though_pushes_move_heads_all_the_time(
+    time: GivenTime, lanes: int
+) -> None:
     class Busy(MemoryBuffer):
         """Somebody commits between any two calls of the administrator."""
 
+        pushed = 1
+
         def save_config(
-            self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = ""
+            self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
         ) -> None:
             if config.layout.moves == 2:
                 time.now_ms += 20
                 number = int(time.now_ms)
-                mine = insert(f"busy{number}", at=at_ms(number - WALL_MS), n=1)
+                mine = insert(f"busy{number}", at=at_ms(number - WALL_MS), table="busy", n=1)
                 pusher(self, time_=time).push(gateway, push(mine))
-            super().save_config(gateway, config, to, epoch)
+                self.pushed += 1
+            super().save_config(gateway, config, seen, lanes, to)
 
     buffer = Busy()
     service = administrator(buffer, time_=time)
-    service.place_table(GATEWAY, "todos", Placement("hot"))
-    pusher(buffer, time_=time).push(GATEWAY, push(insert("r1", at=at_ms(1), n=1)))
+    service.place_table(GATEWAY, "todos", "hot")
+    first = insert("r1", at=at_ms(1), table="busy", n=1)
+    pusher(buffer, time_=time).push(GATEWAY, push(first))
+    before = buffer.config(GATEWAY).version
+    open_lanes(buffer, GATEWAY, lanes)
 
-    assert service.place_table(GATEWAY, "notes", Placement("side")).version == 3
-    assert len(pulled(buffer, GATEWAY)) == 3
+    assert service.place_table(GATEWAY, "notes", "side").version == before + 1
+    assert buffer.heads(GATEWAY)["main"].lanes.open() == ["main"]
+    assert len(pulled(buffer, GATEWAY)) == buffer.pushed > 1
 
 
 def test_a_configuration_that_never_wins_is_answered_later(time: GivenTime) -> None:
     class Stubborn(MemoryBuffer):
-        def save_config(
-            self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = ""
-        ) -> None:
-            del gateway, config, to, epoch
+        def save_config(self, *_: object) -> None:
             raise HeadMoved({})
 
     with pytest.raises(Contention):
-        administrator(Stubborn(), time_=time).place_table(GATEWAY, "todos", Placement("hot"))
+        administrator(Stubborn(), time_=time).place_table(GATEWAY, "todos", "hot")
 
 
 def test_registering_again_and_placing_again_change_nothing(
@@ -217,7 +231,7 @@ def test_registering_again_and_placing_again_change_nothing(
     schema = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
     for _ in range(2):
         service.register_schema(GATEWAY, schema)
-        service.place_table(GATEWAY, "todos", Placement("hot", 2))
+        service.place_table(GATEWAY, "todos", "hot")
 
     assert buffer.config(GATEWAY).version == 2
 
@@ -229,8 +243,10 @@ def test_a_client_is_told_of_the_tables_that_it_may_see_and_an_administrator_of_
     for table in ("todos", "salaries", "orders"):
         column = {"name": "owner", "type": "string"}
         admin.register_schema("g", {"table": table, "columns": [column]})
-    admin.place_table("g", "salaries", Placement("salaries"))
-    admin.place_table("g", "orders", Placement("orders", 2))
+    admin.place_table("g", "salaries", "salaries")
+    admin.place_table("g", "orders", "orders")
+    for table in ("salaries", "orders"):
+        pusher(buffer, time_=time).push("g", push(insert("r1", at=at_ms(1), table=table)))
     everyone = {"gateway", "headHlc", "flushedHlc", "unflushedBytes", "unflushedAgeMs"}
     of_all = admin.metrics("g")
     assert of_all["tables"] == ["orders", "salaries", "todos"]
@@ -243,13 +259,14 @@ def test_a_client_is_told_of_the_tables_that_it_may_see_and_an_administrator_of_
         {"name": "paid", "tables": ["salaries"], "filters": paid},
     ]
     admin.save_rules("g", {"buckets": buckets})
-    pusher(buffer, time_=time).push("g", push(insert("r1", at=at_ms(1), table="salaries")))
     told = admin.metrics("g", {"sub": "c1"})
 
     assert "salaries" not in json.dumps(told)
     assert told["tables"] == ["orders", "todos"]
-    assert set(cast("dict[str, object]", told["shards"])) == {"main", "orders.0", "orders.1"}
-    assert told["unflushedBytes"] == 0
+    shards = cast("dict[str, dict[str, int]]", of_all["shards"])
+    assert cast("dict[str, object]", told["shards"]).keys() == {"main", "orders"}
+    assert told["unflushedBytes"] == shards["orders"]["unflushedBytes"] > 0
+    assert cast("int", of_all["unflushedBytes"]) > shards["orders"]["unflushedBytes"]
     assert told.keys() >= everyone
     assert admin.metrics("g", {"payroll": "c1"})["tables"] == ["salaries"]
     assert admin.metrics("g")["tables"] == of_all["tables"]
@@ -264,15 +281,15 @@ def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: Given
             self.quicker = True
 
         def save_config(
-            self, gateway: str, config: GatewayConfig, to: Stamp, epoch: str = ""
+            self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
         ) -> None:
             if self.quicker:
                 self.quicker = False
-                administrator(self, time_=time).place_table(gateway, "notes", Placement("side"))
-            super().save_config(gateway, config, to, epoch)
+                administrator(self, time_=time).place_table(gateway, "notes", "side")
+            super().save_config(gateway, config, seen, lanes, to)
 
     held = Interleaved()
-    config = administrator(held, time_=time).place_table(GATEWAY, "todos", Placement("hot"))
+    config = administrator(held, time_=time).place_table(GATEWAY, "todos", "hot")
 
     assert config.version == 2
     assert config.layout.tables.keys() == {"todos", "notes"}

@@ -12,13 +12,13 @@ from lakesync.buffer import pack
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core import config
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.layout import Placement
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import AtomicPushTooLarge, Contention, LakeSyncError
 from lakesync.log.limits import Limits
 from lakesync.log.plan import delta_bytes
 from lakesync.wire.records import encode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
+from tests.support.commits import logged
 from tests.support.gateways import GivenTime, administrator, pages, pulled, pusher
 
 if TYPE_CHECKING:
@@ -56,10 +56,8 @@ def codes(receipt: PushReceipt) -> dict[int, str]:
 
 
 def commits(buffer: MemoryBuffer) -> int:
-    """Count the commits that a reader sees."""
-    shards = buffer.config(GATEWAY).layout.shards()
-    found = [buffer.entries(GATEWAY, shard, 0, 1 << 62, 1 << 30).entries for shard in shards]
-    return len({entry.stamp for entries in found for entry in entries})
+    """Count the commits that are in the log."""
+    return len({entry.stamp for entries in logged(buffer, GATEWAY).values() for entry in entries})
 
 
 # --- outcomes
@@ -146,7 +144,7 @@ def test_an_atomic_push_over_several_shards_is_one_commit(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = administrator(buffer, time_=time)
-    service.place_table(GATEWAY, "todos", Placement("hot", 8))
+    service.place_table(GATEWAY, "todos", "hot")
     deltas = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(40)]
     deltas += [insert(table="notes", at=at_ms(50), n=1)]
 
@@ -272,9 +270,9 @@ def test_the_bound_of_a_deltas_size_is_one(row_id: str) -> None:
 
 def test_a_configuration_that_keeps_changing_ends_at_the_deadline(time: GivenTime) -> None:
     class Changing(MemoryBuffer):
-        def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
-            found = super().heads(gateway, shards)
-            return {shard: replace(head, config_version=99) for shard, head in found.items()}
+        def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
+            heads = super().lane_heads(gateway, lanes)
+            return {lane: replace(head, config_version=99) for lane, head in heads.items()}
 
     buffer = Changing()
     schema = {"table": "todos", "columns": [{"name": "n", "type": "json"}]}
@@ -329,7 +327,7 @@ def test_what_was_accepted_is_not_refused_for_a_clock_that_went_back_meanwhile()
             if not self.moved:
                 self.moved = True
                 service = administrator(self, time_=GivenTime(WALL_MS))
-                service.place_table(GATEWAY, "notes", Placement("side"))
+                service.place_table(GATEWAY, "notes", "side")
                 time.now_ms -= 10_000
 
     deltas = [insert(f"r{number}", at=at_ms(4_000), n=1) for number in range(2)]

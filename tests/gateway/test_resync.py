@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Resync
 from lakesync.errors import Contention, CursorExpired
 from tests.support.builders import insert
@@ -60,8 +61,8 @@ class TestResync:
         forgets = replace(
             config, version=config.version + 1, tombstone_horizons={"todos": 7, "lists": 8}
         )
-        top = max(head.commit for head in world.buffer.heads(GATEWAY, ["main"]).values())
-        world.buffer.save_config(GATEWAY, forgets, top)
+        main = world.buffer.heads(GATEWAY)[MAIN_LANE]
+        world.buffer.save_config(GATEWAY, forgets, main, main.lanes, main.commit + 1)
         world.rules(bucket(MINE, tables=["todos"]))
         ann.sync(world)
 

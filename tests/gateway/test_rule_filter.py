@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesync.core.delta import Op, checked_delta
-from lakesync.core.layout import Placement
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.values import parse
 from lakesync.errors import CursorExpired
@@ -465,7 +464,7 @@ class TestWrites:
     def test_a_refusal_is_not_of_what_a_warm_process_remembers_of_another_shard(
         self, world: World
     ) -> None:
-        administrator(world.buffer).place_table(GATEWAY, "lists", Placement("s1"))
+        administrator(world.buffer).place_table(GATEWAY, "lists", "s1")
         mine = bucket_without_write(MINE, tables=["todos", "lists"])
         world.rules(mine)
         world.push(insert("l1", table="lists", owner="bob", at=1), sub="bob")

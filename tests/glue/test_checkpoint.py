@@ -29,7 +29,7 @@ from lakesync_spark.row_chunks import Destination, write_chunks
 from lakesync_spark.run import run
 from lakesync_spark.tables import TableName, find_table
 from tests.glue.support.files import FileStore
-from tests.glue.support.lake import PREFIX
+from tests.glue.support.lake import PREFIX, STACK
 from tests.glue.support.objects import FolderObjects
 from tests.glue.support.spark import CATALOG
 from tests.support.builders import TABLE, at_ms, delete, insert, update
@@ -58,6 +58,7 @@ class Gateway(Kept):
         number = next(_numbers)
         self.spark = spark
         self.prefix = f"{PREFIX}c{number}"
+        self.stack = STACK
         self.folder = str(folder / f"lake-{number}")
         self.store = FileStore(folder / f"lake-{number}")
         self.lake = FolderObjects(self.folder)
@@ -74,7 +75,7 @@ class Gateway(Kept):
 
     def materialise(self, only: str = "") -> None:
         """Bring what was flushed into the lake."""
-        arguments = Arguments("lake", self.prefix, CATALOG, only)
+        arguments = Arguments("lake", self.prefix, CATALOG, STACK, only)
         report = run(self.spark, self.store, arguments, "r")  # type: ignore[arg-type]
         assert not report.problem(), report.problem()
 
@@ -84,7 +85,9 @@ class Gateway(Kept):
         flushed = flushed_of(
             log, self.buffer.flush_state(GATEWAY), self.buffer.flushed_tables(GATEWAY)
         )
-        arguments = CheckpointArguments("lake", self.prefix, CATALOG, flushed, self.chunk_bytes)
+        arguments = CheckpointArguments(
+            "lake", self.prefix, CATALOG, self.stack, flushed, self.chunk_bytes
+        )
         folder = objects or self.lake
         opened = functools.partial(FolderObjects, folder.folder, folder.full_behind)
         return build(self.spark, opened, arguments, self.time.wall_clock())
@@ -209,12 +212,24 @@ def test_a_build_that_dies_leaves_no_checkpoint_and_the_next_one_builds_it(
     assert Reader(gateway).read() == gateway.rows()
 
 
+@pytest.mark.law("L14")
+def test_a_checkpoint_is_not_built_of_another_stacks_tables(gateway: Gateway) -> None:
+    gateway.push(insert("r1", at=at_ms(1), a=1))
+    gateway.flush()
+    gateway.materialise()
+    gateway.stack = "arn:aws:cloudformation:us-east-1:1:stack/two/2"
+
+    with pytest.raises(Conflict, match="belongs to"):
+        gateway.build_in_spark()
+    assert gateway.checkpoints.ids(GATEWAY) == []
+
+
 @pytest.mark.law("L13")
 def test_a_chunk_of_the_lake_is_never_larger_than_it_may_be(gateway: Gateway) -> None:
     gateway.push(*(insert(f"r{place}", at=at_ms(place), a="x" * 50) for place in range(40)))
     gateway.flush()
     gateway.materialise()
-    table = find_table(gateway.spark, gateway.name(TABLE).rows)
+    table = find_table(gateway.spark, gateway.name(TABLE).rows, STACK)
     assert table is not None
     opened = functools.partial(FolderObjects, gateway.folder)
     to = Destination(opened, GATEWAY, "c", TABLE, chunk_bytes=2_000)

@@ -11,7 +11,8 @@ import pytest
 
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict
-from lakesync_spark import apply, fold, lease, retype, run
+from lakesync_spark import apply, fold, lease, retype, table_run
+from lakesync_spark.groups import group_of
 from lakesync_spark.lease import LEASE_S, Lease
 from tests.glue.support.spark import BESIDE
 from tests.support.builders import insert, update
@@ -195,7 +196,7 @@ def test_epochs_go_on_growing_though_the_lease_itself_was_lost(lake: Lake) -> No
     lake.run()
     lake.put([update("r1", at=6, n=2)])
     lake.run()
-    lake.store.delete(lease.LEASE)
+    lake.store.delete(lease.lease_key(group_of(lake.gateway)))
     lake.put([update("r1", at=7, n=3)])
     lake.run()
 
@@ -206,7 +207,7 @@ def test_epochs_go_on_growing_though_the_lease_itself_was_lost(lake: Lake) -> No
 @pytest.mark.law("L8")
 def test_a_run_that_finds_another_at_work_goes_home_in_peace(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1)])
-    held = Lease.acquire(lake.store, "another")  # type: ignore[arg-type]
+    held = Lease.acquire(lake.store, group_of(lake.gateway), "another")  # type: ignore[arg-type]
     lake.store.meanwhile = held.check if held else None
     report = lake.run()
 
@@ -214,4 +215,4 @@ def test_a_run_that_finds_another_at_work_goes_home_in_peace(lake: Lake) -> None
     assert report.held_by_another
     assert report.problem() == ""
     assert len(lake.pending()) == 1
-    assert run.WAIT_S_MAX > LEASE_S
+    assert table_run.WAIT_S_MAX > LEASE_S

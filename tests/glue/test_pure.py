@@ -15,7 +15,7 @@ from lakesync.maintenance import batches as plan
 from lakesync_spark.arguments import Arguments, parse_arguments
 from lakesync_spark.batches import Batch, parse_claim
 from lakesync_spark.chain import has_gap, next_chain
-from lakesync_spark.lease import LEASE, LEASE_S, Lease
+from lakesync_spark.lease import LEASE_S, Lease, lease_key
 from lakesync_spark.report import reason_of
 from tests.glue.support.files import FileStore
 
@@ -27,13 +27,14 @@ def test_arguments_of_glue_itself_are_passed_over() -> None:
     argv = [
         "--JOB_NAME", "j", "--enable-metrics", "--lake_bucket", "b", "--conf", "a=1 --conf b=2",
         "--database_prefix=p", "--catalog", "glue_catalog", "--only", "g/t", "--JOB_RUN_ID", "x",
+        "--stack", "arn:stack/a",
     ]  # fmt: skip
 
-    assert parse_arguments(argv) == Arguments("b", "p", "glue_catalog", "g/t")
+    assert parse_arguments(argv) == Arguments("b", "p", "glue_catalog", "arn:stack/a", "g/t")
 
 
 def test_a_missing_argument_is_named() -> None:
-    with pytest.raises(ValidationFailed, match="--database_prefix, --catalog"):
+    with pytest.raises(ValidationFailed, match="--database_prefix, --catalog, --stack"):
         parse_arguments(["--lake_bucket", "b", "--catalog"])
 
 
@@ -135,6 +136,9 @@ def test_a_chain_covers_each_commit_once_and_jumps_none(
     assert all(found.after > reached for found in chain.waiting)
 
 
+GROUP = 7
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
     return FileStore(tmp_path)
@@ -142,13 +146,13 @@ def store(tmp_path: Path) -> Any:
 
 @pytest.mark.law("L8")
 def test_only_one_run_holds_the_lease(store: Any) -> None:
-    first = Lease.acquire(store, "a")
+    first = Lease.acquire(store, GROUP, "a")
     assert first is not None
     store.meanwhile = first.check
-    assert Lease.acquire(store, "b") is None
+    assert Lease.acquire(store, GROUP, "b") is None
     with first:
         first.check()
-    second = Lease.acquire(store, "b")
+    second = Lease.acquire(store, GROUP, "b")
 
     assert second is not None
     assert (first.epoch, second.epoch) == (1, 2)
@@ -156,9 +160,9 @@ def test_only_one_run_holds_the_lease(store: Any) -> None:
 
 @pytest.mark.law("L8")
 def test_a_lease_that_runs_out_is_taken_over_and_its_holder_notices(store: Any) -> None:
-    first = Lease.acquire(store, "a")
+    first = Lease.acquire(store, GROUP, "a")
     began = store.now
-    second = Lease.acquire(store, "b")
+    second = Lease.acquire(store, GROUP, "b")
 
     assert first is not None
     assert second is not None
@@ -176,7 +180,7 @@ def test_a_lease_that_runs_out_is_taken_over_and_its_holder_notices(store: Any) 
 def test_a_renewal_whose_answer_was_lost_is_no_lost_lease(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = Lease.acquire(store, "a")
+    lease = Lease.acquire(store, GROUP, "a")
     assert lease is not None
     real = store.put_if_unchanged
 
@@ -188,7 +192,7 @@ def test_a_renewal_whose_answer_was_lost_is_no_lost_lease(
     monkeypatch.setattr(store, "put_if_unchanged", real)
     lease.check()
 
-    assert json.loads(store.read(LEASE).body)["run_id"] == "a"
+    assert json.loads(store.read(lease_key(GROUP)).body)["run_id"] == "a"
 
 
 def test_two_that_take_an_expired_lease_at_once_get_one_lease(
@@ -199,12 +203,12 @@ def test_two_that_take_an_expired_lease_at_once_get_one_lease(
     def read(key: str) -> Any:
         held = real(key)
         monkeypatch.setattr(store, "read", real)
-        assert Lease.acquire(store, "b") is not None
+        assert Lease.acquire(store, GROUP, "b") is not None
         return held
 
     monkeypatch.setattr(store, "read", read)
 
-    assert Lease.acquire(store, "a") is None
+    assert Lease.acquire(store, GROUP, "a") is None
 
 
 class JavaError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync_spark import run as run_module
+from lakesync_spark import table_run
 from lakesync_spark.lake_table import BatchMark
 from lakesync_spark.lease import Lease
 from tests.glue.support.lake import Lake
@@ -84,7 +84,7 @@ def test_the_first_batch_of_a_table_begins_at_zero(lake: Lake) -> None:
 
 @pytest.mark.law("L5")
 def test_a_gap_that_lasts_is_a_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "WAIT_S_MAX", 0.5)
+    monkeypatch.setattr(table_run, "WAIT_S_MAX", 0.5)
     lake.put([insert("r1", at=5, n=1)], after=7, commits=[9])
 
     assert "missing" in lake.run().problem()
@@ -202,6 +202,23 @@ def test_a_claim_that_comes_at_the_very_end_is_taken_too(
     assert report.applied[f"{lake.gateway}/todos"]["commit"] == 2
 
 
+@pytest.mark.law("L14")
+def test_another_stacks_table_is_left_as_it_is_and_the_batch_waits(lake: Lake) -> None:
+    lake.put([insert("r1", at=5, n=1)])
+    lake.run()
+    before = lake.states(), lake.changes()
+    lake.put([update("r1", at=6, n=2)])
+    owner, lake.stack = lake.stack, "arn:aws:cloudformation:us-east-1:1:stack/two/2"
+    report = lake.run()
+
+    assert f"belongs to {owner}, and this is {lake.stack}" in report.problem()
+    assert len(lake.pending()) == 1
+    lake.stack = owner
+    assert (lake.states(), lake.changes()) == before
+    assert lake.run().problem() == ""
+    assert lake.visible() == {"r1": {"n": "2"}}
+
+
 def test_a_run_with_nothing_to_do_touches_nothing(lake: Lake) -> None:
     report = lake.run()
 
@@ -215,7 +232,7 @@ def _fails(*_: object) -> None:
 def test_a_chain_is_cut_where_a_fold_would_grow_too_large(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "FOLD_DELTAS_MAX", 1)
+    monkeypatch.setattr(table_run, "FOLD_DELTAS_MAX", 1)
     for n in range(3):
         lake.put([insert(f"r{n}", at=5 + n, n=n)])
     lake.run()

@@ -69,16 +69,50 @@ def statements() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield name, statement
 
 
+def watched() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give what each alarm looks at, by the alarm's name."""
+    for name, alarm in resources("AWS::CloudWatch::Alarm").items():
+        yield name, alarm["Properties"]
+
+
 def alarms_on(namespace: str, metric: str) -> list[Any]:
-    """Give the dimension values that alarms watch for a metric."""
+    """Give the first dimension's values that alarms watch for a metric."""
     return [
-        alarm["Properties"]["Dimensions"][0]["Value"]
-        for alarm in resources("AWS::CloudWatch::Alarm").values()
-        if (alarm["Properties"]["Namespace"], alarm["Properties"]["MetricName"])
-        == (namespace, metric)
+        one["Dimensions"][0]["Value"]
+        for _, one in watched()
+        if (one["Namespace"], one["MetricName"]) == (namespace, metric)
     ]
 
 
 def as_list(value: Any) -> list[Any]:
     """Give a list, be it of one."""
     return value if isinstance(value, list) else [value]
+
+
+def refusals(parameters: dict[str, str]) -> list[str]:
+    """Give why CloudFormation would not begin to deploy with such parameters."""
+    declared: dict[str, Any] = template()["Parameters"]
+    values = {name: str(each["Default"]) for name, each in declared.items()} | parameters
+    return [
+        assertion["AssertDescription"]
+        for rule in template()["Rules"].values()
+        if _value(rule["RuleCondition"], values)
+        for assertion in rule["Assertions"]
+        if not _value(assertion["Assert"], values)
+    ]
+
+
+def _value(expression: Any, parameters: dict[str, str]) -> Any:
+    """Work out a condition of the template, as CloudFormation does."""
+    if not isinstance(expression, dict):
+        return expression
+    ((function, operand),) = expression.items()
+    if function == "Ref":
+        return parameters[operand]
+    operands = [_value(each, parameters) for each in operand]
+    if function == "Fn::Not":
+        return not operands[0]
+    if function in {"Fn::And", "Fn::Or"}:
+        return all(operands) if function == "Fn::And" else any(operands)
+    assert function == "Fn::Equals"
+    return operands[0] == operands[1]

@@ -46,6 +46,32 @@ def test_a_lock_checks_every_wheel_and_names_no_place(path: Path) -> None:
     assert "://" not in text
 
 
+@pytest.mark.parametrize(
+    ("architecture", "platform"),
+    [("arm64", "aarch64-manylinux_2_28"), ("x86_64", "x86_64-manylinux_2_28")],
+)
+def test_wheels_are_asked_for_by_the_processor_that_is_deployed(
+    architecture: str, platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    build = script("build_layer.py")["main"]
+    at = ["--name", "web", "--runtime", "python3.13", "--into", str(tmp_path)]
+    status = build([*at, "--architecture", architecture])
+    [install] = [command for command in asked if "--require-hashes" in command]
+
+    assert status == 0
+    processor = platform.partition("-")[0]
+    assert platform in install or f"manylinux_2_28_{processor}" in install
+    other = {"aarch64": "x86_64", "x86_64": "aarch64"}[processor]
+    assert not [word for word in install if word.endswith(other) or word.startswith(f"{other}-")]
+
+
 def test_what_no_function_reads_is_pruned(tmp_path: Path) -> None:
     for name in (
         "bin/tool", "a/__init__.py", "a/x.pyi", "a/py.typed", "a/tests/test_a.py",

@@ -63,6 +63,20 @@ def test_what_is_done_for_each_of_many_fails_for_itself(path: Any) -> None:
                 assert [held["ErrorEquals"] for held in state["Catch"]] == [["States.ALL"]], name
 
 
+def test_the_sweep_starts_a_run_only_if_a_claim_waits_and_none_is_at_work() -> None:
+    states = json.loads((ROOT / "stepfunctions" / "sweep_lake.asl.json").read_text())["States"]
+    starts = [name for name, state in states.items() if "glue:start" in state.get("Resource", "")]
+    leads = {name: next_states(state) for name, state in states.items()}
+
+    assert starts == ["Materialise"]
+    assert [name for name in leads if "Materialise" in leads[name]] == ["AnyAtWork"]
+    assert leads["LookForClaims"] == {"AnyWaiting"}
+    assert leads["AnyWaiting"] == {"LookForRuns", "NothingWaits"}
+    assert leads["LookForRuns"] == {"AnyAtWork"}
+    # What it counts must fit a state's result: a run's record is about a kilobyte.
+    assert states["LookForRuns"]["Arguments"]["MaxResults"] <= 100
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_substitution_is_given(path: Any) -> None:
     machines = resources("AWS::Serverless::StateMachine").values()

@@ -60,6 +60,7 @@ def test_a_page_comes_back(encoding: ModuleType, made: tuple[PullPage, list[Delt
     assert [delta for run in back.records for delta in decode_records(run)] == held
     assert (back.count, back.cursor) == (len(held), page.cursor)
     assert (back.has_more, back.epoch) == (page.has_more, page.epoch)
+    assert (back.schema_version, back.behind_ms) == (page.schema_version, page.behind_ms)
 
 
 @pytest.mark.law("W1")

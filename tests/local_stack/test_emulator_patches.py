@@ -11,7 +11,7 @@ import pytest
 
 from tools.local_stack import paths
 from tools.local_stack.emulator.dynamodb_patches import compile_key_condition
-from tools.local_stack.emulator.iam_patches import glue_resource
+from tools.local_stack.emulator.iam_patches import action_of_batch, context_entries, glue_resource
 from tools.local_stack.emulator.lambda_patches import exception_class
 from tools.local_stack.emulator.names import NAMES, EmulatorChangedError, check_names, missing_names
 
@@ -133,3 +133,31 @@ def test_a_call_to_glue_is_about_the_resource_that_aws_names(
     operation: str, request_body: dict[str, Any], resource: str
 ) -> None:
     assert glue_resource(operation, json.dumps(request_body).encode()) == resource
+
+
+def test_the_condition_keys_of_a_simulation_are_read() -> None:
+    member = "ContextEntries.member"
+    parameters = {
+        f"{member}.1.ContextKeyName": ["s3:prefix"],
+        f"{member}.1.ContextKeyValues.member.1": ["claims/"],
+        f"{member}.2.ContextKeyName": "aws:SourceAccount",
+        f"{member}.2.ContextKeyValues.member.1": "1",
+    }
+    assert context_entries(parameters) == {"s3:prefix": "claims/", "aws:sourceaccount": "1"}
+    assert context_entries({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "action"),
+    [
+        ("sqs:SendMessageBatch", "sqs:SendMessage"),
+        ("sqs:DeleteMessageBatch", "sqs:DeleteMessage"),
+        ("sqs:SendMessage", "sqs:SendMessage"),
+        ("states:StartBatch", "states:StartBatch"),
+        (None, None),
+    ],
+)
+def test_a_batch_of_messages_needs_the_permission_of_one(
+    asked: str | None, action: str | None
+) -> None:
+    assert action_of_batch(asked) == action

@@ -1,4 +1,4 @@
-"""Who loses a race waits before it tries again, each time longer."""
+"""lakesync.log.read_barrier: what is final, what is raised for it, and how races are waited for."""
 
 from __future__ import annotations
 
@@ -7,21 +7,30 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.core.layout import Placement
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.clock import STAMP_MAX, stamp
+from lakesync.core.config import GatewayConfig
+from lakesync.core.layout import ONE_LANE
 from lakesync.errors import Contention
+from lakesync.log.raising import RAISED_EVERY_MS
 from lakesync.log.read_barrier import ReadBarrier, read_all
 from lakesync.maintenance import restore
-from lakesync.ports import HeadMoved
+from lakesync.ports import NO_HEAD, Head, HeadMoved
 from tests.support.builders import WALL_MS, at_ms, insert, push
-from tests.support.gateways import GivenTime, administrator, pusher
+from tests.support.commits import Writer
+from tests.support.gateways import GivenTime, pusher
 from tests.support.lagging import LaggingBuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from lakesync.ports import Head
+    from lakesync.core.clock import Stamp
+    from lakesync.log.read_barrier import FinalLog
 
 GATEWAY = "g"
+TWO = ONE_LANE.opening("main", 2)
+THREE = ONE_LANE.opening("main", 3)
+NOW = stamp(WALL_MS)
 
 
 class Patient(LaggingBuffer):
@@ -39,20 +48,23 @@ class Patient(LaggingBuffer):
         """Note how often."""
         self.pauses.append(tries)
 
-    def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
+    def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
         """Give the heads, maybe as of another configuration."""
-        found = super().heads(gateway, shards)
+        found = super().heads(gateway, since)
         if not self.version:
             return found
-        return {shard: replace(head, config_version=99) for shard, head in found.items()}
+        return {lane: replace(head, config_version=99) for lane, head in found.items()}
 
 
 @pytest.mark.law("B8")
 def test_a_commit_that_is_becoming_visible_is_waited_for() -> None:
     buffer = Patient()
+    large = insert("r2", at=at_ms(2), n="x" * 2_000)  # it moves into the log
+    pusher(buffer, time_=GivenTime(WALL_MS)).push(GATEWAY, push(large))
+    buffer.pauses.clear()
     log = ReadBarrier(buffer).raise_heads(GATEWAY)
     buffer.lag = 4
-    assert len(list(read_all(buffer, log, (0, log.top), 10))) == 1
+    assert len(list(read_all(buffer, log, (0, log.top), 10))) == 2
     assert buffer.pauses == [1, 2, 3, 4]
 
     buffer.lag = 99
@@ -72,11 +84,8 @@ def test_a_configuration_that_keeps_changing_is_waited_for() -> None:
 
 def test_heads_that_keep_moving_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = Patient()
-    columns = [{"name": "n", "type": "json"}]
-    admin = administrator(buffer, time_=GivenTime(WALL_MS))
-    admin.register_schema(GATEWAY, {"table": "notes", "columns": columns})
-    admin.place_table(GATEWAY, "notes", Placement("side"))
-    pusher(buffer, time_=GivenTime(WALL_MS)).push(GATEWAY, push(insert("r2", at=at_ms(2))))
+    main = buffer.heads(GATEWAY)["main"]
+    assert buffer.change_lanes(GATEWAY, main, TWO)
     monkeypatch.setattr(buffer, "raise_head", lambda *_: False)
 
     with pytest.raises(Contention):
@@ -96,3 +105,214 @@ def test_an_epoch_that_cannot_begin_is_tried_again_after_a_while(
     with pytest.raises(Contention):
         restore.begin_epoch(buffer, GATEWAY, wall_clock=lambda: WALL_MS)
     assert buffer.pauses == list(range(1, 10))
+
+
+# --- what is final
+
+
+class Raised(MemoryBuffer):
+    """Notes which heads are raised, and lets something happen just before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raises: list[str] = []
+        self.before: list[Callable[[], object]] = []
+
+    def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
+        """Raise a head."""
+        while self.before:
+            self.before.pop()()
+        self.raises.append(lane)
+        return super().raise_head(gateway, lane, seen, to, main)
+
+    def log(self, at_least: Stamp = STAMP_MAX, now_ms: int = WALL_MS) -> FinalLog:
+        """Give the log as a process reads it that knows nothing yet."""
+        self.raises.clear()
+        barrier = ReadBarrier(self)
+        return barrier.raise_heads(GATEWAY, at_least=at_least, wall_clock=lambda: now_ms)
+
+
+def stamps(buffer: Raised, log: FinalLog) -> list[Stamp]:
+    """Give the stamps of what a page that ends with the log shows."""
+    return sorted(entry.stamp for entry in read_all(buffer, log, (0, log.top), 100))
+
+
+@pytest.fixture
+def buffer() -> Raised:
+    return Raised()
+
+
+@pytest.fixture
+def writer(buffer: Raised) -> Writer:
+    return Writer(buffer, GATEWAY)
+
+
+@pytest.mark.law("B7")
+def test_all_heads_but_the_newest_are_raised_to_it_and_missing_ones_made(
+    buffer: Raised, writer: Writer
+) -> None:
+    writer.write("main", at=NOW)
+    buffer.change_lanes(GATEWAY, writer.head("main"), THREE)
+    writer.write("main.1", at=NOW + 5)
+    main = replace(writer.head("main") or NO_HEAD, commit=NOW + 5)
+
+    log = buffer.log()
+
+    assert sorted(buffer.raises) == ["main", "main.2"]
+    assert (log.top, log.newest, log.behind_ms) == (NOW + 5, NOW + 5, 0)
+    assert writer.head("main") == main
+    assert writer.head("main.2") == Head(commit=NOW + 5)
+    assert stamps(buffer, log) == [NOW, NOW + 5]
+    assert buffer.log() == replace(log, heads=buffer.heads(GATEWAY))
+    assert buffer.raises == []
+
+
+@pytest.mark.law("B7")
+def test_lanes_that_are_opened_while_the_main_head_is_raised_are_read_too(
+    buffer: Raised, writer: Writer
+) -> None:
+    """A writer whose clock is behind opens a lane below the newest commit, and commits there."""
+    writer.write("main", at=NOW)
+    buffer.change_lanes(GATEWAY, writer.head("main"), TWO)
+    writer.write("main.1", at=NOW + 1_000)
+
+    def opened_and_used() -> None:
+        assert buffer.change_lanes(GATEWAY, writer.head("main"), THREE, NOW + 10)
+        writer.write("main.2", at=NOW + 20)
+
+    buffer.before.append(opened_and_used)
+
+    log = buffer.log()
+
+    assert stamps(buffer, log) == [NOW, NOW + 20, NOW + 1_000]
+
+
+@pytest.mark.law("B6")
+def test_a_log_is_never_read_by_a_configuration_older_than_its_commits(
+    buffer: Raised, writer: Writer
+) -> None:
+    writer.write("main", at=NOW)
+    buffer.change_lanes(GATEWAY, writer.head("main"), TWO)
+    writer.write("main.1", at=NOW + 1)
+    seen = writer.head("main.1")
+    MemoryBuffer.raise_head(buffer, GATEWAY, "main.1", seen, NOW + 1_000, NO_HEAD)
+
+    def declared_and_used() -> None:
+        head = writer.head("main.1")
+        assert buffer.close_lane(GATEWAY, "main.1", head, NOW + 1_001)
+        lanes = TWO.closing({"main": 1}, NOW + 1)
+        buffer.save_config(GATEWAY, GatewayConfig(1), writer.head("main"), lanes, NOW + 2)
+        writer.config_version = 1
+        writer.write("main", at=NOW + 3)
+
+    buffer.before.append(declared_and_used)
+
+    log = buffer.log()
+
+    assert log.config.version == 1
+    assert stamps(buffer, log) == [NOW, NOW + 1, NOW + 3]
+
+
+@pytest.mark.law("B7")
+def test_a_closed_lane_is_raised_and_read_while_it_is_listed_and_read_after(
+    buffer: Raised, writer: Writer
+) -> None:
+    writer.write("main", at=NOW)
+    buffer.change_lanes(GATEWAY, writer.head("main"), TWO)
+    writer.write("main.1", at=NOW + 1)
+    writer.write("main", at=NOW + 9)
+    buffer.close_lane(GATEWAY, "main.1", writer.head("main.1"), NOW + 2)
+
+    assert stamps(buffer, buffer.log()) == [NOW, NOW + 1, NOW + 9]
+    assert buffer.raises == ["main.1"]
+
+    main = buffer.heads(GATEWAY)["main"]
+    assert buffer.change_lanes(GATEWAY, main, TWO.closing({"main": 1}, NOW + 1))
+    log = buffer.log()
+    assert (stamps(buffer, log), log.top) == ([NOW, NOW + 1, NOW + 9], NOW + 9)
+    assert buffer.raises == []
+    assert ReadBarrier(buffer).raise_heads(GATEWAY, NOW + 1).heads.keys() == {"main"}
+
+
+@pytest.mark.law("B7")
+@pytest.mark.parametrize("at_least", [0, NOW + 5, STAMP_MAX])
+def test_the_newest_commit_shows_though_its_lane_was_closed(
+    buffer: Raised, writer: Writer, at_least: Stamp
+) -> None:
+    writer.write("main", at=NOW)
+    buffer.change_lanes(GATEWAY, writer.head("main"), TWO)
+    writer.write("main.1", at=NOW + 5)
+    assert buffer.close_lane(GATEWAY, "main.1", writer.head("main.1"), NOW + 6)
+    closed = TWO.closing({"main": 1}, NOW + 5)
+    assert buffer.change_lanes(GATEWAY, writer.head("main"), closed)
+
+    log = buffer.log(at_least, WALL_MS + RAISED_EVERY_MS)
+
+    assert (stamps(buffer, log), log.behind_ms) == ([NOW, NOW + 5], 0)
+    assert buffer.raises == ["main"]
+    assert log.top == buffer.log().top == NOW + 5
+    assert buffer.raises == []
+
+
+# --- pages that need not be fresh
+
+
+@pytest.fixture
+def lagging(buffer: Raised, writer: Writer) -> Raised:
+    """Give a buffer whose main lane is in use, a moment ahead of another that is in use."""
+    for ms in (0, 100):
+        writer.write("main.1", at=stamp(WALL_MS + ms), in_head=True)
+    for ms in (150, 200):
+        writer.write("main", at=stamp(WALL_MS + ms), in_head=True)
+    buffer.change_lanes(GATEWAY, writer.head("main"), TWO)
+    return buffer
+
+
+@pytest.mark.law("B7")
+def test_a_lane_in_use_is_not_raised_for_who_does_not_ask_for_it(lagging: Raised) -> None:
+    log = lagging.log(0, WALL_MS + 150)
+
+    assert lagging.raises == []
+    assert log.top == stamp(WALL_MS + 100)
+    assert log.newest == stamp(WALL_MS + 200)
+    assert log.behind_ms == 101
+    assert stamps(lagging, log) == [stamp(WALL_MS), stamp(WALL_MS + 100)]
+
+
+@pytest.mark.law("B7")
+def test_a_lane_that_was_quiet_for_a_moment_is_raised(lagging: Raised) -> None:
+    log = lagging.log(0, WALL_MS + RAISED_EVERY_MS)
+
+    assert lagging.raises == ["main.1"]
+    assert (log.top, log.behind_ms) == (stamp(WALL_MS + 200), 0)
+
+
+@pytest.mark.law("B7")
+@pytest.mark.parametrize("at_least", [stamp(WALL_MS + 100) + 1, STAMP_MAX])
+def test_what_has_to_be_final_is_raised_at_once(lagging: Raised, at_least: Stamp) -> None:
+    log = lagging.log(at_least, WALL_MS + 150)
+
+    assert lagging.raises == ["main.1"]
+    assert (log.top, log.behind_ms) == (stamp(WALL_MS + 200), 0)
+
+
+@pytest.mark.law("B7")
+def test_a_head_is_not_raised_again_a_moment_after(buffer: Raised, writer: Writer) -> None:
+    writer.write("main", at=NOW)
+    buffer.change_lanes(GATEWAY, writer.head("main"), TWO)
+    writer.write("main.1", at=NOW + 1)
+    assert buffer.log(0).top == NOW + 1
+    later_ms = WALL_MS + RAISED_EVERY_MS - 50
+    writer.write("main.1", at=stamp(later_ms))
+
+    assert buffer.log(0, later_ms).top == NOW + 1
+    assert buffer.raises == []
+    assert buffer.log(0, later_ms + 50).top == stamp(later_ms)
+    assert buffer.raises == ["main"]
+
+
+def test_a_gateway_that_was_never_written_to_has_no_log(buffer: Raised) -> None:
+    log = buffer.log()
+
+    assert (log.heads, log.top, log.newest, log.epoch, log.trimmed) == ({}, 0, 0, "", 0)
+    assert log.behind_ms == 0

@@ -33,8 +33,8 @@ class Watched(MemoryBuffer):
     def commit(self, commit: Commit) -> None:
         """Commit, and look."""
         if self.service is not None:
-            shards = self.service._row_cache._gateways[GATEWAY].shards.values()
-            states = [state for shard in shards for state, _ in shard.rows.values()]
+            rows = self.service._row_cache._gateways[GATEWAY].rows.values()
+            states = [state for state, _ in rows]
             self.most = max(self.most, sum(len(encode_row_state(state)) for state in states))
         super().commit(commit)
 

@@ -14,7 +14,6 @@ from lakesync.checkpoint import chunks, rows
 from lakesync.checkpoint.manifest import began_ms_of, digest, progress_key, since_of
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.delta import CHANGES, Op, checked_delta, make_delta
-from lakesync.core.layout import Placement
 from lakesync.errors import AdapterFailed, CursorExpired, LakeSyncError, Unavailable
 from lakesync.maintenance import checkpoint_build as build
 from lakesync.maintenance.restore import begin_epoch
@@ -268,7 +267,7 @@ def test_a_gateway_without_anything_has_no_checkpoint() -> None:
 
 def test_tables_of_several_shards_and_without_rows() -> None:
     gateway = Kept()
-    gateway.admin.place_table(GATEWAY, "notes", Placement("hot", 2))
+    gateway.admin.place_table(GATEWAY, "notes", "hot")
     body = {"table": "events", "columns": [{"name": "n", "type": "integer"}], "append": True}
     gateway.admin.register_schema(GATEWAY, body)
     gateway.push(

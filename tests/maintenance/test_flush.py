@@ -15,7 +15,6 @@ import pytest
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core import config
-from lakesync.core.layout import Placement
 from lakesync.errors import AdapterFailed, Backpressure
 from lakesync.log.limits import Limits
 from lakesync.maintenance import batches as batch_module
@@ -240,7 +239,7 @@ def test_a_flush_that_began_before_a_table_moved_loses_nothing(lake: Lake, pause
             def call(*arguments: Any) -> Any:
                 self._left -= 1
                 if self._left == -1:
-                    lake.administrator.place_table(GATEWAY, "todos", Placement("hot", 4))
+                    lake.administrator.place_table(GATEWAY, "todos", "hot")
                     lake.fill(6, first=6)
                     with pytest.raises(Killed):
                         lake.flusher(Life(3)).flush(GATEWAY)
@@ -257,7 +256,7 @@ def test_a_flush_that_began_before_a_table_moved_loses_nothing(lake: Lake, pause
 def test_a_large_log_is_flushed_range_by_range(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "RANGE_BYTES_MAX", 500)
     monkeypatch.setattr(run, "_SLICE_DELTAS_MAX", 2)
-    lake.administrator.place_table(GATEWAY, "todos", Placement("hot", 3))
+    lake.administrator.place_table(GATEWAY, "todos", "hot")
     lake.fill(30, first=6)
 
     report = lake.flusher().flush(GATEWAY)
@@ -304,8 +303,8 @@ def test_a_recorded_range_is_finished_whatever_the_layout_and_the_bounds_became(
         lake.flusher(Life(3)).flush(GATEWAY)
     until = lake.buffer.flush_state(GATEWAY).until
     assert until
-    lake.administrator.place_table(GATEWAY, "todos", Placement("hot", 16))
-    lake.administrator.place_table(GATEWAY, "notes", Placement("cold", 8))
+    lake.administrator.place_table(GATEWAY, "todos", "hot")
+    lake.administrator.place_table(GATEWAY, "notes", "cold")
     lake.fill(30, first=36)
     monkeypatch.setattr(run, "RANGE_BYTES_MAX", range_bytes_max)
     monkeypatch.setattr(run, "_SLICE_DELTAS_MAX", 2)
@@ -325,16 +324,16 @@ def test_a_range_is_the_same_however_its_tables_are_laid_out(
 ) -> None:
     monkeypatch.setattr(run, "RANGE_BYTES_MAX", 2_000)
     monkeypatch.setattr(run, "_SLICE_DELTAS_MAX", 2)
-    layouts: list[dict[str, Placement]] = [
+    layouts: list[dict[str, str]] = [
         {},
-        {"todos": Placement("hot", 16)},
-        {"todos": Placement("a", 4), "notes": Placement("b", 8), "Private": Placement("c")},
+        {"todos": "hot"},
+        {"todos": "a", "notes": "b", "Private": "c"},
     ]
     found = []
     for layout in layouts:
         lake = Lake()
-        for table, placement in layout.items():
-            lake.administrator.place_table(GATEWAY, table, placement)
+        for table, shard in layout.items():
+            lake.administrator.place_table(GATEWAY, table, shard)
         lake.fill(40, atomic=True)
         lake.flusher().flush(GATEWAY)
         lake.check()
@@ -350,7 +349,7 @@ def test_a_range_holds_no_more_than_it_may_over_all_shards(
 ) -> None:
     monkeypatch.setattr(run, "RANGE_BYTES_MAX", 2_000)
     monkeypatch.setattr(run, "_SLICE_DELTAS_MAX", 2)
-    lake.administrator.place_table(GATEWAY, "todos", Placement("hot", 16))
+    lake.administrator.place_table(GATEWAY, "todos", "hot")
     lake.fill(60, first=6)
     ranges = []
     real = batch_module.rows_of
@@ -533,6 +532,7 @@ def test_schemas_with_text_that_queues_refuse_are_announced_all_the_same() -> No
     assert batch["schema"]["sourceTable"] == "\ufffe\u0001\U0001f600"
 
 
+@pytest.mark.law("D6")
 def test_what_died_before_the_heads_learnt_of_it_is_noted_by_the_next_flush() -> None:
     lake = Lake()
     lake.fill(1)
@@ -542,7 +542,7 @@ def test_what_died_before_the_heads_learnt_of_it_is_noted_by_the_next_flush() ->
         lake.flusher(Life(writes)).flush(GATEWAY)
     assert lake.buffer.flush_state(GATEWAY).watermark > 0
     assert unflushed(lake.buffer, GATEWAY) > 0
-    lake.administrator.place_table(GATEWAY, "other", Placement("side"))  # moves all heads
+    lake.administrator.place_table(GATEWAY, "other", "side")  # moves all heads
 
     lake.flusher().flush(GATEWAY)
 

@@ -55,7 +55,7 @@ def test_the_log_is_trimmed_no_further_than_the_oldest_that_is_kept() -> None:
     gateway.trim(covered=covered)
 
     assert covered == since_of(kept[0])
-    assert gateway.buffer.heads(GATEWAY, ["main"])["main"].trimmed == covered
+    assert gateway.buffer.heads(GATEWAY)["main"].trimmed == covered
     assert first_sync.read() == gateway.rows()
     assert keeper(Kept()).covered(GATEWAY, "") == 0
 

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
-from lakesync.core.layout import Placement
+from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, CursorExpired, LakeSyncError
 from lakesync.maintenance.trim import Trimmer, TrimReport, trim_horizon
 from lakesync.ports import FlushState
 from tests.support.builders import WALL_MS, at_ms, insert, push
+from tests.support.commits import logged
 from tests.support.gateways import GivenTime, administrator, pulled, puller, pusher
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from lakesync.core.clock import Stamp
     from lakesync.ports import Head
 
 GATEWAY = "g"
@@ -41,13 +41,19 @@ def test_the_horizon_passes_nothing_that_somebody_needs(
     assert not covered or found <= stamp(covered)
 
 
+@pytest.fixture(autouse=True)
+def _all_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No entry is so small that it stays in its lane's head."""
+    monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 0)
+
+
 class Log:
     """A gateway of two shards with six commits, ten minutes apart."""
 
     def __init__(self) -> None:
         self.buffer = MemoryBuffer()
         self.time = GivenTime(WALL_MS)
-        administrator(self.buffer, time_=self.time).place_table(GATEWAY, "notes", Placement("hot"))
+        administrator(self.buffer, time_=self.time).place_table(GATEWAY, "notes", "hot")
         service = pusher(self.buffer, time_=self.time)
         self.stamps = []
         for number in range(6):
@@ -67,10 +73,10 @@ class Log:
         return Trimmer(buffer, wall_clock=self.time.wall_clock, keep_ms=1_800_000)
 
     def left(self) -> list[int]:
-        """Give the stamps that either shard still holds."""
-        parts = [self.buffer.entries(GATEWAY, shard, 0, 1 << 62, 100) for shard in ("main", "hot")]
-        assert [e.stamp for e in parts[0].entries] == [e.stamp for e in parts[1].entries]
-        return [entry.stamp for entry in parts[0].entries]
+        """Give the stamps of the entries that are left of either shard."""
+        main, hot = logged(self.buffer, GATEWAY).values()
+        assert [entry.stamp for entry in main] == [entry.stamp for entry in hot]
+        return [entry.stamp for entry in main]
 
 
 @pytest.mark.law("B10")
@@ -117,17 +123,34 @@ def test_a_trim_that_dies_anywhere_is_finished_by_the_next() -> None:
         try:
             log.trimmer(Life(calls)).trim(GATEWAY)
         except Killed:
-            heads = log.buffer.heads(GATEWAY, ["main", "hot"])
-            for shard, head in heads.items():
-                entries = log.buffer.entries(GATEWAY, shard, 0, 1 << 62, 100).entries
+            horizon = log.buffer.heads(GATEWAY)[MAIN_LANE].trimmed
+            for entries in logged(log.buffer, GATEWAY).values():
                 gone = set(log.stamps) - {entry.stamp for entry in entries}
-                assert all(at <= head.trimmed for at in gone)
+                assert all(at <= horizon for at in gone)
             log.trimmer().trim(GATEWAY)
             assert log.left() == log.stamps[3:]
         else:
             assert log.left() == log.stamps[3:]
             return
     pytest.fail("a trim takes more calls than this test allows")
+
+
+@pytest.mark.law("B10")
+def test_what_lies_in_a_head_or_in_one_item_with_younger_entries_is_not_trimmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 300)
+    log = Log()
+    chunks = [[e.stamp for e in chunk] for chunk in log.buffer._gateways[GATEWAY].logs[MAIN_LANE]]
+    assert len(chunks[0]) > 1
+    log.flushed(log.stamps[5])
+    for covered in log.stamps:
+        log.time.now_ms += HOUR_MS
+        log.trimmer().trim(GATEWAY, covered=covered)
+        gone = [chunk for chunk in chunks if chunk[-1] <= covered]
+        assert log.left() == log.stamps[sum(map(len, gone)) :]
+        rest = log.stamps[log.stamps.index(covered) + 1 :]
+        assert len(pulled(log.buffer, GATEWAY, since=covered)) == 2 * len(rest)
 
 
 def test_a_trim_stops_when_its_time_is_up_and_goes_on_later() -> None:
@@ -168,10 +191,10 @@ def test_a_reader_whose_head_is_older_than_a_trim_finds_the_gap() -> None:
     log.flushed(log.stamps[5])
 
     class Trimmed(MemoryBuffer):
-        def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
-            found = super().heads(gateway, shards)
+        def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
+            heads = super().heads(gateway, since)
             log.trimmer().trim(GATEWAY)
-            return found
+            return heads
 
     reader = Trimmed()
     reader._gateways = log.buffer._gateways

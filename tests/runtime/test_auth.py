@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from lakesync.buffer import keys
-from lakesync.errors import AuthFailed, Forbidden, ValidationFailed
+from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.errors import AuthFailed, ClientTaken, Forbidden, Revoked, ValidationFailed
+from lakesync.gateway.access import Access
+from lakesync.ports import Revocation
 from lakesync.runtime.auth import GATEWAY_ID, caller_of, refused, token_claims, verified
 
 NOW = 1_700_000_000.0
@@ -17,9 +20,13 @@ def claims(**changed: Any) -> dict[str, Any]:
     return {"sub": "c1", "gw": "g1", "exp": NOW + 60} | changed
 
 
+def letting_in(store: MemoryAccess | None = None) -> Access:
+    return Access(store or MemoryAccess(), wall_clock=lambda: int(NOW * 1000))
+
+
 def test_the_answer_carries_every_claim_there_and_back() -> None:
     context = verified(token_claims(claims(role="admin", team="blue", levels=[1, 2])))
-    caller = caller_of(context, "g1", NOW)
+    caller = caller_of(context, "g1", NOW, letting_in())
 
     assert caller.token.role == "admin"
     assert dict(caller.token.all) == claims(role="admin", team="blue", levels=[1, 2])
@@ -36,41 +43,73 @@ def test_claims_that_json_cannot_say_are_refused() -> None:
 
 def test_a_refusal_keeps_its_sentence() -> None:
     with pytest.raises(AuthFailed, match="the token has expired"):
-        caller_of(refused(AuthFailed("the token has expired")), "g1", NOW)
+        caller_of(refused(AuthFailed("the token has expired")), "g1", NOW, letting_in())
 
 
 def test_another_gateway_is_forbidden() -> None:
     with pytest.raises(Forbidden):
-        caller_of(verified(token_claims(claims())), "g2", NOW)
+        caller_of(verified(token_claims(claims())), "g2", NOW, letting_in())
 
 
 def test_an_expired_answer_is_refused() -> None:
     context = verified(token_claims(claims()))
 
-    assert caller_of(context, "g1", NOW + 65).token.gateway == "g1"
+    assert caller_of(context, "g1", NOW + 65, letting_in()).token.gateway == "g1"
     with pytest.raises(AuthFailed, match="expired"):
-        caller_of(context, "g1", NOW + 65.1)
+        caller_of(context, "g1", NOW + 65.1, letting_in())
 
 
 @pytest.mark.parametrize("context", [None, "", 7, [], {}, {"claims": "{"}, {"claims": "7"}])
 def test_anything_but_an_answer_is_refused(context: object) -> None:
     with pytest.raises(AuthFailed):
-        caller_of(context, "g1", NOW)
+        caller_of(context, "g1", NOW, letting_in())
 
 
-def test_a_client_speaks_for_itself_only() -> None:
-    caller = caller_of(verified(token_claims(claims())), "g1", NOW)
-    caller.must_be("c1")
-    with pytest.raises(Forbidden) as caught:
-        caller.must_be("c2")
+@pytest.mark.law("U1")
+def test_a_user_speaks_for_clients_of_its_own() -> None:
+    store = MemoryAccess()
+    ann = caller_of(verified(token_claims(claims(sub="ann"))), "g1", NOW, letting_in(store))
+    bob = caller_of(verified(token_claims(claims(sub="bob"))), "g1", NOW, letting_in(store))
+    for client_id in ("phone", "tablet", "ann"):
+        assert ann.speaks_for(client_id) == client_id
+    assert ann.speaks_for(None) == "ann"
+    bob.speaks_for("bob")
+    with pytest.raises(ClientTaken) as caught:
+        bob.speaks_for("phone")
 
     assert caught.value.field == "clientId"
 
 
+@pytest.mark.parametrize("client_id", ["", "c" * 129])
+def test_what_is_no_client_id_is_nobodys(client_id: str) -> None:
+    caller = caller_of(verified(token_claims(claims())), "g1", NOW, letting_in())
+    with pytest.raises(ValidationFailed):
+        caller.speaks_for(client_id)
+
+
+def test_a_user_whose_name_is_no_client_id_must_name_one() -> None:
+    user = "u" * 200
+    caller = caller_of(verified(token_claims(claims(sub=user))), "g1", NOW, letting_in())
+    assert caller.speaks_for("phone") == "phone"
+    with pytest.raises(ValidationFailed):
+        caller.speaks_for(None)
+
+
+@pytest.mark.law("U2")
+def test_a_user_who_is_shut_out_is_refused_whatever_it_asks() -> None:
+    store = MemoryAccess()
+    store.revoke("g1", Revocation("user", "c1", 0, "ops"))
+    context = verified(token_claims(claims(role="admin")))
+    with pytest.raises(Revoked):
+        caller_of(context, "g1", NOW, letting_in(store))
+
+
 def test_administration_needs_the_role() -> None:
-    caller_of(verified(token_claims(claims(role="admin"))), "g1", NOW).must_administer()
+    caller_of(
+        verified(token_claims(claims(role="admin"))), "g1", NOW, letting_in()
+    ).must_administer()
     with pytest.raises(Forbidden):
-        caller_of(verified(token_claims(claims())), "g1", NOW).must_administer()
+        caller_of(verified(token_claims(claims())), "g1", NOW, letting_in()).must_administer()
 
 
 @pytest.mark.parametrize("gateway", ["g", "G-1_x", "a" * 64, "a" * 65, "", "a|b", "a/b", "-a", "ü"])

@@ -136,6 +136,28 @@ def test_a_failure_is_logged_and_counted_as_what_it_is(
         assert str(error.args[0]) in json.dumps(line)
 
 
+def test_metrics_name_the_service_and_the_stack_and_nothing_is_no_metric(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observe.publish()  # what others counted
+    capsys.readouterr()
+    monkeypatch.setattr(observe._metrics.provider, "service", "materialise")
+    for _ in range(2):  # the dimensions stay when metrics are written out
+        observe.count("GatewaysDue", 0)
+        observe.count("RunsStarted")
+        observe.publish()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    for line in lines:
+        [declared] = line["_aws"]["CloudWatchMetrics"]
+        assert [set(names) for names in declared["Dimensions"]] == [{"service", "stack"}]
+        assert [metric["Name"] for metric in declared["Metrics"]] == ["RunsStarted"]
+    observe.count("GatewaysDue", 0)
+    observe.publish()
+    assert len(lines) == 2
+    assert capsys.readouterr().out == ""
+
+
 def test_retry_after_is_the_errors_own() -> None:
     answer = client(raising(Backpressure("later"))).get("/thing")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jwt
 import pytest
@@ -16,26 +16,23 @@ from lakesync.runtime.keys import (
     FETCH_PAUSE_S,
     FIRST_FETCH_PAUSE_S,
     KEYS_AGE_S_MAX,
+    Authorities,
     PublicKeys,
-    SharedSecrets,
 )
-from lakesync.runtime.tokens import TokenRules, verify
+from lakesync.runtime.tokens import verify
 from tests.runtime.test_tokens import (
     BOTH,
     CURRENT,
-    HS256,
     NOW,
     PREVIOUS,
     by_key,
     ec_key,
     key_set,
     rsa_key,
+    shared,
     signed,
 )
 from tests.support.logs import logged
-
-if TYPE_CHECKING:
-    from lakesync.runtime.tokens import Keys
 
 NEW = "new-secret-0123456789-0123456789-0123456789"
 
@@ -64,11 +61,15 @@ class Kind:
 
     def __init__(self, name: str) -> None:
         self.shares_secret = name == "shared"
-        self.rules: TokenRules = HS256 if self.shares_secret else BOTH
         self.good = signed() if self.shares_secret else by_key(rsa_key(), "RS256", "r1")
         self.store = Store({"current": CURRENT} if self.shares_secret else key_set())
-        make: Any = SharedSecrets if self.shares_secret else PublicKeys
-        self.keys: Keys = make(self.store.fetch, self.store.clock)
+        self.authorities = (
+            shared(self.store.fetch, self.store.clock)
+            if self.shares_secret
+            else Authorities(
+                BOTH, "https://keys", dict, lambda _: PublicKeys(self.store.fetch, self.store.clock)
+            )
+        )
 
     def bad(self, number: int) -> str:
         if self.shares_secret:
@@ -77,7 +78,7 @@ class Kind:
 
     def is_good(self, token: str) -> bool:
         try:
-            return verify(token, self.rules, self.keys, NOW).client_id == "c1"
+            return verify(token, *self.authorities.of("g1"), NOW).user == "c1"
         except AuthFailed:
             return False
 
@@ -204,18 +205,22 @@ def test_whatever_is_sent_and_whenever_the_store_is_away(steps: list[Step]) -> N
 
 def test_the_deployed_authoriser_keeps_keys_by_these_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     public = settings.AuthoriseSettings(
-        region="eu-central-1", algorithms=("RS256",), jwks_url="https://keys.example/jwks.json"
+        region="eu-central-1",
+        algorithms=("RS256",),
+        jwks_url="https://keys.example/jwks.json",
+        issuer="https://id.example",
+        audience="lakesync",
     )
     monkeypatch.setattr(jwt.PyJWKClient, "fetch_data", lambda _: key_set())
-    good = by_key(rsa_key(), "RS256", "r1")
-    assert verify(good, BOTH, wiring_keys.keys(public), NOW).client_id == "c1"
+    good = by_key(rsa_key(), "RS256", "r1", iss="https://id.example", aud="lakesync")
+    assert verify(good, *wiring_keys.authorities(public).of("g1"), NOW).user == "c1"
 
     class Secrets:
         def get_secret_value(self, *, SecretId: str) -> dict[str, str]:  # noqa: N803 - AWS's
             return {"SecretString": json.dumps({"current": CURRENT, "arn": SecretId})}
 
     monkeypatch.setattr(wiring, "client", lambda *_, **__: Secrets())
-    shared = settings.AuthoriseSettings(
+    hs256 = settings.AuthoriseSettings(
         region="eu-central-1", algorithms=("HS256",), secret_arn="arn"
     )
-    assert verify(signed(), HS256, wiring_keys.keys(shared), NOW).client_id == "c1"
+    assert verify(signed(), *wiring_keys.authorities(hs256).of("g1"), NOW).user == "c1"

@@ -21,13 +21,18 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.checkpoint_stream import CheckpointService
 from lakesync.compat.followers import FollowingPulls
 from lakesync.compat.pushes import FollowingPushes
+from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.gateway.quota import Quotas
+from lakesync.ports import Quota
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.document import Description
@@ -63,7 +68,7 @@ class Authorised:
 
 @cache
 def whole_api() -> FastAPI:
-    buffer = MemoryBuffer()
+    buffer, access = MemoryBuffer(), MemoryAccess()
     services: dict[str, Any] = {
         "wall_clock": wall_clock,
         "sleep_ms": lambda _: None,
@@ -72,7 +77,9 @@ def whole_api() -> FastAPI:
     flushed = {"batches": 0, "deltas": 0, "watermark": "0"}
     return create_app(
         push_routes(
-            FollowingPushes(PushService(buffer, **services), buffer), body_bytes_max=100_000
+            FollowingPushes(PushService(buffer, **services), buffer),
+            Quotas(MemoryQuotas(), Quota(0, 0, 0), wall_clock=wall_clock),
+            body_bytes_max=100_000,
         ),
         pull_routes(
             FollowingPulls(
@@ -80,8 +87,13 @@ def whole_api() -> FastAPI:
             )
         ),
         checkpoint_routes(CheckpointService(buffer, Checkpoints(Objects()))),
-        admin_routes(AdminService(buffer, **services), lambda _: flushed),
+        admin_routes(
+            AdminService(buffer, **services),
+            AccessAdmin(access, wall_clock=wall_clock),
+            lambda _: flushed,
+        ),
         open_routes(),
+        access=Access(access, wall_clock=wall_clock),
     )
 
 

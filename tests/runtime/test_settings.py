@@ -23,6 +23,15 @@ PUSH = {
     "FLUSH_THRESHOLD_BYTES": "8388608",
     "BACKPRESSURE_BYTES_MAX": "268435456",
     "BACKPRESSURE_AGE_S_MAX": "21600",
+    "QUOTA_PUSHES_PER_S": "250",
+    "QUOTA_DELTAS_PER_S": "0",
+    "QUOTA_BYTES_PER_S": "20000000",
+}
+PUBLIC = {
+    "JWT_ALGORITHMS": "RS256, ES256",
+    "JWKS_URL": "https://keys",
+    "JWT_ISSUER": "https://id.example",
+    "JWT_AUDIENCE": "lakesync",
 }
 AUTHORISE = {"AWS_REGION": "eu-central-1", "JWT_ALGORITHMS": "HS256", "JWT_SECRET_ARN": "arn"}
 
@@ -54,6 +63,12 @@ def test_bounds_are_positive_numbers(value: str) -> None:
         load(PushSettings, PUSH | {"BACKPRESSURE_BYTES_MAX": value})
 
 
+def test_a_quota_may_be_any_amount() -> None:
+    assert load(PushSettings, PUSH).quota_deltas == 0
+    with pytest.raises(SettingsError, match="QUOTA_DELTAS_PER_S"):
+        load(PushSettings, PUSH | {"QUOTA_DELTAS_PER_S": "-1"})
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -76,6 +91,8 @@ def test_no_function_starts_without_its_environment(kind: type) -> None:
         ({"JWT_SECRET_ARN": ""}, "JWT_SECRET_ARN"),
         ({"JWT_ALGORITHMS": "RS256"}, "JWKS_URL"),
         ({"JWT_ALGORITHMS": "RS256", "JWKS_URL": "http://keys"}, "https"),
+        (PUBLIC | {"JWT_ISSUER": ""}, "JWT_ISSUER"),
+        (PUBLIC | {"JWT_AUDIENCE": ""}, "JWT_AUDIENCE"),
     ],
 )
 def test_the_authoriser_refuses_what_could_be_confused(changed: dict[str, str], fault: str) -> None:
@@ -84,8 +101,7 @@ def test_the_authoriser_refuses_what_could_be_confused(changed: dict[str, str], 
 
 
 def test_public_keys_need_no_secret() -> None:
-    keys = {"AWS_REGION": "r", "JWT_ALGORITHMS": "RS256, ES256", "JWKS_URL": "https://keys"}
-    settings = load(AuthoriseSettings, keys)
+    settings = load(AuthoriseSettings, PUBLIC | {"AWS_REGION": "r"})
 
     assert settings.algorithms == ("RS256", "ES256")
     assert not settings.shares_secret

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.layout import Placement
 from lakesync.core.messages import Push
 from lakesync.wire import lakesync_pb2 as pb
 from tests.simulation.network import Request
@@ -71,10 +70,9 @@ class Chaos:
         world, random = self._world, self._random
         table = random.choice(world.scenario.tables)
         shard = random.choice(["main", "hot", "cold", f"moved{world.number()}"])
-        placement = Placement(shard, random.choice([1, 1, 2, 3]))
 
         def place(service: AdminService) -> object:
-            return service.place_table("g1", table.name, placement)
+            return service.place_table("g1", table.name, shard)
 
         world.functions.administer(place, "re-laned", "not re-laned")
 

@@ -108,7 +108,7 @@ class Quiet:
 def _left_to(device: Device, world: World) -> str:
     """Tell what a client has left to do."""
     assert device.client is not None
-    connection = device.client._parts.database._reader
+    connection = device.client._file.database._reader
     if connection.execute(
         "SELECT 1 FROM _lakesync_outbox WHERE status NOT IN ('quarantined', 'held_back')"
     ).fetchone():

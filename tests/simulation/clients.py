@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakesync.client.summaries import SyncSummary
+    from lakesync.client.sync import SyncSummary
     from tests.simulation.workload import Workload
     from tests.simulation.world import World
 
@@ -121,7 +121,8 @@ class Device:
             with bugs_are_told():
                 result = sync(stopped=stopped)
             if isinstance(result, Ok) and self.client is not None:
-                self.session.caught_up(self.client, settled)
+                behind_ms = self._world.history.behind_ms[self.client_id]
+                self.session.caught_up(self.client, settled, behind_ms)
                 self.knows = decides
                 self._look()
             return result
@@ -211,7 +212,7 @@ class Device:
     def _bury(self) -> None:
         """Close what a dead process held open; what it had not committed is gone."""
         if self._dead is not None:
-            database, self._dead = self._dead._parts.database, None
+            database, self._dead = self._dead._file.database, None
             database._reader.close()
             database.writer.close()
 

@@ -6,6 +6,7 @@ on one request at a time and keeps its memory until it dies.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -193,6 +194,7 @@ class Container:
         self.process = Process(name)
         self.busy = False
         clock = world.new_clock(world.scenario.function_skew_ms)
+        self._access = world.gate.access(clock)
         buffer = SimulatedBuffer(world, self.process)
         flush_queue = SimulatedQueue(world, self.process, world.flush_requests)
         self._push = PushService(
@@ -203,6 +205,7 @@ class Container:
             limits=world.limits,
             on_threshold=lambda gateway: flush_queue.send(json.dumps({"gateway": gateway})),
         )
+        self._random = world.stream("lanes")
         checkpoints = Checkpoints(SimulatedObjects(world, self.process))
         self._pull = PullService(
             buffer,
@@ -223,6 +226,8 @@ class Container:
     def _pushed(self, request: Request) -> bytes:
         world = self._world
         push = replace(request.speech.decode_push(request.body), claims=request.claims)
+        world.gate.passes(self._access, push.client_id)
+        self._move()
         self.process.pushing = push
         try:
             receipt = self._push.push(GATEWAY, push)
@@ -236,9 +241,20 @@ class Container:
         world.history.answered(push, receipt)
         return request.speech.encode_receipt(receipt)
 
+    def _move(self) -> None:
+        """Move to another lane, as if a race had been lost."""
+        world = self._world
+        if self._random.random() >= world.scenario.lane_moves:
+            return
+        layout = world.store.config(GATEWAY).layout
+        with contextlib.suppress(LakeSyncError):
+            self._push._committer._lanes.lost(GATEWAY, self._random.choice(layout.shards()))
+            world.count("moved to another lane")
+
     def _pulled(self, request: Request) -> bytes:
         world = self._world
         pull = replace(proto.decode_pull(request.body), claims=request.claims)
+        world.gate.passes(self._access, pull.client_id)
         history = world.history
         latest = world.rulings.latest
         began = Began(history.settled, history.whole, latest, *world.store.void(GATEWAY))

@@ -14,7 +14,7 @@ from lakesync.errors import NotFound, Unavailable, Unreachable
 from tests.simulation.scheduler import Crashed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from lakesync.ports import Commit
@@ -93,6 +93,10 @@ class SimulatedBuffer:
         """Let others run for a while."""
         self._world.scheduler.sleep(1 + self._world.stream("pause").random() * 2 ** min(tries, 7))
 
+    def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls one after the other: between any two of them others may run."""
+        return [call() for call in calls]
+
     def commit(self, commit: Commit) -> None:
         """Commit, and have it watched."""
         push = self._gate.process.pushing
@@ -104,6 +108,8 @@ class SimulatedBuffer:
 
 WRITES = {
     "raise_head",
+    "change_lanes",
+    "close_lane",
     "save_config",
     "save_flush_state",
     "save_flushed_table",

@@ -31,6 +31,9 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "no row lacks a page": ("K5", "K6"),
     "no row is made up": ("K6", "K7"),
     "a sync reaches the present": ("K5",),
+    # who is let in, in each process: tests.simulation.gate
+    "a client has one user": ("U1", "U4"),
+    "shut out within a minute": ("U2", "U3"),
     # sync rules: tests.simulation.history, tests.simulation.sights
     "nobody is sent what is hidden": ("V1", "V2", "V4", "V7"),
     "writes keep to the rules": ("V5",),

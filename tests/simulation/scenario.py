@@ -17,6 +17,7 @@ from tests.simulation.themes import (
     FORGET_MS_MIN,
     FORGOTTEN,
     HOSTILE,
+    LANES,
     LAYOUT,
     LIMITS,
     MANY_TABLES,
@@ -71,7 +72,6 @@ class Table:
     typed: bool = False
     """It has a schema; append tables always do."""
     shard: str = "main"
-    lanes: int = 1
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,9 @@ class Scenario:
     flush_every_s: int = 60
     lease_s: int = 120
     relanings: int = 0
+    """How often a table is put into another shard."""
+    lane_moves: float = 0.0
+    """How often a function moves to another lane before a push, as if it had lost a race."""
     reinstalls: int = 0
     rogue: int = 0
     """Pushes of a client that keeps to no rules."""
@@ -159,6 +162,7 @@ RARE_THEMES = {
     "hostile values": (HOSTILE, 0.08),
     "limits": (LIMITS, 0.08),
     "layout": (LAYOUT, 0.08),
+    "lanes": (LANES, 0.15),
     "many tables": (MANY_TABLES, 0.04),
 }
 """Themes of seeds that have no other, each with its share of those."""
@@ -199,6 +203,7 @@ def scenario_of(seed: int) -> Scenario:
         flush_every_s=max(random.choice([20, 60, 300]), span_ms // 8_000),
         lease_s=random.choice([20, 120]),
         relanings=random.choice([0, 0, 1, 2, 4]),
+        lane_moves=random.choice([0.0, 0.0, 0.1, 0.5]),
         reinstalls=random.choice([0, 0, 0, 1, 2]),
         rogue=random.choice([0, 0, 1, 4]),
         offline=random.random() < 0.3,
@@ -254,10 +259,8 @@ def _tables(random: Random) -> tuple[Table, ...]:
                 append=append,
                 typed=append or random.random() < 0.5,
                 shard=random.choice(["main", "main", "hot", f"s{place}"]),
-                lanes=random.choice([1, 1, 2, 4, 8]),
             )
         )
-    # `main` is the shard of every table that nobody placed; lanes of it are shards of their own.
     return tuple(found)
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeAlias
 
+from lakesync.core.clock import stamp_ms
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.history import Violation
@@ -60,7 +61,7 @@ class Session:
             self.gone[edit_of(delta)] += 1
         if not checked:
             return
-        later = client._parts.database._reader.execute(
+        later = client._file.database._reader.execute(
             "SELECT hlc FROM _lakesync_outbox WHERE hlc > ? LIMIT 1", (delta.hlc,)
         ).fetchone()
         if later is not None:
@@ -102,12 +103,21 @@ class Session:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    def caught_up(self, client: Client, settled: int) -> None:
-        """Hold a sync that went well against the log as it was when it began."""
-        cursor, snapshot = client._parts.database._reader.execute(
+    def caught_up(self, client: Client, settled: int, behind_ms: int) -> None:
+        """Hold a sync that went well against the log as it was when it began.
+
+        Args:
+            client: the client.
+            settled: the last commit that was visible as a whole when the sync began.
+            behind_ms: how far newer commits were ahead of the last page, as it said.
+        """
+        cursor, snapshot = client._file.database._reader.execute(
             "SELECT cursor, snapshot FROM _lakesync_sync"
         ).fetchone()
-        if cursor < settled or snapshot:
+        is_behind = cursor < settled and (
+            not behind_ms or stamp_ms(settled) > stamp_ms(cursor) + behind_ms
+        )
+        if is_behind or snapshot:
             raise Violation("a sync reaches the present", f"{cursor} is behind {settled}")
 
     def check(self, client: Client, epoch: str) -> None:
@@ -117,7 +127,7 @@ class Session:
             client: whose.
             epoch: that of the buffer; a client that has not noticed it knows of another buffer.
         """
-        connection = client._parts.database._reader
+        connection = client._file.database._reader
         cursor, resync_mode, held_epoch, snapshot = connection.execute(
             "SELECT cursor, resync_mode, epoch, snapshot FROM _lakesync_sync"
         ).fetchone()
@@ -163,7 +173,7 @@ STATES = "SELECT name, row_id, state FROM _lakesync_rows JOIN _lakesync_tables O
 
 
 def _states(client: Client) -> dict[Key, Row]:
-    rows = client._parts.database._reader.execute(STATES).fetchall()
+    rows = client._file.database._reader.execute(STATES).fetchall()
     found = {}
     for table, row_id, state in rows:
         found[table, row_id] = held_row(*decode_row_state(state))
@@ -171,7 +181,7 @@ def _states(client: Client) -> dict[Key, Row]:
 
 
 def _state(client: Client, key: Key) -> Row:
-    rows = client._parts.database._reader.execute(
+    rows = client._file.database._reader.execute(
         f"{STATES} WHERE name = ? AND row_id = ?", key
     ).fetchall()
     return held_row(*decode_row_state(rows[0][2])) if rows else NOTHING

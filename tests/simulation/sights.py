@@ -25,7 +25,7 @@ BASES = (
 
 def has_read_everything(client: Client, world: World) -> bool:
     """Tell whether a client has read all that was committed, of the buffer in use."""
-    cursor, resync_mode, epoch, snapshot = client._parts.database._reader.execute(
+    cursor, resync_mode, epoch, snapshot = client._file.database._reader.execute(
         "SELECT cursor, resync_mode, epoch, snapshot FROM _lakesync_sync"
     ).fetchone()
     last = world.history.log[-1].stamp if world.history.log else 0
@@ -75,7 +75,7 @@ def is_in_lake_only(history: History, client_id: str, key: Key, held: Row) -> bo
 
 def bases(client: Client) -> dict[Key, Row]:
     """Give all rows of a client's file without its edits that wait."""
-    rows = client._parts.database._reader.execute(BASES).fetchall()
+    rows = client._file.database._reader.execute(BASES).fetchall()
     return {
         (table, row_id): held_row(*decode_row_state(state or None)) for table, row_id, state in rows
     }

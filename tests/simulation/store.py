@@ -14,13 +14,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
+from lakesync.ports import NO_HEAD
 from tests.simulation.history import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakesync.core.config import GatewayConfig
+    from lakesync.core.layout import Lanes
     from lakesync.core.messages import Push
     from lakesync.ports import (
         Commit,
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 Item: TypeAlias = "tuple[str, object]"
-"""``("head", shard)``, ``("row", key)``, ``("mark", key)``, ``("entry", (shard, stamp))``."""
+"""``("head", lane)``, ``("row", key)``, ``("mark", key)``, ``("chunk", (lane, stamp))``."""
 WINDOWS_MS = [20, 400, 400, 4_000]
 
 
@@ -71,9 +74,8 @@ class Store(MemoryBuffer):
 
     def void(self, gateway: str) -> tuple[int, str]:
         """Give the horizon and the epoch by which cursors are void."""
-        heads = self._of(gateway).heads.values()
-        trimmed = max((head.trimmed for head in heads), default=0)
-        return trimmed, max((head.epoch for head in heads), default="")
+        main = self._of(gateway).heads.get(MAIN_LANE, NO_HEAD)
+        return main.trimmed, main.epoch
 
     # --- writes -----------------------------------------------------------------------------------
 
@@ -111,7 +113,7 @@ class Store(MemoryBuffer):
             self._hidden[item] = (commit.token, was)
             reveal = functools.partial(self._reveal, item, commit.token)
             # Log entries come last more often: whoever reads a log sees most of a commit before.
-            least_ms = window_ms // 2 if item[0] == "entry" else 0
+            least_ms = window_ms // 2 if item[0] == "chunk" else 0
             world.later("visible", reveal, self._random.randint(least_ms, window_ms))
         world.later("settled", lambda: world.history.settle(commit.stamp), whole_ms)
         return whole_ms
@@ -128,34 +130,52 @@ class Store(MemoryBuffer):
     def _before(self, commit: Commit) -> dict[Item, Any]:
         held = self._of(commit.gateway)
         found: dict[Item, Any] = {("row", key): held.rows.get(key) for key in commit.rows}
-        for shard, part in commit.shards.items():
-            found["head", shard] = held.heads.get(shard)
-            found["entry", (shard, commit.stamp)] = None
-            for client in part.marks:
-                found["mark", (shard, client)] = held.marks.get((shard, client))
+        found |= {("mark", key): held.marks.get(key) for key in commit.marks}
+        for lane, part in commit.lanes.items():
+            found["head", lane] = held.heads.get(lane)
+            if part.chunk:
+                found["chunk", (lane, commit.stamp)] = None
         return found
 
-    def raise_head(self, gateway: str, shard: str, seen: Head | None, to: int) -> bool:
-        """Move an idle shard's head up."""
-        raised = super().raise_head(gateway, shard, seen, to)
+    def raise_head(self, gateway: str, lane: str, seen: Head | None, to: int, main: Head) -> bool:
+        """Move a lane's head up."""
+        raised = super().raise_head(gateway, lane, seen, to, main)
         if raised:
-            self._written([("head", shard)])
+            self._written([("head", lane)])
         return raised
 
-    def save_config(self, gateway: str, config: GatewayConfig, to: int, epoch: str = "") -> None:
+    def change_lanes(self, gateway: str, seen: Head | None, lanes: Lanes, to: int = 0) -> bool:
+        """Change which lanes are open."""
+        before = (seen or NO_HEAD).lanes.open()
+        changed = super().change_lanes(gateway, seen, lanes, to)
+        if changed:
+            self._written([("head", MAIN_LANE)])
+            self._world.count("lanes opened" if len(lanes.open()) > len(before) else "lanes closed")
+        return changed
+
+    def close_lane(self, gateway: str, lane: str, seen: Head | None, to: int) -> bool:
+        """Close a lane."""
+        closed = super().close_lane(gateway, lane, seen, to)
+        if closed:
+            self._written([("head", lane)])
+        return closed
+
+    def save_config(
+        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: int
+    ) -> None:
         """Put a configuration in force."""
-        super().save_config(gateway, config, to, epoch)
+        super().save_config(gateway, config, seen, lanes, to)
         if not self._is_lost:
             self._world.rulings.saved(config.rules)
             history = self._world.history
             for table, horizon in config.tombstone_horizons.items():
                 history.horizons[table] = max(history.horizons.get(table, 0), horizon)
-        self._written(("head", shard) for shard in config.layout.shards())
+        self._written([("head", MAIN_LANE)])
 
-    def note_flushed(self, gateway: str, shard: str, until: int, logged_bytes: int) -> None:
-        """Set how much of a shard is flushed."""
-        super().note_flushed(gateway, shard, until, logged_bytes)
-        self._written([("head", shard)])
+    def note_flushed(self, gateway: str, lane: str, until: int, logged_bytes: int) -> None:
+        """Set how much of a lane is flushed."""
+        super().note_flushed(gateway, lane, until, logged_bytes)
+        self._written([("head", lane)])
 
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
         """Move the flush state on, and hold it against the lake if it moved."""
@@ -165,18 +185,19 @@ class Store(MemoryBuffer):
             self._world.watch.flushed(before.watermark, state)
         return moved
 
-    def raise_horizon(self, gateway: str, shard: str, to: int) -> None:
+    def raise_horizon(self, gateway: str, to: int) -> None:
         """Void every cursor below a stamp."""
-        super().raise_horizon(gateway, shard, to)
-        self._written([("head", shard)])
+        super().raise_horizon(gateway, to)
+        self._written([("head", MAIN_LANE)])
 
-    def drop_entries(self, gateway: str, shard: str, entries_max: int) -> bool:
+    def drop_entries(self, gateway: str, lane: str, until: int, entries_max: int) -> bool:
         """Delete entries below the horizon, and hold that against what may go."""
         held = self._of(gateway)
-        before = list(held.logs[shard])
-        finished = super().drop_entries(gateway, shard, entries_max)
-        left = len(held.logs[shard])
-        self.check_gone(gateway, before[: len(before) - left])
+        before = list(held.logs[lane])
+        finished = super().drop_entries(gateway, lane, until, entries_max)
+        left = len(held.logs[lane])
+        gone = before[: len(before) - left]
+        self.check_gone(gateway, [entry for chunk in gone for entry in chunk])
         return finished
 
     def check_gone(self, gateway: str, gone: list[LogEntry]) -> None:
@@ -204,16 +225,26 @@ class Store(MemoryBuffer):
         ]
         return max((int(held["since"]) for held in found if held["epoch"] == epoch), default=0)
 
-    def begin_epoch(self, gateway: str, shards: Sequence[str], to: int) -> None:
-        """Put an epoch into all heads."""
-        super().begin_epoch(gateway, shards, to)
-        self._written(("head", shard) for shard in shards)
+    def begin_epoch(
+        self, gateway: str, seen: Head | None, lanes: Lanes, to: int, config_version: int
+    ) -> None:
+        """Put an epoch into the main lane's head."""
+        super().begin_epoch(gateway, seen, lanes, to, config_version)
+        self._written([("head", MAIN_LANE)])
 
     # --- reads ------------------------------------------------------------------------------------
 
-    def heads(self, gateway: str, shards: Sequence[str]) -> dict[str, Head]:
+    def heads(self, gateway: str, since: int = 0) -> dict[str, Head]:
         """Give the heads that exist and are visible."""
-        return self._seen("head", super().heads(gateway, shards))
+        return self._seen("head", super().heads(gateway, since))
+
+    def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
+        """Give the heads that exist and are visible, of some lanes."""
+        return self._seen("head", super().lane_heads(gateway, lanes))
+
+    def all_heads(self, gateway: str) -> dict[str, Head]:
+        """Give all heads that exist and are visible."""
+        return self._seen("head", super().all_heads(gateway))
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Give the states of the rows that exist and are visible."""
@@ -251,13 +282,18 @@ class Store(MemoryBuffer):
                 seen[key] = was
         return seen
 
-    def entries(self, gateway: str, shard: str, after: int, until: int, count_max: int) -> LogSlice:
+    def entries(self, gateway: str, lane: str, after: int, until: int, count_max: int) -> LogSlice:
         """Give the visible entries of a range."""
-        found = super().entries(gateway, shard, after, until, count_max)
+        found = super().entries(gateway, lane, after, until, count_max)
         if not self._hidden:
             return found
-        visible = [entry for entry in found.entries
-                   if ("entry", (shard, entry.stamp)) not in self._hidden]  # fmt: skip
+        hidden = {
+            entry.stamp
+            for chunk in self._of(gateway).logs[lane]
+            if ("chunk", (lane, chunk[-1].stamp)) in self._hidden
+            for entry in chunk
+        }
+        visible = [entry for entry in found.entries if entry.stamp not in hidden]
         return replace(found, entries=tuple(visible))
 
     def all_of(self, gateway: str) -> Any:
@@ -267,7 +303,7 @@ class Store(MemoryBuffer):
 
 def _copied(held: Any) -> Any:
     """Give a gateway's items once more: what is in them never changes."""
-    logs = defaultdict(list, {shard: list(log) for shard, log in held.logs.items()})
+    logs = defaultdict(list, {lane: list(log) for lane, log in held.logs.items()})
     return replace(
         held, heads=dict(held.heads), logs=logs, rows=dict(held.rows), marks=dict(held.marks),
         flushed=dict(held.flushed), tokens=set(held.tokens),

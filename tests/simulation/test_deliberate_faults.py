@@ -24,6 +24,7 @@ def test_there_are_faults_in_every_part() -> None:
     parts = {fault.patches.__module__.rpartition(".")[2] for fault in FAULTS}
 
     assert parts == {
+        "in_access",
         "in_checkpoints",
         "in_client",
         "in_flush",

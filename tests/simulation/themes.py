@@ -49,6 +49,7 @@ WARM: dict[str, Any] = {
 """The same, with nothing that makes functions forget what they remember."""
 MOVES: dict[str, Any] = {
     "relanings": 12,
+    "lane_moves": 0.3,
     "together": True,
     "function_skew_ms": 20_000,
     "poll_s": 600.0,
@@ -56,19 +57,6 @@ MOVES: dict[str, Any] = {
     "switch": 0.5,
 }
 """Tables are placed anew under functions whose clocks differ."""
-TORN_MOVES: dict[str, Any] = {
-    "relanings": 12,
-    "span_ms": 60_000,
-    "bursts": 6,
-    "functions": 4,
-    "offline": False,
-    "tables": ({"name": "table0", "append": True, "typed": True},),
-    "faults.torn_commit": 1.0,
-    "faults.lose_answer": 0.0,
-    "faults.lose_port_answer": 0.0,
-    "faults.crash_function": 0.04,
-}
-"""Tables are placed anew while commits become visible, of which nobody was told."""
 FIREWALL: dict[str, Any] = {"firewall": 0.3, "bursts": 3, "burst_edits_max": 4}
 """Something before the gateway refuses whole pushes for one of their edits, and names none."""
 RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
@@ -213,7 +201,7 @@ RETURNING: dict[str, Any] = {
     "trim_every_s": 20,
     "retain_every_s": 0,
     "keep_ms": 60_000,
-    "tables": ({"name": "table0"}, {"name": "table1", "append": True, "typed": True, "lanes": 2}),
+    "tables": ({"name": "table0"}, {"name": "table1", "append": True, "typed": True}),
     "faults.flush_broken": 0.0,
     "faults.partitions": 0.0,
     "faults.throttle": 0.0,
@@ -246,7 +234,7 @@ REFUSED_LATE: dict[str, Any] = {
     "offline": False,
     "tables": (
         {"name": "table0"},
-        {"name": "table1", "append": True, "typed": True, "shard": "s1", "lanes": 4},
+        {"name": "table1", "append": True, "typed": True, "shard": "s1"},
     ),
 }
 """The same, and when they are sent again, another function's clock refuses them."""
@@ -273,6 +261,25 @@ LIMITS: dict[str, Any] = {
     "span_ms": 600_000,
 }
 """Limits so small that ordinary rows, commits, pages and ranges meet them."""
+LANES: dict[str, Any] = {
+    "lane_moves": 0.5,
+    "relanings": 4,
+    "functions": 4,
+    "function_skew_ms": 4_000,
+    "switch": 0.5,
+    "bursts": 12,
+    "rows": 4,
+    "together": True,
+    "poll_s": 20.0,
+    "flush_every_s": 20,
+    "widenings": 3,
+    "rulings": 2,
+    "span_ms": 600_000,
+    "faults.lose_port_answer": 0.1,
+    "faults.late_write": 0.1,
+    "faults.crash_function": 0.03,
+}
+"""Lanes are opened and closed all the time, by functions whose clocks differ."""
 LAYOUT: dict[str, Any] = {
     "relanings": 12,
     "range_bytes_max": 1_500,

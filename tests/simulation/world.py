@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from lakesync.core import delta, row_deltas
-from lakesync.core.layout import Placement
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
 from lakesync.log.limits import Limits
@@ -23,6 +22,7 @@ from tests.simulation import checkers
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import Device
 from tests.simulation.functions import Functions
+from tests.simulation.gate import Gate
 from tests.simulation.history import History, Violation
 from tests.simulation.lake import Lake
 from tests.simulation.network import GATEWAY, Front
@@ -71,6 +71,7 @@ class World:
         self.history = History(appends.__contains__, self.rulings)
         self.watch = checkers.Watch(self)
         self.store = Store(self)
+        self.gate = Gate(self)
         self.objects: dict[str, bytes] = {}
         self.lake = Lake()
         self.flush_is_broken = False
@@ -187,13 +188,8 @@ class World:
             if table.typed:
                 body = schema(table.name, [], append=table.append)
                 service.register_schema(GATEWAY, body)
-            if (table.shard, table.lanes) != ("main", 1):
-                placement = Placement(table.shard, table.lanes)
-                try:
-                    service.place_table(GATEWAY, table.name, placement)
-                except LakeSyncError:
-                    self.count("table not placed")  # there were too many shards and lanes in all
-
+            if table.shard != "main":
+                service.place_table(GATEWAY, table.name, table.shard)
         self.rulings.first(service)
         if self.scenario.restores and self.scenario.seed % 2:
             # It was restored before, so that clients have an epoch to name.

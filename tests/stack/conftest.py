@@ -35,11 +35,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def stack() -> Stack:
-    """The deployed stack."""
+def stack_folder() -> Path:
+    """Where the deployed stack keeps its records."""
     told = os.environ.get("LAKESYNC_STACK_JSON")
-    folder = Path(told).parent if told else FOLDER
-    return status(folder) or up(folder, port=PORT, stack=NAME)
+    return Path(told).parent if told else FOLDER
+
+
+@pytest.fixture(scope="session")
+def stack(stack_folder: Path) -> Stack:
+    """The deployed stack."""
+    return status(stack_folder) or up(stack_folder, port=PORT, stack=NAME)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -84,9 +85,30 @@ def test_a_client_may_not_administer_nor_speak_for_another(shared: Tenant) -> No
     token = shared.token("c1")
     flush = shared.call("POST", f"/admin/flush/{shared.gateway}", token=token)
     assert "role is admin" in refused(flush, 403, "FORBIDDEN")
-    body = {"clientId": "c2", "deltas": [], "lastSeenHlc": "0"}
-    push = shared.call("POST", f"/sync/{shared.gateway}/push", token=token, json=body)
-    refused(push, 403, "FORBIDDEN")
+    path, body = f"/sync/{shared.gateway}/push", {"clientId": "c2", "deltas": []}
+    assert shared.call("POST", path, token=shared.token("c2"), json=body).status_code == 200
+    refused(shared.call("POST", path, token=token, json=body), 403, "CLIENT_TAKEN")
+
+
+@pytest.mark.law("U2")
+def test_a_user_who_is_revoked_is_refused_within_a_minute_and_let_in_again(stack: Stack) -> None:
+    tenant = Tenant(stack)
+    pull, access = f"/sync/{tenant.gateway}/pull", f"/admin/access/{tenant.gateway}"
+    ops, user = tenant.token("ops", role="admin"), tenant.token("ann")
+
+    def changed(action: str, status: int) -> None:
+        body = {action: {"user": "ann"}}
+        assert tenant.call("POST", access, token=ops, json=body).json() == {"saved": True}
+        until_s = time.monotonic() + 60
+        while tenant.call("GET", pull, token=user).status_code != status:
+            assert time.monotonic() < until_s
+            time.sleep(2)
+
+    assert tenant.call("GET", pull, token=user).status_code == 200
+    changed("revoke", 403)
+    assert tenant.call("GET", access, token=ops).json()["revoked"][0]["user"] == "ann"
+    changed("restore", 200)
+    assert tenant.call("GET", access, token=ops).json()["revoked"] == []
 
 
 def test_health_and_the_api_s_description_need_no_token(shared: Tenant) -> None:

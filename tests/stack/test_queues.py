@@ -67,6 +67,26 @@ def test_a_flush_that_was_given_up_is_done_after_a_replay(
     assert lakesync("replay", "flush")["moved"] == 0
 
 
+@pytest.mark.usefixtures("by_hand")
+def test_the_schedule_asks_for_a_flush_of_what_is_due(
+    stack: Stack, tenant: Tenant, aws: Aws
+) -> None:
+    tenant.push([tenant.make(Op.INSERT, "r1", {"a": 1})])
+    resource = aws.client("cloudformation").describe_stack_resource(
+        StackName=stack.stack, LogicalResourceId="ScheduleFlushFunction"
+    )
+    name = resource["StackResourceDetail"]["PhysicalResourceId"]
+    answer = aws.client("lambda").invoke(FunctionName=name, Payload=b"{}")
+    told = json.loads(answer["Payload"].read())
+
+    assert "FunctionError" not in answer, told
+    assert told["due"] >= 1
+    deadline = time.monotonic() + 60
+    while not tenant.waiting():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def test_a_dead_letter_is_shown_without_being_moved(aws: Aws, lakesync: Callable[..., Any]) -> None:
     sqs, dead = aws.client("sqs"), aws.output("AnnounceDlqUrl")
     sqs.send_message(QueueUrl=dead, MessageBody='{"only": "looked at"}')

@@ -18,6 +18,7 @@ from lakesync.ports import FlushState
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import encode_row_state
 from tests.support.builders import WALL_MS, push
+from tests.support.commits import logged
 from tests.support.gateways import GivenTime, SeededChance, administrator, pusher
 from tests.support.lake import Objects
 
@@ -64,13 +65,14 @@ class Kept:
         """Have all of the log flushed, and long visible."""
         self.time.now_ms += 10 * MINUTE_MS
         held = self.buffer._gateways[GATEWAY]
-        tables = {name for log in held.logs.values() for entry in log for name in entry.tables}
+        entries = [entry for log in logged(self.buffer, GATEWAY).values() for entry in log]
+        tables = {name for entry in entries for name in entry.tables}
         top = max((head.commit for head in held.heads.values()), default=0)
         for table in {*tables, *held.flushed}:
             self.buffer.save_flushed_table(GATEWAY, table, top)
         held.flush = FlushState(top)
-        for shard, head in held.heads.items():
-            self.buffer.note_flushed(GATEWAY, shard, top, head.logged_bytes)
+        for lane, head in held.heads.items():
+            self.buffer.note_flushed(GATEWAY, lane, top, head.logged_bytes)
 
     def trim(self, covered: int | None = None) -> None:
         """Let go of all of the log that may go."""

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
@@ -103,10 +104,10 @@ def administrator(buffer: Buffer, *, seed: int = 0, time_: GivenTime | None = No
 def pages(
     buffer: Buffer, gateway: str, *, since: int = 0, deltas_max: int = 100
 ) -> Iterator[PullPage]:
-    """Pull to the end, page by page."""
+    """Pull up to the newest commit, page by page."""
     service = puller(buffer)
     while True:
-        pull = Pull("reader", since=since, deltas_max=deltas_max)
+        pull = Pull("reader", since=since, deltas_max=deltas_max, at_least=STAMP_MAX)
         page = service.pull(gateway, pull)
         yield page
         since = page.cursor

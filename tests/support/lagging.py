@@ -29,13 +29,17 @@ class LaggingBuffer(MemoryBuffer):
         self.hidden: Stamp = 0
         self._old_rows: dict[RowKey, StoredRow] = {}
         self._old_marks: dict[MarkKey, StoredMark] = {}
+        self._stored: dict[Stamp, set[Stamp]] = {}
+        """By commit, the entries that it put into the log."""
 
     def commit(self, commit: Commit) -> None:
         """Commit, and keep what was there before."""
-        keys = [(shard, client) for shard, part in commit.shards.items() for client in part.marks]
-        rows, marks = super().rows(commit.gateway, commit.rows), super().marks(commit.gateway, keys)
+        rows = super().rows(commit.gateway, commit.rows)
+        marks = super().marks(commit.gateway, commit.marks)
         super().commit(commit)
         self._old_rows, self._old_marks, self.hidden = rows, marks, commit.stamp
+        chunks = [part.chunk for part in commit.lanes.values()]
+        self._stored[commit.stamp] = {entry.stamp for chunk in chunks for entry in chunk}
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Give rows, maybe as they were before the latest commit."""
@@ -73,13 +77,14 @@ class LaggingBuffer(MemoryBuffer):
         return super().marks(gateway, wanted)
 
     def entries(
-        self, gateway: str, shard: str, after: Stamp, until: Stamp, count_max: int
+        self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries, maybe without that of the latest commit."""
-        found = super().entries(gateway, shard, after, until, count_max)
+        """Give entries, maybe without those that the latest commit put into the log."""
+        found = super().entries(gateway, lane, after, until, count_max)
         if not self._lagging():
             return found
-        entries = tuple(entry for entry in found.entries if entry.stamp != self.hidden)
+        hidden = self._stored.get(self.hidden, set())
+        entries = tuple(entry for entry in found.entries if entry.stamp not in hidden)
         return replace(found, entries=entries)
 
     def _lagging(self) -> bool:

@@ -114,5 +114,5 @@ class Life:
 
 def unflushed(buffer: Buffer, gateway: str) -> int:
     """Give how many bytes the heads say wait to be flushed."""
-    heads = buffer.heads(gateway, buffer.config(gateway).layout.shards())
+    heads = buffer.heads(gateway)
     return sum(head.logged_bytes - head.flushed_bytes for head in heads.values())

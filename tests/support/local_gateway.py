@@ -24,14 +24,19 @@ import jwt
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.checkpoint_stream import CheckpointService
 from lakesync.compat.followers import FollowingPulls
 from lakesync.compat.pushes import FollowingPushes
+from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.gateway.quota import Quotas
 from lakesync.maintenance.flush import Flusher
+from lakesync.ports import Quota
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.open import open_routes
@@ -39,7 +44,7 @@ from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.authoriser import lambda_authoriser
 from lakesync.runtime.http import create_app, lambda_handler
-from lakesync.runtime.keys import SharedSecrets
+from lakesync.runtime.keys import Authorities
 from lakesync.runtime.tokens import TokenRules
 from tests.support.lake import Objects
 
@@ -72,6 +77,8 @@ class LocalGateway:
 
     url: str = ""
     buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
+    access: MemoryAccess = field(default_factory=MemoryAccess)
+    quotas: MemoryQuotas = field(default_factory=MemoryQuotas)
     objects: Objects = field(default_factory=Objects)
     requests: list[str] = field(default_factory=list)
 
@@ -143,14 +150,19 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
 
     pulls = PullService(held.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     app = create_app(
-        push_routes(FollowingPushes(push, held.buffer), body_bytes_max=4_500_000),
+        push_routes(
+            FollowingPushes(push, held.buffer),
+            Quotas(held.quotas, Quota(0, 0, 0), wall_clock=wall_clock),
+            body_bytes_max=4_500_000,
+        ),
         pull_routes(FollowingPulls(pulls, held.buffer, wall_clock=wall_clock)),
         checkpoint_routes(CheckpointService(held.buffer, checkpoints)),
-        admin_routes(admin, flush_now),
+        admin_routes(admin, AccessAdmin(held.access, wall_clock=wall_clock), flush_now),
         open_routes(),
+        access=Access(held.access, wall_clock=wall_clock),
     )
-    secrets = SharedSecrets(lambda: {"current": SECRET})
-    authorise = lambda_authoriser(TokenRules(("HS256",)), secrets)
+    signers: Any = Authorities(TokenRules(("HS256",)), "", lambda: {"current": SECRET}, None)  # type: ignore[arg-type]  # there are no public keys
+    authorise = lambda_authoriser(signers)
 
     # A Lambda function serves one request at a time, on a thread with an event loop.
     loop = asyncio.new_event_loop()

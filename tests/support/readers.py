@@ -64,7 +64,7 @@ class World:
     def flush_and_trim(self) -> None:
         """Let a minute pass, and leave nothing of the log."""
         self.time.now_ms += 2 * VISIBLE_MS_MAX
-        heads = self.buffer.heads(GATEWAY, self.buffer.config(GATEWAY).layout.shards())
+        heads = self.buffer.heads(GATEWAY)
         top = max(head.commit for head in heads.values())
         for table in TABLES:
             self.buffer.save_flushed_table(GATEWAY, table, top)

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from lakesync.buffer.caller import Send
 
 TABLE = "lakesync-buffer"
+UNFLUSHED_INDEX: Any = {
+    "IndexName": "unflushed",
+    "KeySchema": [
+        {"AttributeName": "pk", "KeyType": "HASH"},
+        {"AttributeName": "o", "KeyType": "RANGE"},
+    ],
+    "Projection": {"ProjectionType": "KEYS_ONLY"},
+}
+"""As the template has it."""
 
 
 class Address(NamedTuple):
@@ -74,7 +83,9 @@ def with_table(options: Any) -> Address:
         AttributeDefinitions=[
             {"AttributeName": "pk", "AttributeType": "S"},
             {"AttributeName": "sk", "AttributeType": "S"},
+            {"AttributeName": "o", "AttributeType": "N"},
         ],
+        GlobalSecondaryIndexes=[UNFLUSHED_INDEX],
         BillingMode="PAY_PER_REQUEST",
     )
     client.close()

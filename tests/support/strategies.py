@@ -151,7 +151,7 @@ def pushes(draw: st.DrawFn, *, deltas_max: int = 4) -> Push:
 
 pulls = st.builds(
     Pull, ids, st.integers(0, STAMP_MAX), st.integers(1, 10_000), texts, texts,
-    own_cursor=st.booleans(),
+    own_cursor=st.booleans(), at_least=st.integers(0, STAMP_MAX) | st.just(STAMP_MAX),
 )  # fmt: skip
 
 errors = st.builds(
@@ -189,5 +189,6 @@ def pages(draw: st.DrawFn) -> tuple[PullPage, list[Delta]]:
         draw(texts),
         draw(texts),
         schema_version=draw(st.integers(0, 2**32 - 1)),
+        behind_ms=draw(st.integers(0, 2**32 - 1)),
     )
     return page, held

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakesync.client import Client, MemoryTransport
-from lakesync.client.storage.cells import cell
+from lakesync.client.storage.app_table import cell
 from lakesync.client.storage.tables import PREFIX
 from lakesync.core.merge import fold, view
 from lakesync.core.messages import Pull
@@ -56,7 +56,7 @@ class World:
         options.setdefault("durability", "NORMAL")
         client = Client(self.folder / f"{name}.db", client_id=name, **options)
         # No power fails in a test: leave out what waits for the disk.
-        sqlite3.Connection.execute(client._parts.database.writer, "PRAGMA synchronous = OFF")
+        sqlite3.Connection.execute(client._file.database.writer, "PRAGMA synchronous = OFF")
         self._open.append(client)
         return client
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.glue.support.files import FileStore
 
 PREFIX = "ls"
+STACK = "arn:aws:cloudformation:us-east-1:1:stack/one/1"
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Lake:
     gateway: str
     table: str = "todos"
     catalog: str = CATALOG
+    stack: str = STACK
     runs: int = 0
     batches: list[Batch] = field(default_factory=list)
 
@@ -77,7 +79,7 @@ class Lake:
     def run(self) -> Report:
         """Do one run of the job."""
         self.runs += 1
-        arguments = Arguments("lake", PREFIX, self.catalog)
+        arguments = Arguments("lake", PREFIX, self.catalog, self.stack)
         return run(self.spark, self.store, arguments, f"run-{self.runs}")  # type: ignore[arg-type]
 
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -110,7 +112,7 @@ class Lake:
     def marks(self) -> dict[str, BatchMark]:
         """Give the mark of each lake table that there is."""
         names = {"rows": self.name.rows, "changes": self.name.changes}
-        tables = {kind: find_table(self.spark, name) for kind, name in names.items()}
+        tables = {kind: find_table(self.spark, name, self.stack) for kind, name in names.items()}
         return {kind: table.batch_mark() for kind, table in tables.items() if table}
 
     def pending(self) -> list[str]:

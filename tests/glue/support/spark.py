@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyspark
 from pyspark.sql import SparkSession
 
+from lakesync_spark.scheduling import SCHEDULER
 from lakesync_spark.session import apply_settings
 from tools.local_stack.jars import SPARK_3_ICEBERG, SPARK_ICEBERG, ensure_jars
 from tools.local_stack.java import java_home
@@ -28,6 +29,7 @@ def start_spark(folder: Path) -> SparkSession:
     # Whichever Spark is first on the path: Glue 6.0's, or Glue 5.1's.
     jars = ensure_jars(SPARK_3_ICEBERG if pyspark.__version__ < "4" else SPARK_ICEBERG)
     settings = {
+        **SCHEDULER,
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
         "spark.driver.extraClassPath": ":".join(map(str, jars)),

@@ -1,6 +1,7 @@
 """Faults put in on purpose, to show that the simulation finds them."""
 
 from tests.simulation.deliberate import (
+    in_access,
     in_checkpoints,
     in_client,
     in_flush,
@@ -16,6 +17,7 @@ __all__ = [
     "FAULTS",
     "Deliberate",
     "broken",
+    "in_access",
     "in_checkpoints",
     "in_client",
     "in_flush",

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lakesync.client import client
 from lakesync.client.download import apply as apply_module
 from lakesync.client.download.apply import Pages
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.storage import edits
 from lakesync.client.storage.device_clock import DeviceClock
-from lakesync.client.storage.edits import Edits
 from lakesync.client.storage.rows import NOT_STORED, Rows
-from lakesync.client.summaries import PushSummary
 from lakesync.client.sync import Syncer
-from lakesync.client.upload import batches, outbox, receipts
+from lakesync.client.upload import outbox, receipts
 from lakesync.client.upload.outbox import Outbox
-from lakesync.client.upload.push import Pusher
+from lakesync.client.upload.push import Pusher, PushSummary
 from lakesync.client.upload.receipts import Receipts
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
@@ -27,7 +26,7 @@ from tests.simulation.themes import FIREWALL, LATE, REFUSED_LATE, RESTARTS, RETU
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lakesync.client.download.position import Position
+    from lakesync.client.storage.file import ClientFile, Position
     from lakesync.client.upload.batches import Batch
     from lakesync.client.upload.entries import Entry
     from lakesync.client.upload.receipts import BatchResult
@@ -41,7 +40,7 @@ def cursor_moves_on_push() -> list[Replaced]:
     real = Receipts.apply
 
     def apply(self: Receipts, batch: Batch, receipt: PushReceipt) -> BatchResult:
-        self._outbox._connection.execute(
+        self.file.connection.execute(
             "UPDATE _lakesync_sync SET cursor = max(cursor, ?)", (receipt.server_hlc,)
         )
         return real(self, batch, receipt)
@@ -65,7 +64,7 @@ def cursor_before_page() -> list[Replaced]:
     real = Pages.apply
 
     def apply(self: Pages, page: PullPage, grouped: Any) -> None:
-        connection = self._connection
+        connection = self.file.connection
         connection.execute(
             "UPDATE _lakesync_sync SET cursor = ?, epoch = ?", (page.cursor, page.epoch)
         )
@@ -118,8 +117,8 @@ def whole_refusals_block() -> list[Replaced]:
 def whole_refusals_are_dropped() -> list[Replaced]:
     def cut(self: Pusher, batch: Batch, error: LakeSyncError, pace: object) -> PushSummary:
         del error, pace
-        with self._database.transaction():
-            self._outbox.remove(entry.hlc for entry in batch.entries)
+        with self._file.database.transaction():
+            self._file.outbox.remove(entry.hlc for entry in batch.entries)
         return PushSummary()
 
     return [(Pusher, "_cut", cut)]
@@ -148,11 +147,6 @@ def unseen_is_pending() -> list[Replaced]:
 @deliberate("new events are pushed before a restored buffer was read", RETURNING)
 def pushes_do_not_wait_for_rebuilds() -> list[Replaced]:
     return [(Resyncer, "delays_pushes", property(lambda _: False))]
-
-
-@deliberate("what is offered to a restored buffer goes in any number of commits", RETURNING)
-def offers_in_several_commits() -> list[Replaced]:
-    return [(batches, "_accepted_before", lambda _: False)]
 
 
 @deliberate("edits that are stamped again change their order")
@@ -193,14 +187,14 @@ def retries_do_not_wait() -> list[Replaced]:
 
 @deliberate("a plain edit joins a transaction that is open on its thread")
 def plain_edits_join_transactions() -> list[Replaced]:
-    real = Edits.record
+    real = edits.record
 
     def record(
-        self: Edits, op: Op, table: str, row_id: str, columns: Mapping[str, object]
+        file: ClientFile, op: Op, table: str, row_id: str, columns: Mapping[str, object]
     ) -> Delta:
-        if not self.database.writer.in_transaction:
-            return real(self, op, table, row_id, columns)
-        encoded = edits._encoded(op, table, row_id, columns)
-        return self._write(op, table, row_id, encoded, self._clock.now(), None)
+        if not file.connection.in_transaction:
+            return real(file, op, table, row_id, columns)
+        encoded = edits.encoded_columns(op, table, row_id, columns)
+        return edits.write(file, op, table, row_id, encoded, file.clock.now())
 
-    return [(Edits, "record", record)]
+    return [(client, "record", record)]

@@ -15,6 +15,7 @@ from lakesync.ports import FlushState
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.lake import Lake, Materialiser
 from tests.simulation.themes import FLUSHES, LAYOUT
+from tests.support.commits import logged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,8 +101,8 @@ def range_must_fit_its_shares() -> list[Replaced]:
         entries = list(real(self, log, span))
         share = 2 * run_module.RANGE_BYTES_MAX // len(log.heads)
         sizes: Counter[str] = Counter()
-        for shard, entry in entries:
-            sizes[shard] += len(entry.records)
+        for lane, entry in entries:
+            sizes[lane] += len(entry.records)
         recorded = self._buffer.flush_state(log.gateway).until
         if recorded and max(sizes.values(), default=0) > share:
             raise FlushFailed("a recorded range is larger than a flush may hold in memory")
@@ -139,7 +140,7 @@ def ranges_leave_a_commit_out() -> list[Replaced]:
 
     def state(self: MemoryBuffer, gateway: str) -> FlushState:
         held = real(self, gateway)
-        later = [e.stamp for log in self._of(gateway).logs.values() for e in log
+        later = [e.stamp for log in logged(self, gateway).values() for e in log
                  if e.stamp > held.watermark]  # fmt: skip
         if held.until or len(later) < 2:
             return held

@@ -9,28 +9,27 @@ from lakesync.buffer import conditions
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.append import Admission, Gate
 from lakesync.core.clock import HybridLogicalClock
-from lakesync.core.layout import Layout
+from lakesync.core.layout import MAIN_LANE, Lanes, Layout
 from lakesync.gateway import pull as pull_module
 from lakesync.gateway import push as push_module
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log import commit as commit_module
-from lakesync.log import read_barrier
-from lakesync.log import row_cache as warm_module
-from lakesync.log.read_barrier import ReadBarrier
-from lakesync.ports import NO_HEAD, Head
+from lakesync.log import declare as declare_module
+from lakesync.log import lanes as lanes_module
+from lakesync.log import merge_batch, read_barrier
+from lakesync.log.read_barrier import FinalLog, ReadBarrier
+from lakesync.maintenance import flush as flush_module
+from lakesync.ports import NO_HEAD, Head, HeadMoved
 from lakesync.wire.records import decode_records
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.store import Store
-from tests.simulation.themes import MOVES, SKEWED, TORN_MOVES, WARM
+from tests.simulation.themes import LANES, SKEWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakesync.core.delta import Delta
-    from lakesync.core.layout import Placement
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
-    from lakesync.log.row_cache import CachedShard
     from lakesync.ports import Commit
 
 # --- pulls ----------------------------------------------------------------------------------------
@@ -48,13 +47,15 @@ def cursor_by_client_stamp() -> list[Replaced]:
     return [(PullService, "pull", pull)]
 
 
-@deliberate("a pull reads several shards without raising their heads")
+@deliberate("a pull reads several lanes without raising their heads", LANES)
 def no_fence() -> list[Replaced]:
-    def raised(self: ReadBarrier, gateway: str, shard: str, head: Head | None, top: int) -> Head:
-        del self, gateway, shard, top
-        return head or NO_HEAD
+    def raised(
+        self: ReadBarrier, gateway: str, lane: str, head: Head | None, to: int, main: Head
+    ) -> tuple[Head, int]:
+        del self, gateway, lane, main
+        return head or NO_HEAD, to
 
-    return [(ReadBarrier, "_raised", raised)]
+    return [(ReadBarrier, "_raise", raised), (ReadBarrier, "_try_raise", raised)]
 
 
 @deliberate("a page that is not the last has the newest commit as its cursor")
@@ -63,11 +64,9 @@ def cursor_at_the_top() -> list[Replaced]:
 
     def pull(self: PullService, gateway: str, request: Pull) -> PullPage:
         page = real(self, gateway, request)
-        top = max(
-            head.commit
-            for head in self._buffer.heads(gateway, self._buffer.config(gateway).layout.shards())
-            .values()
-        ) if page.has_more else page.cursor  # fmt: skip
+        if not page.has_more:
+            return page
+        top = max(head.commit for head in self._buffer.heads(gateway).values())
         return replace(page, cursor=top, has_more=False)
 
     return [(PullService, "pull", pull)]
@@ -87,28 +86,55 @@ def gaps_are_accepted() -> list[Replaced]:
     return [(read_barrier, "is_chain", lambda *_: True)]
 
 
-@deliberate("a warm function catches up over an entry that is not visible yet", WARM)
-def warm_rows_over_gaps() -> list[Replaced]:
-    return [(warm_module, "is_chain", lambda *_: True)]
+@deliberate("what lies in the heads is not read")
+def recent_entries_are_not_read() -> list[Replaced]:
+    real = read_barrier.read
+
+    def read(source: Any, log: FinalLog, lane: str, *rest: Any) -> Any:
+        head = replace(log.heads[lane], recent=())
+        return real(source, replace(log, heads={**log.heads, lane: head}), lane, *rest)
+
+    return [(pull_module, "read", read)]
 
 
-@deliberate("a pull reads the shards of the present layout only")
-def former_shards_are_forgotten() -> list[Replaced]:
-    def moved(self: Layout, table: str, placement: Placement) -> Layout:
-        return replace(self, tables={**self.tables, table: placement}, moves=self.moves + 1)
-
-    return [(Layout, "moved", moved)]
+# --- lanes ----------------------------------------------------------------------------------------
 
 
-@deliberate("a row that was only read is caught up as if it had been whole", WARM | {"rows": 1})
-def read_rows_are_caught_up() -> list[Replaced]:
-    real = warm_module._apply_logged
+@deliberate("a pull reads the open lanes only", LANES)
+def closed_lanes_are_not_read() -> list[Replaced]:
+    return [(Lanes, "used", Lanes.open)]
 
-    def meet(shard: CachedShard, delta: Delta, stamp: int) -> None:
-        shard.unvalidated.clear()
-        real(shard, delta, stamp)
 
-    return [(warm_module, "_apply_logged", meet)]
+@deliberate("a lane is taken off the list before its head is closed", LANES)
+def lanes_are_unlisted_first() -> list[Replaced]:
+    def close(buffer: Any, gateway: str, heads: Any, stay: Any) -> bool:
+        main = heads[MAIN_LANE]
+        quiet = max(head.last_logged for head in heads.values())
+        if not buffer.change_lanes(gateway, main, main.lanes.closing(stay, quiet)):
+            return False
+        return lanes_module.close_lanes(buffer, gateway, {**heads}, stay)
+
+    return [(flush_module, "close_lanes", close), (declare_module, "close_lanes", close)]
+
+
+@deliberate("a lane is closed whoever opened it again meanwhile", LANES)
+def lists_of_lanes_are_overwritten() -> list[Replaced]:
+    def check(main: Head | None, seen: Head | None, to: int) -> None:
+        now = main or NO_HEAD
+        if (main is None) != (seen is None) or (to and now.commit >= to):
+            raise HeadMoved({MAIN_LANE: now})
+
+    return [(conditions, "check_lanes", check)]
+
+
+@deliberate("a configuration comes into force while lanes are open", LANES)
+def configurations_change_under_open_lanes() -> list[Replaced]:
+    return [(Lanes, "open", lambda _: [MAIN_LANE])]
+
+
+@deliberate("a commit's stamp may be below what its row was written at", LANES)
+def rows_go_back_in_time() -> list[Replaced]:
+    return [(merge_batch.Outcome, "seen", lambda _: 0)]
 
 
 # --- commits --------------------------------------------------------------------------------------
@@ -182,8 +208,8 @@ def events_are_counted_twice() -> list[Replaced]:
 def relaned_without_marks() -> list[Replaced]:
     real = Layout.moved
 
-    def moved(self: Layout, table: str, placement: Placement) -> Layout:
-        return replace(real(self, table, placement), moves=self.moves)
+    def moved(self: Layout, table: str, shard: str) -> Layout:
+        return replace(real(self, table, shard), moves=self.moves)
 
     return [(Layout, "moved", moved)]
 
@@ -192,34 +218,15 @@ def relaned_without_marks() -> list[Replaced]:
 def relaned_without_states() -> list[Replaced]:
     real = MemoryBuffer.save_config
 
-    def save(self: MemoryBuffer, gateway: str, config: Any, to: int, epoch: str = "") -> None:
+    def save(self: MemoryBuffer, gateway: str, config: Any, *rest: Any) -> None:
         before = self.config(gateway).layout
-        real(self, gateway, config, to, epoch)
+        real(self, gateway, config, *rest)
         rows = self._of(gateway).rows
-        for key in list(rows):
-            if before.shard_of(*key) != config.layout.shard_of(*key):
-                del rows[key]
+        for table, row_id in list(rows):
+            if before.shard_of(table) != config.layout.shard_of(table):
+                del rows[table, row_id]
 
     return [(MemoryBuffer, "save_config", save)]
-
-
-@deliberate("a new shard's head begins at 0", MOVES | {"bursts": 8, "clients": 3})
-def new_shards_begin_at_zero() -> list[Replaced]:
-    real = MemoryBuffer.save_config
-
-    def save(self: MemoryBuffer, gateway: str, config: Any, to: int, epoch: str = "") -> None:
-        heads = self._of(gateway).heads
-        new = [shard for shard in config.layout.shards() if shard not in heads]
-        real(self, gateway, config, to, epoch)
-        for shard in new:
-            heads[shard] = replace(heads[shard], commit=0)
-
-    return [(MemoryBuffer, "save_config", save)]
-
-
-@deliberate("marks of other shards are joined as they look just now", TORN_MOVES)
-def marks_are_joined_unserializably() -> list[Replaced]:
-    return [(Store, "read_marks_serializable", Store.marks)]
 
 
 @deliberate("a stamp from the future is accepted", SKEWED | {"client_skew_ms": 86_400_000})

@@ -8,7 +8,7 @@ from lakesync.client.storage import edits
 from lakesync.core import merge
 from lakesync.core.delta import Op
 from lakesync.core.merge import RowState
-from lakesync.log import merge_batch, row_cache
+from lakesync.log import merge_batch
 from tests.simulation.deliberate.registry import Replaced, deliberate
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ real = merge.apply
 
 def everywhere(apply: Callable[[RowState, Delta], RowState]) -> list[Replaced]:
     """Replace the merge in client and gateway alike."""
-    owners: list[Any] = [merge, merge_batch, row_cache, edits]
+    owners: list[Any] = [merge, merge_batch, edits]
     return [(owner, "apply", apply) for owner in owners]
 
 

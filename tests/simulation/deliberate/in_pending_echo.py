@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from lakesync.client.download import pending_echo
 from lakesync.client.download.pending_echo import PendingEcho
-from lakesync.client.download.position import position_of
-from lakesync.client.storage.rows import base_state
+from lakesync.client.upload import receipts
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import EAGER, FORGOTTEN
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Mapping, Sequence
 
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.rows import StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
@@ -34,7 +34,7 @@ def unseen_writes_stay_together() -> list[Replaced]:
     def told(
         self: PendingEcho, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
     ) -> dict[str, set[Stamp]]:
-        later = self._connection.execute(
+        later = self.file.connection.execute(
             "SELECT row_id FROM _lakesync_pending_echo WHERE table_id = ? AND accepted > ?",
             (table_id, until),
         ).fetchall()
@@ -48,23 +48,26 @@ def unseen_writes_stay_together() -> list[Replaced]:
 def first_writes_stay() -> list[Replaced]:
     real = pending_echo.ruled_tables
 
-    def ruled_tables(connection: sqlite3.Connection) -> list[int]:
-        return [] if position_of(connection).is_new else real(connection)
+    def ruled_tables(file: ClientFile) -> set[int]:
+        return set() if file.position().is_new else real(file)
 
-    return [(pending_echo, "ruled_tables", ruled_tables)]
+    return [(receipts, "ruled_tables", ruled_tables)]
 
 
 @deliberate("of a row that was in sight once, what is written is not noted", FORGOTTEN)
 def writes_behind_a_deletion_stay() -> list[Replaced]:
-    real = PendingEcho._note_rows
+    real = PendingEcho.note
 
-    def note_rows(
-        self: PendingEcho, table_id: int, written: Mapping[str, list[Delta]], accepted: Stamp
+    def note(
+        self: PendingEcho,
+        table_id: int,
+        written: Mapping[str, Sequence[Delta]],
+        stored: Mapping[str, StoredRow],
+        accepted: Stamp,
     ) -> None:
-        held = self._rows.load(table_id, list(written))
-        bases = {row_id: base_state(row) for row_id, row in held.items()}
+        bases = {row_id: row.known for row_id, row in stored.items()}
         seen = {row_id for row_id, base in bases.items() if base.alive or base.columns}
         unseen = {row_id: deltas for row_id, deltas in written.items() if row_id not in seen}
-        real(self, table_id, unseen, accepted)
+        real(self, table_id, unseen, stored, accepted)
 
-    return [(PendingEcho, "_note_rows", note_rows)]
+    return [(PendingEcho, "note", note)]

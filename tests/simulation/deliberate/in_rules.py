@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import PendingEcho
-from lakesync.client.recovery import server_restore
+from lakesync.client.recovery import resync
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.core import comparing
 from lakesync.core.delta import Op
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakesync.client.download.apply import Grouped
-    from lakesync.client.storage.rows import StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
@@ -130,18 +129,17 @@ def stale_rows_stay() -> list[Replaced]:
 
 @deliberate("edits that wait leave together with their row", RULES)
 def removals_take_edits_along() -> list[Replaced]:
-    real = Resyncer.remove
+    real = Pages._bring
 
-    def remove(
-        self: Resyncer, table_id: int, row_ids: Sequence[str], stored: dict[str, StoredRow]
-    ) -> None:
-        self._connection.executemany(
+    def bring(self: Pages, table: Any, by_row: Any, *rest: Any, **limits: Any) -> None:
+        hidden = {delta.row_id for row in by_row.values() for delta in row if delta.op is Op.REMOVE}
+        self.file.connection.executemany(
             "DELETE FROM _lakesync_outbox WHERE table_id = ? AND row_id = ?",
-            [(table_id, row_id) for row_id in row_ids],
+            [(table.id, row_id) for row_id in hidden],
         )
-        real(self, table_id, row_ids, stored)
+        real(self, table, by_row, *rest, **limits)
 
-    return [(Resyncer, "remove", remove)]
+    return [(Pages, "_bring", bring)]
 
 
 @deliberate("a delta that makes a deleted row anew is taken for all of it", RULES)
@@ -219,7 +217,7 @@ def resync_without_horizon() -> list[Replaced]:
 
 @deliberate("what a restored buffer hides is taken for lost, and stamped again", RESTORED)
 def hidden_events_are_taken_for_lost() -> list[Replaced]:
-    return [(server_restore, "ruled_tables", lambda _: [])]
+    return [(resync, "ruled_tables", lambda _: set())]
 
 
 @deliberate("a number that no double holds makes a decision fail", HOSTILE)

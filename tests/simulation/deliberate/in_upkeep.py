@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.recovery.server_restore import ServerRestore
+from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.sync import Syncer
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
@@ -14,17 +14,18 @@ from lakesync.gateway import pull as pull_module
 from lakesync.log import merge_batch
 from lakesync.maintenance import restore, tombstones, trim
 from lakesync.maintenance.trim import Trimmer
+from lakesync.ports import LogSlice
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import FORGETS, TRIMMED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from lakesync.client.download.position import Position as ClientPosition
+    from lakesync.client.storage.file import Position as ClientPosition
     from lakesync.core.messages import Pull, PullPage
     from lakesync.log.read_barrier import FinalLog
-    from lakesync.ports import Buffer, Head
+    from lakesync.ports import Buffer
 
 
 @deliberate("the log is trimmed before it is flushed")
@@ -38,20 +39,19 @@ def trim_before_flush() -> list[Replaced]:
 
 @deliberate("the horizon moves after the entries are gone")
 def horizon_after_deletion() -> list[Replaced]:
-    def raised(self: Trimmer, gateway: str, heads: Mapping[str, Head], until: int) -> None:
+    def raised(self: Trimmer, gateway: str, until: int) -> None:
         buffer: Any = self._buffer
-        for shard in heads:
-            buffer._gate.call("delete", lambda: _forget(buffer._world.store, gateway, shard, until))  # noqa: B023
-            buffer.raise_horizon(gateway, shard, until)
+        buffer._gate.call("delete", lambda: _forget(buffer._world.store, gateway, until))
+        buffer.raise_horizon(gateway, until)
 
     return [(Trimmer, "_raise", raised)]
 
 
-def _forget(store: Any, gateway: str, shard: str, until: int) -> None:
-    log = store.all_of(gateway).logs[shard]
-    gone = [entry for entry in log if entry.stamp <= until]
-    del log[: len(gone)]
-    store.check_gone(gateway, gone)
+def _forget(store: Any, gateway: str, until: int) -> None:
+    for log in store.all_of(gateway).logs.values():
+        gone = [chunk for chunk in log if chunk[-1].stamp <= until]
+        del log[: len(gone)]
+        store.check_gone(gateway, [entry for chunk in gone for entry in chunk])
 
 
 @deliberate("the pull does not look at the epoch")
@@ -73,9 +73,12 @@ def horizon_not_checked() -> list[Replaced]:
 
 
 def _read_over_gaps(
-    buffer: Buffer, log: FinalLog, shard: str, span: tuple[int, int], count_max: int
+    buffer: Buffer, log: FinalLog, lane: str, span: tuple[int, int], count_max: int
 ) -> Any:
-    return buffer.entries(log.gateway, shard, *span, count_max)
+    after, until = span
+    stored = buffer.entries(log.gateway, lane, *span, count_max)
+    recent = [entry for entry in log.heads[lane].recent if after < entry.stamp <= until]
+    return LogSlice((*stored.entries, *recent), stored.until)
 
 
 @deliberate("a restored buffer begins no epoch")
@@ -101,7 +104,7 @@ def epoch_begins_too_low() -> list[Replaced]:
 @deliberate("the client drops its outbox when its cursor is void")
 def outbox_dropped_on_void_cursor() -> list[Replaced]:
     def emptied(self: Syncer) -> None:
-        self._outbox._connection.execute("DELETE FROM _lakesync_outbox")
+        self._file.connection.execute("DELETE FROM _lakesync_outbox")
 
     return [(Syncer, "_fetch", _fetching(emptied))]
 
@@ -112,7 +115,7 @@ def _fetching(spoil: Callable[[Syncer], None]) -> Any:
     def fetch(self: Syncer, at: ClientPosition) -> tuple[PullPage, bool]:
         page, rebuilt = real(self, at)
         if rebuilt or (page.snapshot and not at.snapshot):
-            with self._database.transaction():
+            with self._file.database.transaction():
                 spoil(self)
         return page, rebuilt
 
@@ -121,7 +124,7 @@ def _fetching(spoil: Callable[[Syncer], None]) -> Any:
 
 @deliberate("the client does not offer what a restore lost")
 def nothing_is_offered() -> list[Replaced]:
-    return [(ServerRestore, "hold_back", lambda *_, **__: None)]
+    return [(Resyncer, "hold_back", lambda *_, **__: None)]
 
 
 @deliberate("the log goes on from the end of the log when a snapshot began", TRIMMED)

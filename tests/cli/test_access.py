@@ -1,0 +1,88 @@
+"""`lakesync access` against a real gateway: who is shut out, and whose a client is."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import jwt
+import pytest
+
+from lakesync.core.gateway_secret import gateway_secret
+from tests.cli.test_declaring import gateway, run
+from tests.support.local_gateway import GATEWAY, SECRET
+
+if TYPE_CHECKING:
+    from tests.support.local_gateway import LocalGateway
+
+__all__ = ["gateway"]  # the fixture
+
+ROW = json.dumps(
+    {"op": "UPDATE", "table": "flights", "rowId": "UA1", "columns": {"carrier": "UA", "delay": 9}}
+)
+
+
+def pushes(gateway: LocalGateway, user: str, client: str) -> str:
+    """Push as a user's client; give the sentence it is refused with, if it is."""
+    words = ("--url", gateway.url, "--gateway", GATEWAY, "--client", client)
+    done = run("push", "-", *words, "--token", gateway.token(user), text=ROW)
+    assert (done.exit_code == 0) != bool(done.stderr)
+    return done.stderr
+
+
+@pytest.mark.law("U1")
+def test_a_client_is_shown_with_its_user_and_released(gateway: LocalGateway) -> None:
+    assert "nobody" in run("access", "show", "phone-1").stdout
+    assert pushes(gateway, "ann", "phone-1") == ""
+    assert "belongs to another user" in pushes(gateway, "bob", "phone-1")
+    assert run("access", "show", "phone-1").stdout == "user: ann\n"
+    assert run("access", "release", "phone-1").exit_code == 0
+    assert pushes(gateway, "bob", "phone-1") == ""
+    assert json.loads(run("access", "show", "phone-1", "--json").stdout)["user"] == "bob"
+
+
+@pytest.mark.law("U2")
+def test_who_is_revoked_is_listed_until_restored(gateway: LocalGateway) -> None:
+    pushes(gateway, "ann", "phone|1")
+    for kind, name in (("user", "auth0|ann"), ("client", "phone|1")):
+        assert "within a minute" in run("access", "revoke", kind, name).stdout
+    listed = [json.loads(line) for line in run("access", "list", "--json").stdout.splitlines()]
+    assert [each | {"at": ""} for each in listed] == [
+        {"client": "phone|1", "at": "", "by": "cli"},
+        {"user": "auth0|ann", "at": "", "by": "cli"},
+    ]
+    assert "auth0|ann" in run("access", "list").stdout
+    assert "shut out: client phone|1" in run("access", "show", "phone|1").stdout
+
+    for each in ("user", "auth0|ann"), ("client", "phone|1"):
+        assert run("access", "restore", *each).exit_code == 0
+    assert run("access", "list", "--json").stdout == ""
+
+
+def test_nobody_is_shut_out_by_themselves(gateway: LocalGateway) -> None:
+    refused = run("access", "revoke", "user", "cli")
+
+    assert refused.exit_code == 1
+    assert "nobody can shut themselves out" in refused.stderr
+
+
+def test_a_token_may_be_a_users(gateway: LocalGateway) -> None:
+    token = run("token", "--user", "ann", "--client", "phone-1", "--json")
+
+    assert json.loads(token.stdout)["sub"] == "ann"
+
+
+@pytest.mark.law("U5")
+def test_a_gateways_secret_is_printed_and_signs_for_it_alone(gateway: LocalGateway) -> None:
+    printed = run("secret")
+    assert printed.stdout == f"{gateway_secret(SECRET, GATEWAY)}\n"
+    claims = {"sub": "ann", "exp": int(time.time()) + 60}
+
+    def pulled(name: str) -> int:
+        token = jwt.encode(claims | {"gw": name}, printed.stdout.strip(), "HS256")
+        words = ("--url", gateway.url, "--gateway", name, "--token", token)
+        return run("pull", *words).exit_code
+
+    assert (pulled(GATEWAY), pulled("g2")) == (0, 4)
+    assert json.loads(run("secret", "--json").stdout)["generation"] == 0

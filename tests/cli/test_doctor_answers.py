@@ -1,0 +1,488 @@
+"""The doctor's questions to AWS and what it makes of the answers, also those no emulator gives."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+from typer.testing import CliRunner
+
+from lakesync.cli.app import app
+from lakesync.cli.aws import Aws
+from lakesync.cli.connection import Connection
+from lakesync.cli.doctor import checks
+from lakesync.cli.doctor.alarms import check_alarms
+from lakesync.cli.doctor.deployed import Deployed
+from lakesync.cli.doctor.diagnosis import Verdict, well
+from lakesync.cli.doctor.intrinsics import Names, Unresolved
+from lakesync.cli.doctor.permissions import (
+    Denied,
+    check_permissions,
+    needed,
+    needs_of,
+    permissions_state,
+)
+from lakesync.cli.doctor.quotas import _RESERVED, check_quotas, check_service_quotas
+from lakesync.cli.doctor.schedules import check_schedules
+from tests.infrastructure.stack import statements, template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakesync.cli.doctor.diagnosis import Diagnosis
+
+STACK_ID = "arn:aws:cloudformation:eu-west-1:123456789012:stack/prod/1a2b-3c"
+TOPIC = "arn:aws:sns:eu-west-1:123456789012:alarms"
+MACHINE = "arn:aws:states:eu-west-1:123456789012:stateMachine:sweep"
+
+
+class Account(Aws):
+    """An account whose services answer as they are told, in that order, and else refuse."""
+
+    def __init__(self) -> None:
+        super().__init__(Connection(gateway="", stack="prod", region="eu-west-1"))
+        self._clients: dict[str, Any] = {}
+        self.stubs: dict[str, Stubber] = {}
+        self.open = ExitStack()
+
+    def client(self, service: str, *, answer_s_max: int | None = None) -> Any:  # noqa: ARG002
+        if service not in self._clients:
+            client = boto3.client(
+                cast("Any", service), region_name="eu-west-1",
+                aws_access_key_id="a", aws_secret_access_key="b",
+            )  # fmt: skip
+            self._clients[service] = client
+            self.stubs[service] = self.open.enter_context(Stubber(client))
+        return self._clients[service]
+
+    def answers(self, service: str, operation: str, answer: Any, asked: Any = None) -> None:
+        self.client(service)
+        self.stubs[service].add_response(operation, answer, asked)
+
+    def refuses(self, service: str, operation: str, code: str) -> None:
+        self.client(service)
+        self.stubs[service].add_client_error(operation, code, f"{code} it is")
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    account = Account()
+    with account.open:
+        yield account
+        for stub in account.stubs.values():
+            stub.assert_no_pending_responses()
+
+
+def deployed(account: Account, resources: list[tuple[str, str, str]]) -> Deployed:
+    """Give a stack of these resources: logical id, type, physical id."""
+    stack = {
+        "StackName": "prod",
+        "StackId": STACK_ID,
+        "CreationTime": datetime(2026, 11, 1, tzinfo=UTC),
+        "StackStatus": "CREATE_COMPLETE",
+    }
+    summaries = [
+        {"LogicalResourceId": logical, "ResourceType": kind, "PhysicalResourceId": physical,
+         "LastUpdatedTimestamp": datetime(2026, 11, 1, tzinfo=UTC),
+         "ResourceStatus": "CREATE_COMPLETE"}
+        for logical, kind, physical in resources
+    ]  # fmt: skip
+    subject = Deployed(account)
+    subject.__dict__["stack"] = stack
+    account.__dict__["outputs"] = {}
+    account.answers("cloudformation", "list_stack_resources", {"StackResourceSummaries": summaries})
+    return subject
+
+
+def told(diagnoses: list[Diagnosis]) -> list[tuple[str, str]]:
+    return [(str(diagnosis.verdict), diagnosis.what) for diagnosis in diagnoses]
+
+
+# --- permissions ----------------------------------------------------------------------------------
+
+ROLE = "arn:aws:iam::123456789012:role/prod-PushRole"
+TABLE = "arn:aws:dynamodb:eu-west-1:123456789012:table/prod-table"
+PROCESSED = {
+    "Resources": {
+        "Table": {"Type": "AWS::DynamoDB::Table"},
+        "Bucket": {"Type": "AWS::S3::Bucket"},
+        "PushRole": {
+            "Type": "AWS::IAM::Role",
+            "Properties": {
+                "Policies": [
+                    {
+                        "PolicyDocument": {
+                            "Statement": [
+                                {
+                                    "Effect": "Allow",
+                                    "Action": ["dynamodb:GetItem", "dynamodb:PutItem"],
+                                    "Resource": {"Fn::GetAtt": ["Table", "Arn"]},
+                                },
+                                {
+                                    "Effect": "Allow",
+                                    "Action": "s3:ListBucket",
+                                    "Resource": {"Fn::GetAtt": "Bucket.Arn"},
+                                    "Condition": {"StringLike": {"s3:prefix": "checkpoints/*"}},
+                                },
+                            ]
+                        }
+                    }
+                ]
+            },
+        },
+    }
+}
+RESOURCES = [
+    ("Table", "AWS::DynamoDB::Table", "prod-table"),
+    ("Bucket", "AWS::S3::Bucket", "prod-lake"),
+    ("PushRole", "AWS::IAM::Role", "prod-PushRole"),
+]
+
+
+def decided(action: str, decision: str = "allowed", **more: Any) -> dict[str, Any]:
+    return {"EvalActionName": action, "EvalDecision": decision} | more
+
+
+def simulated(account: Account, first: list[Any], second: list[Any]) -> list[Diagnosis]:
+    account.answers("cloudformation", "get_template", {"TemplateBody": json.dumps(PROCESSED)})
+    subject = deployed(account, RESOURCES)
+    asked = {
+        "PolicySourceArn": ROLE,
+        "ActionNames": ["dynamodb:GetItem", "dynamodb:PutItem"],
+        "ResourceArns": [TABLE],
+        "ContextEntries": [],
+    }
+    account.answers("iam", "simulate_principal_policy", {"EvaluationResults": first}, asked)
+    asked_of_s3 = {
+        "PolicySourceArn": ROLE,
+        "ActionNames": ["s3:ListBucket"],
+        "ResourceArns": ["arn:aws:s3:::prod-lake"],
+        "ContextEntries": [
+            {
+                "ContextKeyName": "s3:prefix",
+                "ContextKeyValues": ["checkpoints/x"],
+                "ContextKeyType": "string",
+            }
+        ],
+    }
+    account.answers("iam", "simulate_principal_policy", {"EvaluationResults": second}, asked_of_s3)
+    return check_permissions(subject)
+
+
+def test_every_statement_of_the_deployed_template_is_simulated(account: Account) -> None:
+    allowed = [decided("dynamodb:GetItem"), decided("dynamodb:PutItem")]
+    diagnoses = simulated(account, allowed, [decided("s3:ListBucket")])
+    assert told(diagnoses) == [("well", "2 permissions are in force")]
+
+
+def test_what_is_denied_is_named_with_who_denies_it(account: Account) -> None:
+    diagnoses = simulated(
+        account,
+        [
+            decided(
+                "dynamodb:GetItem",
+                "implicitDeny",
+                OrganizationsDecisionDetail={"AllowedByOrganizations": False},
+            ),
+            decided(
+                "dynamodb:PutItem",
+                "implicitDeny",
+                PermissionsBoundaryDecisionDetail={"AllowedByPermissionsBoundary": False},
+            ),
+        ],
+        [decided("s3:ListBucket", "explicitDeny")],
+    )
+    assert told(diagnoses) == [
+        ("wrong", f"PushRole may not dynamodb:GetItem on {TABLE}: a policy of the organisation"),
+        ("wrong", f"PushRole may not dynamodb:PutItem on {TABLE}: the role's permissions boundary"),
+        ("wrong", "PushRole may not s3:ListBucket on arn:aws:s3:::prod-lake: an explicit deny"),
+    ]
+
+
+def test_a_permission_that_cannot_be_worked_out_is_no_success() -> None:
+    diagnoses = permissions_state(3, [], ["Role: Fn::ImportValue"])
+    assert [diagnosis.verdict for diagnosis in diagnoses] == [Verdict.WELL, Verdict.UNCHECKED]
+    denied = Denied("Role", "a:B", "arn", "no policy allows it")
+    [only] = permissions_state(3, [denied], [])
+    assert only.verdict is Verdict.WRONG
+
+
+SECRET_ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod-a1b2"
+PARAMETERS = {name: str(item.get("Default", "")) for name, item in template()["Parameters"].items()}
+LOGICAL = {name: f"prod-{name}" for name in template()["Resources"]}
+
+
+TRANSFORMED = template() | {
+    "Resources": {
+        name: item | {"Type": item["Type"].replace("AWS::Serverless::F", "AWS::Lambda::F")}
+        for name, item in template()["Resources"].items()
+    }
+}
+
+
+def names(**parameters: str) -> Names:
+    return Names(
+        template=TRANSFORMED,
+        parameters=PARAMETERS | parameters,
+        resources=LOGICAL,
+        outputs={name: f"output-{name}" for name in template()["Outputs"]}
+        | {"JwtSecretArn": SECRET_ARN},
+        partition="aws",
+        region="eu-west-1",
+        account="123456789012",
+        stack="prod",
+    )
+
+
+@pytest.mark.parametrize(("owner", "statement"), list(statements()))
+def test_each_statement_of_the_template_can_be_worked_out(
+    owner: str, statement: dict[str, Any]
+) -> None:
+    for need in needs_of(names(), owner, statement):
+        assert need.actions
+        assert need.resource == "*" or need.resource.startswith("arn:aws:"), owner
+        assert "${" not in need.resource
+        assert not [value for _, _, value in need.context if "*" in value or "${" in value]
+
+
+def test_the_table_in_use_is_the_one_that_is_asked_about() -> None:
+    [resource] = {
+        json.dumps(statement["Resource"]): statement["Resource"]
+        for owner, statement in statements()
+        if owner == "PushFunction" and "dynamodb:GetItem" in statement["Action"]
+    }.values()
+    start = "arn:aws:dynamodb:eu-west-1:123456789012:table/"
+    assert names().value(resource) == f"{start}prod-BufferTable"
+    assert names(BufferTableName="restored").value(resource) == f"{start}restored"
+
+
+@pytest.mark.parametrize(
+    ("node", "value"),
+    [
+        ({"Fn::Sub": "${!Literal}-${AWS::StackName}"}, "${Literal}-prod"),
+        ({"Fn::Sub": ["${Own}-${FlushQueue.Arn}", {"Own": {"Ref": "Stage"}}]},
+         "prod-arn:aws:sqs:eu-west-1:123456789012:prod-FlushQueue"),
+        ({"Fn::Join": ["-", ["a", {"Ref": "AWS::Region"}]]}, "a-eu-west-1"),
+        ({"Fn::GetAtt": "JwtSecret.Id"}, SECRET_ARN),
+        ({"Fn::If": ["OwnBuffer", "own", "other"]}, "own"),
+        ({"a": [{"Ref": "Stage"}]}, {"a": ["prod"]}),
+    ],
+)  # fmt: skip
+def test_intrinsic_functions_are_worked_out(node: Any, value: Any) -> None:
+    assert names().value(node) == value
+
+
+@pytest.mark.parametrize(
+    "node",
+    [{"Ref": "Nobody"}, {"Fn::ImportValue": "x"}, {"Fn::GetAtt": ["HttpApi", "Endpoint"]}],
+)
+def test_what_only_cloudformation_knows_is_never_guessed(node: Any) -> None:
+    with pytest.raises(Unresolved):
+        names().value(node)
+
+
+def test_a_role_that_a_condition_left_out_needs_nothing() -> None:
+    known = names()
+    some = {name: physical for name, physical in LOGICAL.items() if name != "MaterialiseJobRole"}
+    without = Names(**{**known.__dict__, "resources": some})
+    assert "MaterialiseJobRole" in {need.role for need in needed(known)[0]}
+    assert "MaterialiseJobRole" not in {need.role for need in needed(without)[0]}
+
+
+# --- quotas, alarms, schedules --------------------------------------------------------------------
+
+
+def quota(name: str, value: float) -> dict[str, Any]:
+    return {"Quotas": [{"QuotaName": name, "Value": value}]}
+
+
+def test_a_quota_that_was_not_applied_is_aws_s_default_and_one_unknown_is_not_checked(
+    account: Account,
+) -> None:
+    subject = Deployed(account)
+    subject.__dict__["stack"] = {
+        "Parameters": [
+            {"ParameterKey": "PushesPerSecond", "ParameterValue": "5000"},
+            {"ParameterKey": "PullsPerSecond", "ParameterValue": "14900"},
+        ]
+    }
+    account.answers("service-quotas", "list_service_quotas", {"Quotas": []})
+    account.answers(
+        "service-quotas", "list_aws_default_service_quotas", quota("Throttle rate", 10_000)
+    )
+    account.answers("service-quotas", "list_service_quotas", quota("Something else", 1))
+    account.answers("service-quotas", "list_aws_default_service_quotas", {"Quotas": []})
+    assert told(check_service_quotas(subject)) == [
+        ("wrong", "apigateway: Throttle rate: 10,000, and 20,000 may be needed"),
+        ("unchecked", "glue: Max concurrent job runs per account: AWS does not tell it"),
+    ]
+
+
+def test_what_the_stack_reserved_for_itself_is_not_missing(account: Account) -> None:
+    subject = Deployed(account)
+    subject.__dict__["stack"] = {"Parameters": [{"ParameterKey": "PushConcurrency",
+                                                 "ParameterValue": "600"}]}  # fmt: skip
+    limit = {"ConcurrentExecutions": 1_000, "UnreservedConcurrentExecutions": 400}
+    account.answers("lambda", "get_account_settings", {"AccountLimit": limit})
+    account.answers("dynamodb", "describe_limits", {"TableMaxWriteCapacityUnits": 1_000})
+    first, second = check_quotas(subject)
+    assert first.what.startswith("Lambda: concurrent executions: 1,000, and ")
+    assert (first.verdict, second.verdict) == (Verdict.WELL, Verdict.WRONG)
+
+
+def test_the_parameters_that_are_asked_for_are_those_of_the_template() -> None:
+    assert set(_RESERVED) <= set(template()["Parameters"])
+
+
+def test_more_alarms_than_one_answer_holds_are_all_looked_at(account: Account) -> None:
+    names = [f"alarm-{number:03d}" for number in range(130)]
+    subject = deployed(account, [(name, "AWS::CloudWatch::Alarm", name) for name in names])
+    usual = {"StateValue": "OK", "ActionsEnabled": True, "AlarmActions": [TOPIC]}
+    alarms = [{"AlarmName": name} | usual for name in names]
+    for part, token in ((alarms[:50], "more"), (alarms[50:100], ""), (alarms[100:], "")):
+        answer = {"MetricAlarms": part} | ({"NextToken": token} if token else {})
+        account.answers("cloudwatch", "describe_alarms", answer)
+    account.answers(
+        "sns",
+        "list_subscriptions_by_topic",
+        {"Subscriptions": [{"SubscriptionArn": f"{TOPIC}:1", "TopicArn": TOPIC}]},
+    )
+    account.answers("sns", "get_topic_attributes", {"Attributes": {}})
+    assert told(check_alarms(subject)) == [
+        ("well", "130 alarms there, none rings"),
+        ("well", f"1 subscriber of {TOPIC}"),
+    ]
+
+
+def test_a_mail_that_nobody_confirmed_is_no_listener(account: Account) -> None:
+    subject = deployed(account, [("Backpressure", "AWS::CloudWatch::Alarm", "prod-Backpressure")])
+    alarm = {"AlarmName": "prod-Backpressure", "StateValue": "OK", "ActionsEnabled": True,
+             "AlarmActions": [TOPIC]}  # fmt: skip
+    account.answers("cloudwatch", "describe_alarms", {"MetricAlarms": [alarm]})
+    pending = {"Subscriptions": [{"SubscriptionArn": "PendingConfirmation", "TopicArn": TOPIC}]}
+    account.answers("sns", "list_subscriptions_by_topic", pending)
+    account.answers("sns", "get_topic_attributes", {"Attributes": {}})
+    assert told(check_alarms(subject)) == [
+        ("well", "1 alarm there, none rings"),
+        ("wrong", f"nobody has confirmed to listen to {TOPIC}"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("minutes_ago", "status", "verdict"),
+    [(20, "SUCCEEDED", "well"), (20, "FAILED", "wrong"), (300, "SUCCEEDED", "wrong")],
+)
+def test_a_state_machine_s_executions_tell_whether_its_schedule_ran(
+    account: Account, minutes_ago: int, status: str, verdict: str
+) -> None:
+    now_s = datetime.now(UTC).timestamp()
+    subject = deployed(
+        account,
+        [("SweepSchedule", "AWS::Scheduler::Schedule", "sweep"),
+         ("Schedules", "AWS::Scheduler::ScheduleGroup", "prod-group")],
+    )  # fmt: skip
+    account.answers(
+        "scheduler",
+        "get_schedule",
+        {"State": "ENABLED", "ScheduleExpression": "rate(30 minutes)",
+         "CreationDate": datetime(2026, 1, 1, tzinfo=UTC),
+         "Target": {"Arn": MACHINE, "RoleArn": ROLE}},
+        {"Name": "sweep", "GroupName": "prod-group"},
+    )  # fmt: skip
+    execution = {
+        "executionArn": "e",
+        "stateMachineArn": MACHINE,
+        "name": "n",
+        "status": status,
+        "startDate": datetime.fromtimestamp(now_s - 60 * minutes_ago, UTC),
+    }
+    account.answers("stepfunctions", "list_executions", {"executions": [execution]})
+    [diagnosis] = check_schedules(subject)
+    assert str(diagnosis.verdict) == verdict
+
+
+@pytest.mark.parametrize(("invoked", "verdict"), [([{"Sum": 2.0}], "well"), ([], "wrong")])
+def test_a_function_s_invocations_tell_whether_its_schedule_ran(
+    account: Account, invoked: list[Any], verdict: str
+) -> None:
+    subject = deployed(account, [("FlushSchedule", "AWS::Scheduler::Schedule", "flush")])
+    arn = "arn:aws:lambda:eu-west-1:123456789012:function:prod-Schedule:live"
+    account.answers(
+        "scheduler",
+        "get_schedule",
+        {"State": "ENABLED", "ScheduleExpression": "rate(15 minutes)",
+         "CreationDate": datetime(2026, 1, 1, tzinfo=UTC), "Target": {"Arn": arn, "RoleArn": ROLE}},
+        {"Name": "flush", "GroupName": "default"},
+    )  # fmt: skip
+    asked = {
+        "Namespace": "AWS/Lambda",
+        "MetricName": "Invocations",
+        "Dimensions": [{"Name": "FunctionName", "Value": "prod-Schedule"}],
+        "StartTime": ANY,
+        "EndTime": ANY,
+        "Period": 300,
+        "Statistics": ["Sum"],
+    }
+    account.answers("cloudwatch", "get_metric_statistics", {"Datapoints": invoked}, asked)
+    [diagnosis] = check_schedules(subject)
+    assert str(diagnosis.verdict) == verdict
+
+
+# --- what may not be asked ------------------------------------------------------------------------
+
+
+def test_a_check_that_may_not_ask_says_so_and_the_others_go_on(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.refuses("service-quotas", "list_service_quotas", "AccessDeniedException")
+    subject = Deployed(account)
+    subject.__dict__["stack"] = {}
+    every = {"service-quotas": check_service_quotas, "bucket": lambda _: [well("versions")]}
+    monkeypatch.setattr(checks, "CHECKS", every)
+    (first, [refused]), (second, [fine]) = checks.examine(subject)
+    assert (first, second) == ("service-quotas", "bucket")
+    assert refused.verdict is Verdict.UNCHECKED
+    assert refused.what.startswith("AWS does not allow ListServiceQuotas to these credentials")
+    assert "let these credentials ask" in refused.do
+    assert fine.verdict is Verdict.WELL
+
+
+def test_a_bug_in_a_check_is_no_success_and_hides_no_other(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Deployed) -> list[Diagnosis]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(checks, "CHECKS", {"one": broken, "two": lambda _: [well("fine")]})
+    (_, [bug]), (_, [fine]) = checks.examine(Deployed(account))
+    assert (bug.verdict, fine.verdict) == (Verdict.UNCHECKED, Verdict.WELL)
+    assert "a bug in lakesync (ZeroDivisionError)" in bug.what
+
+
+def test_without_the_stack_nothing_else_is_asked(account: Account) -> None:
+    account.refuses("cloudformation", "describe_stacks", "AccessDenied")
+    [(name, [only])] = checks.examine(Deployed(account))
+    assert name == "stack"
+    assert only.verdict is Verdict.UNCHECKED
+    assert "AWS does not allow DescribeStacks" in only.what
+
+
+def test_without_a_stack_named_the_command_could_not_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(os.environ):
+        if name.startswith("LAKESYNC_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["doctor", "--json"])
+    assert done.exit_code == 2
+    [line] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (line["check"], line["verdict"]) == ("stack", "unchecked")
+    assert line["what"].startswith("this needs the stack: pass --stack NAME")

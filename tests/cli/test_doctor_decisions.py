@@ -1,0 +1,368 @@
+"""What the doctor decides by facts alone: each fault is named with what to do, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from email.utils import format_datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.cli.doctor import alarms, functions, gateway, lag, queues, quotas, schedules, storage
+from lakesync.cli.doctor import stack as stacks
+from lakesync.cli.doctor.diagnosis import (
+    Diagnosis,
+    Verdict,
+    duration,
+    exit_code,
+    unchecked,
+    well,
+    wrong,
+)
+from lakesync.cli.protection import PROTECTION, RECOVERY, STREAM
+from tests.infrastructure.stack import template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TODAY = date(2026, 11, 23)
+
+
+def faults(diagnoses: Iterable[Diagnosis]) -> list[str]:
+    """Give what is wrong; everything that is wrong says what to do."""
+    every = [one for one in diagnoses if one.verdict is Verdict.WRONG]
+    assert all(one.do for one in every)
+    return [one.what for one in every]
+
+
+# --- how it ends ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("diagnoses", "code"),
+    [
+        ([well("a")], 0),
+        ([well("a"), unchecked("b", "c")], 2),
+        ([unchecked("b", "c"), wrong("d", "e"), well("a")], 1),
+        ([], 0),
+    ],
+)
+def test_what_was_not_checked_is_no_success_and_what_is_wrong_counts_first(
+    diagnoses: list[Diagnosis], code: int
+) -> None:
+    assert exit_code(diagnoses) == code
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (119, "119 s"), (1500, "25 min"), (21_600, "6 h"), (5e5, "6 days")],
+)
+def test_times_are_told_as_people_say_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+# --- the stack, and the gateway from outside ------------------------------------------------------
+
+
+def test_the_outputs_that_are_asked_for_are_those_of_the_template() -> None:
+    assert set(stacks.OUTPUTS) <= set(template()["Outputs"])
+
+
+def test_a_stack_that_is_deployed_whole_is_well() -> None:
+    assert faults(stacks.stack_state("UPDATE_COMPLETE", stacks.OUTPUTS)) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ("UPDATE_ROLLBACK_COMPLETE", "the last deployment failed"),
+        ("CREATE_FAILED", "the last deployment failed"),
+        ("UPDATE_IN_PROGRESS", "a deployment is under way"),
+    ],
+)
+def test_a_deployment_that_failed_or_goes_on_is_told(status: str, told: str) -> None:
+    assert faults(stacks.stack_state(status, stacks.OUTPUTS)) == [f"{told}: {status}"]
+
+
+def test_an_output_of_a_later_release_is_missed_by_its_name() -> None:
+    some = set(stacks.OUTPUTS) - {"RetainFunction"}
+    assert faults(stacks.stack_state("CREATE_COMPLETE", some)) == [
+        "the stack has no output RetainFunction"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("health", "closed", "count"),
+    [(200, 401, 0), (200, 403, 0), (429, 401, 1), (200, 200, 1), (502, 500, 2)],
+)
+def test_the_gateway_answers_and_is_closed(health: int, closed: int, count: int) -> None:
+    assert len(faults(gateway.reached("https://x", health, closed))) == count
+
+
+@given(off_s=st.floats(-3600, 3600), fraction=st.floats(0, 0.999), took_s=st.floats(0, 3))
+def test_a_clock_is_blamed_only_beyond_what_dates_and_the_way_can_explain(
+    off_s: float, fraction: float, took_s: float
+) -> None:
+    """``off_s``: how far our clock is ahead. The date is cut to whole seconds, on the way."""
+    written_s = 1_800_000_000 + fraction
+    date_text = format_datetime(datetime.fromtimestamp(int(written_s), UTC), usegmt=True)
+    asked_s = written_s + off_s - took_s / 2
+    diagnosis = gateway.clock(gateway.Heard(date_text, asked_s, asked_s + took_s))
+
+    if abs(off_s) <= 5:
+        assert diagnosis.verdict is Verdict.WELL
+    if abs(off_s) > 5 + 1 + took_s:
+        assert diagnosis.verdict is Verdict.WRONG
+        assert ("ahead of" if off_s > 0 else "behind") in diagnosis.what
+
+
+def test_an_answer_without_a_date_is_not_taken_for_a_right_clock() -> None:
+    assert gateway.clock(gateway.Heard("", 0, 0)).verdict is Verdict.UNCHECKED
+
+
+# --- functions ------------------------------------------------------------------------------------
+
+LAYER = "arn:aws:lambda:eu-west-1:1:layer:LakesyncLayer:7"
+
+
+def function(name: str = "PushFunction", **more: Any) -> functions.Function:
+    config = {
+        "FunctionName": f"prod-{name}",
+        "Runtime": "python3.13",
+        "State": "Active",
+        "LastUpdateStatus": "Successful",
+        "CodeSha256": "new",
+        "Layers": [{"Arn": LAYER}],
+    } | more.pop("config", {})
+    return functions.Function(name, config, **more)
+
+
+def state(*every: functions.Function, layers: tuple[str, ...] = (LAYER,)) -> list[str]:
+    return faults(functions.functions_state(every, layers, TODAY))
+
+
+def alias(**more: Any) -> dict[str, Any]:
+    return {"Name": "live", "FunctionVersion": "4", "config": {"CodeSha256": "new"}} | more
+
+
+def test_functions_of_one_release_are_well() -> None:
+    assert state(function(), function("PullFunction", aliases=(alias(),))) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "told"),
+    [
+        (function(reserved=0), "PushFunction is stopped: its reserved concurrency is 0"),
+        (
+            function(config={"State": "Failed", "StateReason": "no role"}),
+            "PushFunction is Failed, its update Successful: no role",
+        ),
+        (
+            function(config={"LastUpdateStatus": "Failed"}),
+            "PushFunction is Active, its update Failed: no reason given",
+        ),
+        (
+            function(aliases=(alias(RoutingConfig={"AdditionalVersionWeights": {"5": 0.1}}),)),
+            "PushFunction:live shares its traffic between two versions",
+        ),
+        (
+            function(aliases=(alias(config={"CodeSha256": "old"}),)),
+            "PushFunction:live runs version 4, not what was deployed last",
+        ),
+        (function(config={"Runtime": "python3.9"}), "PushFunction runs on python3.9"),
+    ],
+)
+def test_a_function_that_is_not_at_work_is_named(one: functions.Function, told: str) -> None:
+    assert state(one) == [told]
+
+
+def test_a_function_with_another_release_s_layer_is_named() -> None:
+    old = LAYER.replace(":7", ":6")
+    assert state(function(), function("PullFunction", config={"Layers": [{"Arn": old}]})) == [
+        f"PullFunction: the layer {old} is not of this deployment"
+    ]
+
+
+def test_a_runtime_is_told_of_before_it_ends() -> None:
+    ends = functions.RUNTIME_ENDS["python3.13"]
+    for days, count in ((91, 0), (90, 1), (-1, 1)):
+        every = functions.functions_state([function()], [LAYER], ends - timedelta(days=days))
+        assert len(faults(every)) == count
+
+
+def test_every_runtime_of_the_template_is_known() -> None:
+    runtimes = template()["Parameters"]["PythonRuntime"]["AllowedValues"]
+    assert set(functions.RUNTIME_ENDS) == set(runtimes)
+
+
+# --- quotas, alarms, schedules --------------------------------------------------------------------
+
+
+def test_a_quota_covers_its_need_or_is_named() -> None:
+    needs = quotas.needs(500, 0)
+    assert needs["lambda"] < 1_000
+    assert needs["dynamodb"] < 40_000
+    diagnoses = quotas.quotas_state(
+        [quotas.Quota("a", 10, 157), quotas.Quota("b", None, 5), quotas.Quota("c", 157, 157)]
+    )
+    assert [one.verdict for one in diagnoses] == [Verdict.WRONG, Verdict.UNCHECKED, Verdict.WELL]
+
+
+def alarm(name: str, **more: Any) -> dict[str, Any]:
+    usual = {"AlarmName": name, "StateValue": "OK", "AlarmActions": ["topic"]}
+    return usual | {"ActionsEnabled": True} | more
+
+
+def test_alarms_that_are_there_and_silent_are_well() -> None:
+    assert faults(alarms.alarms_state(["a", "b"], [alarm("a"), alarm("b")])) == []
+
+
+def test_an_alarm_that_is_gone_rings_or_tells_nobody_is_named() -> None:
+    every = [
+        alarm("rings", StateValue="ALARM", AlarmDescription="A flush was given up"),
+        alarm("mute", ActionsEnabled=False),
+        alarm("alone", AlarmActions=[]),
+    ]
+    assert faults(alarms.alarms_state(["gone", "rings", "mute", "alone"], every)) == [
+        "the alarm gone is gone",
+        "the alarm alone tells nobody",
+        "the alarm mute tells nobody",
+        "rings rings: A flush was given up",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topic", "told"),
+    [
+        (alarms.Topic("t", 1, 0, "a key of ours"), None),
+        (alarms.Topic("t", 0, 1), "nobody has confirmed to listen to t"),
+        (alarms.Topic("t", 0, 0), "nobody listens to t: alarms ring unheard"),
+        (
+            alarms.Topic("t", 1, 0, "alias/aws/sns"),
+            "CloudWatch may not publish to t: it is encrypted with alias/aws/sns",
+        ),
+    ],
+)
+def test_a_topic_has_a_listener(topic: alarms.Topic, told: str | None) -> None:
+    assert faults(alarms.listeners([topic])) == ([told] if told else [])
+
+
+def test_alarms_without_any_topic_are_told() -> None:
+    assert faults(alarms.listeners([])) == ["no alarm tells a topic"]
+
+
+def schedule(**more: Any) -> schedules.Schedule:
+    usual: dict[str, Any] = {"name": "s", "state": "ENABLED", "age_s": 1e6}
+    usual["expression"] = "rate(15 minutes)"
+    return schedules.Schedule(**(usual | {"ran": True} | more))
+
+
+@pytest.mark.parametrize(
+    ("one", "verdict"),
+    [
+        (schedule(), Verdict.WELL),
+        (schedule(last="SUCCEEDED"), Verdict.WELL),
+        (schedule(ran=False), Verdict.WRONG),
+        (schedule(ran=False, age_s=60), Verdict.WELL),
+        (schedule(state="DISABLED"), Verdict.WRONG),
+        (schedule(last="FAILED"), Verdict.WRONG),
+        (schedule(last="TIMED_OUT"), Verdict.WRONG),
+        (schedule(expression="cron(0 3 * * ? *)"), Verdict.UNCHECKED),
+    ],
+)
+def test_a_schedule_is_on_and_ran_and_ended_well(one: schedules.Schedule, verdict: Verdict) -> None:
+    assert schedules.schedule_state(one).verdict is verdict
+
+
+def test_the_window_is_two_intervals_and_some_minutes() -> None:
+    assert schedules.window("rate(15 minutes)") == 2 * 900 + 600
+    assert schedules.window("rate(1 hour)") == 2 * 3600 + 600
+    assert schedules.window("at(2026-11-23T00:00:00)") is None
+
+
+# --- lag and queues -------------------------------------------------------------------------------
+
+
+def test_gateways_that_are_flushed_late_are_named_the_rest_counted() -> None:
+    ages = {f"g{n}": 10.0 for n in range(3)} | {"late": 7_200.0}
+    [told] = faults(lag.buffer_lag(ages, 1_800, more=False))
+    assert told == "1 gateway not flushed in time, the oldest edit for 2 h: late"
+    assert faults(lag.buffer_lag({"g": 1_800.0}, 1_800, more=False)) == []
+    assert faults(lag.buffer_lag({}, 1_800, more=False)) == []
+
+
+def test_gateways_that_were_not_looked_at_are_not_taken_for_well() -> None:
+    diagnoses = lag.buffer_lag({"g": 0.0}, 1_800, more=True)
+    assert exit_code(diagnoses) == 2
+    assert diagnoses[-1].what == "more than 1 gateway with edits to flush: not all looked at"
+
+
+def test_the_lake_is_behind_if_a_claim_waits_beyond_sweep_and_run() -> None:
+    fresh = lag.Waiting(3, 60, 0)
+    assert faults(lag.lake_lag(fresh, 9_000, ["RUNNING", "SUCCEEDED"])) == []
+    assert faults(lag.lake_lag(fresh, 9_000, [])) == []
+    late = lag.Waiting(5_000, 86_400, 2, more=True)
+    assert faults(lag.lake_lag(late, 9_000, ["RUNNING", "TIMEOUT", "SUCCEEDED"])) == [
+        "5,000 batches or more waiting for the lake, one for 24 h",
+        "2 batches could not be applied to the lake, and were set aside",
+        "the latest run of the Glue job ended as TIMEOUT",
+    ]
+
+
+def test_dead_letters_and_old_messages_are_told() -> None:
+    assert faults(queues.queue_state(queues.Queue("flush", 40, 0, 3_600))) == []
+    assert faults(queues.queue_state(queues.Queue("flush", 1, 2, 3_601))) == [
+        "flush: 2 messages given up",
+        "flush: 1 message waiting, the oldest for 60 min",
+    ]
+    assert faults(queues.queue_state(queues.Queue("announce", 1, 0, 21_600))) == []
+
+
+# --- restore readiness ----------------------------------------------------------------------------
+
+EARLIEST = datetime(2026, 11, 1, tzinfo=UTC)
+NOW_S = datetime(2026, 11, 23, tzinfo=UTC).timestamp()
+
+
+def table(**more: Any) -> storage.Table:
+    usual: dict[str, Any] = {"name": "t", "restored": False, "stage": "prod", "off": ()}
+    return storage.Table(**(usual | {"earliest": EARLIEST, "backups": 0} | more))
+
+
+def test_a_table_that_can_be_restored_says_how_far_back() -> None:
+    [diagnosis] = storage.restore_state(table(backups=2), NOW_S)
+    assert diagnosis.verdict is Verdict.WELL
+    assert diagnosis.what == (
+        "the stack's own table, t, can be restored to any moment of the last 22 days, and from "
+        "2 backups"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "off"),
+    [
+        (table(off=(PROTECTION,)), [PROTECTION]),
+        (table(off=(PROTECTION,), stage="ephemeral"), []),
+        (table(off=(PROTECTION,), stage="ephemeral", restored=True), [PROTECTION]),
+        (table(off=(RECOVERY, PROTECTION, STREAM), stage="ephemeral"), [RECOVERY, STREAM]),
+    ],
+)
+def test_what_keeps_a_table_from_being_restored_is_named(
+    one: storage.Table, off: list[str]
+) -> None:
+    assert faults(storage.restore_state(one, NOW_S)) == [f"{n} is off for the table t" for n in off]
+
+
+def test_a_restored_table_is_mended_by_hand_the_stack_s_own_by_a_deployment() -> None:
+    [own] = storage.restore_state(table(off=(RECOVERY,)), NOW_S)
+    [restored] = storage.restore_state(table(off=(RECOVERY,), restored=True), NOW_S)
+    assert own.do.startswith("deploy again")
+    assert restored.do.startswith("lakesync restored t")
+
+
+def test_a_bucket_keeps_versions_or_is_named() -> None:
+    assert storage.bucket_state("b", "Enabled").verdict is Verdict.WELL
+    for status in ("", "Suspended"):
+        assert faults([storage.bucket_state("b", status)])

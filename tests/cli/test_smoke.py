@@ -1,0 +1,154 @@
+"""The smoke test against a real gateway: each step is told, and cleaned up whatever fails."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from lakesync.cli import smoke
+from lakesync.cli.app import app
+from lakesync.cli.smoke import RULES, SCRATCH, Job
+from lakesync.errors import Unavailable
+from lakesync.wire.row_state import decode_row_state
+from tests.support.local_gateway import SECRET, LocalGateway, serve_gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STEPS = ["rules", "push", "pull", "edit", "flush", "clean up"]
+
+
+@pytest.fixture
+def gateway() -> Iterator[LocalGateway]:
+    with serve_gateway() as served:
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(gateway: LocalGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stack file leads to the gateway; another gateway is the one in use."""
+    for name in list(os.environ):
+        if name.startswith(("LAKESYNC_", "AWS_")):
+            monkeypatch.delenv(name)
+    (tmp_path / ".local").mkdir()
+    stack = {"http": gateway.url, "gateway": "in-use", "jwt_secret": SECRET}
+    (tmp_path / ".local" / "stack.json").write_text(json.dumps(stack))
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, ["smoke", *words])
+
+
+def told(done: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def rows(gateway: LocalGateway, name: str = SCRATCH) -> int:
+    scanned = gateway.buffer.scan_rows(name, smoke.TABLE, "", 100).rows
+    return sum(bool(decode_row_state(stored.state).alive) for _, stored in scanned)
+
+
+def test_every_step_is_done_and_told_and_no_row_stays(gateway: LocalGateway) -> None:
+    for _ in range(2):
+        done = run("--json")
+        assert done.exit_code == 0, done.output
+        assert [line["step"] for line in told(done)] == STEPS
+        assert all(line["well"] for line in told(done))
+        assert f"stays: the gateway {SCRATCH}" in done.stderr
+    assert rows(gateway) == 0
+    assert gateway.buffer.gateways() == [SCRATCH]
+
+
+def test_the_gateway_in_use_is_not_touched(gateway: LocalGateway) -> None:
+    assert run("--gateway", "in-use", "--scratch", "smoke-2").exit_code == 0
+    asked = [line for line in gateway.requests if "/in-use/" in line or line.endswith("/in-use")]
+    assert asked == []
+    assert gateway.buffer.gateways() == ["smoke-2"]
+
+
+def test_a_gateway_with_rules_of_its_own_is_left_alone(gateway: LocalGateway) -> None:
+    assert run().exit_code == 0
+    theirs = {"version": 1, "buckets": [{"name": "theirs", "tables": ["smoke"], "filters": []}]}
+    rules = json.dumps(theirs)
+    put = CliRunner().invoke(app, ["rules", "put", "-", "--gateway", "smoke-3"], input=rules)
+    assert put.exit_code == 0, put.output
+    before = len(gateway.requests)
+
+    done = run("--scratch", "smoke-3", "--json")
+
+    assert done.exit_code == 1
+    assert [(line["step"], line["well"]) for line in told(done)] == [
+        ("rules", False),
+        ("clean up", True),
+    ]
+    assert "is in use: it has rules of its own" in told(done)[0]["what"]
+    assert [line.split()[0] for line in gateway.requests[before:]] == ["GET"]
+
+
+def test_a_token_that_was_set_is_used_for_its_user(gateway: LocalGateway) -> None:
+    token = gateway.token("ann@example.com", gateway=SCRATCH, role="admin")
+    assert run("--token", token).exit_code == 0
+    assert run().exit_code == 0  # another user, with clients of its own
+    other = gateway.token("ann@example.com", gateway="another", role="admin")
+    done = run("--token", other)
+    assert done.exit_code == 1
+    assert done.stdout.startswith("FAILED rules: ")
+
+
+def test_rules_that_hide_nothing_are_found_out(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = RULES["buckets"][0] | {"filters": []}
+    monkeypatch.setitem(RULES, "buckets", [bucket])
+    done = run("--json")
+    assert done.exit_code == 1
+    assert [line["step"] for line in told(done)] == ["rules", "push", "pull", "clean up"]
+    assert "and not the one that the rules show" in told(done)[2]["what"]
+    assert rows(gateway) == 0
+
+
+@pytest.mark.parametrize("step", ["push", "pull", "edit", "flush"])
+def test_whatever_step_fails_the_rows_are_deleted_and_the_end_says_so(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    original = getattr(Job, step)
+
+    def failing(job: Job) -> str:
+        original(job)
+        raise Unavailable("the gateway is away")
+
+    monkeypatch.setattr(Job, step, failing)
+    done = run("--json")
+
+    assert done.exit_code == 1
+    *_, last, clean = told(done)
+    assert (last["step"], last["well"], last["what"]) == (step, False, "the gateway is away")
+    assert (clean["step"], clean["well"]) == ("clean up", True)
+    assert rows(gateway) == 0
+
+
+def test_rows_that_could_not_be_deleted_are_no_success(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: Job) -> list[str]:
+        raise Unavailable("the gateway is away")
+
+    monkeypatch.setattr(Job, "remove", away)
+    done = run()
+    assert done.exit_code == 1
+    assert "FAILED clean up: the gateway is away" in done.stdout
+    assert rows(gateway) == 2
+
+
+def test_a_gateway_that_does_not_answer_is_told_once(tmp_path: Path) -> None:
+    stack = {"http": "http://127.0.0.1:9", "gateway": "in-use", "jwt_secret": SECRET}
+    (tmp_path / ".local" / "stack.json").write_text(json.dumps(stack))
+    done = run()
+    assert done.exit_code == 1
+    assert done.stdout.startswith("FAILED rules: the gateway did not answer")

@@ -1,0 +1,128 @@
+"""What every store of access promises: one user for each client, and all that is revoked."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.buffer.access import DynamoAccess
+from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.errors import ValidationFailed
+from lakesync.ports import Revocation
+from tests.support.stores import TABLE
+
+if TYPE_CHECKING:
+    from lakesync.ports import AccessStore
+    from tests.support.stores import Servers
+
+ODD = ["c|1", "|", "user", "\U0001f600" * 32]
+
+
+@pytest.fixture
+def access(store: str, request: pytest.FixtureRequest) -> AccessStore:
+    """A store of each implementation."""
+    if store == "memory":
+        return MemoryAccess()
+    servers: Servers = request.getfixturevalue("servers")
+    address = servers.emulator() if store == "emulator" else servers.dynamodb_local()
+    return DynamoAccess(TABLE, address.caller())
+
+
+def test_who_was_never_seen_is_nobodys(access: AccessStore, gateway: str) -> None:
+    assert access.user_of(gateway, "phone") is None
+
+
+@pytest.mark.law("U1")
+def test_who_binds_first_has_it(access: AccessStore, gateway: str) -> None:
+    assert access.bind(gateway, "phone", "ann") == "ann"
+    assert access.bind(gateway, "phone", "bob") == "ann"
+    assert access.bind(gateway, "phone", "ann") == "ann"
+    assert access.user_of(gateway, "phone") == "ann"
+
+
+@pytest.mark.law("U1")
+def test_of_many_who_bind_at_once_one_has_it(access: AccessStore, gateway: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        users = set(pool.map(lambda n: access.bind(gateway, "phone", f"user-{n}"), range(32)))
+
+    assert users == {access.user_of(gateway, "phone")}
+
+
+@pytest.mark.parametrize("client", ODD)
+def test_clients_are_apart_by_gateway_and_name(
+    access: AccessStore, gateway: str, client: str
+) -> None:
+    access.bind(gateway, client, "ann|1")
+
+    assert access.user_of(gateway, client) == "ann|1"
+    assert access.user_of(gateway, "c1") is None
+    assert access.user_of(f"{gateway}x", client) is None
+
+
+def test_who_is_released_is_the_next_ones(access: AccessStore, gateway: str) -> None:
+    access.release(gateway, "phone")
+    access.bind(gateway, "phone", "ann")
+    access.release(gateway, "phone")
+
+    assert access.user_of(gateway, "phone") is None
+    assert access.bind(gateway, "phone", "bob") == "bob"
+
+
+def test_nothing_is_revoked_at_first(access: AccessStore, gateway: str) -> None:
+    assert access.revocations(gateway) == []
+
+
+@pytest.mark.law("U2")
+def test_all_that_is_revoked_is_given_in_order(access: AccessStore, gateway: str) -> None:
+    wanted = [Revocation("client", name, 5, "ops") for name in ("a", "ann", "b")]
+    wanted += [Revocation("user", name, 6, "ops") for name in ("ann", "bob")]
+    for revocation in reversed(wanted):
+        access.revoke(gateway, revocation)
+
+    assert access.revocations(gateway) == wanted
+    assert access.revocations(f"{gateway}x") == []
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_whatever_the_name_it_is_given_back(access: AccessStore, gateway: str, name: str) -> None:
+    revocation = Revocation("user", name, 1, "auth0|ops")
+    access.revoke(gateway, revocation)
+
+    assert access.revocations(gateway) == [revocation]
+
+
+def test_the_last_who_revoked_is_told(access: AccessStore, gateway: str) -> None:
+    access.revoke(gateway, Revocation("user", "ann", 1, "ops"))
+    access.revoke(gateway, Revocation("user", "ann", 2, "sec"))
+
+    assert access.revocations(gateway) == [Revocation("user", "ann", 2, "sec")]
+
+
+@pytest.mark.law("U2")
+def test_who_is_restored_is_not_revoked(access: AccessStore, gateway: str) -> None:
+    access.revoke(gateway, Revocation("user", "ann", 1, "ops"))
+    access.revoke(gateway, Revocation("client", "ann", 1, "ops"))
+    access.restore(gateway, "user", "ann")
+    access.restore(gateway, "user", "nobody")
+
+    assert access.revocations(gateway) == [Revocation("client", "ann", 1, "ops")]
+
+
+def test_very_many_are_all_given(access: AccessStore, gateway: str) -> None:
+    wanted = [Revocation("user", f"{n:04}", n, "ops") for n in range(1_100)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda each: access.revoke(gateway, each), wanted))
+
+    assert access.revocations(gateway) == wanted
+
+
+def test_a_gateway_id_must_be_one(access: AccessStore) -> None:
+    for ask in (access.user_of, access.release):
+        with pytest.raises(ValidationFailed):
+            ask("a|b", "phone")
+    with pytest.raises(ValidationFailed):
+        access.bind("a|b", "phone", "ann")
+    with pytest.raises(ValidationFailed):
+        access.revocations("a|b")

@@ -1,0 +1,88 @@
+"""What every store of quotas promises: all that is reported is told, window by window."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.buffer.memory_quota import MemoryQuotas
+from lakesync.buffer.quota import WINDOWS_AHEAD_MAX, DynamoQuotas
+from lakesync.errors import ValidationFailed
+from lakesync.ports import Quota, Usage, WindowUsage
+from tests.support.stores import TABLE
+
+if TYPE_CHECKING:
+    from lakesync.ports import QuotaStore
+    from tests.support.stores import Servers
+
+ONE = Usage(1, 20, 300)
+UNSET = Quota()
+
+
+@pytest.fixture
+def quotas(store: str, request: pytest.FixtureRequest) -> QuotaStore:
+    """A store of each implementation."""
+    if store == "memory":
+        return MemoryQuotas()
+    servers: Servers = request.getfixturevalue("servers")
+    address = servers.emulator() if store == "emulator" else servers.dynamodb_local()
+    return DynamoQuotas(TABLE, address.caller())
+
+
+@pytest.mark.law("Q1")
+def test_all_that_is_reported_in_a_window_is_told(quotas: QuotaStore, gateway: str) -> None:
+    assert quotas.report(gateway, 7, ONE) == WindowUsage(7, ONE, UNSET)
+    assert quotas.report(gateway, 7, ONE) == WindowUsage(7, Usage(2, 40, 600), UNSET)
+    assert quotas.report(gateway, 7, Usage()).usage == Usage(2, 40, 600)
+    assert quotas.report(f"{gateway}x", 7, ONE).usage == ONE
+
+
+@pytest.mark.law("Q1")
+def test_a_window_begins_with_nothing_and_does_not_end_for_who_is_behind(
+    quotas: QuotaStore, gateway: str
+) -> None:
+    quotas.report(gateway, 7, ONE)
+
+    assert quotas.report(gateway, 8, ONE) == WindowUsage(8, ONE, UNSET)
+    assert quotas.report(gateway, 7, ONE) == WindowUsage(8, Usage(2, 40, 600), UNSET)
+
+
+def test_a_clock_that_was_far_ahead_locks_nobody_out(quotas: QuotaStore, gateway: str) -> None:
+    quotas.report(gateway, 10_000, ONE)
+
+    behind = 10_000 - WINDOWS_AHEAD_MAX
+    assert quotas.report(gateway, behind - 1, ONE) == WindowUsage(behind - 1, ONE, UNSET)
+    quotas.report(gateway, 10_000, ONE)
+    assert quotas.report(gateway, behind, ONE).window == 10_000
+
+
+@pytest.mark.law("Q1")
+def test_of_many_reports_at_once_none_is_lost(quotas: QuotaStore, gateway: str) -> None:
+    quotas.report(gateway, 7, Usage())
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: quotas.report(gateway, 7, ONE), range(40)))
+
+    assert quotas.report(gateway, 7, Usage()).usage == Usage(40, 800, 12_000)
+
+
+def test_what_was_set_for_a_gateway_is_told_with_each_report(
+    quotas: QuotaStore, gateway: str
+) -> None:
+    assert quotas.quota(gateway) == UNSET
+    for quota in (Quota(5, None, 7), Quota(0, 0, 0), Quota(None, 9, None), UNSET):
+        quotas.set_quota(gateway, quota)
+
+        assert quotas.quota(gateway) == quota
+        assert quotas.report(gateway, 7, ONE).quota == quota
+    assert quotas.report(gateway, 7, Usage()).usage == Usage(4, 80, 1_200)
+
+
+def test_a_gateway_id_must_be_one(quotas: QuotaStore) -> None:
+    with pytest.raises(ValidationFailed):
+        quotas.report("a|b", 7, ONE)
+    with pytest.raises(ValidationFailed):
+        quotas.quota("a|b")
+    with pytest.raises(ValidationFailed):
+        quotas.set_quota("a|b", UNSET)

@@ -1,0 +1,178 @@
+"""``functions/materialise``: how many runs are started, and what becomes of announcements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from lakesync.runtime import wiring
+from lakesync.runtime.materialise import CLAIMS_PER_RUN, materialise_handler
+from tests.functions.conftest import Context, event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.functions.conftest import Functions
+
+SENT = event("materialise_announced")
+BACK = {
+    "batchItemFailures": [{"itemIdentifier": record["messageId"]} for record in SENT["Records"]]
+}
+DONE: dict[str, list[Any]] = {"batchItemFailures": []}
+
+
+class Runs:
+    """Claims and runs, counted."""
+
+    def __init__(self, claims: int, at_work: int = 0, room: int = 99) -> None:
+        self.claims = claims
+        self.busy = at_work
+        self.room = room
+        self.started = 0
+
+    def waiting(self, enough: int) -> int:
+        return min(self.claims, enough)
+
+    def at_work(self) -> int:
+        return self.busy
+
+    def start(self) -> bool:
+        if self.started >= self.room:
+            return False
+        self.started += 1
+        return True
+
+
+@pytest.mark.parametrize(
+    ("claims", "at_work", "started", "answer"),
+    [
+        (1, 0, 1, DONE),
+        (CLAIMS_PER_RUN, 0, 1, DONE),
+        (CLAIMS_PER_RUN + 1, 0, 2, DONE),
+        (CLAIMS_PER_RUN + 1, 1, 1, DONE),
+        (1, 1, 0, BACK),
+        (99 * CLAIMS_PER_RUN, 0, 4, DONE),
+        (99 * CLAIMS_PER_RUN, 3, 1, DONE),
+        (99 * CLAIMS_PER_RUN, 4, 0, BACK),
+        (0, 0, 0, DONE),
+        (0, 1, 0, DONE),
+    ],
+)
+def test_there_are_as_many_runs_as_what_waits_is_worth(
+    claims: int, at_work: int, started: int, answer: Any
+) -> None:
+    runs = Runs(claims, at_work)
+
+    assert materialise_handler(runs, 4)(SENT, Context()) == answer
+    assert runs.started == started
+
+
+def test_announcements_go_back_if_glue_starts_nothing() -> None:
+    assert materialise_handler(Runs(5, room=0), 4)(SENT, Context()) == BACK
+
+
+def test_a_run_that_was_started_is_enough_though_glue_starts_no_other() -> None:
+    runs = Runs(3 * CLAIMS_PER_RUN, room=1)
+
+    assert materialise_handler(runs, 4)(SENT, Context()) == DONE
+    assert runs.started == 1
+
+
+# --- by Glue and S3
+
+
+class Glue:
+    """Glue's runs, with room for some."""
+
+    class exceptions:  # noqa: N801 - boto3's own name
+        class ConcurrentRunsExceededException(Exception):
+            """As many as there may be are at work."""
+
+    def __init__(self, *states: str, room: int = 4) -> None:
+        self.states = list(states)
+        self.room = room
+        self.started: list[str] = []
+
+    def get_job_runs(self, *, JobName: str, MaxResults: int) -> dict[str, Any]:  # noqa: N803 - boto3's own names
+        assert (JobName, MaxResults) == ("materialise", 100)
+        return {"JobRuns": [{"JobRunState": state} for state in self.states]}
+
+    def start_job_run(self, *, JobName: str) -> dict[str, str]:  # noqa: N803 - boto3's own name
+        if len(self.started) >= self.room:
+            raise self.exceptions.ConcurrentRunsExceededException
+        self.started.append(JobName)
+        return {"JobRunId": "jr_1"}
+
+
+@pytest.fixture
+def bucket(functions: Functions) -> Iterator[Any]:
+    with mock_aws():
+        s3 = boto3.client("s3")
+        s3.create_bucket(
+            Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+        )
+        yield s3
+
+
+def handled(functions: Functions, glue: Glue, monkeypatch: pytest.MonkeyPatch) -> Any:
+    real = wiring.client
+
+    def client(settings: Any, service: str, **more: int) -> Any:
+        return glue if service == "glue" else real(settings, service, **more)
+
+    monkeypatch.setattr(wiring, "client", client)
+    return functions.load("materialise")(SENT, Context())
+
+
+def test_many_announcements_start_one_run(
+    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        bucket.put_object(Bucket="lake", Key=f"claims/demo/todos/{number}.json", Body=b"{}")
+    glue = Glue("SUCCEEDED", "TIMEOUT")
+
+    assert handled(functions, glue, monkeypatch) == DONE
+    assert glue.started == ["materialise"]
+
+
+@pytest.mark.parametrize("state", ["STARTING", "RUNNING", "STOPPING", "WAITING"])
+def test_while_enough_runs_are_at_work_announcements_go_back(
+    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    bucket.put_object(Bucket="lake", Key="claims/demo/todos/1.json", Body=b"{}")
+    glue = Glue("FAILED", state)
+
+    assert handled(functions, glue, monkeypatch) == BACK
+    assert glue.started == []
+
+
+def test_glue_may_refuse_a_run_that_was_not_counted(
+    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put_object(Bucket="lake", Key="claims/demo/todos/1.json", Body=b"{}")
+
+    assert handled(functions, Glue(room=0), monkeypatch) == BACK
+
+
+def test_what_was_taken_already_needs_no_run(
+    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put_object(Bucket="lake", Key="staging/demo/todos/1.parquet", Body=b"")
+    glue = Glue("RUNNING")
+
+    assert handled(functions, glue, monkeypatch) == DONE
+    assert glue.started == []
+
+
+def test_more_is_started_while_much_waits(
+    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(CLAIMS_PER_RUN + 1):
+        bucket.put_object(Bucket="lake", Key=f"claims/demo/todos/{number:04}.json", Body=b"{}")
+    glue = Glue("RUNNING")
+
+    assert handled(functions, glue, monkeypatch) == DONE
+    assert len(glue.started) == 1

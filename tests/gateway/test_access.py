@@ -1,0 +1,253 @@
+"""Who may come in: one user for each client, and nobody a minute after being shut out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.errors import ClientTaken, LakeSyncError, Revoked, Unavailable, ValidationFailed
+from lakesync.gateway import access as module
+from lakesync.gateway.access import (
+    CLIENTS_REMEMBERED_MAX,
+    GATEWAYS_REMEMBERED_MAX,
+    REMEMBERED_MS_MAX,
+    REVOCATIONS_MAX,
+    USER_BYTES_MAX,
+    Access,
+    AccessAdmin,
+)
+from tests.support.builders import WALL_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.ports import Revocation
+
+G = "g1"
+MINUTE_MS = 60_000
+
+
+class Store(MemoryAccess):
+    """A store that counts what it is asked, and may be away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.is_away = False
+
+    def user_of(self, gateway: str, client_id: str) -> str | None:
+        self._ask("user_of")
+        return super().user_of(gateway, client_id)
+
+    def bind(self, gateway: str, client_id: str, user: str) -> str:
+        self._ask("bind")
+        return super().bind(gateway, client_id, user)
+
+    def revocations(self, gateway: str) -> list[Revocation]:
+        self._ask("revocations")
+        return super().revocations(gateway)
+
+    def _ask(self, what: str) -> None:
+        self.asked.append(what)
+        if self.is_away:
+            raise Unavailable("nobody answers")
+
+
+class World:
+    """Processes over one store, each with a clock of its own."""
+
+    def __init__(self, *lag_ms: int) -> None:
+        self.store = Store()
+        self.now_ms = WALL_MS
+        self.processes = [
+            Access(self.store, wall_clock=lambda lag=lag: self.now_ms + lag)
+            for lag in lag_ms or (0,)
+        ]
+        self.admin = AccessAdmin(self.store, wall_clock=lambda: self.now_ms)
+
+    def lets_in(self, user: str, client_id: str, process: int = 0) -> bool:
+        try:
+            self.processes[process].check_user(G, user)
+            self.processes[process].check_client(G, user, client_id)
+        except (ClientTaken, Revoked):
+            return False
+        return True
+
+
+NAMES = st.sampled_from(["ann", "bob"])
+STEPS = st.one_of(
+    st.tuples(st.just("use"), st.integers(0, 2), NAMES, st.sampled_from(["phone", "ann"])),
+    st.tuples(st.sampled_from(["revoke", "restore"]), st.just("user"), NAMES),
+    st.tuples(
+        st.sampled_from(["revoke", "restore"]), st.just("client"), st.sampled_from(["phone", "ann"])
+    ),
+    st.tuples(st.just("wait"), st.sampled_from([1, 5_000, 30_000, 59_999, 60_000, 90_000])),
+)
+
+
+@pytest.mark.law("U1", "U2")
+@given(st.lists(STEPS, max_size=40))
+def test_whatever_happens_in_whichever_process(steps: list[tuple[object, ...]]) -> None:
+    """Who is let in is the client's first user; who was shut out or let in a minute ago is so."""
+    world = World(-2_000, 0, 3_000)
+    owners: dict[object, object] = {}
+    changed_ms: dict[tuple[object, object], tuple[int, bool]] = {}
+    for step in steps:
+        if step[0] == "wait":
+            world.now_ms += int(str(step[1]))
+        elif step[0] == "use":
+            _, process, user, client_id = step
+            lets_in = world.lets_in(str(user), str(client_id), int(str(process)))
+            states = [
+                changed_ms.get(name, (0, False)) for name in (("user", user), ("client", client_id))
+            ]
+            shut = [at for at, is_shut in states if is_shut]
+            if any(world.now_ms - at >= MINUTE_MS for at in shut):
+                assert not lets_in
+            if lets_in:
+                assert owners.setdefault(client_id, user) == user
+            elif not shut and all(world.now_ms - at >= MINUTE_MS for at, _ in states):
+                assert owners[client_id] != user
+        else:
+            action, kind, name = map(str, step)
+            if action == "revoke":
+                world.admin.revoke(G, kind, name, by="ops")
+            else:
+                world.admin.restore(G, kind, name)
+            if changed_ms.get((kind, name), (0, False))[1] != (action == "revoke"):
+                changed_ms[kind, name] = (world.now_ms, action == "revoke")
+
+
+@pytest.mark.law("U1")
+def test_who_lost_the_race_for_a_client_is_refused() -> None:
+    world = World(0, 0)
+    bind = world.store.bind
+
+    def late(gateway: str, client_id: str, user: str) -> str:
+        bind(gateway, client_id, "bob")
+        return bind(gateway, client_id, user)
+
+    world.store.bind = late  # type: ignore[method-assign]
+    assert not world.lets_in("ann", "phone")
+    assert world.lets_in("bob", "phone", 1)
+
+
+@pytest.mark.law("U1")
+def test_a_released_client_is_its_next_users_at_once_and_in_a_minute_nobody_elses() -> None:
+    world = World(0, 0)
+    assert world.lets_in("ann", "phone")
+    world.admin.release(G, "phone")
+
+    assert world.lets_in("bob", "phone", 1)
+    assert world.lets_in("bob", "phone", 0)
+    world.now_ms += MINUTE_MS
+    assert not world.lets_in("ann", "phone")
+
+
+@pytest.mark.law("U3")
+def test_a_warm_process_asks_once_in_a_while() -> None:
+    world = World()
+    for _ in range(10):
+        world.now_ms += REMEMBERED_MS_MAX // 10
+        assert world.lets_in("ann", "phone")
+
+    assert world.store.asked == ["revocations", "user_of", "bind"]
+    world.now_ms += REMEMBERED_MS_MAX // 10
+    assert world.lets_in("ann", "phone")
+    assert world.store.asked[3:] == ["revocations", "user_of"]
+
+
+@pytest.mark.law("U3")
+@pytest.mark.parametrize("stepped_ms", [-1, -100_000, REMEMBERED_MS_MAX])
+def test_a_clock_that_steps_lets_nothing_be_remembered_for_longer(stepped_ms: int) -> None:
+    world = World()
+    world.lets_in("ann", "phone")
+    world.admin.revoke(G, "user", "ann", by="ops")
+    world.now_ms += stepped_ms
+
+    assert not world.lets_in("ann", "phone")
+
+
+@pytest.mark.law("U3")
+def test_who_cannot_be_looked_up_is_not_let_in() -> None:
+    world = World()
+    world.store.is_away = True
+    with pytest.raises(Unavailable):
+        world.lets_in("ann", "phone")
+
+
+def test_a_refusal_costs_no_write() -> None:
+    world = World()
+    world.lets_in("ann", "phone")
+    world.store.asked.clear()
+    for _ in range(3):
+        assert not world.lets_in("bob", "phone")
+
+    assert world.store.asked == ["user_of"] * 3
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLIENTS_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(module, "GATEWAYS_REMEMBERED_MAX", 2)
+    world = World()
+    (process,) = world.processes
+    for number in range(10):
+        process.check_client(f"g{number}", "ann", f"c{number}")
+    world.store.asked.clear()
+    process.check_client("g9", "ann", "c9")
+    assert world.store.asked == []
+    process.check_client("g0", "ann", "c0")
+
+    assert world.store.asked == ["revocations", "user_of"]
+    assert CLIENTS_REMEMBERED_MAX > 0
+    assert GATEWAYS_REMEMBERED_MAX > 0
+
+
+@pytest.mark.law("U2")
+def test_the_other_gateways_are_not_touched() -> None:
+    world = World()
+    world.admin.revoke("g2", "user", "ann", by="ops")
+    world.store.bind("g2", "phone", "bob")
+
+    assert world.lets_in("ann", "phone")
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda admin: admin.revoke(G, "user", "", by="ops"),
+        lambda admin: admin.revoke(G, "user", "u" * (USER_BYTES_MAX + 1), by="ops"),
+        lambda admin: admin.revoke(G, "user", "\ud800", by="ops"),
+        lambda admin: admin.revoke(G, "client", "c" * 129, by="ops"),
+        lambda admin: admin.revoke(G, "team", "a", by="ops"),
+        lambda admin: admin.revoke(G, "user", "ops", by="ops"),
+        lambda admin: admin.restore(G, "team", "a"),
+        lambda admin: admin.restore(G, "client", ""),
+        lambda admin: admin.release(G, ""),
+        lambda admin: admin.user_of(G, ""),
+    ],
+)
+def test_what_is_no_user_or_client_is_refused(act: Callable[[AccessAdmin], object]) -> None:
+    world = World()
+    with pytest.raises(ValidationFailed):
+        act(world.admin)
+
+    assert world.admin.revocations(G) == []
+
+
+def test_a_gateway_shuts_out_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert REVOCATIONS_MAX >= 1_000
+    monkeypatch.setattr(module, "REVOCATIONS_MAX", 2)
+    world = World()
+    for name in ("a", "b", "b"):
+        world.admin.revoke(G, "user", name, by="ops")
+    with pytest.raises(LakeSyncError, match="at most 2"):
+        world.admin.revoke(G, "client", "c", by="ops")
+    world.admin.restore(G, "user", "a")
+    world.admin.revoke(G, "client", "c", by="ops")
+
+    assert [each.name for each in world.admin.revocations(G)] == ["c", "b"]

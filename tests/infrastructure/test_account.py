@@ -1,0 +1,210 @@
+"""What an account asks of the template and no emulator does: names, protection, transport."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.infrastructure.stack import as_list, refusals, resources, template
+from tests.infrastructure.transformed import made, transformed
+
+# Properties that fix a physical name.
+NAMES = {
+    "AWS::ApiGatewayV2::Api": "Name",
+    "AWS::CloudWatch::Alarm": "AlarmName",
+    "AWS::CloudWatch::Dashboard": "DashboardName",
+    "AWS::DynamoDB::Table": "TableName",
+    "AWS::Events::Rule": "Name",
+    "AWS::Glue::Job": "Name",
+    "AWS::IAM::Role": "RoleName",
+    "AWS::Lambda::Function": "FunctionName",
+    "AWS::Logs::LogGroup": "LogGroupName",
+    "AWS::S3::Bucket": "BucketName",
+    "AWS::SNS::Topic": "TopicName",
+    "AWS::SQS::Queue": "QueueName",
+    "AWS::Scheduler::Schedule": "Name",
+    "AWS::Scheduler::ScheduleGroup": "Name",
+    "AWS::SecretsManager::Secret": "Name",
+    "AWS::StepFunctions::StateMachine": "StateMachineName",
+}
+# What holds what cannot be made again.
+DATA = ("BufferTable", "LakeBucket", "JwtSecret")
+
+
+# --- two stacks in one account --------------------------------------------------------------------
+
+
+def test_no_resource_has_a_name_that_another_stack_would_want() -> None:
+    for name, resource in transformed()["Resources"].items():
+        given = resource.get("Properties", {}).get(NAMES.get(resource["Type"], ""))
+        assert given is None or "${AWS::StackName}" in str(given), f"{name}: {given}"
+
+
+def test_every_schedule_is_of_the_stacks_own_group() -> None:
+    schedules = made("AWS::Scheduler::Schedule")
+
+    assert len(schedules) == 3
+    assert all(each["GroupName"] == {"Ref": "Schedules"} for each in schedules.values())
+
+
+def test_two_stacks_share_no_database_by_accident() -> None:
+    prefix = template()["Parameters"]["DatabasePrefix"]
+    databases = resources("AWS::SSM::Parameter")["Databases"]["Properties"]["Value"]
+
+    assert prefix["Default"] == ""
+    assert databases["Fn::If"][:2] == ["HasDatabasePrefix", {"Ref": "DatabasePrefix"}]
+    assert "AWS::StackId" in str(databases["Fn::If"][2])
+    assert template()["Outputs"]["DatabasePrefix"]["Value"] == {
+        "Fn::GetAtt": ["Databases", "Value"]
+    }
+
+
+def test_every_job_knows_its_databases_and_whose_tables_are_its_own() -> None:
+    for name, job in resources("AWS::Glue::Job").items():
+        arguments = job["Properties"]["DefaultArguments"]
+        assert arguments["--database_prefix"] == {"Fn::GetAtt": ["Databases", "Value"]}, name
+        assert arguments["--stack"] == {"Ref": "AWS::StackId"}, name
+
+
+# --- protection -----------------------------------------------------------------------------------
+
+
+def test_who_says_nothing_gets_a_stack_whose_data_outlives_it() -> None:
+    assert template()["Parameters"]["Stage"]["Default"] == "prod"
+    assert template()["Conditions"]["IsProtected"] == {"Fn::Equals": [{"Ref": "Stage"}, "prod"]}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data_is_deleted_with_the_stack_only_where_that_was_asked_for(name: str) -> None:
+    resource = template()["Resources"][name]
+    condition, protected, otherwise = resource["DeletionPolicy"]["Fn::If"]
+
+    assert (condition, otherwise) == ("IsProtected", "Delete")
+    assert protected in {"Retain", "RetainExceptOnCreate"}
+    assert resource["UpdateReplacePolicy"] == {"Fn::If": ["IsProtected", "Retain", "Delete"]}
+
+
+def test_the_buffer_cannot_be_deleted_by_hand_and_can_be_restored() -> None:
+    table = resources("AWS::DynamoDB::Table")["BufferTable"]["Properties"]
+
+    assert table["DeletionProtectionEnabled"] == {"Fn::If": ["IsProtected", True, False]}
+    assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
+
+
+def test_old_versions_of_objects_are_kept_and_end() -> None:
+    bucket = resources("AWS::S3::Bucket")["LakeBucket"]["Properties"]
+    rules: list[dict[str, Any]] = bucket["LifecycleConfiguration"]["Rules"]
+    everywhere = [
+        rule for rule in rules if "Prefix" not in rule and "NoncurrentVersionExpiration" in rule
+    ]
+
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert [rule["NoncurrentVersionExpiration"]["NoncurrentDays"] for rule in everywhere] == [
+        {"Ref": "OldVersionDays"}
+    ]
+    assert everywhere[0]["ExpiredObjectDeleteMarker"] is True
+
+
+# --- transport and encryption ---------------------------------------------------------------------
+
+
+def _refuses_plain_transport(policy: dict[str, Any]) -> bool:
+    return any(
+        statement["Effect"] == "Deny"
+        and statement["Principal"] == "*"
+        and statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+        for statement in policy["PolicyDocument"]["Statement"]
+    )
+
+
+def test_every_queue_and_the_bucket_take_no_plain_transport() -> None:
+    queues = {
+        queue["Ref"]: _refuses_plain_transport(policy["Properties"])
+        for policy in resources("AWS::SQS::QueuePolicy").values()
+        for queue in policy["Properties"]["Queues"]
+    }
+    bucket = resources("AWS::S3::BucketPolicy")["LakeBucketPolicy"]["Properties"]
+
+    assert queues == dict.fromkeys(resources("AWS::SQS::Queue"), True)
+    assert _refuses_plain_transport(bucket)
+
+
+def test_everything_that_keeps_messages_or_data_is_encrypted() -> None:
+    for name, queue in resources("AWS::SQS::Queue").items():
+        assert queue["Properties"]["SqsManagedSseEnabled"] is True, name
+    table = resources("AWS::DynamoDB::Table")["BufferTable"]["Properties"]
+    topic = resources("AWS::SNS::Topic")["AlarmTopic"]["Properties"]
+
+    assert table["SSESpecification"] == {"SSEEnabled": True}
+    assert topic["KmsMasterKeyId"] == {"Fn::GetAtt": ["AlarmKey", "Arn"]}
+    assert "BucketEncryption" in resources("AWS::S3::Bucket")["LakeBucket"]["Properties"]
+
+
+# --- functions ------------------------------------------------------------------------------------
+
+
+def test_every_function_runs_on_arm_and_logs_json_without_the_platforms_chatter() -> None:
+    assert template()["Parameters"]["Architecture"]["Default"] == "arm64"
+    for name, function in made("AWS::Lambda::Function").items():
+        logging = dict(function["LoggingConfig"])
+        assert logging.pop("LogGroup")["Ref"] in resources("AWS::Logs::LogGroup"), name
+        assert logging == {
+            "LogFormat": "JSON",
+            "ApplicationLogLevel": "INFO",
+            "SystemLogLevel": "WARN",
+        }
+        assert function["Architectures"] == [{"Ref": "Architecture"}]
+
+
+def test_python_that_aws_gives_up_is_for_the_emulator_alone() -> None:
+    old = {"PythonRuntime": "python3.11"}
+
+    assert refusals({}) == []
+    assert "python3.12" in "".join(refusals(old))
+    assert refusals(old | {"Stage": "local"}) == []
+
+
+def test_every_function_may_tell_its_traces() -> None:
+    roles = made("AWS::IAM::Role")
+    for name, function in made("AWS::Lambda::Function").items():
+        role = roles[function["Role"]["Fn::GetAtt"][0]]
+        assert function["TracingConfig"] == {"Mode": "Active"}, name
+        assert any("xray" in str(arn).lower() for arn in role["ManagedPolicyArns"]), name
+
+
+# --- Lake Formation -------------------------------------------------------------------------------
+
+
+def test_under_lake_formation_one_role_makes_and_reads_the_tables() -> None:
+    jobs, stack = resources("AWS::Glue::Job"), template()["Resources"]
+    maker = {"Fn::GetAtt": ["MaterialiseJobRole", "Arn"]}
+    grant = stack["MakesDatabases"]
+
+    assert template()["Parameters"]["LakePermissions"]["Default"] == "iam"
+    assert jobs["MaterialiseJob"]["Properties"]["Role"] == maker
+    assert jobs["CheckpointJob"]["Properties"]["Role"]["Fn::If"][:2] == ["UsesLakeFormation", maker]
+    assert grant["Condition"] == "UsesLakeFormation"
+    assert grant["Properties"]["Permissions"] == ["CREATE_DATABASE"]
+    assert grant["Properties"]["Principal"] == {"DataLakePrincipalIdentifier": maker}
+
+
+def test_under_lake_formation_the_maker_may_write_what_the_builder_of_checkpoints_may() -> None:
+    stack = template()["Resources"]
+    more = stack["MaterialiserBuildsCheckpoints"]
+    [own] = stack["CheckpointJobRole"]["Properties"]["Policies"]
+    [makers] = stack["MaterialiseJobRole"]["Properties"]["Policies"]
+
+    def allowed(*documents: dict[str, Any]) -> set[tuple[str, str]]:
+        return {
+            (action, str(resource))
+            for document in documents
+            for statement in document["Statement"]
+            for action in as_list(statement["Action"])
+            for resource in as_list(statement["Resource"])
+        }
+
+    both = allowed(makers["PolicyDocument"], more["Properties"]["PolicyDocument"])
+    assert more["Condition"] == "UsesLakeFormation"
+    assert more["Properties"]["Roles"] == [{"Ref": "MaterialiseJobRole"}]
+    assert allowed(own["PolicyDocument"]) <= both

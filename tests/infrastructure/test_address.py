@@ -1,0 +1,97 @@
+"""Load and address: what is throttled, reserved, and in front of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.infrastructure.stack import functions, refusals, resources, template
+from tests.infrastructure.transformed import made
+
+
+def _routes(name: str) -> set[str]:
+    return {
+        f"{event['Properties']['Method']} {event['Properties']['Path']}"
+        for event in functions()[name]["Events"].values()
+        if event["Type"] == "HttpApi"
+    }
+
+
+def _limit(parameter: str) -> dict[str, Any]:
+    return {"ThrottlingRateLimit": {"Ref": parameter}, "ThrottlingBurstLimit": {"Ref": parameter}}
+
+
+# --- load -----------------------------------------------------------------------------------------
+
+
+def test_pushes_and_pulls_have_limits_of_their_own_and_every_other_route_the_default() -> None:
+    (stage,) = made("AWS::ApiGatewayV2::Stage").values()
+    pushes = dict.fromkeys(_routes("PushFunction"), _limit("PushesPerSecond"))
+    pulls = dict.fromkeys(_routes("PullFunction"), _limit("PullsPerSecond"))
+
+    # A route that does not exist would make the deployment fail.
+    assert stage["RouteSettings"] == pushes | pulls
+    assert stage["DefaultRouteSettings"] == _limit("RequestsPerSecond")
+
+
+@pytest.mark.parametrize("kind", ["Push", "Pull", "Authorise"])
+def test_executions_are_reserved_where_that_is_asked_for(kind: str) -> None:
+    parameter = f"{kind}Concurrency"
+
+    assert template()["Parameters"][parameter]["Default"] == 0
+    assert functions()[f"{kind}Function"]["ReservedConcurrentExecutions"] == {
+        "Fn::If": [f"Has{parameter}", {"Ref": parameter}, {"Ref": "AWS::NoValue"}]
+    }
+
+
+# --- address --------------------------------------------------------------------------------------
+
+
+def test_a_domain_needs_a_certificate() -> None:
+    domain = {"DomainName": "app.example.com"}
+
+    assert "CertificateArn" in "".join(refusals(domain))
+    assert refusals(domain | {"CertificateArn": "arn:aws:acm:us-east-1:1:certificate/1"}) == []
+
+
+def test_a_domain_is_mapped_to_the_stage_that_there_is() -> None:
+    (mapping,) = made("AWS::ApiGatewayV2::ApiMapping").values()
+
+    assert mapping["Stage"]["Ref"] in made("AWS::ApiGatewayV2::Stage")
+
+
+def test_the_front_caches_nothing_hands_every_header_on_and_speaks_tls_alone() -> None:
+    config = resources("AWS::CloudFront::Distribution")["Distribution"]["Properties"][
+        "DistributionConfig"
+    ]
+    behaviour = config["DefaultCacheBehavior"]
+
+    assert behaviour["CachePolicyId"] == "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
+    assert behaviour["OriginRequestPolicyId"] == "b689b0a8-53d0-40ab-baf2-68738e2966ac"
+    assert {"POST", "DELETE", "OPTIONS"} <= set(behaviour["AllowedMethods"])
+    assert behaviour["ViewerProtocolPolicy"] == "https-only"
+    (origin,) = config["Origins"]
+    assert origin["CustomOriginConfig"]["OriginProtocolPolicy"] == "https-only"
+
+
+def test_the_front_has_a_firewall_that_reads_no_bodies() -> None:
+    acl = resources("AWS::WAFv2::WebACL")["WebAcl"]["Properties"]
+    config = resources("AWS::CloudFront::Distribution")["Distribution"]["Properties"][
+        "DistributionConfig"
+    ]
+    limit, known = (rule["Statement"] for rule in acl["Rules"])
+
+    assert acl["Scope"] == "CLOUDFRONT"
+    assert limit["RateBasedStatement"]["Limit"] == {"Ref": "FrontRequestsPer5Minutes"}
+    group = known["ManagedRuleGroupStatement"]["Name"]
+    assert group == "AWSManagedRulesAmazonIpReputationList"
+    assert config["WebACLId"]["Fn::If"][0] == "MakesWebAcl"
+
+
+def test_clients_are_told_the_address_that_is_in_use() -> None:
+    value = template()["Outputs"]["HttpUrl"]["Value"]["Fn::If"]
+
+    assert value[:2] == ["HasDomain", {"Fn::Sub": "https://${DomainName}"}]
+    assert value[2]["Fn::If"][0] == "HasFront"
+    assert value[2]["Fn::If"][2] == {"Fn::GetAtt": ["HttpApi", "ApiEndpoint"]}

@@ -1,0 +1,172 @@
+"""Whatever fails, somebody is told: alarms, rules, and a topic that lets both publish."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from lakesync.runtime.schedule import UNFLUSHED_AGE
+from tests.infrastructure.stack import alarms_on, as_list, functions, resources, template, watched
+from tests.support.repository import ROOT
+
+PUBLISHERS = ("cloudwatch.amazonaws.com", "events.amazonaws.com")
+
+
+def _statements(publisher: str, document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        statement
+        for statement in document["Statement"]
+        if publisher in as_list(statement["Principal"].get("Service", []))
+    ]
+
+
+@pytest.mark.parametrize("publisher", PUBLISHERS)
+def test_the_topic_and_its_key_let_alarms_and_rules_publish(publisher: str) -> None:
+    policy = resources("AWS::SNS::TopicPolicy")["AlarmTopicPolicy"]["Properties"]
+    key = resources("AWS::KMS::Key")["AlarmKey"]["Properties"]
+    (publish,) = _statements(publisher, policy["PolicyDocument"])
+    (encrypt,) = _statements(publisher, key["KeyPolicy"])
+
+    assert publish["Action"] == "sns:Publish"
+    assert set(encrypt["Action"]) == {"kms:Decrypt", "kms:GenerateDataKey*"}
+
+
+def test_eventbridge_is_allowed_without_conditions_as_it_knows_none() -> None:
+    policy = resources("AWS::SNS::TopicPolicy")["AlarmTopicPolicy"]["Properties"]
+    (publish,) = _statements("events.amazonaws.com", policy["PolicyDocument"])
+
+    assert "Condition" not in publish
+
+
+def _rule(name: str) -> dict[str, Any]:
+    properties: dict[str, Any] = resources("AWS::Events::Rule")[name]["Properties"]
+    assert properties["Targets"][0]["Arn"] == {"Ref": "AlarmTopic"}
+    detail: dict[str, Any] = properties["EventPattern"]["detail"]
+    return detail
+
+
+def test_a_failed_run_of_any_glue_job_tells_somebody() -> None:
+    detail = _rule("GlueFailure")
+
+    assert {"FAILED", "TIMEOUT", "STOPPED"} <= set(detail["state"])
+    assert {job["Ref"] for job in detail["jobName"]} == set(resources("AWS::Glue::Job"))
+
+
+def test_a_failed_execution_of_any_state_machine_tells_somebody() -> None:
+    detail = _rule("ExecutionFailure")
+    machines = set(resources("AWS::Serverless::StateMachine"))
+
+    assert {"FAILED", "TIMED_OUT", "ABORTED"} == set(detail["status"])
+    assert {machine["Ref"] for machine in detail["stateMachineArn"]} == machines
+    for metric in ("ExecutionsFailed", "ExecutionsTimedOut"):
+        assert {one["Ref"] for one in alarms_on("AWS/States", metric)} == machines
+
+
+# --- requests, the buffer, schedules --------------------------------------------------------------
+
+TABLE = {"Fn::If": ["OwnBuffer", {"Ref": "BufferTable"}, {"Ref": "BufferTableName"}]}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "metric", "of"),
+    [
+        ("AWS/ApiGateway", "5xx", {"Ref": "HttpApi"}),
+        ("AWS/ApiGateway", "Latency", {"Ref": "HttpApi"}),
+        ("AWS/DynamoDB", "ReadThrottleEvents", TABLE),
+        ("AWS/DynamoDB", "WriteThrottleEvents", TABLE),
+        ("AWS/DynamoDB", "TransactionConflict", TABLE),
+        ("AWS/Scheduler", "TargetErrorCount", {"Ref": "Schedules"}),
+        ("AWS/Scheduler", "InvocationDroppedCount", {"Ref": "Schedules"}),
+        ("LakeSync", "Contended", "push"),
+        ("LakeSync", UNFLUSHED_AGE, "schedule_flush"),
+    ],
+)
+def test_there_is_an_alarm_on(namespace: str, metric: str, of: object) -> None:
+    assert of in alarms_on(namespace, metric)
+
+
+def test_a_schedule_that_stops_altogether_is_noticed() -> None:
+    alarm = resources("AWS::CloudWatch::Alarm")["FlushNotScheduled"]["Properties"]
+    every = template()["Parameters"]["FlushEveryMinutes"]
+
+    assert alarm["Dimensions"][0]["Value"] == {"Ref": "ScheduleFlushFunction"}
+    assert alarm["TreatMissingData"] == "breaching"
+    assert every["MaxValue"] * 60 < alarm["Period"]
+
+
+def test_every_metric_of_ours_is_asked_for_as_the_functions_write_it() -> None:
+    services = {
+        each["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] for each in functions().values()
+    }
+    for name, metric in watched():
+        if metric["Namespace"] == "LakeSync":
+            dimensions = {one["Name"]: one["Value"] for one in metric["Dimensions"]}
+            assert dimensions.keys() == {"service", "stack"}, name
+            assert dimensions["stack"] == {"Ref": "AWS::StackName"}
+            assert dimensions["service"] in services
+    shared = template()["Globals"]["Function"]["Environment"]["Variables"]
+    assert shared["STACK_NAME"] == {"Ref": "AWS::StackName"}
+
+
+def test_every_alarm_and_rule_is_explained() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    kinds = ("DependencyFails", "Fails", "Throttled", "Bug")
+
+    for name in (*resources("AWS::CloudWatch::Alarm"), *resources("AWS::Events::Rule")):
+        suffix = next((kind for kind in kinds if name.endswith(kind)), name)
+        function = name.removesuffix(suffix) + "Function"
+        words = f"…{suffix}" if suffix != name and function in functions() else name
+        assert f"`{words}`" in page, name
+
+
+# --- the dashboard --------------------------------------------------------------------------------
+
+
+def _widgets() -> list[dict[str, Any]]:
+    body, names = resources("AWS::CloudWatch::Dashboard")["Dashboard"]["Properties"][
+        "DashboardBody"
+    ]["Fn::Sub"]
+    for name in re.findall(r"\$\{([\w:.]+)\}", body):
+        known = name.partition(".")[0]
+        assert known in template()["Resources"] or known in names or name.startswith("AWS::"), name
+    return json.loads(body)["widgets"]  # type: ignore[no-any-return]
+
+
+def test_the_dashboard_is_complete_json_that_names_what_there_is() -> None:
+    for widget in _widgets():
+        assert widget["x"] + widget["width"] <= 24
+        assert widget["properties"]
+
+
+def test_the_dashboard_shows_every_alarm_and_every_function() -> None:
+    text = json.dumps(_widgets())
+
+    for name in resources("AWS::CloudWatch::Alarm"):
+        assert f"${{{name}.Arn}}" in text, name
+    for name in functions():
+        assert text.count(f'"FunctionName", "${{{name}}}"') == 4, name
+
+
+def test_the_dashboard_answers_its_three_questions() -> None:
+    titles = [w["properties"]["markdown"] for w in _widgets() if w["type"] == "text"]
+
+    assert [title.splitlines()[0] for title in titles] == [
+        "# Is it healthy?",
+        "# What does it cost?",
+        "# Who uses it?",
+    ]
+
+
+def test_the_price_of_functions_is_of_the_memory_that_they_have() -> None:
+    [costs] = [w for w in _widgets() if w["properties"].get("title") == "Dollars a day"]
+    metrics = costs["properties"]["metrics"]
+    [price] = [m[0]["expression"] for m in metrics if '"cl"' in json.dumps(m[0])]
+    durations = {m[3].strip("${}"): m[4]["id"] for m in metrics if "Duration" in m}
+    counted = dict(re.findall(r"FILL\((\w+), 0\) \* (\d+)\b", price))
+
+    assert {name: int(counted[place]) for name, place in durations.items()} == {
+        name: each["MemorySize"] for name, each in functions().items()
+    }

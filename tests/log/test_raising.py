@@ -1,0 +1,42 @@
+"""Which heads a reader raises that does not insist on a fresh page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakesync.core.clock import stamp
+from lakesync.log.raising import BUSY_LANES, RAISED_EVERY_MS, may_end_at, may_raise
+from lakesync.ports import Head
+from tests.support.builders import WALL_MS
+
+NOW = stamp(WALL_MS)
+MOVED_INTO_LOG = Head(commit=NOW, last_logged=NOW)
+
+
+@pytest.mark.law("B7")
+def test_a_lane_whose_entries_just_moved_into_the_log_is_left_to_its_writer_while_many_write() -> (
+    None
+):
+    assert not may_raise(MOVED_INTO_LOG, WALL_MS + 1, BUSY_LANES)
+    assert may_raise(MOVED_INTO_LOG, WALL_MS + 1, BUSY_LANES - 1)
+    assert may_raise(MOVED_INTO_LOG, WALL_MS + RAISED_EVERY_MS, BUSY_LANES)
+
+
+@pytest.mark.law("B7")
+def test_a_head_that_was_raised_a_moment_ago_is_not_raised_again() -> None:
+    raised = replace(MOVED_INTO_LOG, commit=NOW + 1)
+
+    assert not may_raise(raised, WALL_MS + RAISED_EVERY_MS - 1, 1)
+    assert may_raise(raised, WALL_MS + RAISED_EVERY_MS, 1)
+
+
+@pytest.mark.law("B7")
+def test_a_page_ends_at_a_head_only_if_none_before_it_ended_above() -> None:
+    closed = replace(MOVED_INTO_LOG, is_closed=True)
+
+    assert may_end_at(MOVED_INTO_LOG, NOW)
+    assert not may_end_at(MOVED_INTO_LOG, NOW + 1)
+    assert not may_end_at(closed, NOW)
+    assert not may_end_at(None, 0)

@@ -1,0 +1,75 @@
+"""Who is let in, asked in every process: a stranger tries each client, and ghosts are shut out.
+
+Nothing here takes time or changes what clients do, so a seed is the same run with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.errors import ClientTaken, Revoked
+from lakesync.gateway.access import Access, AccessAdmin
+from tests.simulation.history import Violation
+
+if TYPE_CHECKING:
+    from lakesync.ports import WallClock
+    from tests.simulation.world import World
+
+GATEWAY: Final = "gw"
+STRANGER: Final = "stranger"
+GHOSTS: Final = 3
+MINUTE_MS: Final = 60_000
+
+
+class Gate:
+    """What is stored of users and clients, and what each process makes of it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.stream("gate")
+        self._store = MemoryAccess()
+        self._admin = AccessAdmin(self._store, wall_clock=lambda: world.scheduler.elapsed_ms)
+        self._changed: dict[tuple[str, str], tuple[int, bool]] = {}
+        """Of users and clients: when they were last shut out or let in again, and which of it."""
+
+    def access(self, clock: WallClock) -> Access:
+        """Give what lets callers in to one process."""
+        return Access(self._store, wall_clock=clock)
+
+    def passes(self, access: Access, client_id: str) -> None:
+        """Let a client in, and nobody else under its name; and look at the ghosts."""
+        if not self._lets_in(access, f"user of {client_id}", client_id):
+            raise Violation("a client has one user", f"{client_id} is kept out")
+        if self._lets_in(access, STRANGER, client_id):
+            raise Violation("a client has one user", f"a stranger is {client_id}")
+        ghost = f"ghost{self._random.randrange(GHOSTS)}"
+        names = (("user", ghost), ("client", ghost))
+        changes = [self._changed.get(name, (-MINUTE_MS, False)) for name in names]
+        now_ms = self._world.scheduler.elapsed_ms
+        if all(now_ms - at_ms >= MINUTE_MS for at_ms, _ in changes):
+            wanted = not any(is_shut for _, is_shut in changes)
+            self._world.count("ghost let in" if wanted else "ghost kept out")
+            if self._lets_in(access, ghost, ghost) != wanted:
+                told = "kept out" if wanted else "let in"
+                raise Violation("shut out within a minute", f"{ghost} is {told}, {changes}")
+        else:
+            self._lets_in(access, ghost, ghost)
+        if self._random.random() < 0.1:
+            self._change(*names[self._random.randrange(2)], now_ms)
+
+    def _change(self, kind: str, name: str, now_ms: int) -> None:
+        shuts = not self._changed.get((kind, name), (0, False))[1]
+        if shuts:
+            self._admin.revoke(GATEWAY, kind, name, by="ops")
+        else:
+            self._admin.restore(GATEWAY, kind, name)
+        self._changed[kind, name] = (now_ms, shuts)
+
+    def _lets_in(self, access: Access, user: str, client_id: str) -> bool:
+        try:
+            access.check_user(GATEWAY, user)
+            access.check_client(GATEWAY, user, client_id)
+        except (ClientTaken, Revoked):
+            return False
+        return True

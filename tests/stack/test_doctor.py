@@ -1,0 +1,120 @@
+"""The doctor and the smoke test on the deployed stack, as an operator runs them.
+
+Other tests leave dead letters, failed runs and stopped executions behind: what is looked at here is
+what they leave alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lakesync.cli.app import app
+from lakesync.cli.doctor.checks import CHECKS
+from lakesync.cli.smoke import SCRATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakesync.cli.aws import Aws
+
+WELL = ("stack", "gateway", "clock", "functions", "permissions", "restore", "bucket")
+
+
+@pytest.fixture
+def listener(aws: Aws) -> Iterator[None]:
+    """Somebody hears the alarms."""
+    client, topic = aws.client("sns"), aws.output("AlarmTopicArn")
+    queue = "arn:aws:sqs:us-east-1:000000000000:somebody"
+    arn = client.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)["SubscriptionArn"]
+    yield
+    client.unsubscribe(SubscriptionArn=arn)
+
+
+def doctor(stack_folder: Path, *words: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
+    """Run it; gives how it ended, and what each check said."""
+    where = ["--json", "--stack-file", str(stack_folder / "stack.json")]
+    done = CliRunner().invoke(app, ["doctor", *where, *words])
+    told = defaultdict(list)
+    for line in map(json.loads, done.stdout.splitlines()):
+        told[line["check"]].append(line)
+    return done.exit_code, told
+
+
+def physical(aws: Aws, logical: str) -> str:
+    client = aws.client("cloudformation")
+    answer = client.describe_stack_resource(StackName=aws.stack, LogicalResourceId=logical)
+    return str(answer["StackResourceDetail"]["PhysicalResourceId"])
+
+
+@pytest.mark.usefixtures("listener", "credentials")
+def test_a_deployment_is_well_and_what_an_emulator_cannot_tell_is_no_success(
+    stack_folder: Path,
+) -> None:
+    code, told = doctor(stack_folder)
+
+    assert list(told) == list(CHECKS)
+    wrong = {name: told[name] for name in WELL if {x["verdict"] for x in told[name]} != {"well"}}
+    assert wrong == {}
+    every = [line for lines in told.values() for line in lines]
+    unchecked = {line["check"] for line in every if line["verdict"] == "unchecked"}
+    assert unchecked == {"service-quotas"}
+    assert told["alarms"][-1]["what"].startswith("1 subscriber of ")
+    assert code in {1, 2}
+    skipped = [word for name in CHECKS if name not in WELL for word in ("--skip", name)]
+    assert doctor(stack_folder, *skipped)[0] == 0
+    asked = [word for word in skipped if word != "service-quotas"]
+    asked.remove("--skip")
+    assert doctor(stack_folder, *asked)[0] == 2
+
+
+@pytest.mark.usefixtures("credentials")
+def test_what_somebody_broke_is_named_with_what_to_do(stack_folder: Path, aws: Aws) -> None:
+    functions, roles = aws.client("lambda"), aws.client("iam")
+    name, role = physical(aws, "RetainFunction"), physical(aws, "RetainFunctionRole")
+    [policy] = roles.list_role_policies(RoleName=role)["PolicyNames"]
+    document = roles.get_role_policy(RoleName=role, PolicyName=policy)["PolicyDocument"]
+    functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+    roles.delete_role_policy(RoleName=role, PolicyName=policy)
+    try:
+        code, told = doctor(stack_folder)
+    finally:
+        roles.put_role_policy(RoleName=role, PolicyName=policy, PolicyDocument=json.dumps(document))
+        functions.delete_function_concurrency(FunctionName=name)
+
+    assert code == 1
+    [stopped] = told["functions"]
+    assert stopped["what"].startswith("RetainFunction is stopped")
+    assert stopped["do"] == f"aws lambda delete-function-concurrency --function-name {name}"
+    denied = [line["what"] for line in told["permissions"] if line["verdict"] == "wrong"]
+    assert any("RetainFunctionRole may not dynamodb:DeleteItem" in what for what in denied)
+    assert all(what.startswith("RetainFunctionRole ") for what in denied)
+
+
+@pytest.mark.usefixtures("credentials")
+def test_a_check_that_is_not_there_is_named(stack_folder: Path) -> None:
+    where = ["--stack-file", str(stack_folder / "stack.json")]
+    done = CliRunner().invoke(app, ["doctor", *where, "--skip", "everything"])
+    assert done.exit_code == 2
+    assert "there is no check 'everything': use stack, gateway" in done.stderr
+
+
+@pytest.mark.usefixtures("credentials")
+def test_the_main_job_is_done_on_a_scratch_gateway_down_to_the_lake(
+    stack_folder: Path, aws: Aws
+) -> None:
+    where = ["--json", "--stack-file", str(stack_folder / "stack.json")]
+    done = CliRunner().invoke(app, ["smoke", *where, "--lake"])
+
+    steps = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line for line in steps if not line["well"]] == []
+    assert done.exit_code == 0, done.output
+    assert [line["step"] for line in steps] == [
+        *("rules", "push", "pull", "edit", "flush", "lake", "clean up")
+    ]
+    assert SCRATCH in aws.buffer(aws.output("BufferTable")).gateways()
