@@ -21,7 +21,7 @@ from lakesync.cli.connection import Connection
 from lakesync.cli.lake import ROW_ID, Lake
 from lakesync.cli.tokens import sign
 from lakesync.client import HttpTransport
-from lakesync.core.clock import HybridLogicalClock
+from lakesync.core.clock import STAMP_MAX, HybridLogicalClock
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, Push
 from lakesync.wire.records import decode_records
@@ -110,11 +110,11 @@ class Tenant:
         return receipt
 
     def pull(self, client: str = "c1", since: int = 0) -> list[Delta]:
-        """Pull every page."""
+        """Pull every page, up to now: a page of a busy gateway may otherwise end 250 ms back."""
         found: list[Delta] = []
         with self.transport(client) as transport:
             while True:
-                page = transport.pull(Pull(client, since, 1_000))
+                page = transport.pull(Pull(client, since, 1_000, at_least=STAMP_MAX))
                 found += [delta for run in page.records for delta in decode_records(run)]
                 since = page.cursor
                 if not page.has_more:
