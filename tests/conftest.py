@@ -1,4 +1,4 @@
-"""How all tests run: Hypothesis profiles.
+"""How all tests run: Hypothesis profiles, and the databases that they share.
 
 ``fast``, the default, draws the same examples every time, so that a red build is red again.
 ``deep`` looks for new ones: ``pytest --hypothesis-profile deep tests/laws``.
@@ -17,3 +17,5 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fast")
+
+pytest_plugins = ["tests.support.databases"]

@@ -83,7 +83,7 @@ stage "unit tests" tests "not stack and not spark and not emulator" -n 2 --dist 
 
 if [ "$scope" != quick ]; then
     stage "template" template
-    stage "Spark's classes" $python -m tools.local_stack warm
+    stage "databases, Spark's classes" $python -m tools.local_stack warm
     stage "emulator tests" tests "emulator and not spark and not stack" -n 2 --dist loadfile
     stage "Spark tests" tests "spark and not stack"
     if [ -f template.yaml ]; then

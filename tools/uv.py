@@ -15,7 +15,7 @@ from tools.local_stack.paths import ROOT, VENVS
 if TYPE_CHECKING:
     from pathlib import Path
 
-DISK_NEEDED_MIB = 3000
+DISK_NEEDED_MIB = 3600
 _NETWORK_SIGNS = (
     "certificate",
     "connect",

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tools.local_stack import paths
+from tools.local_stack.binaries import MARIADB, POSTGRES, ensure_binaries
 from tools.local_stack.class_archive import ensure_archive
 from tools.local_stack.errors import LocalStackError
 from tools.local_stack.java import java_home
@@ -51,6 +52,8 @@ def _run(command: str, folder: Path, port: int, name: str) -> int:
         return 0
     if command == "warm":
         ensure_archive()
+        ensure_binaries(POSTGRES)
+        ensure_binaries(MARIADB)
         return 0
     if command == "up":
         stack = up(folder, port=port, stack=name)

@@ -24,7 +24,7 @@ SPARK_ICEBERG = "spark-iceberg"
 SPARK_3_ICEBERG = "spark-3-iceberg"
 DYNAMODB_LOCAL = "dynamodb-local"
 
-_LOCK = paths.ROOT / "requirements" / "jars.lock"
+LOCK = paths.ROOT / "requirements" / "jars.lock"
 # Central is Ivy's own default. The lock file lists every file that is needed and its hash, so
 # nothing is resolved: no descriptors, no checksums from the server, a tenth of the requests.
 _SETTINGS = """<ivysettings>
@@ -69,7 +69,7 @@ def ensure_jars(section: str) -> list[Path]:
     Raises:
         LocalStackError: they cannot be fetched, or are not what the lock says.
     """
-    artefacts = locked(_LOCK.read_text(), section)
+    artefacts = locked(LOCK.read_text(), section)
     folder = paths.JARS / section
     files = [folder / artefact.file_name for artefact in artefacts]
     stamp = folder / ".stamp"
@@ -77,7 +77,8 @@ def ensure_jars(section: str) -> list[Path]:
     paths.JARS.mkdir(parents=True, exist_ok=True)
     with (paths.JARS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (stamp.exists() and stamp.read_text() == wanted):
+        kept = stamp.exists() and stamp.read_text() == wanted
+        if not (kept and all(file.exists() for file in files)):
             print(f"jars: fetching {section} …", flush=True)
             shutil.rmtree(folder, ignore_errors=True)
             _retrieve(artefacts, folder)
@@ -127,7 +128,8 @@ def _retrieve(artefacts: list[Artefact], folder: Path) -> None:
 
 def _check(artefact: Artefact, file: Path) -> None:
     """Refuse a file that is not the one that was locked."""
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != artefact.sha256:
         raise LocalStackError(
             f"find out why {artefact.file_name} changed before you write {digest} "

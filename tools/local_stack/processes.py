@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from pwd import struct_passwd
 
 _END_SECONDS = 10.0
 # Kept until they are ended: a Popen that is dropped earlier warns that its process still runs.
@@ -20,7 +21,12 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def start_detached(
-    command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: Path
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    log: Path,
+    run_as: struct_passwd | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own, so that Ctrl-C here does not reach it."""
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -33,6 +39,9 @@ def start_detached(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            user=run_as.pw_uid if run_as else None,
+            group=run_as.pw_gid if run_as else None,
+            extra_groups=[] if run_as else None,
         )
     _children[process.pid] = process
     return process
@@ -55,8 +64,8 @@ def is_running(pid: int, mark: str) -> bool:
     return mark in command_line(pid)
 
 
-def end_group(pid: int, mark: str) -> None:
-    """End a process with all that it started: asked first, made to after ten seconds.
+def end_group(pid: int, mark: str, *, first: int = signal.SIGTERM) -> None:
+    """End a process with all that it started: asked `first`, made to after ten seconds.
 
     A process of an earlier command is ended only if it bears the mark: pids are used again.
     """
@@ -67,7 +76,7 @@ def end_group(pid: int, mark: str) -> None:
 
     if not alive():
         return
-    _signal_group(pid, signal.SIGTERM)
+    _signal_group(pid, first)
     deadline = time.monotonic() + _END_SECONDS
     while alive() and time.monotonic() < deadline:
         time.sleep(0.05)
