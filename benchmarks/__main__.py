@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MODULES: Final = (
     "gateway", "rules", "sparse", "buffer", "imports", "client", "checkpoints", "simulation",
-    "stack", "spark_merge", "small_merges", "scale",
+    "stack", "spark_merge", "small_merges", "databases", "scale",
 )  # fmt: skip
 APART: Final = frozenset({"scale"})
 """What is measured only when it is named: ``make scale``."""

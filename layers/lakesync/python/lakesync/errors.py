@@ -36,6 +36,11 @@
     │   └── TransactionOpen        TRANSACTION_OPEN
     ├── FileCorrupt                CORRUPT             salvage the file    Retry.NEVER
     ├── AdapterFailed              ADAPTER_ERROR       the same again      Retry.LATER
+    │   ├── AdapterUnreachable     ADAPTER_UNREACHABLE
+    │   ├── AdapterTimedOut        ADAPTER_TIMED_OUT
+    │   ├── OutcomeUnknown         ADAPTER_OUTCOME_UNKNOWN
+    │   ├── AdapterRefused         ADAPTER_REFUSED     mend the other side Retry.NEVER
+    │   └── ConstraintViolated     ADAPTER_CONSTRAINT  mend the other side Retry.NEVER
     ├── FlushFailed                FLUSH_ERROR         the same again      Retry.LATER
     └── InternalError              INTERNAL_ERROR      a bug: report it    Retry.NEVER
 
@@ -365,6 +370,38 @@ class AdapterFailed(LakeSyncError):
         "a store or queue behind the gateway failed; try again in a moment, and report the request "
         "id to the operator if it lasts"
     )
+
+
+class AdapterUnreachable(AdapterFailed):
+    """A destination or source could not be connected to; nothing happened there."""
+
+    code = "ADAPTER_UNREACHABLE"
+
+
+class AdapterTimedOut(AdapterFailed):
+    """A destination or source was too slow, or locked; what was begun is undone."""
+
+    code = "ADAPTER_TIMED_OUT"
+
+
+class OutcomeUnknown(AdapterFailed):
+    """The connection was lost while the other side committed; repeating the same is safe."""
+
+    code = "ADAPTER_OUTCOME_UNKNOWN"
+
+
+class AdapterRefused(AdapterFailed):
+    """The other side allows it not: credentials, permissions, a missing database, read-only."""
+
+    code = "ADAPTER_REFUSED"
+    retry = Retry.NEVER
+
+
+class ConstraintViolated(AdapterFailed):
+    """The other side's constraints refuse the rows; change its tables or the rows."""
+
+    code = "ADAPTER_CONSTRAINT"
+    retry = Retry.NEVER
 
 
 class FlushFailed(LakeSyncError):

@@ -1,0 +1,141 @@
+"""Databases as source and destination of deltas: the interfaces, and what passes through them.
+
+`DatabaseAdapter` keeps a gateway's deltas and the rows they merge to; `Materialisable` keeps tables
+beside them that anybody can query. An adapter that you write passes
+``tests/contracts/test_database_contract.py``. Laws P1-P8: ``docs/spec/databases.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.core.schema import TableSchema
+    from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
+
+
+class Position(NamedTuple):
+    """Where a delta stands in its table's history: its commit, and its place in that."""
+
+    commit: Stamp = 0
+    ordinal: int = -1
+
+
+class PlacedDelta(NamedTuple):
+    """A delta, and where it stands."""
+
+    position: Position
+    delta: Delta
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """Deltas of one table in commit order: all there are in ``(after, last]``."""
+
+    table: str
+    after: Stamp
+    """Where the table's batch before this one ended; 0 if there was none."""
+    last: Stamp
+    deltas: Sequence[PlacedDelta]
+    schema: TableSchema | None = None
+    """The table's schema when the batch was made, if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A row that the database refused: what it holds is kept, and its table lacks its last state.
+
+    It is tried again with each batch of its table, until it fits or is deleted.
+    """
+
+    table: str
+    row_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """What became of a batch."""
+
+    deltas: int = 0
+    """Deltas that were new."""
+    rows: int = 0
+    """Rows that they changed."""
+    dead_letters: tuple[DeadLetter, ...] = ()
+    """Rows that were refused this time; every other row of the batch is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPage:
+    """Some of a table's history, in order and without gaps."""
+
+    deltas: tuple[PlacedDelta, ...]
+    position: Position
+    """What to ask from next."""
+    has_more: bool
+
+
+class DatabaseAdapter(Protocol):
+    """A database that keeps one gateway's deltas, and the rows they merge to.
+
+    Every operation is atomic, may be repeated after any error, and gives a `Result`; its errors are
+    `lakesync.errors.AdapterFailed` and what is below it, except where they are named.
+    """
+
+    def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
+        """Make the table ready for a schema: create it, add its columns, widen them.
+
+        Errors: SchemaMismatch, if a type cannot become the declared one.
+        """
+        ...
+
+    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take a batch: its deltas, the rows they change and its mark, in one transaction.
+
+        What is marked already is skipped, so a batch may come again, or overlap the one before.
+
+        Errors: Conflict, if a batch before this one is missing.
+        """
+        ...
+
+    def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
+        """Give the commit stamp up to which a table has taken its batches; 0 before the first."""
+        ...
+
+    def query_deltas_since(
+        self, table: str, since: Position, deltas_max: int
+    ) -> Result[DeltaPage, LakeSyncError]:
+        """Give a table's deltas behind a position, in commit order."""
+        ...
+
+    def latest_state(
+        self, table: str, row_id: str
+    ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
+        """Give a row as `core.merge` makes it of everything that was inserted; None without one."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; the adapter may be used again."""
+        ...
+
+
+class Materialisable(Protocol):
+    """A `DatabaseAdapter` that keeps a table to query beside each one that it merges.
+
+    It has the synced columns in their types; ``row_id``; ``props``, a JSON object that is yours
+    and that no sync touches; ``synced_at``; and ``deleted_at``, if deleted rows are kept.
+    """
+
+    def rewrite(self, table: str) -> Result[int, LakeSyncError]:
+        """Write every row of a table anew from what was merged; gives how many there are."""
+        ...
+
+    def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
+        """Give the rows of a table that its destination refuses at the moment."""
+        ...

@@ -1,0 +1,246 @@
+"""MySQL 8 and MariaDB 10.6 or newer: rows come in by inserts of many rows.
+
+Tables of definitions are changed outside transactions, as these databases commit each such change:
+a step may be found done, and is repeated harmlessly.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pymysql
+from pymysql.constants import CR, ER
+
+from lakesync.adapters.sql.adapter import SqlAdapter
+from lakesync.adapters.sql.dialect import STAGE
+from lakesync.core.column_types import precision_scale
+from lakesync.errors import (
+    AdapterFailed,
+    AdapterRefused,
+    AdapterTimedOut,
+    AdapterUnreachable,
+    ConstraintViolated,
+    LakeSyncError,
+    SchemaMismatch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from lakesync.adapters.sql.dialect import Connection
+
+CONNECT_TIMEOUT_S: Final = 10
+STATEMENT_TIMEOUT_S: Final = 120
+"""How long one statement may take."""
+STATEMENT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of one insert: a quarter of the smallest ``max_allowed_packet`` that is a default."""
+DECIMAL_SCALE_MAX: Final = 30
+"""Digits behind the point that these databases take."""
+_DEFINITIONS_LOCK: Final = "lakesync.definitions"
+# No padding: 'a' and 'a ' are two row ids.
+_COLLATION: Final = {"mysql": "utf8mb4_0900_bin", "mariadb": "utf8mb4_nopad_bin"}
+_KEY_CHARACTERS: Final = 512
+"""Characters of text in a key, of which there may be 3,072 bytes."""
+_TYPES: Final[Mapping[str, str]] = {
+    "number": "double",
+    "boolean": "boolean",
+    "json": "json",
+    "null": "longtext",
+    "integer": "bigint",
+    "timestamp": "datetime(6)",
+    "date": "date",
+    "bytes": "longblob",
+}
+
+
+@dataclass(frozen=True)
+class MySql:
+    """`lakesync.adapters.sql.dialect.Dialect` of MySQL and MariaDB."""
+
+    host: str
+    user: str
+    password: str = field(repr=False)
+    database: str
+    port: int = 3306
+    is_mariadb: bool = False
+    tls: Mapping[str, Any] | None = None
+    """What `ssl` of ``pymysql.connect`` takes; None for a connection in the clear."""
+    bytes_type: str = "longblob NOT NULL"
+    key_bytes_type: str = "varbinary(512) NOT NULL"
+    instant_type: str = "datetime(6)"
+    stage_drop: str = f"DROP TEMPORARY TABLE IF EXISTS {STAGE}"
+
+    @property
+    def name_type(self) -> str:
+        """Names and gateway ids, compared by code point."""
+        return f"varchar(200) {self._collated} NOT NULL"
+
+    @property
+    def _collated(self) -> str:
+        return f"COLLATE {_COLLATION['mariadb' if self.is_mariadb else 'mysql']}"
+
+    def connect(self) -> Connection:
+        """Connect."""
+        connection = pymysql.connect(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            database=self.database,
+            charset="utf8mb4",
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=STATEMENT_TIMEOUT_S,
+            write_timeout=STATEMENT_TIMEOUT_S,
+            ssl=cast("Any", self.tls),
+            sql_mode="STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
+            init_command="SET time_zone = '+00:00'",
+        )
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        return cast("Connection", connection)
+
+    def quote(self, name: str) -> str:
+        """Quote a name; ``%`` would be a parameter's."""
+        parts = (part.replace("`", "``").replace("%", "%%") for part in name.split("."))
+        return ".".join(f"`{part}`" for part in parts)
+
+    def column_type(self, type_name: str, *, in_key: bool) -> str:
+        """Give a column's SQL type; in keys text and bytes are bounded."""
+        digits = precision_scale(type_name)
+        if digits:
+            if digits[1] > DECIMAL_SCALE_MAX:
+                raise SchemaMismatch(
+                    f"{type_name}: MySQL takes {DECIMAL_SCALE_MAX} digits behind the point",
+                    field="columns.type",
+                )
+            return f"decimal({digits[0]},{digits[1]})"
+        if type_name == "string":
+            return f"{f'varchar({_KEY_CHARACTERS})' if in_key else 'longtext'} {self._collated}"
+        if type_name == "bytes" and in_key:
+            return f"varbinary({_KEY_CHARACTERS})"
+        return _TYPES[type_name]
+
+    def load(self, cursor: Any, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Load rows by inserts as large as `STATEMENT_BYTES_MAX`."""
+        cursor.max_stmt_length = STATEMENT_BYTES_MAX
+        names = ", ".join(map(self.quote, columns))
+        places = ", ".join(["%s"] * len(columns))
+        cursor.executemany(f"INSERT INTO {STAGE} ({names}) VALUES ({places})", rows)  # noqa: S608 - quoted
+
+    def upsert(
+        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
+    ) -> str:
+        """Copy the stage into a table of ours; a row that stays is set to itself."""
+        names = ", ".join(columns)
+        assignments = [f"{name} = VALUES({name})" for name in updated]
+        assignments = assignments or [f"{keys[0]} = {table}.{keys[0]}"]
+        return (
+            f"INSERT INTO {table} ({names}) SELECT {names} FROM {STAGE} "  # noqa: S608 - our own names
+            f"ON DUPLICATE KEY UPDATE {', '.join(assignments)}"
+        )
+
+    def merge(
+        self, table: str, columns: Sequence[tuple[str, str]], condition: str
+    ) -> Sequence[str]:
+        """Update rows, then insert those that are not there.
+
+        ``ON DUPLICATE KEY`` would write over a row of another id that has the same unique value.
+        """
+        names = ", ".join(name for name, _ in columns)
+        values = ", ".join(value for _, value in columns)
+        row_id = columns[0][0]
+        inserted = (
+            f"INSERT INTO {table} ({names}) SELECT {values} FROM {STAGE} s "  # noqa: S608 - quoted
+            f"LEFT JOIN {table} t ON t.{row_id} = s.{row_id} "
+            f"WHERE t.{row_id} IS NULL AND {condition}"
+        )
+        return [self.update(table, columns[1:], condition), inserted]
+
+    def update(self, table: str, assignments: Sequence[tuple[str, str]], condition: str) -> str:
+        """Update rows by their row id."""
+        values = ", ".join(f"t.{name} = {value}" for name, value in assignments)
+        return (
+            f"UPDATE {table} t JOIN {STAGE} s ON t.row_id = s.row_id "  # noqa: S608 - quoted
+            f"SET {values} WHERE {condition}"
+        )
+
+    def staged(self, expression: str, type_name: str) -> str:
+        """Give a value as it is: text becomes JSON by itself."""
+        del type_name
+        return expression
+
+    def changed_type(self, table: str, column: str, type_name: str) -> str:
+        """Widen a column."""
+        return f"ALTER TABLE {table} MODIFY COLUMN {column} {type_name}"
+
+    def existing_columns(self, cursor: Any, table: str) -> set[str]:
+        """Read a table's columns from the catalogue."""
+        database, _, name = table.rpartition(".")
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_name = %s "
+            "AND table_schema = COALESCE(NULLIF(%s, ''), DATABASE())",
+            (name, database),
+        )
+        return {name for (name,) in cursor.fetchall()}
+
+    @contextmanager
+    def definitions_locked(self, cursor: Any) -> Iterator[None]:
+        """Hold a named lock: these databases have no transactions for definitions."""
+        cursor.execute("SELECT GET_LOCK(%s, %s)", (_DEFINITIONS_LOCK, STATEMENT_TIMEOUT_S))
+        if cursor.fetchone() != (1,):
+            raise AdapterTimedOut("another writer has been changing tables for too long")
+        try:
+            yield
+        finally:
+            cursor.execute("SELECT RELEASE_LOCK(%s)", (_DEFINITIONS_LOCK,))
+
+    def value(self, value: object) -> object:
+        """Give instants without a zone, as all are in UTC."""
+        return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+    def is_row_fault(self, error: Exception) -> bool:
+        """Tell data and constraint errors from all others."""
+        if isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError):
+            return True
+        return isinstance(error, pymysql.MySQLError) and _code(error) in _ROW_FAULTS
+
+    def translate(self, error: Exception) -> LakeSyncError | None:
+        """Translate PyMySQL's errors by their number."""
+        if not isinstance(error, pymysql.MySQLError):
+            return AdapterUnreachable(f"MySQL: {error}") if isinstance(error, OSError) else None
+        told = f"MySQL: {' '.join(str(error).split())[:300]}"
+        if self.is_row_fault(error):
+            return ConstraintViolated(told)
+        return _ERRORS.get(_code(error), AdapterFailed)(told)
+
+
+_ROW_FAULTS: Final = frozenset({3140, 3819, 4025, ER.TRUNCATED_WRONG_VALUE_FOR_FIELD, 1264, 1265})
+"""Invalid JSON, a CHECK constraint (MySQL's number, MariaDB's), values that do not fit."""
+_ERRORS: Final[Mapping[int, type[LakeSyncError]]] = {
+    CR.CR_CONN_HOST_ERROR: AdapterUnreachable,
+    CR.CR_CONNECTION_ERROR: AdapterUnreachable,
+    CR.CR_SERVER_GONE_ERROR: AdapterUnreachable,
+    CR.CR_SERVER_LOST: AdapterUnreachable,
+    ER.CON_COUNT_ERROR: AdapterUnreachable,
+    ER.LOCK_WAIT_TIMEOUT: AdapterTimedOut,
+    ER.LOCK_DEADLOCK: AdapterTimedOut,
+    ER.ACCESS_DENIED_ERROR: AdapterRefused,
+    ER.DBACCESS_DENIED_ERROR: AdapterRefused,
+    ER.TABLEACCESS_DENIED_ERROR: AdapterRefused,
+    ER.BAD_DB_ERROR: AdapterRefused,
+    ER.OPTION_PREVENTS_STATEMENT: AdapterRefused,
+    ER.NO_SUCH_TABLE: AdapterRefused,
+    ER.BAD_FIELD_ERROR: AdapterRefused,
+}
+
+
+def _code(error: Exception) -> int:
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+def mysql_adapter(dialect: MySql, gateway: str) -> SqlAdapter:
+    """Give the adapter of a gateway in a MySQL or MariaDB database; nothing is connected yet."""
+    return SqlAdapter(dialect, gateway)

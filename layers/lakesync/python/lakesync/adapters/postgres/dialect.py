@@ -1,0 +1,197 @@
+"""PostgreSQL: rows come in by ``COPY``, and are merged by ``INSERT … ON CONFLICT``."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import psycopg
+from psycopg import errors as pg
+
+from lakesync.adapters.sql.adapter import SqlAdapter
+from lakesync.adapters.sql.dialect import STAGE
+from lakesync.adapters.sql.values import Unfit
+from lakesync.core.column_types import precision_scale
+from lakesync.errors import (
+    AdapterFailed,
+    AdapterRefused,
+    AdapterTimedOut,
+    AdapterUnreachable,
+    ConstraintViolated,
+    LakeSyncError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from lakesync.adapters.sql.dialect import Connection
+
+CONNECT_TIMEOUT_S: Final = 10
+STATEMENT_TIMEOUT_MS: Final = 120_000
+"""How long one statement may take, waiting for a lock included."""
+_DEFINITIONS_LOCK: Final = 0x6C616B65
+"""The advisory lock of those who change tables."""
+_TYPES: Final[Mapping[str, str]] = {
+    "string": "text",
+    "number": "double precision",
+    "boolean": "boolean",
+    "json": "jsonb",
+    "null": "text",
+    "integer": "bigint",
+    "timestamp": "timestamptz",
+    "date": "date",
+    "bytes": "bytea",
+}
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """`lakesync.adapters.sql.dialect.Dialect` of PostgreSQL 13 or newer."""
+
+    dsn: str = field(repr=False)
+    """A connection string or URL; the first schema of its search path takes the tables."""
+    bytes_type: str = "bytea NOT NULL"
+    key_bytes_type: str = "bytea NOT NULL"
+    name_type: str = 'text COLLATE "C" NOT NULL'
+    instant_type: str = "timestamptz"
+    stage_drop: str = f"DROP TABLE IF EXISTS pg_temp.{STAGE}"
+
+    def connect(self) -> Connection:
+        """Connect."""
+        options = (
+            f"-c timezone=UTC -c statement_timeout={STATEMENT_TIMEOUT_MS} "
+            "-c default_transaction_isolation=read\\ committed -c client_min_messages=warning"
+        )
+        connection = psycopg.connect(
+            self.dsn, connect_timeout=CONNECT_TIMEOUT_S, options=options,
+            application_name="lakesync",
+        )  # fmt: skip
+        return cast("Connection", connection)
+
+    def quote(self, name: str) -> str:
+        """Quote a name; ``%`` would be a parameter's."""
+        parts = (part.replace('"', '""').replace("%", "%%") for part in name.split("."))
+        return ".".join(f'"{part}"' for part in parts)
+
+    def column_type(self, type_name: str, *, in_key: bool) -> str:
+        """Give a column's SQL type; text in keys is compared by its bytes."""
+        digits = precision_scale(type_name)
+        if digits:
+            return f"numeric({digits[0]},{digits[1]})"
+        collation = ' COLLATE "C"' if in_key and type_name == "string" else ""
+        return _TYPES[type_name] + collation
+
+    def load(self, cursor: Any, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Load rows by ``COPY``."""
+        names = ", ".join(map(self.quote, columns)).replace("%%", "%")  # COPY has no parameters
+        with cursor.copy(f"COPY {STAGE} ({names}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def upsert(
+        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
+    ) -> str:
+        """Copy the stage into a table of ours."""
+        names = ", ".join(columns)
+        assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name in updated)
+        action = f"DO UPDATE SET {assignments}" if updated else "DO NOTHING"
+        return (
+            f"INSERT INTO {table} ({names}) SELECT {names} FROM {STAGE} "  # noqa: S608 - our own names
+            f"ON CONFLICT ({', '.join(keys)}) {action}"
+        )
+
+    def merge(
+        self, table: str, columns: Sequence[tuple[str, str]], condition: str
+    ) -> Sequence[str]:
+        """Insert or update rows by their row id."""
+        names = ", ".join(name for name, _ in columns)
+        values = ", ".join(value for _, value in columns)
+        assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name, _ in columns[1:])
+        statement = (
+            f"INSERT INTO {table} ({names}) SELECT {values} FROM {STAGE} s WHERE {condition} "  # noqa: S608 - quoted
+            f"ON CONFLICT ({columns[0][0]}) DO UPDATE SET {assignments}"
+        )
+        return [statement]
+
+    def update(self, table: str, assignments: Sequence[tuple[str, str]], condition: str) -> str:
+        """Update rows by their row id."""
+        values = ", ".join(f"{name} = {value}" for name, value in assignments)
+        return (
+            f"UPDATE {table} t SET {values} FROM {STAGE} s "  # noqa: S608 - quoted
+            f"WHERE t.row_id = s.row_id AND {condition}"
+        )
+
+    def staged(self, expression: str, type_name: str) -> str:
+        """Cast JSON, which is text in the stage so that one bad value is refused by itself."""
+        return f"CAST({expression} AS jsonb)" if type_name == "json" else expression
+
+    def changed_type(self, table: str, column: str, type_name: str) -> str:
+        """Widen a column."""
+        return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {type_name}"
+
+    def existing_columns(self, cursor: Any, table: str) -> set[str]:
+        """Read a table's columns from the catalogue."""
+        cursor.execute(
+            "SELECT attname FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (self.quote(table).replace("%%", "%"),),
+        )
+        return {name for (name,) in cursor.fetchall()}
+
+    @contextmanager
+    def definitions_locked(self, cursor: Any) -> Iterator[None]:
+        """Lock until the transaction ends, as the changes are part of it."""
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_DEFINITIONS_LOCK,))
+        yield
+
+    def value(self, value: object) -> object:
+        """Refuse what text cannot hold."""
+        if isinstance(value, str) and "\0" in value:
+            raise Unfit("PostgreSQL's text cannot hold the character U+0000")
+        return value
+
+    def is_row_fault(self, error: Exception) -> bool:
+        """Tell data and constraint errors (SQLSTATE classes 22 and 23) from all others."""
+        return isinstance(error, psycopg.DataError | psycopg.IntegrityError)
+
+    def translate(self, error: Exception) -> LakeSyncError | None:
+        """Translate psycopg's errors by their SQLSTATE."""
+        if not isinstance(error, psycopg.Error):
+            return None
+        told = f"PostgreSQL: {' '.join(str(error).split())[:300]}"
+        kind = next((ours for theirs, ours in _ERRORS if isinstance(error, theirs)), AdapterFailed)
+        if kind is AdapterFailed and isinstance(error, psycopg.OperationalError):
+            # Without a state the connection was never made, or it broke; nothing was committed.
+            kind = _connection_error(told) if error.sqlstate is None else AdapterUnreachable
+        return kind(told)
+
+
+_ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
+    (
+        (
+            pg.InsufficientPrivilege, pg.ReadOnlySqlTransaction, pg.InvalidPassword,
+            pg.InvalidAuthorizationSpecification, pg.InvalidCatalogName, pg.UndefinedTable,
+            pg.UndefinedColumn, pg.InvalidSchemaName,
+        ),
+        AdapterRefused,
+    ),
+    (
+        (
+            pg.QueryCanceled, pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure,
+            psycopg.errors.ConnectionTimeout,
+        ),
+        AdapterTimedOut,
+    ),
+    ((psycopg.IntegrityError, psycopg.DataError), ConstraintViolated),
+)  # fmt: skip
+
+
+def _connection_error(told: str) -> type[LakeSyncError]:
+    refused = ("password authentication", "no password", "does not exist", "pg_hba")
+    return AdapterRefused if any(words in told for words in refused) else AdapterUnreachable
+
+
+def postgres_adapter(dsn: str, gateway: str) -> SqlAdapter:
+    """Give the adapter of a gateway in a PostgreSQL database; nothing is connected yet."""
+    return SqlAdapter(Postgres(dsn), gateway)

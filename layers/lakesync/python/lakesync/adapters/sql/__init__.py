@@ -1,0 +1,1 @@
+"""What SQL destinations share; a dialect is all that one adds."""

@@ -1,0 +1,190 @@
+"""`DatabaseAdapter` and `Materialisable` for any SQL database that has a `Dialect`.
+
+A batch is one transaction: it locks the table's mark, so that one writer at a time merges a table
+and each sees what the one before it wrote; folds the deltas of each row by `core.merge`; and writes
+history, rows, the table to query and the mark. Who comes late finds the mark ahead, and skips.
+
+Statements for a batch are constant: none is run for each row.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from lakesync.adapters.database import DeltaPage, Inserted
+from lakesync.adapters.sql.query_tables import QueryTables
+from lakesync.adapters.sql.transactions import Transactions
+from lakesync.core.merge import EMPTY, fold, view
+from lakesync.core.values import parse
+from lakesync.errors import Conflict, LakeSyncError
+from lakesync.result import Err, Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, TableBatch
+    from lakesync.adapters.sql.dialect import Cursor, Dialect
+    from lakesync.adapters.sql.ledger import Ledger
+    from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
+    from lakesync.core.schema import TableSchema
+    from lakesync.result import Result
+
+T = TypeVar("T")
+
+DELTAS_MAX: Final = 20_000
+"""Deltas of one transaction, unless one commit has more: it bounds memory and how long a table is
+locked. A larger batch is several transactions, each with its mark."""
+
+
+class SqlAdapter:
+    """One gateway's deltas and rows in one SQL database. Not for several threads at once.
+
+    Args:
+        dialect: the database, and how to connect to it.
+        gateway: whose.
+    """
+
+    def __init__(self, dialect: Dialect, gateway: str) -> None:
+        self._transactions = Transactions(dialect, gateway)
+        self._tables = QueryTables(dialect, gateway, self._transactions)
+
+    # --- what a database adapter does -------------------------------------------------------------
+
+    def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
+        """Create or extend the table to query; see `DatabaseAdapter`."""
+        return self._answer(lambda: self._tables.prepare(schema.table, schema, ()))
+
+    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take a batch; see `DatabaseAdapter`."""
+        return self._answer(lambda: self._insert(batch))
+
+    def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
+        """Give a table's mark; see `DatabaseAdapter`."""
+        return self._read(lambda ledger: ledger.mark(table))
+
+    def query_deltas_since(
+        self, table: str, since: Position, deltas_max: int
+    ) -> Result[DeltaPage, LakeSyncError]:
+        """Give a table's history behind a position; see `DatabaseAdapter`."""
+
+        def work(ledger: Ledger) -> DeltaPage:
+            deltas = list(islice(ledger.deltas(table, since, deltas_max + 1), deltas_max + 1))
+            page = tuple(deltas[:deltas_max])
+            until = page[-1].position if page else since
+            return DeltaPage(page, until, len(deltas) > deltas_max)
+
+        return self._read(work)
+
+    def latest_state(
+        self, table: str, row_id: str
+    ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
+        """Give one row; see `DatabaseAdapter`."""
+
+        def work(ledger: Ledger) -> Mapping[str, Any] | None:
+            values = view(ledger.states(table, [row_id]).get(row_id, EMPTY))
+            return None if values is None else {name: parse(raw) for name, raw in values.items()}
+
+        return self._read(work)
+
+    def rewrite(self, table: str) -> Result[int, LakeSyncError]:
+        """Write every row of a table anew; see `Materialisable`."""
+        return self._answer(lambda: self._tables.rewrite(table, always=True))
+
+    def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
+        """Give the rows that the table to query lacks; see `Materialisable`."""
+        return self._answer(
+            lambda: self._transactions.run(lambda _, ledger: ledger.dead_letters(table))
+        )
+
+    def close(self) -> None:
+        """End the connection; the next operation makes another."""
+        self._tables.forget()
+        self._transactions.close()
+
+    def __enter__(self) -> Self:
+        """Use the adapter, and close it in the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- a batch ----------------------------------------------------------------------------------
+
+    def _insert(self, batch: TableBatch) -> Inserted:
+        written = {name for placed in batch.deltas for name, _ in placed.delta.columns}
+        self._tables.prepare(batch.table, batch.schema, written)
+        deltas, rows, dead = 0, 0, {}
+        for part, last in _parts(batch):
+            inserted = self._transactions.run(partial(self._insert_part, batch, part, last))
+            deltas += inserted.deltas
+            rows += inserted.rows
+            dead = {letter.row_id: letter for letter in inserted.dead_letters}
+        return Inserted(deltas, rows, tuple(dead.values()))
+
+    def _insert_part(
+        self,
+        batch: TableBatch,
+        part: Sequence[PlacedDelta],
+        last: Stamp,
+        cursor: Cursor,
+        ledger: Ledger,
+    ) -> Inserted:
+        mark = ledger.lock_mark(batch.table)
+        if mark >= last:
+            return Inserted(dead_letters=ledger.dead_letters(batch.table))
+        if mark < batch.after:
+            raise Conflict(
+                f"table {batch.table} has taken its batches up to {mark}, and this one begins at "
+                f"{batch.after}; insert those between them first, or fill the destination anew"
+            )
+        fresh = [placed for placed in part if placed.position.commit > mark]
+        ledger.add_deltas(batch.table, fresh)
+        changed = self._merged(ledger, batch.table, fresh)
+        ledger.save_states(batch.table, changed)
+        refused = self._tables.write(cursor, ledger, batch.table, changed)
+        ledger.save_mark(batch.table, last)
+        return Inserted(len(fresh), len(changed), refused)
+
+    def _merged(
+        self, ledger: Ledger, table: str, deltas: Iterable[PlacedDelta]
+    ) -> dict[str, RowState]:
+        """Give the new states of the rows that deltas change."""
+        by_row: dict[str, list[Any]] = {}
+        for _, delta in deltas:
+            by_row.setdefault(delta.row_id, []).append(delta)
+        stored = ledger.states(table, list(by_row))
+        folded = {
+            row_id: fold(deltas, stored.get(row_id, EMPTY)) for row_id, deltas in by_row.items()
+        }
+        return {row: state for row, state in folded.items() if state is not stored.get(row, EMPTY)}
+
+    def _read(self, work: Callable[[Ledger], T]) -> Result[T, LakeSyncError]:
+        """Read from the ledger, which is made if it is not there."""
+
+        def read(cursor: Cursor, ledger: Ledger) -> T:
+            self._tables.ensure_ledger(cursor)
+            return work(ledger)
+
+        return self._answer(lambda: self._transactions.run(read))
+
+    def _answer(self, work: Callable[[], T]) -> Result[T, LakeSyncError]:
+        try:
+            return Ok(work())
+        except LakeSyncError as error:
+            self._tables.forget()  # another writer may have changed them: they are read again
+            return Err(error)
+
+
+def _parts(batch: TableBatch) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
+    """Cut a batch behind whole commits; each part with the mark that it leads to."""
+    part: list[PlacedDelta] = []
+    for _, commit in groupby(batch.deltas, key=lambda placed: placed.position.commit):
+        more = list(commit)
+        if part and len(part) + len(more) > DELTAS_MAX:
+            yield part, part[-1].position.commit
+            part = []
+        part += more
+    yield part, batch.last

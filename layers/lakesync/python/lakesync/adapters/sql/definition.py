@@ -1,0 +1,142 @@
+"""What a table to query looks like: its name, columns and keys, and how they may change. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.column_types import precision_scale, widens
+from lakesync.core.names import folded
+from lakesync.core.schema import ROW_ID, schema_from_json, schema_to_json
+from lakesync.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakesync.core.schema import TableSchema
+
+PREFIX: Final = "lakesync_"
+"""What the names of our own tables begin with, and no other table's may."""
+PROPS: Final = "props"
+SYNCED_AT: Final = "synced_at"
+DELETED_AT: Final = "deleted_at"
+UNTYPED: Final = "json"
+"""The type of columns that no schema declares."""
+NAME_BYTES_MAX: Final = 63
+"""Bytes of an identifier: PostgreSQL cuts longer ones off, MySQL takes 64."""
+_OWN: Final = frozenset({PROPS, SYNCED_AT, DELETED_AT})
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What the table to query of one synced table looks like."""
+
+    table: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The type of each column, by its written name."""
+    schema: TableSchema | None = None
+    """The newest schema of the table that came."""
+
+    @property
+    def destination(self) -> str:
+        """The name of the table to query: the schema's ``sourceTable``, or the table's own."""
+        name = (self.schema.source_table if self.schema else None) or self.table
+        parts = name.split(".")
+        is_own = folded(parts[-1]).startswith(PREFIX)
+        return digested(name) if is_own or any(map(_is_long, parts)) else name
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of its primary key."""
+        return (self.schema.primary_key if self.schema else ()) or (ROW_ID,)
+
+    @property
+    def external_id(self) -> str | None:
+        """The column that is unique because it names the row in another system."""
+        return self.schema.external_id_column if self.schema else None
+
+    @property
+    def keeps_deleted(self) -> bool:
+        """Whether deleted rows stay, with the time of their deletion."""
+        return bool(self.schema and self.schema.soft_delete)
+
+    def stored_columns(self) -> dict[str, str]:
+        """Give the columns that are there: those whose type is known."""
+        return {name: kind for name, kind in self.columns.items() if kind != "null"}
+
+    def covers(self, schema: TableSchema | None, written: Iterable[str]) -> bool:
+        """Tell whether deltas with these columns, of this schema, need no other definition."""
+        is_known = schema is None or bool(self.schema and self.schema.version >= schema.version)
+        return is_known and self.columns.keys() >= set(written)
+
+    def evolved(
+        self, schema: TableSchema | None, written: Iterable[str]
+    ) -> tuple[Definition, bool]:
+        """Give the definition for a schema and columns that come.
+
+        Returns:
+            The definition, and whether every row has to be written anew for it.
+
+        Raises:
+            SchemaMismatch: a type would have to change in a way that no schema may.
+        """
+        newest = schema
+        if self.schema and (schema is None or schema.version < self.schema.version):
+            newest = self.schema
+        columns = dict(self.columns)
+        is_retyped = False
+        for column in newest.columns if newest else ():
+            current = columns.get(column.name)
+            columns[column.name] = _evolved(column.name, current, column.type)
+            is_retyped |= current == UNTYPED != columns[column.name]
+        columns |= {name: UNTYPED for name in sorted(written) if name not in columns}
+        wanted = replace(self, columns=columns, schema=newest)
+        is_moved = bool(self.columns) and wanted.destination != self.destination
+        return wanted, is_retyped or is_moved
+
+    def to_json(self) -> str:
+        """Give the text that `from_json` reads."""
+        schema = schema_to_json(self.schema) if self.schema else None
+        return json.dumps({"columns": dict(self.columns), "schema": schema})
+
+
+def from_json(table: str, text: str) -> Definition:
+    """Read what `Definition.to_json` gave."""
+    body = json.loads(text)
+    schema = schema_from_json(body["schema"]) if body["schema"] else None
+    return Definition(table, body["columns"], schema)
+
+
+def sql_name(column: str) -> str:
+    """Give the name of a synced column: its own, unless it is one of ours or too long."""
+    is_own = folded(column) in _OWN or folded(column).startswith(PREFIX)
+    is_taken = folded(column) == ROW_ID != column
+    return digested(column) if is_own or is_taken or _is_long(column) else column
+
+
+def digested(name: str) -> str:
+    """Give a name that no other has."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+    plain = "".join(character if character.isalnum() else "_" for character in name[:40])
+    return f"c_{plain}_{digest}" if plain.isascii() else f"c_{digest}"
+
+
+def _is_long(name: str) -> bool:
+    return len(name.encode()) > NAME_BYTES_MAX
+
+
+def _evolved(name: str, current: str | None, wanted: str) -> str:
+    """Give a column's type when another is declared; an older schema changes nothing."""
+    if current in {None, "null", UNTYPED}:
+        return UNTYPED if current == UNTYPED and wanted == "null" else wanted
+    if current == wanted or widens(wanted, current or ""):
+        return current or wanted
+    if precision_scale(wanted) and widens(current or "", wanted):
+        return wanted
+    raise SchemaMismatch(
+        f"column {name} is {current} in the destination and cannot become {wanted}; add a new "
+        "column",
+        field=name,
+    )

@@ -1,0 +1,221 @@
+"""A table to query: the synced columns of one table, in their types, for anybody to read.
+
+Its rows are written from row states, so that writing them again is always right. A row that the
+database refuses becomes a dead letter by itself; the others are written.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.adapters.database import DeadLetter
+from lakesync.adapters.sql.definition import (
+    DELETED_AT,
+    PROPS,
+    SYNCED_AT,
+    UNTYPED,
+    digested,
+    sql_name,
+)
+from lakesync.adapters.sql.dialect import STAGE
+from lakesync.adapters.sql.staging import fill_stage
+from lakesync.adapters.sql.values import Unfit, sql_value
+from lakesync.core.clock import stamp_ms
+from lakesync.core.column_types import precision_scale
+from lakesync.core.merge import view
+from lakesync.core.names import folded
+from lakesync.core.schema import ROW_ID
+from lakesync.errors import ConstraintViolated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakesync.adapters.sql.definition import Definition
+    from lakesync.adapters.sql.dialect import Cursor, Dialect
+    from lakesync.core.merge import RowState
+
+_STAGED_NUMBER: Final = "lakesync_number"
+_STAGED_DELETED_AT: Final = "lakesync_deleted_at"
+DEAD_LETTERS_MAX: Final = 1_000
+"""Rows of one table that may be refused: with more the table is at fault, not the rows."""
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Row(NamedTuple):
+    """A row as it goes to the destination."""
+
+    row_id: str
+    deleted_at: datetime | None
+    """When it was deleted; None if it is there."""
+    values: Sequence[object]
+
+
+class DestinationTable:
+    """One table to query, as its definition says."""
+
+    def __init__(self, dialect: Dialect, definition: Definition) -> None:
+        self._dialect = dialect
+        self.definition = definition
+        self._columns = definition.stored_columns()
+        self._quoted = dialect.quote(definition.destination)
+
+    # --- definition -------------------------------------------------------------------------------
+
+    def create(self, cursor: Cursor, before: Definition) -> None:
+        """Create the table, or bring it from its definition of before to the one of now.
+
+        Each statement may be repeated. A column that gets another type is dropped and added, and
+        its rows have to be written anew.
+        """
+        there = self._dialect.existing_columns(cursor, self.definition.destination)
+        if not there:
+            self._create(cursor)
+            return
+        present = {folded(name) for name in there}
+        for name, kind in before.columns.items():
+            wanted = self.definition.columns[name]
+            if wanted == kind or folded(sql_name(name)) not in present:
+                continue
+            if precision_scale(kind):
+                self._widen(cursor, name, wanted)
+            else:
+                self._alter(cursor, f"DROP COLUMN {self._dialect.quote(sql_name(name))}")
+                present.remove(folded(sql_name(name)))
+        for name, kind in self._definitions().items():
+            if folded(name) not in present:
+                column = f"{self._dialect.quote(name)} {kind.removesuffix(' NOT NULL')}"
+                self._alter(cursor, f"ADD COLUMN {column}")
+        if ROW_ID not in present:
+            index = self._dialect.quote(digested(f"{self.definition.destination}.{ROW_ID}"))
+            cursor.execute(f"CREATE UNIQUE INDEX {index} ON {self._quoted} ({ROW_ID})", ())
+
+    def _create(self, cursor: Cursor) -> None:
+        quote = self._dialect.quote
+        lines = [f"{quote(name)} {kind}" for name, kind in self._definitions().items()]
+        keys = self.definition.keys
+        lines.append(f"PRIMARY KEY ({', '.join(quote(sql_name(key)) for key in keys)})")
+        unique = [name for name in (ROW_ID, self.definition.external_id) if name]
+        lines += [f"UNIQUE ({quote(sql_name(name))})" for name in unique if (name,) != keys]
+        cursor.execute(f"CREATE TABLE {self._quoted} ({', '.join(lines)})", ())
+
+    def _widen(self, cursor: Cursor, name: str, type_name: str) -> None:
+        kind = self._dialect.column_type(type_name, in_key=name in self.definition.keys)
+        column = self._dialect.quote(sql_name(name))
+        cursor.execute(self._dialect.changed_type(self._quoted, column, kind), ())
+
+    def _alter(self, cursor: Cursor, change: str) -> None:
+        cursor.execute(f"ALTER TABLE {self._quoted} {change}", ())
+
+    def _definitions(self) -> dict[str, str]:
+        """Give the SQL type of each column."""
+        keys = self.definition.keys
+        keyed = {*keys, self.definition.external_id}
+        kinds = {ROW_ID: self._dialect.column_type("string", in_key=True)}
+        for name, kind in self._columns.items():
+            required = " NOT NULL" if name in keys else ""
+            sql_type = self._dialect.column_type(kind, in_key=name in keyed)
+            kinds[sql_name(name)] = sql_type + required
+        props = self._dialect.column_type(UNTYPED, in_key=False)
+        return kinds | {
+            PROPS: f"{props} DEFAULT ('{{}}')",
+            SYNCED_AT: self._dialect.instant_type,
+            DELETED_AT: self._dialect.instant_type,
+        }
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def write(self, cursor: Cursor, states: Mapping[str, RowState]) -> list[DeadLetter]:
+        """Write rows as their states say; gives those that the database refuses."""
+        table = self.definition.table
+        rows: list[Row] = []
+        refused: list[DeadLetter] = []
+        for row_id, state in states.items():
+            try:
+                rows.append(self._row(row_id, state))
+            except Unfit as exc:
+                refused.append(DeadLetter(table, row_id, str(exc)))
+        if rows:
+            self._load(cursor, rows)
+            faults = self._written(cursor, 0, len(rows))
+            refused += [DeadLetter(table, rows[at].row_id, told) for at, told in faults]
+        if len(refused) > DEAD_LETTERS_MAX:
+            raise ConstraintViolated(
+                f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
+                f"{refused[0].reason}; mend the table, then repeat"
+            )
+        return refused
+
+    def _row(self, row_id: str, state: RowState) -> Row:
+        self._dialect.value(row_id)
+        values = view(state)
+        if values is None:
+            deleted_at = _EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
+            return Row(row_id, deleted_at, [None] * len(self._columns))
+        converted = []
+        for name, kind in self._columns.items():
+            try:
+                converted.append(self._dialect.value(sql_value(kind, values.get(name))))
+            except Unfit as exc:
+                raise Unfit(f"column {name}: {exc}") from exc
+        return Row(row_id, None, converted)
+
+    def _load(self, cursor: Cursor, rows: Sequence[Row]) -> None:
+        kinds = {
+            sql_name(name): self._dialect.column_type(
+                "string" if kind == UNTYPED else kind, in_key=False
+            )
+            for name, kind in self._columns.items()
+        }
+        key = {_STAGED_NUMBER: "INTEGER", _STAGED_DELETED_AT: self._dialect.instant_type}
+        key[ROW_ID] = self._dialect.column_type("string", in_key=True)
+        loaded = (
+            (number, row.deleted_at, row.row_id, *row.values) for number, row in enumerate(rows)
+        )
+        fill_stage(self._dialect, cursor, key | kinds, list(loaded))
+
+    def _written(self, cursor: Cursor, start: int, end: int) -> list[tuple[int, str]]:
+        """Write the staged rows from one to another; gives those that are refused, and why.
+
+        A refusal names no row, so the rows are halved until each refused one is alone.
+        """
+        cursor.execute("SAVEPOINT lakesync_rows_written", ())
+        try:
+            for statement in self._statements():
+                cursor.execute(statement, (start, end))
+        except Exception as exc:
+            if not self._dialect.is_row_fault(exc):
+                raise
+            cursor.execute("ROLLBACK TO SAVEPOINT lakesync_rows_written", ())
+            if end - start == 1:
+                return [(start, " ".join(str(exc).split()))]
+            middle = (start + end) // 2
+            faults = self._written(cursor, start, middle)
+            if len(faults) <= DEAD_LETTERS_MAX:
+                faults += self._written(cursor, middle, end)
+            return faults
+        cursor.execute("RELEASE SAVEPOINT lakesync_rows_written", ())
+        return []
+
+    def _statements(self) -> Iterable[str]:
+        """Give the statements that write rows from ``%s`` up to before ``%s``."""
+        quote = self._dialect.quote
+        span = f"s.{_STAGED_NUMBER} >= %s AND s.{_STAGED_NUMBER} < %s"
+        alive = f"{span} AND s.{_STAGED_DELETED_AT} IS NULL"
+        deleted = f"{span} AND s.{_STAGED_DELETED_AT} IS NOT NULL"
+        columns = [(ROW_ID, f"s.{ROW_ID}")]
+        columns += [
+            (quote(sql_name(name)), self._dialect.staged(f"s.{quote(sql_name(name))}", kind))
+            for name, kind in self._columns.items()
+        ]
+        columns += [(SYNCED_AT, "CURRENT_TIMESTAMP"), (DELETED_AT, "NULL")]
+        yield from self._dialect.merge(self._quoted, columns, alive)
+        if self.definition.keeps_deleted:
+            stamps = [(SYNCED_AT, "CURRENT_TIMESTAMP"), (DELETED_AT, f"s.{_STAGED_DELETED_AT}")]
+            yield self._dialect.update(self._quoted, stamps, deleted)
+        else:
+            # Every name is quoted or ours.
+            gone = f"SELECT s.{ROW_ID} FROM {STAGE} s WHERE {deleted}"  # noqa: S608
+            yield f"DELETE FROM {self._quoted} WHERE {ROW_ID} IN ({gone})"  # noqa: S608

@@ -1,0 +1,160 @@
+"""A dialect: all that one SQL database does otherwise than another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
+
+    from lakesync.errors import LakeSyncError
+
+STAGE = "lakesync_stage"
+"""The temporary table through which rows come in; one at a time for each connection."""
+
+
+class Cursor(Protocol):
+    """What is used of a driver's cursor (PEP 249)."""
+
+    rowcount: int
+
+    def execute(self, query: Any, params: Sequence[object] = ..., /) -> object:
+        """Run one statement."""
+        ...
+
+    def fetchone(self) -> Sequence[Any] | None:
+        """Give the next row."""
+        ...
+
+    def fetchall(self) -> Sequence[Sequence[Any]]:
+        """Give the rows that are left."""
+        ...
+
+
+class Connection(Protocol):
+    """What is used of a driver's connection (PEP 249)."""
+
+    def cursor(self) -> Any:
+        """Give a cursor."""
+        ...
+
+    def commit(self) -> None:
+        """End the transaction."""
+        ...
+
+    def rollback(self) -> None:
+        """Give the transaction up."""
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class Dialect(Protocol):
+    """One SQL database. Statements take parameters as ``%s``."""
+
+    @property
+    def bytes_type(self) -> str:
+        """The type of bytes of any length."""
+        ...
+
+    @property
+    def key_bytes_type(self) -> str:
+        """The type of up to 512 bytes that may be part of a key, compared byte by byte."""
+        ...
+
+    @property
+    def name_type(self) -> str:
+        """The type of a name or a gateway's id, which may be part of a key."""
+        ...
+
+    @property
+    def instant_type(self) -> str:
+        """The type of an instant, to the microsecond."""
+        ...
+
+    @property
+    def stage_drop(self) -> str:
+        """The statement that drops `STAGE`, if it is there."""
+        ...
+
+    def connect(self) -> Connection:
+        """Connect: strict, in UTC, each statement seeing what was committed before it."""
+        ...
+
+    def quote(self, name: str) -> str:
+        """Give a name as an identifier; a dot in it parts it from the schema it is in."""
+        ...
+
+    def column_type(self, type_name: str, *, in_key: bool) -> str:
+        """Give the SQL type of a column type.
+
+        Raises:
+            SchemaMismatch: this database has none that holds its values.
+        """
+        ...
+
+    def load(self, cursor: Any, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Load rows into `STAGE`, as fast as the database takes them."""
+        ...
+
+    def upsert(
+        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
+    ) -> str:
+        """Give the statement that copies `STAGE` into a table with no unique key but ``keys``.
+
+        Of rows that are there, ``updated`` columns change; without any they stay as they are.
+        """
+        ...
+
+    def merge(
+        self, table: str, columns: Sequence[tuple[str, str]], condition: str
+    ) -> Sequence[str]:
+        """Give the statements that copy rows of `STAGE` into a table to query, by its ``row_id``.
+
+        A row that another unique key stands against is refused, and never written over another.
+
+        Args:
+            table: the quoted table.
+            columns: each quoted column, and the expression of its value in ``s``, the stage.
+            condition: which rows of ``s`` are meant; occurs once in each statement.
+        """
+        ...
+
+    def update(self, table: str, assignments: Sequence[tuple[str, str]], condition: str) -> str:
+        """Give the statement that updates rows of a table from the rows of `STAGE`, as `merge`."""
+        ...
+
+    def staged(self, expression: str, type_name: str) -> str:
+        """Give the value of a column in the stage, where JSON is text, as its table has it."""
+        ...
+
+    def changed_type(self, table: str, column: str, type_name: str) -> str:
+        """Give the statement that widens a column."""
+        ...
+
+    def existing_columns(self, cursor: Any, table: str) -> set[str]:
+        """Give the names of a table's columns, none if there is no such table."""
+        ...
+
+    def definitions_locked(self, cursor: Any) -> AbstractContextManager[None]:
+        """Be the only one who changes tables meanwhile."""
+        ...
+
+    def value(self, value: object) -> object:
+        """Give a value as the driver takes it.
+
+        Raises:
+            Unfit: the database has no such value.
+        """
+        ...
+
+    def is_row_fault(self, error: Exception) -> bool:
+        """Tell whether the database refused a row: a constraint, or a value out of range."""
+        ...
+
+    def translate(self, error: Exception) -> LakeSyncError | None:
+        """Give the driver's error as ours; None for what is a bug."""
+        ...

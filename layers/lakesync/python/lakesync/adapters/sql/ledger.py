@@ -1,0 +1,227 @@
+"""The ledger: tables of ours in the destination, which make a batch's effect happen exactly once.
+
+``lakesync_commits`` is the history, ``lakesync_rows`` what it merges to, with the stamp of each
+column, ``lakesync_marks`` up to where each table has come. Tables to query lie beside them.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.adapters.database import DeadLetter, PlacedDelta, Position
+from lakesync.adapters.sql.definition import PREFIX, Definition, from_json
+from lakesync.adapters.sql.dialect import STAGE
+from lakesync.adapters.sql.staging import fill_stage
+from lakesync.wire.records import decode_records, encode_records
+from lakesync.wire.row_state import decode_row_state, encode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakesync.adapters.sql.dialect import Cursor, Dialect
+    from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
+
+_KEYS: Final = {
+    "commits": ("gateway", "table_name", "commit_stamp"),
+    "rows": ("gateway", "table_name", "row_id"),
+    "marks": ("gateway", "table_name"),
+    "dead_letters": ("gateway", "table_name", "row_id"),
+    "tables": ("gateway", "table_name"),
+}
+COMMITS_READ: Final = 100
+"""Commits of the history that are read at a time; each has the deltas of a push at the most."""
+REASON_CHARACTERS_MAX: Final = 500
+"""Characters of a dead letter's reason."""
+
+
+class Ledger:
+    """One gateway's ledger, in one transaction."""
+
+    def __init__(self, dialect: Dialect, cursor: Cursor, gateway: str) -> None:
+        self._dialect = dialect
+        self._cursor = cursor
+        self._gateway = gateway
+
+    # --- marks ------------------------------------------------------------------------------------
+
+    def lock_mark(self, table: str) -> Stamp:
+        """Give a table's mark; nobody else writes the table until this transaction ends."""
+        self._stage("marks", [(self._gateway, table, 0)], keep=True)
+        self._cursor.execute(
+            "SELECT mark FROM lakesync_marks WHERE gateway = %s AND table_name = %s FOR UPDATE",
+            (self._gateway, table),
+        )
+        ((mark,),) = self._cursor.fetchall()
+        return int(mark)
+
+    def mark(self, table: str) -> Stamp:
+        """Give a table's mark; 0 if it never took a batch."""
+        self._cursor.execute(
+            "SELECT mark FROM lakesync_marks WHERE gateway = %s AND table_name = %s",
+            (self._gateway, table),
+        )
+        row = self._cursor.fetchone()
+        return int(row[0]) if row else 0
+
+    def save_mark(self, table: str, mark: Stamp) -> None:
+        """Set a table's mark."""
+        self._cursor.execute(
+            "UPDATE lakesync_marks SET mark = %s WHERE gateway = %s AND table_name = %s",
+            (mark, self._gateway, table),
+        )
+
+    # --- history ----------------------------------------------------------------------------------
+
+    def add_deltas(self, table: str, deltas: Sequence[PlacedDelta]) -> None:
+        """Add whole commits to the history."""
+        rows = [
+            (self._gateway, table, commit, encode_records(delta for _, delta in placed))
+            for commit, placed in groupby(deltas, key=lambda placed: placed.position.commit)
+        ]
+        self._stage("commits", rows)
+
+    def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
+        """Give deltas behind a position, in order: so many at least, if there are."""
+        after, count = since.commit - 1, 0
+        while count < deltas_max:
+            self._cursor.execute(
+                "SELECT commit_stamp, records FROM lakesync_commits WHERE gateway = %s "
+                "AND table_name = %s AND commit_stamp > %s ORDER BY commit_stamp LIMIT %s",
+                (self._gateway, table, after, COMMITS_READ),
+            )
+            commits = self._cursor.fetchall()
+            if not commits:
+                return
+            for commit, records in commits:
+                for place, delta in enumerate(decode_records(bytes(records))):
+                    if (commit, place) > since:
+                        count += 1
+                        yield PlacedDelta(Position(commit, place), delta)
+            after = commits[-1][0]
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
+        """Give the states of rows; those that are not there are left out."""
+        self._fill("rows", ["row_id"], [(row_id.encode(),) for row_id in row_ids])
+        self._cursor.execute(
+            f"SELECT r.row_id, r.state FROM {STAGE} s JOIN lakesync_rows r "  # noqa: S608 - ours
+            "ON r.row_id = s.row_id WHERE r.gateway = %s AND r.table_name = %s",
+            (self._gateway, table),
+        )
+        return _states(self._cursor.fetchall())
+
+    def states_after(self, table: str, after: bytes, count: int) -> dict[str, RowState]:
+        """Give the states of a table's rows behind a row id, in the order of its bytes."""
+        self._cursor.execute(
+            "SELECT row_id, state FROM lakesync_rows WHERE gateway = %s AND table_name = %s "
+            "AND row_id > %s ORDER BY row_id LIMIT %s",
+            (self._gateway, table, after, count),
+        )
+        return _states(self._cursor.fetchall())
+
+    def save_states(self, table: str, states: Mapping[str, RowState]) -> None:
+        """Save the states of rows."""
+        rows = [
+            (self._gateway, table, row_id.encode(), encode_row_state(state))
+            for row_id, state in states.items()
+        ]
+        self._stage("rows", rows)
+
+    # --- dead letters -----------------------------------------------------------------------------
+
+    def dead_letters(self, table: str) -> tuple[DeadLetter, ...]:
+        """Give the rows that the destination refuses."""
+        self._cursor.execute(
+            "SELECT row_id, reason FROM lakesync_dead_letters WHERE gateway = %s "
+            "AND table_name = %s ORDER BY row_id",
+            (self._gateway, table),
+        )
+        return tuple(
+            DeadLetter(table, bytes(row_id).decode(), reason)
+            for row_id, reason in self._cursor.fetchall()
+        )
+
+    def save_dead_letters(self, table: str, letters: Sequence[DeadLetter]) -> None:
+        """Replace a table's dead letters."""
+        self._cursor.execute(
+            "DELETE FROM lakesync_dead_letters WHERE gateway = %s AND table_name = %s",
+            (self._gateway, table),
+        )
+        rows = [
+            (self._gateway, table, letter.row_id.encode(), letter.reason[:REASON_CHARACTERS_MAX])
+            for letter in letters
+        ]
+        if rows:
+            self._stage("dead_letters", rows)
+
+    # --- what tables to query look like -----------------------------------------------------------
+
+    def definition(self, table: str) -> Definition:
+        """Give what the table to query of a synced table looks like; without columns at first."""
+        self._cursor.execute(
+            "SELECT definition FROM lakesync_tables WHERE gateway = %s AND table_name = %s",
+            (self._gateway, table),
+        )
+        row = self._cursor.fetchone()
+        return from_json(table, row[0]) if row else Definition(table)
+
+    def owner(self, destination: str) -> tuple[str, str] | None:
+        """Give the gateway and table whose rows a table to query has."""
+        self._cursor.execute(
+            "SELECT gateway, table_name FROM lakesync_tables WHERE destination = %s", (destination,)
+        )
+        row = self._cursor.fetchone()
+        return (row[0], row[1]) if row else None
+
+    def save_definition(self, definition: Definition) -> None:
+        """Note what a table to query looks like."""
+        name, text = definition.destination, definition.to_json()
+        self._stage("tables", [(self._gateway, definition.table, name, text)])
+
+    # --- staging ----------------------------------------------------------------------------------
+
+    def _stage(self, name: str, rows: Sequence[tuple[object, ...]], *, keep: bool = False) -> int:
+        """Copy rows into a table of ours; gives how many are new, if those there are kept."""
+        columns = list(definitions(self._dialect)[name])
+        self._fill(name, columns, rows)
+        keys = _KEYS[name]
+        updated = [] if keep else [column for column in columns if column not in keys]
+        statement = self._dialect.upsert(PREFIX + name, keys, columns, updated)
+        self._cursor.execute(statement, ())
+        return self._cursor.rowcount
+
+    def _fill(self, name: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
+        types = definitions(self._dialect)[name]
+        fill_stage(self._dialect, self._cursor, {c: types[c] for c in columns}, rows)
+
+
+def definitions(dialect: Dialect) -> dict[str, dict[str, str]]:
+    """Give the columns of our tables, with their SQL types."""
+    key = {"gateway": dialect.name_type, "table_name": dialect.name_type}
+    stamp = "BIGINT NOT NULL"
+    row = {"row_id": dialect.key_bytes_type}
+    text = dialect.column_type("string", in_key=False)
+    return {
+        "commits": key | {"commit_stamp": stamp, "records": dialect.bytes_type},
+        "rows": key | row | {"state": dialect.bytes_type},
+        "marks": key | {"mark": stamp},
+        "dead_letters": key | row | {"reason": text},
+        "tables": key | {"destination": dialect.name_type, "definition": text},
+    }  # fmt: skip
+
+
+def create_ledger(dialect: Dialect, cursor: Cursor) -> None:
+    """Create what is missing of our tables."""
+    for name, columns in definitions(dialect).items():
+        if dialect.existing_columns(cursor, PREFIX + name):
+            continue
+        lines = [f"{column} {kind}" for column, kind in columns.items()]
+        lines.append(f"PRIMARY KEY ({', '.join(_KEYS[name])})")
+        cursor.execute(f"CREATE TABLE {PREFIX}{name} ({', '.join(lines)})", ())
+
+
+def _states(rows: Sequence[Sequence[Any]]) -> dict[str, RowState]:
+    return {bytes(row_id).decode(): decode_row_state(bytes(state)) for row_id, state in rows}

@@ -1,0 +1,119 @@
+"""The tables to query of one gateway: brought to their definitions, written, written anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.adapters.sql.destination_table import DestinationTable
+from lakesync.adapters.sql.ledger import Ledger, create_ledger
+from lakesync.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakesync.adapters.database import DeadLetter
+    from lakesync.adapters.sql.dialect import Cursor, Dialect
+    from lakesync.adapters.sql.transactions import Transactions
+    from lakesync.core.merge import RowState
+    from lakesync.core.schema import TableSchema
+
+ROWS_PAGE: Final = 5_000
+"""Rows that are written at a time when a table is written anew."""
+
+
+class QueryTables:
+    """The tables to query of one gateway, as one adapter knows them."""
+
+    def __init__(self, dialect: Dialect, gateway: str, transactions: Transactions) -> None:
+        self._dialect = dialect
+        self._gateway = gateway
+        self._transactions = transactions
+        self._has_ledger = False
+        self._tables: dict[str, DestinationTable] = {}
+
+    def forget(self) -> None:
+        """Read again what is there: what was defined may have been undone with its transaction."""
+        self._has_ledger = False
+        self._tables.clear()
+
+    def ensure_ledger(self, cursor: Cursor) -> None:
+        """Create the ledger, unless this has been seen to."""
+        if not self._has_ledger:
+            with self._dialect.definitions_locked(cursor):
+                create_ledger(self._dialect, cursor)
+            self._has_ledger = True
+
+    def prepare(self, table: str, schema: TableSchema | None, written: Iterable[str]) -> None:
+        """Make the table to query have every column; costs nothing once it has."""
+        known = self._tables.get(table)
+        if known is None or not known.definition.covers(schema, written):
+            self.rewrite(table, schema, written)
+
+    def rewrite(
+        self,
+        table: str,
+        schema: TableSchema | None = None,
+        written: Iterable[str] = (),
+        *,
+        always: bool = False,
+    ) -> int:
+        """Bring the table to query to its definition; write its rows anew if a type changed.
+
+        The definition is noted last, so whoever is stopped on the way begins again.
+        """
+
+        def define(cursor: Cursor, ledger: Ledger) -> bool:
+            self.ensure_ledger(cursor)
+            with self._dialect.definitions_locked(cursor):
+                current = ledger.definition(table)
+                wanted, is_retyped = current.evolved(schema, written)
+                self._check_owner(ledger, table, wanted.destination)
+                destination = DestinationTable(self._dialect, wanted)
+                destination.create(cursor, current)
+                if not is_retyped:
+                    ledger.save_definition(wanted)
+            self._tables[table] = destination
+            return is_retyped
+
+        rows = 0
+        if self._transactions.run(define) or always:
+            rows = self._rows_rewritten(table)
+            self._transactions.run(
+                lambda _, ledger: ledger.save_definition(self._tables[table].definition)
+            )
+        return rows
+
+    def _rows_rewritten(self, table: str) -> int:
+        rows, after = 0, b""
+        while True:
+
+            def page(cursor: Cursor, ledger: Ledger, after: bytes = after) -> list[str]:
+                ledger.lock_mark(table)
+                states = ledger.states_after(table, after, ROWS_PAGE)
+                self.write(cursor, ledger, table, states)
+                return list(states)
+
+            row_ids = self._transactions.run(page)
+            if not row_ids:
+                return rows
+            rows, after = rows + len(row_ids), row_ids[-1].encode()
+
+    def _check_owner(self, ledger: Ledger, table: str, destination: str) -> None:
+        if ledger.owner(destination) not in {None, (self._gateway, table)}:
+            raise SchemaMismatch(
+                f"{destination} holds the rows of another table; name one of its own for {table} "
+                "with sourceTable in the schema",
+                field="sourceTable",
+            )
+
+    def write(
+        self, cursor: Cursor, ledger: Ledger, table: str, changed: Mapping[str, RowState]
+    ) -> tuple[DeadLetter, ...]:
+        """Write rows, and those again that were refused before; gives what is refused now."""
+        before = ledger.dead_letters(table)
+        again = [letter.row_id for letter in before if letter.row_id not in changed]
+        states = {**changed, **(ledger.states(table, again) if again else {})}
+        refused = tuple(self._tables[table].write(cursor, states))
+        if refused != before:
+            ledger.save_dead_letters(table, refused)
+        return refused

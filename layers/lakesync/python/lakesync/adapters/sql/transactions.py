@@ -1,0 +1,66 @@
+"""Transactions in a destination: one connection, made when it is needed, errors made ours."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from lakesync.adapters.sql.ledger import Ledger
+from lakesync.errors import ConstraintViolated, LakeSyncError, OutcomeUnknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakesync.adapters.sql.dialect import Connection, Cursor, Dialect
+
+T = TypeVar("T")
+
+
+class Transactions:
+    """One gateway's transactions, one after another."""
+
+    def __init__(self, dialect: Dialect, gateway: str) -> None:
+        self._dialect = dialect
+        self._gateway = gateway
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        """End the connection; the next transaction makes another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def run(self, work: Callable[[Cursor, Ledger], T]) -> T:
+        """Do some work in one transaction."""
+        with self._translated():
+            if self._connection is None:
+                self._connection = self._dialect.connect()
+            connection = self._connection
+            try:
+                cursor = connection.cursor()
+                done = work(cursor, Ledger(self._dialect, cursor, self._gateway))
+            except LakeSyncError:
+                connection.rollback()
+                raise
+        with self._translated(is_commit=True):
+            connection.commit()
+        return done
+
+    @contextmanager
+    def _translated(self, *, is_commit: bool = False) -> Iterator[None]:
+        """Turn the driver's errors into ours; after one, the connection is made anew."""
+        try:
+            yield
+        except LakeSyncError:
+            raise
+        except Exception as exc:
+            error = self._dialect.translate(exc)
+            with suppress(Exception):  # it failed already, and the first failure is what counts
+                self.close()
+            if error is None:
+                raise
+            if is_commit and not isinstance(error, ConstraintViolated):
+                raise OutcomeUnknown(
+                    "the connection was lost while a transaction was committed; repeat the same"
+                ) from exc
+            raise error from exc

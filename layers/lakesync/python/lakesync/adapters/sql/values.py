@@ -1,0 +1,64 @@
+"""Canonical JSON to the values of SQL columns."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.column_types import fits
+from lakesync.core.values import NULL, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.core.values import CanonicalJson
+
+
+class Unfit(Exception):
+    """A value that its column cannot hold."""
+
+
+def sql_value(type_name: str, value: CanonicalJson | None) -> object:
+    """Give a value as Python has it: None for null, and for a column that the row lacks.
+
+    Timestamps without a zone are in UTC; what is finer than a microsecond is cut off.
+
+    Raises:
+        Unfit: the value is not of the type.
+    """
+    if value is None or value == NULL:
+        return None
+    if not fits(type_name, value):
+        shown = value[:40].decode(errors="replace")
+        raise Unfit(f"{shown} is no {type_name}")
+    try:
+        return _CONVERTED.get(type_name, _decimal)(value)
+    except (ValueError, OverflowError) as exc:
+        raise Unfit(f"a {type_name} is out of range") from exc
+
+
+def _text(value: CanonicalJson) -> str:
+    return value[1:-1].decode() if b"\\" not in value else str(parse(value))
+
+
+def _decimal(value: CanonicalJson) -> Decimal:
+    return Decimal(value.strip(b'"').decode())
+
+
+def _timestamp(value: CanonicalJson) -> datetime:
+    parsed = datetime.fromisoformat(parse(value))
+    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+
+
+_CONVERTED: Final[Mapping[str, Callable[[CanonicalJson], Any]]] = {
+    "string": _text,
+    "number": float,
+    "boolean": lambda value: value == b"true",
+    "json": bytes.decode,
+    "integer": lambda value: int(value.strip(b'"')),
+    "timestamp": _timestamp,
+    "date": lambda value: date.fromisoformat(parse(value)),
+    "bytes": lambda value: base64.b64decode(parse(value)),
+}

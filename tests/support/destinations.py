@@ -1,0 +1,124 @@
+"""Destinations under test: one database each, batches made of deltas, what lies in their tables."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.adapters.mysql import MySql
+from lakesync.adapters.postgres import Postgres
+from lakesync.adapters.sql.adapter import SqlAdapter
+from lakesync.core.merge import fold, view
+from lakesync.core.values import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.core.delta import Delta
+    from lakesync.core.schema import TableSchema
+    from tools.local_stack.databases import Database
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A database of one kind, shared by many tests; each takes gateways and tables of its own."""
+
+    dialect: Dialect
+    _open: list[SqlAdapter] = field(default_factory=list)
+
+    def variant(self, dialect: Dialect) -> Destination:
+        """Give the same database by another dialect; closed with this one."""
+        return replace(self, dialect=dialect)
+
+    def close(self) -> None:
+        """Close the adapters that were given."""
+        while self._open:
+            self._open.pop().close()
+
+    def adapter(self, gateway: str = "") -> SqlAdapter:
+        """Give the adapter of a gateway; of one that nobody else uses, unless it is named."""
+        adapter = SqlAdapter(self.dialect, gateway or f"g{next(_numbers)}")
+        self._open.append(adapter)
+        return adapter
+
+    def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Run a statement as somebody else who uses the database."""
+        connection = self.dialect.connect()
+        try:
+            cursor = connection.cursor()
+            cursor.execute(statement, parameters)
+            rows = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+            connection.commit()
+        finally:
+            connection.close()
+        return rows
+
+    def quote(self, name: str) -> str:
+        """Quote a name."""
+        return self.dialect.quote(name)
+
+    def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
+        """Give a table's rows by row id."""
+        names = ", ".join(map(self.quote, ["row_id", *columns]))
+        found = self.run(f"SELECT {names} FROM {self.quote(table)}")  # noqa: S608 - quoted
+        return {row_id: tuple(values) for row_id, *values in found}
+
+
+def postgres_dialect(database: Database) -> Postgres:
+    """Give the dialect for a running PostgreSQL."""
+    return Postgres(
+        f"postgresql://{database.user}:{database.password}@{database.host}:{database.port}"
+        f"/{database.database}"
+    )
+
+
+def mariadb_dialect(database: Database) -> MySql:
+    """Give the dialect for a running MariaDB."""
+    return MySql(
+        database.host,
+        database.user,
+        database.password,
+        database.database,
+        database.port,
+        is_mariadb=True,
+    )
+
+
+def new_table() -> str:
+    """Give the name of a table that nobody else uses."""
+    return f"t{next(_numbers)}"
+
+
+def batch(
+    table: str,
+    deltas: Sequence[Delta],
+    *,
+    after: int = 0,
+    schema: TableSchema | None = None,
+    commit_deltas: int = 2,
+) -> TableBatch:
+    """Make a batch: commits of a few deltas each, behind a stamp."""
+    placed = [
+        PlacedDelta(Position(after + 1 + number // commit_deltas, number % commit_deltas), delta)
+        for number, delta in enumerate(deltas)
+    ]
+    last = placed[-1].position.commit if placed else after + 1
+    return TableBatch(table, after, last, placed, schema)
+
+
+def merged(deltas: Iterable[Delta]) -> dict[str, dict[str, Any]]:
+    """Give the rows that deltas merge to, by row id."""
+    by_row: dict[str, list[Delta]] = {}
+    for delta in deltas:
+        by_row.setdefault(delta.row_id, []).append(delta)
+    rows = {row_id: view(fold(changes)) for row_id, changes in by_row.items()}
+    return {
+        row_id: {name: parse(raw) for name, raw in values.items()}
+        for row_id, values in rows.items()
+        if values is not None
+    }
