@@ -1,4 +1,4 @@
-"""Administrators register schemas, flush and look at numbers; clients see the numbers too."""
+"""Administrators register schemas, flush, look at numbers, delete; clients see the numbers too."""
 
 from lakesync.runtime import wiring, wiring_access
 from lakesync.runtime.api.admin import admin_routes
@@ -10,5 +10,6 @@ routes = admin_routes(
     wiring.admin_service(settings),
     wiring_access.access_admin(settings),
     wiring.flush_now(settings),
+    wiring.delete_now(settings),
 )
 handler = lambda_handler(create_app(routes, access=wiring_access.access(settings)))

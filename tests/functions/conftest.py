@@ -37,6 +37,7 @@ ENVIRONMENT = {
     "QUOTA_DELTAS_PER_S": "0",
     "QUOTA_BYTES_PER_S": "0",
     "FLUSH_FUNCTION": "flush",
+    "RETAIN_FUNCTION": "retain",
     "LAKE_BUCKET": "lake",
     "ANNOUNCE_QUEUE_URL": "unset",
     "GLUE_JOB": "materialise",
@@ -63,6 +64,11 @@ class Context:
 
     def get_remaining_time_in_millis(self) -> int:
         return self.remaining_ms
+
+
+def no_deletion(event: Any, has_time: Any) -> Any:
+    """Delete no gateway: nobody asks for it here."""
+    pytest.fail(f"who asks for {event}, {has_time}?")
 
 
 @dataclass

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from lakesync.errors import InternalError
-from lakesync.ports import Quota, Revocation
+from lakesync.ports import GATEWAY_KIND, Quota, Revocation
 from lakesync.runtime import wiring
 from lakesync.wire import proto
 from tests.functions.conftest import Context, event
@@ -672,6 +672,68 @@ def test_flush_now_waits_for_the_flush_function(
         assert int(got.headers["retry-after"]) > 0
 
 
+_DELETED = {
+    "deletedAt": "2026-01-01T00:00:00Z", "finished": True, "left": {"rows": 0}, "gone": True,
+    "proved": False, "provableFrom": "2026-01-01T00:16:00Z",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "failed", "status", "code"),
+    [
+        (_DELETED, False, 200, None),
+        (_DELETED | {"finished": False, "left": {}, "gone": False}, False, 200, None),
+        ({"code": "NOT_FOUND", "error": "there is no gateway demo"}, False, 404, "NOT_FOUND"),
+        ({"code": "UNAVAILABLE", "error": "DynamoDB is busy"}, False, 503, "UNAVAILABLE"),
+        ({"errorMessage": "Task timed out"}, True, 502, "ADAPTER_ERROR"),
+    ],
+)
+def test_deletion_is_asked_of_the_retain_function(
+    functions: Functions,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: dict[str, Any],
+    failed: bool,  # noqa: FBT001 - a case
+    status: int,
+    code: str | None,
+) -> None:
+    invocation = FlushByInvocation(answer, failed=failed)
+    monkeypatch.setattr(wiring, "client", lambda *_, **__: invocation)
+    # Whoever deletes it may have to go on once everybody else is shut out.
+    functions.access.revoke("demo", Revocation(GATEWAY_KIND, "demo", 0, "ops"))
+    got = functions.http("admin", "admin_delete_gateway")
+
+    assert (got.status, got.json.get("code")) == (status, code)
+    assert invocation.requests[0]["FunctionName"] == "retain"
+    assert invocation.requests[0]["Payload"] == event("retain_delete")
+    if status == 200:
+        assert got.json == answer
+
+
+@pytest.mark.law("E1")
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("push_json", "push"), ("pull_first_page", "pull"), ("pull_checkpoint", "pull"),
+     ("admin_schema", "admin"), ("admin_flush", "admin"), ("admin_metrics", "admin")],
+)  # fmt: skip
+def test_of_a_deleted_gateway_no_route_gets_further_than_the_door(
+    functions: Functions, name: str, folder: str
+) -> None:
+    functions.access.revoke("demo", Revocation(GATEWAY_KIND, "demo", 0, "ops"))
+    answer = functions.http(folder, name)
+
+    assert (answer.status, answer.json["code"]) == (410, "GATEWAY_DELETED")
+    assert functions.access.count_items("demo") == {"users": 0, "revocations": 0}
+    assert functions.quotas.count_items("demo") == {"quota": 0}
+
+
+def test_only_an_administrator_deletes(functions: Functions) -> None:
+    asked = event("admin_delete_gateway")
+    asked["requestContext"]["authorizer"] = event("admin_not_admin")["requestContext"]["authorizer"]
+    answer = functions.http("admin", asked)
+
+    assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN")
+
+
 def test_health_needs_nothing(functions: Functions) -> None:
     assert functions.http("open", "open_health").json == {"status": "ok"}
 
@@ -691,6 +753,7 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/admin/tables/{gateway}",
         "/admin/access/{gateway}",
         "/admin/flush/{gateway}",
+        "/admin/gateways/{gateway}",
         "/admin/metrics/{gateway}",
     }
 

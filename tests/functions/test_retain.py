@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_removal import MemoryItems
 from lakesync.checkpoint.from_lake import flushed_from_json
 from lakesync.errors import Contention, InternalError, ValidationFailed
-from lakesync.runtime import retain, wiring
+from lakesync.maintenance.deletion import QUIET_MS
+from lakesync.runtime import retain, wiring, wiring_access
 from tests.functions.conftest import Context, event
 from tests.support.builders import WALL_MS, at_ms, delete, insert
 from tests.support.checkpoints import GATEWAY, Kept
@@ -120,8 +123,44 @@ def test_a_task_without_time_says_that_it_is_not_finished(
     assert run("forget", place=found["place"])["rows"] == 1
 
 
+@pytest.mark.law("E1")
+def test_a_gateway_is_deleted_and_left_alone_from_then_on(
+    run: Callable[..., dict[str, Any]], gateway: Kept, functions: Functions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    items = MemoryItems(gateway.buffer, functions.access, functions.quotas)
+    monkeypatch.setattr(wiring_access, "items", lambda _: items)
+    run("build")
+    unfinished = run("delete", remaining_ms=1_000)
+    assert (unfinished["finished"], unfinished["gone"], unfinished["left"]) == (False, False, {})
+    for name in ("plan", "build", "trim", "forget", "clean"):
+        assert run(name) == {"place": "", "flushed": "", "finished": True}
+    assert run("slice")["gateways"] == []
+    told = run("delete")
+
+    assert (told["finished"], told["gone"], told["proved"]) == (True, True, False)
+    assert gateway.objects.held == {}
+    gateway.time.now_ms += QUIET_MS
+    assert run("delete")["proved"]
+    assert run("names") == {"gateways": []}
+
+
+def test_who_deletes_what_is_not_there_is_told(
+    run: Callable[..., dict[str, Any]], gateway: Kept, functions: Functions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    empty = MemoryBuffer()
+    monkeypatch.setattr(wiring, "buffer", lambda _: empty)
+    items = MemoryItems(empty, functions.access, functions.quotas)
+    monkeypatch.setattr(wiring_access, "items", lambda _: items)
+    gateway.objects.held.clear()
+
+    assert run("delete")["code"] == "NOT_FOUND"
+
+
 @pytest.mark.parametrize(
-    "odd", [{}, {"task": "all"}, {"task": "slice", "after": 7},
+    "odd", [{"task": "delete", "gateway": GATEWAY}, {"task": "delete", "by": "ops"},
+            {}, {"task": "all"}, {"task": "slice", "after": 7},
             {"task": "build"}, {"task": "trim", "gateway": 7},
             {"task": "forget", "gateway": GATEWAY, "place": 1},
             {"task": "forget", "gateway": GATEWAY, "place": "odd"},

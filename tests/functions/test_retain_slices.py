@@ -27,7 +27,7 @@ from lakesync.runtime.retain_slices import (
     SLICES_MAX,
     Slices,
 )
-from tests.functions.conftest import Context
+from tests.functions.conftest import Context, no_deletion
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push
 from tests.support.gateways import GivenTime, SeededChance, pusher
 from tests.support.repository import ROOT
@@ -112,7 +112,7 @@ class Many:
             lake_rows_min=1_000_000,
         )
         slices = Slices(buffer, one, wall_clock=clock, every_ms=DAY_MS)
-        return retain_handler(one, slices, self._now)
+        return retain_handler(one, slices, no_deletion, self._now)
 
     def _now(self) -> float:
         self._seconds += self._step_s

@@ -15,7 +15,7 @@ from lakesync.maintenance.trim import Trimmer
 from lakesync.runtime.retain import Retention
 from lakesync.runtime.retain_handler import retain_handler
 from lakesync.runtime.retain_slices import Slices
-from tests.functions.conftest import Context
+from tests.functions.conftest import Context, no_deletion
 from tests.support.builders import at_ms, delete, insert, update
 from tests.support.checkpoints import GATEWAY, Kept, Reader
 from tests.support.lake import Killed, Life
@@ -46,7 +46,7 @@ def handler_of(
         lake_rows_min=lake_rows_min,
     )
     slices = Slices(buffer, retention, wall_clock=clock, every_ms=DAY_MS)
-    return retain_handler(retention, slices, lambda: clock() / 1000)
+    return retain_handler(retention, slices, no_deletion, lambda: clock() / 1000)
 
 
 def no_job(flushed: str) -> bool:

@@ -16,6 +16,7 @@ import pytest
 from lakesync.buffer import keys
 from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.log.limits import Limits
+from lakesync.maintenance.deletion import OBJECT_KINDS
 from lakesync.runtime import settings
 from tests.infrastructure.stack import (
     alarms_on,
@@ -145,16 +146,36 @@ def test_the_schedule_of_flushes_may_start_itself_and_nothing_else() -> None:
     assert statement["Resource"] == {"Fn::GetAtt": ["ScheduleFlushFunction", "Arn"]}
 
 
-@pytest.mark.parametrize("owner", ["PullFunction", "RetainFunction"])
-def test_of_the_lake_checkpoints_are_all_that_is_reached(owner: str) -> None:
-    held = [one for name, one in statements() if name == owner and "s3:" in json.dumps(one)]
+def s3_statements(owner: str) -> tuple[dict[str, set[str]], list[str]]:
+    """Give what a function may do with the objects of each prefix, and what it may list."""
+    actions: dict[str, set[str]] = {}
+    listed: list[str] = []
+    for name, one in statements():
+        if name != owner or "s3:" not in json.dumps(one):
+            continue
+        if as_list(one["Action"]) == ["s3:ListBucket"]:
+            listed += as_list(one["Condition"]["StringLike"]["s3:prefix"])
+            continue
+        for resource in as_list(one["Resource"]):
+            prefix = resource["Fn::Sub"].removeprefix("${LakeBucket.Arn}/")
+            actions.setdefault(prefix, set()).update(as_list(one["Action"]))
+    return actions, listed
 
-    for statement in held:
-        if as_list(statement["Action"]) == ["s3:ListBucket"]:
-            assert statement["Condition"] == {"StringLike": {"s3:prefix": "checkpoints/*"}}
-        else:
-            assert statement["Resource"] == {"Fn::Sub": "${LakeBucket.Arn}/checkpoints/*"}
-    assert len(held) == 2
+
+def test_of_the_lake_a_pull_reads_checkpoints_alone() -> None:
+    assert s3_statements("PullFunction") == (
+        {"checkpoints/*": {"s3:GetObject"}},
+        ["checkpoints/*"],
+    )
+
+
+def test_retention_reads_checkpoints_alone_and_removes_what_a_gateway_may_leave() -> None:
+    actions, listed = s3_statements("RetainFunction")
+    others = set(OBJECT_KINDS) - {"checkpoints"}
+
+    assert actions.pop("checkpoints/*") == {"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}
+    assert actions == {f"{kind}/*": {"s3:DeleteObject"} for kind in others}
+    assert sorted(listed) == sorted(f"{kind}/*" for kind in OBJECT_KINDS)
 
 
 def test_only_the_authoriser_reads_the_secret() -> None:

@@ -50,6 +50,14 @@ if TYPE_CHECKING:
 
 GATEWAY = "demo"
 CLIENT = "c1"
+DELETION = {
+    "deletedAt": "2026-01-01T00:00:00Z",
+    "finished": True,
+    "left": {"rows": 0},
+    "gone": True,
+    "proved": False,
+    "provableFrom": "2026-01-01T00:16:00Z",
+}
 DESCRIPTION = Description(open_routes())
 
 
@@ -91,6 +99,7 @@ def whole_api() -> FastAPI:
             AdminService(buffer, **services),
             AccessAdmin(access, wall_clock=wall_clock),
             lambda _: flushed,
+            lambda *_: DELETION,
         ),
         open_routes(),
         access=Access(access, wall_clock=wall_clock),

@@ -115,6 +115,9 @@ def test_the_main_job_is_done_on_a_scratch_gateway_down_to_the_lake(
     assert [line for line in steps if not line["well"]] == []
     assert done.exit_code == 0, done.output
     assert [line["step"] for line in steps] == [
-        *("rules", "push", "pull", "edit", "flush", "lake", "clean up")
+        *("rules", "push", "pull", "edit", "flush", "lake", "clean up", "clean up the lake")
     ]
-    assert SCRATCH in aws.buffer(aws.output("BufferTable")).gateways()
+    gateways = aws.buffer(aws.output("BufferTable")).gateways()
+    assert [name for name in gateways if name.startswith(SCRATCH)] == []
+    databases = aws.client("glue").get_databases()["DatabaseList"]
+    assert [base["Name"] for base in databases if "smoke" in base["Name"]] == []

@@ -71,8 +71,11 @@ STEPS = (
     "drop_entries",
     "save_config",
     "forget_row",
+    "revoke",
+    "remove_items",
+    "remove",
 )
-"""The writes of a flush and of a trim, between which a process may die."""
+"""The writes of a flush, a trim and a deletion, between which a process may die."""
 
 
 class Mortal:

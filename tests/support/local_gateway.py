@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import threading
 import time
@@ -26,6 +27,7 @@ from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.buffer.memory_quota import MemoryQuotas
+from lakesync.buffer.memory_removal import MemoryItems
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.checkpoint_stream import CheckpointService
 from lakesync.compat.followers import FollowingPulls
@@ -35,6 +37,8 @@ from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.gateway.quota import Quotas
+from lakesync.log.declare import Declare
+from lakesync.maintenance.deletion import Deleter
 from lakesync.maintenance.flush import Flusher
 from lakesync.ports import Quota
 from lakesync.runtime.api.admin import admin_routes
@@ -43,6 +47,7 @@ from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.authoriser import lambda_authoriser
+from lakesync.runtime.delete_gateway import delete_and_wait, delete_task
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.keys import Authorities
 from lakesync.runtime.tokens import TokenRules
@@ -81,6 +86,8 @@ class LocalGateway:
     quotas: MemoryQuotas = field(default_factory=MemoryQuotas)
     objects: Objects = field(default_factory=Objects)
     requests: list[str] = field(default_factory=list)
+    ahead_ms: int = 0
+    """By how much its clock is ahead of the real one."""
 
     def token(
         self, client: str, *, gateway: str = GATEWAY, role: str = "client", **claims: object
@@ -138,7 +145,7 @@ def _listening(held: LocalGateway, respond: Any) -> Iterator[int]:
 
 @contextmanager
 def _responding(held: LocalGateway) -> Iterator[Any]:
-    wall_clock, chance = (lambda: time.time_ns() // 1_000_000), _Chance()
+    wall_clock, chance = (lambda: time.time_ns() // 1_000_000 + held.ahead_ms), _Chance()
     push = PushService(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
     admin = AdminService(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
     flusher = Flusher(held.buffer, held.objects, _Queue(), ParquetEncoder())
@@ -147,6 +154,19 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
     def flush_now(gateway: str) -> Mapping[str, object]:
         report = flusher.flush(gateway)
         return {"batches": report.batches, "deltas": report.deltas}
+
+    declare = Declare(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
+    items = MemoryItems(held.buffer, held.access, held.quotas)
+    deleter = Deleter(
+        held.buffer, items, held.access, held.objects, declare, wall_clock=wall_clock
+    )  # fmt: skip
+    task = delete_task(deleter, wall_clock)
+
+    def delete_now(gateway: str, by: str) -> Mapping[str, object]:
+        def invoke(request: str) -> tuple[bool, bytes]:
+            return True, json.dumps(task(json.loads(request), lambda: True)).encode()
+
+        return delete_and_wait(invoke)(gateway, by)
 
     pulls = PullService(held.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     app = create_app(
@@ -157,7 +177,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
         ),
         pull_routes(FollowingPulls(pulls, held.buffer, wall_clock=wall_clock)),
         checkpoint_routes(CheckpointService(held.buffer, checkpoints)),
-        admin_routes(admin, AccessAdmin(held.access, wall_clock=wall_clock), flush_now),
+        admin_routes(admin, AccessAdmin(held.access, wall_clock=wall_clock), flush_now, delete_now),
         open_routes(),
         access=Access(held.access, wall_clock=wall_clock),
     )

@@ -26,6 +26,7 @@
     ├── Forbidden                  FORBIDDEN           another token       Retry.NEVER
     ├── ClientTaken                CLIENT_TAKEN        another client id   Retry.NEVER
     ├── Revoked                    REVOKED             ask the operator    Retry.NEVER
+    ├── GatewayDeleted             GATEWAY_DELETED     another gateway     Retry.NEVER
     ├── Conflict                   CONFLICT            read again          Retry.AFTER_REFRESH
     ├── CursorExpired              CURSOR_EXPIRED      fetch a checkpoint  Retry.AFTER_REFRESH
     ├── Unavailable                UNAVAILABLE         the same again      Retry.LATER
@@ -288,6 +289,16 @@ class Revoked(LakeSyncError):
 
     code = "REVOKED"
     status = 403
+
+
+class GatewayDeleted(LakeSyncError):
+    """The gateway was deleted for good; what is unsent stays in the outbox: use another gateway."""
+
+    code = "GATEWAY_DELETED"
+    status = 410
+    ANSWER: ClassVar[str] = (
+        "this gateway was deleted for good; keep what is unsent, and use another gateway"
+    )
 
 
 class Conflict(LakeSyncError):

@@ -585,6 +585,37 @@ class Buffer(CommitLog, Rows, Configurations, FlushStates, ClientStates, Upkeep,
     """
 
 
+class GatewayItems(Protocol):
+    """All that is stored of a gateway, but for objects: its buffer, its clients, its quota."""
+
+    def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
+        """Tell how much is stored of a gateway, by kind; 0 is exact, of many it gives some.
+
+        What a deleted gateway leaves for ever does not count: see `remove`.
+
+        Args:
+            gateway: whose.
+            tables: its tables.
+        """
+        ...
+
+    def remove(self, gateway: str, tables: Iterable[str], has_time: Callable[[], bool]) -> bool:
+        """Remove all that `count` counts, of a gateway whose configuration says it is deleted.
+
+        What stays, so that nothing can be made of it anew: the configuration, the heads without
+        entries, and the revocation of the gateway itself. Safe to repeat, and to kill.
+
+        Args:
+            gateway: whose.
+            tables: its tables.
+            has_time: asked before each few removals; False ends it there.
+
+        Returns:
+            True if nothing is left.
+        """
+        ...
+
+
 # --- the lake -------------------------------------------------------------------------------------
 
 
@@ -687,14 +718,17 @@ class Transport(Protocol):
 # --- who may come in ------------------------------------------------------------------------------
 
 
+GATEWAY_KIND: Final = "gateway"
+
+
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """A user or a client that is shut out of a gateway."""
+    """A user or a client that is shut out of a gateway; or everybody, as it was deleted."""
 
     kind: str
-    """``user`` or ``client``."""
+    """``user``, ``client``, or `GATEWAY_KIND`."""
     name: str
-    """The user, or the client id."""
+    """The user, the client id, or the gateway."""
     at_ms: int
     by: str
     """The user who did it."""

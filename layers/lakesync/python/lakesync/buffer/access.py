@@ -42,7 +42,7 @@ class DynamoAccess(TableCalls):
         # Safe to repeat: what a try wrote whose answer was lost is this user's.
         if self._conditionally("UpdateItem", encode(body)):
             return user
-        item = self._get(keys.user_pk(gateway, client_id), keys.USER)
+        item = self._get(keys.user_pk(gateway, client_id), client_id)
         if not item:
             raise Contention("the client is just being released; try again in a moment")
         return text(item, "us")
@@ -80,7 +80,7 @@ class DynamoAccess(TableCalls):
 
 
 def _client(gateway: str, client_id: str) -> dict[str, Any]:
-    return key(keys.user_pk(gateway, client_id), keys.USER)
+    return key(keys.user_pk(gateway, client_id), client_id)
 
 
 def _revoked(gateway: str, kind: str, name: str) -> dict[str, Any]:

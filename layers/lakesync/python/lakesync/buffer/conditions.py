@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 from lakesync.buffer import pack
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import InternalError
-from lakesync.ports import NO_HEAD, HeadMoved, StaleRead
+from lakesync.ports import NO_HEAD, Head, HeadMoved, StaleRead
 from lakesync.wire.log_chunk import encode_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Commit, Head, MarkKey, RowKey, StoredMark, StoredRow
+    from lakesync.ports import Commit, MarkKey, RowKey, StoredMark, StoredRow
 
 ITEMS_MAX: Final = 100
 """Items of one commit, as DynamoDB has it: here too, so that tests in memory meet it."""
@@ -30,6 +30,18 @@ PAGE_BYTES_MAX: Final = 1024 * 1024
 def moved(head: Head | None, seen: Head | None) -> bool:
     """Tell whether a head is not as it was seen."""
     return (head and head.commit) != (seen and seen.commit)
+
+
+def is_used(head: Head) -> bool:
+    """Tell whether a head holds entries, or tells of any."""
+    return bool(head.recent or head.last_logged or head.logged_bytes or head.oldest_unflushed)
+
+
+def emptied(head: Head) -> Head:
+    """Give the head of a deleted gateway: its commit stays, and keeps late commits out."""
+    return Head(
+        head.commit, head.config_version, head.epoch, is_closed=head.is_closed, lanes=head.lanes
+    )
 
 
 def check_heads(heads: Mapping[str, Head], commit: Commit) -> None:

@@ -201,7 +201,7 @@ class DynamoBuffer(Upkeep):
 
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
         """Give what is remembered of a client; one read unit for each 4 KB."""
-        item = self._get(keys.client_pk(gateway, client_id), keys.CLIENT)
+        item = self._get(keys.client_pk(gateway, client_id), client_id)
         return inflate(data(item, "d")) if item else None
 
     def save_client_state(

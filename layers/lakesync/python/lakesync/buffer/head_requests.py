@@ -54,6 +54,12 @@ def close_lane(table: str, gateway: str, lane: str, seen: Head | None, to: Stamp
     return _update_head(table, gateway, lane, "SET c = :to, x = :x", condition, values)
 
 
+def empty_head(table: str, gateway: str, lane: str) -> bytes:
+    """Give the removal of a head's entries, and of all that makes it due; its commit stays."""
+    values: dict[str, dict[str, str]] = {":lane": text(lane)}
+    return _update_head(table, gateway, lane, "REMOVE i, l, lb, fb, o, t", "sk = :lane", values)
+
+
 def main_head(
     table: str, gateway: str, seen: Head | None, changes: Mapping[str, dict[str, str]]
 ) -> dict[str, Any]:

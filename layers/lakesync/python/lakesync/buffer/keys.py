@@ -11,8 +11,8 @@ append mark           ``gw|mark|shard``      client id     d c
 configuration         ``gw|config``          ``config``    d v
 flush state           ``gw|flush``           ``flush``     w u
 flushed table         ``gw|flushed``         table         c
-client state          ``gw|client|client``   ``client``    d h
-client's user         ``|user|gw|client``    ``user``      us
+client state          ``gw|client|hash``     client id     d h
+client's user         ``|user|gw|hash``      client id     us
 revocation            ``|revoked|gw``        kind, name    ad ms
 use and quota         ``|quota|gw``          ``quota``     nb nd np qb qd qp w
 registry of gateways  ``gateways``           gateway id
@@ -20,7 +20,8 @@ registry of gateways  ``gateways``           gateway id
 
 A gateway id holds no ``|``, so no gateway's keys can be another's: tenants are apart by prefix.
 What begins with ``|`` says who may come in, and how much; it holds no data: so an IAM policy can
-name it.
+name it. Clients are spread over 16 partitions by a hash of their ids: as each polls, one would not
+do, and those of one for each client could not be listed.
 
 The sort key of log entries that lie in one item is the stamp of the last. Eight lanes of each shard
 have their heads in one group, which is one item collection: it is read at once, and eight lanes
@@ -52,13 +53,13 @@ if TYPE_CHECKING:
 
 CONFIG: Final = "config"
 FLUSH: Final = "flush"
-CLIENT: Final = "client"
-USER: Final = "user"
 QUOTA: Final = "quota"
 GATEWAYS: Final = "gateways"
 _GROUP: Final = 8
 """Lanes of a shard whose heads lie together; for ever the same."""
 GROUPS: Final = range(-(-LANES_MAX // _GROUP))
+CLIENT_PARTS: Final = 16
+"""Partitions over which the clients of a gateway are spread; for ever the same."""
 UNFLUSHED: Final = "unflushed"
 """The index of heads behind which something waits to be flushed."""
 _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -142,8 +143,13 @@ def flushed_pk(gateway: str) -> str:
 
 
 def client_pk(gateway: str, client_id: str) -> str:
-    """Give the partition key of what is remembered of a client: one each, as each polls."""
-    return f"{check_gateway(gateway)}|client|{client_id}"
+    """Give the partition key of what is remembered of a client; the sort key is the client id."""
+    return f"{check_gateway(gateway)}|client|{_part(client_id)}"
+
+
+def client_pks(gateway: str) -> list[str]:
+    """Give all partition keys of what is remembered of a gateway's clients."""
+    return [f"{check_gateway(gateway)}|client|{part:x}" for part in range(CLIENT_PARTS)]
 
 
 def gateway_of(pk: str) -> str:
@@ -152,8 +158,17 @@ def gateway_of(pk: str) -> str:
 
 
 def user_pk(gateway: str, client_id: str) -> str:
-    """Give the partition key of a client's user: one each, as each is asked for by itself."""
-    return f"|user|{check_gateway(gateway)}|{client_id}"
+    """Give the partition key of a client's user; the sort key is the client id."""
+    return f"|user|{check_gateway(gateway)}|{_part(client_id)}"
+
+
+def user_pks(gateway: str) -> list[str]:
+    """Give all partition keys of the users of a gateway's clients."""
+    return [f"|user|{check_gateway(gateway)}|{part:x}" for part in range(CLIENT_PARTS)]
+
+
+def _part(client_id: str) -> str:
+    return f"{crc32(client_id.encode()) % CLIENT_PARTS:x}"
 
 
 def quota_pk(gateway: str) -> str:

@@ -148,7 +148,10 @@ class MemoryBuffer(MemoryUpkeep):
     def gateways(self) -> list[str]:
         """Give every gateway that was ever written to."""
         with self._lock:
-            return sorted(name for name, items in self._gateways.items() if items.heads)
+            return sorted(
+                name for name, items in self._gateways.items()
+                if items.heads and not items.config.deleted_ms
+            )  # fmt: skip
 
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
         """Give what is remembered of a client; None if nothing is."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from lakesync.buffer.keys import check_gateway, revoked_sk
+from lakesync.ports import GATEWAY_KIND
 
 if TYPE_CHECKING:
     from lakesync.ports import Revocation
@@ -32,6 +33,25 @@ class MemoryAccess:
     def release(self, gateway: str, client_id: str) -> None:
         """Bind a client to nobody."""
         self._users.pop((check_gateway(gateway), client_id), None)
+
+    def remove(self, gateway: str) -> None:
+        """Forget a gateway's clients, and all that is revoked but the gateway itself."""
+        with self._lock:
+            for client in [client for client in self._users if client[0] == gateway]:
+                del self._users[client]
+            kept = revoked_sk(GATEWAY_KIND, gateway)
+            revoked = self._revoked[check_gateway(gateway)]
+            for name in [name for name in revoked if name != kept]:
+                del revoked[name]
+
+    def count_items(self, gateway: str) -> dict[str, int]:
+        """Tell how much of that there is."""
+        with self._lock:
+            revoked = self._revoked[check_gateway(gateway)]
+            return {
+                "users": sum(client[0] == gateway for client in self._users),
+                "revocations": len(revoked.keys() - {revoked_sk(GATEWAY_KIND, gateway)}),
+            }
 
     def revocations(self, gateway: str) -> list[Revocation]:
         """Give all that is revoked."""

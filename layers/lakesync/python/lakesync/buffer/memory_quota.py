@@ -27,6 +27,16 @@ class MemoryQuotas:
             self._used[gateway] = (on, used)
             return WindowUsage(on, used, self._quotas.get(gateway, Quota()))
 
+    def remove(self, gateway: str) -> None:
+        """Forget what a gateway used, and what was set for it."""
+        with self._lock:
+            self._used.pop(gateway, None)
+            self._quotas.pop(gateway, None)
+
+    def count_items(self, gateway: str) -> dict[str, int]:
+        """Tell whether there is any of that."""
+        return {"quota": int(gateway in self._used or gateway in self._quotas)}
+
     def quota(self, gateway: str) -> Quota:
         """Give what was set for a gateway."""
         return self._quotas.get(check_gateway(gateway), Quota())

@@ -142,5 +142,39 @@ class MemoryUpkeep:
                 head, commit=to, epoch=epoch_at(to), lanes=lanes, config_version=config_version
             )
 
+    def count_items(self, gateway: str) -> dict[str, int]:
+        """Tell how much is stored of a gateway, by kind; see `lakesync.ports.GatewayItems`."""
+        with self._lock:
+            items = self._of(gateway)
+            return {
+                "heads": sum(map(conditions.is_used, items.heads.values())),
+                "registry": int(bool(items.heads) and not items.config.deleted_ms),
+                "log": sum(map(len, items.logs.values())),
+                "rows": len(items.rows),
+                "marks": len(items.marks),
+                "flush": int(items.flush != FlushState()) + len(items.flushed),
+                "clients": len(items.clients),
+            }
+
+    def remove_items(self, gateway: str, kind: str) -> None:
+        """Remove what is stored of a gateway of one kind; the heads stay, without entries."""
+        with self._lock:
+            items = self._of(gateway)
+            if kind == "heads":
+                items.heads = {lane: conditions.emptied(head) for lane, head in items.heads.items()}
+            elif kind == "log":
+                items.logs.clear()
+            elif kind == "rows":
+                items.rows.clear()
+                for place in [place for place in self._places if place[0] == gateway]:
+                    del self._places[place]
+            elif kind == "marks":
+                items.marks.clear()
+            elif kind == "flush":
+                items.flush = FlushState()
+                items.flushed.clear()
+            elif kind == "clients":
+                items.clients.clear()
+
     def _of(self, gateway: str) -> GatewayItems:
         return self._gateways[check_gateway(gateway)]

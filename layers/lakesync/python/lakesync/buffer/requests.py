@@ -98,7 +98,7 @@ def save_client_state(
     return encode(
         {
             "TableName": table,
-            "Key": key(keys.client_pk(gateway, client_id), keys.CLIENT),
+            "Key": key(keys.client_pk(gateway, client_id), client_id),
             "UpdateExpression": "SET d = :d, h = :h",
             "ConditionExpression": NEVER_WRITTEN if seen is None else "h = :s",
             "ExpressionAttributeValues": values,

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 TRIMMED_BELOW: Final = "attribute_exists(pk) AND (attribute_not_exists(t) OR t < :to)"
 
 
-def query_after(table: str, pk: str, after: str, limit: int) -> bytes:
+def query_after(table: str, pk: str, after: str, limit: int, *, keys_only: bool = False) -> bytes:
     """Give a consistent read of a partition's items behind a sort key; all, if that is empty."""
     condition, values = "pk = :pk", {":pk": text(pk)}
     if after:
         condition += " AND sk > :after"
         values[":after"] = text(after)
+    projection = {"ProjectionExpression": "pk, sk"} if keys_only else {}
     return encode(
         {
             "TableName": table,
@@ -30,6 +31,7 @@ def query_after(table: str, pk: str, after: str, limit: int) -> bytes:
             "ExpressionAttributeValues": values,
             "ConsistentRead": True,
             "Limit": limit,
+            **projection,
         }
     )
 

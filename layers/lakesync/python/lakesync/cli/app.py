@@ -14,6 +14,7 @@ from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
 from lakesync.cli.commands.checkpoint import show as show_checkpoint
 from lakesync.cli.commands.doctor import doctor
 from lakesync.cli.commands.flush import flush
+from lakesync.cli.commands.gateways import delete as delete_gateway
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
 from lakesync.cli.commands.query import query
@@ -83,6 +84,9 @@ access.command("show")(show_access)
 for _command in (revoke, restore, release):
     access.command()(_command)
 app.add_typer(access, name="access")
+gateways = typer.Typer(no_args_is_help=True, help="Delete a gateway, with all its data.")
+gateways.command("delete")(delete_gateway)
+app.add_typer(gateways, name="gateways")
 quota = typer.Typer(no_args_is_help=True, help="Say what a gateway may push in a second.")
 quota.command("show")(show_quota)
 quota.command("set")(set_quota)

@@ -1,12 +1,12 @@
 """The main job once, on a scratch gateway: two clients, sync rules, a flush, the lake.
 
-Each step says what it saw, or raises `Failed` with what it saw instead. Whatever happened, `remove`
-takes back what can be taken back, and says what stays.
+Each step says what it saw, or raises `Failed` with what it saw instead. Whatever happened, `delete`
+takes the gateway back, or `remove` the rows if the gateway is somebody's.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakesync.client import Client
 
 SCRATCH: Final = "lakesync-smoke"
-"""The gateway that is used unless another is named: always the same, so that there is but one."""
+"""What the gateway's name begins with unless one is named; how it goes on differs each time."""
 TABLE: Final = "smoke"
 RULES: Final[dict[str, Any]] = {
     "version": 1,
@@ -76,7 +76,7 @@ class Job:
         self._scratch = scratch
         self._folder = folder
         self._open = ExitStack()
-        self._pushed = False
+        self._asked = self._pushed = False
         self.shown, self.hidden = f"{run}-shown", f"{run}-hidden"
         self._writer, self._reader = self._client("writer"), self._client("reader")
 
@@ -111,6 +111,7 @@ class Job:
                 f"the gateway {self._scratch.gateway} is in use: it has rules of its own; name "
                 "another by --scratch"
             )
+        self._asked = True
         self._scratch.ask("POST", path, RULES)
         return "sync rules are in force"
 
@@ -172,8 +173,22 @@ class Job:
             raise Failed(f"the lake lacks {', '.join(missing)}; see the Glue job's log")
         return "both rows are in the lake"
 
-    def remove(self) -> list[str]:
-        """Delete the rows, and give what stays of the scratch gateway.
+    def delete(self) -> str:
+        """Delete the scratch gateway, which nobody else uses.
+
+        Raises:
+            LakeSyncError: it could not be deleted.
+        """
+        from lakesync.errors import NotFound
+
+        path = f"/admin/gateways/{self._scratch.gateway}"
+        with suppress(NotFound):
+            while self._asked and not self._scratch.ask("DELETE", path)["gone"]:
+                pass
+        return f"the gateway {self._scratch.gateway} is deleted"
+
+    def remove(self) -> str:
+        """Delete the rows, of a gateway that somebody named.
 
         Raises:
             LakeSyncError: the rows could not be deleted.
@@ -186,16 +201,7 @@ class Job:
             _synced(self._reader)
             if left := self._rows_of(self._reader) & {self.shown, self.hidden}:
                 raise Failed(f"another client still sees {', '.join(sorted(left))}")
-        return self._left()
-
-    def _left(self) -> list[str]:
-        """Give what no operation of this release removes; a gateway cannot be deleted yet."""
-        gateway = self._scratch.gateway
-        return [
-            f"the gateway {gateway} with its sync rules and two clients",
-            "its log entries and tombstones, until retention removes them",
-            f"its tables in the lake, which hold no row of {TABLE} after the next flush",
-        ]
+        return f"the rows are deleted; the gateway {self._scratch.gateway} stays"
 
     def _rows_of(self, client: Client) -> set[str]:
         return {str(row["_row_id"]) for row in self._read(client)}

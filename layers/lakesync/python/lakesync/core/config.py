@@ -20,7 +20,7 @@ from lakesync.core.stored import (
     check_format,
     schema_from_stored,
 )
-from lakesync.errors import TooManyColumns, TooManyTables
+from lakesync.errors import GatewayDeleted, TooManyColumns, TooManyTables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +36,8 @@ its own in every flush and checkpoint."""
 TABLE_COLUMNS_MAX: Final = 1_000
 """Columns of one table without a schema, over all its rows: each is a column of the lake's table,
 and SQLite ends at 2,000."""
+_DELETED_FORMAT: Final = FORMAT + 1
+"""That of a deleted gateway's configuration: a release that knows of no deletion refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,19 @@ class GatewayConfig:
     tables: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
     """Tables that were admitted without a schema, each with its columns. None is written to before
     it is in here or has a schema, so the two are all tables that there are; and so are columns."""
+    deleted_ms: int = 0
+    """When the gateway was deleted, for good; 0 if it was not."""
 
     unknown: Unknown = field(default_factory=Unknown, compare=False, repr=False)
+
+    def check_not_deleted(self) -> None:
+        """Refuse a deleted gateway.
+
+        Raises:
+            GatewayDeleted: it is one.
+        """
+        if self.deleted_ms:
+            raise GatewayDeleted(GatewayDeleted.ANSWER)
 
     @property
     def room_for_tables(self) -> int:
@@ -171,9 +184,11 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         {**unknown.schemas.get((schema.table, schema.version), {}), **schema_to_json(schema)}
         for schema in config.schemas.values()
     ]
+    deleted = {"deletedMs": config.deleted_ms} if config.deleted_ms else {}
     return {
         **unknown.fields,
-        "format": FORMAT,
+        **deleted,
+        "format": _DELETED_FORMAT if deleted else FORMAT,
         "version": config.version,
         "schemas": schemas,
         "layout": dict(config.layout.tables),
@@ -194,7 +209,9 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
     Raises:
         InternalError: only a later release can read it.
     """
-    check_format(body.get("format", FORMAT), "the configuration")
+    deleted_ms = body.get("deletedMs", 0)
+    if not deleted_ms or body["format"] > _DELETED_FORMAT:
+        check_format(body.get("format", FORMAT), "the configuration")
     schemas = {item["table"]: schema_from_stored(item) for item in body["schemas"]}
     layout = Layout(MappingProxyType(body["layout"]), body["moves"], frozenset(body["former"]))
     rules = rules_from_stored(body["rules"]) if "rules" in body else NO_RULES
@@ -211,13 +228,15 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
         tables=MappingProxyType(
             {name: frozenset(columns.get(name, ())) for name in body.get("tables", ())}
         ),
+        deleted_ms=deleted_ms,
         unknown=_unknown_of(body, rules),
     )
 
 
 def _unknown_of(body: Mapping[str, Any], rules: SyncRules) -> Unknown:
     fields = {
-        name: body[name] for name in sorted(body.keys() - config_to_json(GatewayConfig()).keys())
+        name: body[name]
+        for name in sorted(body.keys() - config_to_json(GatewayConfig(deleted_ms=1)).keys())
     }
     schemas = {
         (item["table"], item.get("version", 1)): rest

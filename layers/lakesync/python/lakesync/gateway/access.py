@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.delta import check_client_id
-from lakesync.errors import ClientTaken, Revoked, ValidationFailed
-from lakesync.ports import Revocation
+from lakesync.errors import ClientTaken, GatewayDeleted, Revoked, ValidationFailed
+from lakesync.ports import GATEWAY_KIND, Revocation
 
 if TYPE_CHECKING:
     from lakesync.ports import AccessStore, WallClock
@@ -64,13 +64,22 @@ class Access:
         self._users: dict[tuple[str, str], tuple[int, str]] = {}
         self._revoked: dict[str, tuple[int, frozenset[tuple[str, str]]]] = {}
 
-    def check_user(self, gateway: str, user: str) -> None:
-        """Refuse a user who is shut out.
+    def check_user(self, gateway: str, user: str, *, even_deleted: bool = False) -> None:
+        """Refuse a user who is shut out, and everybody once the gateway was deleted.
+
+        Args:
+            gateway: whose.
+            user: the user.
+            even_deleted: let users of a deleted gateway in: who deletes it may have to go on.
 
         Raises:
             Revoked: the user is.
+            GatewayDeleted: the gateway was deleted.
         """
-        if ("user", user) in self._revoked_of(gateway):
+        revoked = self._revoked_of(gateway)
+        if (GATEWAY_KIND, gateway) in revoked and not even_deleted:
+            raise GatewayDeleted(GatewayDeleted.ANSWER)
+        if ("user", user) in revoked:
             raise Revoked("this user is shut out of the gateway; ask its administrator")
 
     def check_client(self, gateway: str, user: str, client_id: str) -> None:

@@ -74,7 +74,7 @@ class AdminService:
         Raises:
             NotFound: the table has none.
         """
-        config = self._buffer.config(gateway)
+        config = self._config(gateway)
         if table is not None and table not in config.schemas:
             raise NotFound(f"no schema is registered for table {table}", field="table")
         names = sorted(config.schemas) if table is None else [table]
@@ -83,7 +83,7 @@ class AdminService:
 
     def schemas_for(self, gateway: str, claims: Claims) -> Schemas:
         """Give what a client may know of the schemas: of tables that the rules can show it."""
-        config = self._buffer.config(gateway)
+        config = self._config(gateway)
         viewer = Viewer(config.rules, claims)
         names = sorted(name for name in config.schemas if viewer.may_see(name))
         shown = tuple(shown_to_clients(config.schemas[name]) for name in names)
@@ -111,7 +111,7 @@ class AdminService:
         Raises:
             RulesRefused: they have faults; names every one.
         """
-        return Trial(self._buffer, gateway, self._buffer.config(gateway), body).warnings
+        return Trial(self._buffer, gateway, self._config(gateway), body).warnings
 
     def try_rules(self, gateway: str, body: object, claims: Claims | None) -> list[TableTrial]:
         """Tell what sync rules would do, and save nothing; safe to repeat.
@@ -127,18 +127,18 @@ class AdminService:
         Raises:
             RulesRefused: they are malformed, or do not fit the schemas; names every fault.
         """
-        trial = Trial(self._buffer, gateway, self._buffer.config(gateway), body)
+        trial = Trial(self._buffer, gateway, self._config(gateway), body)
         if claims is None:
             return trial.tables()
         return trial.tables_as({**claims, "gw": gateway}, self._wall_clock)
 
     def rules(self, gateway: str) -> SyncRules:
         """Give the sync rules in force."""
-        return self._buffer.config(gateway).rules
+        return self._config(gateway).rules
 
     def layout(self, gateway: str) -> Layout:
         """Give the shards that tables are in."""
-        return self._buffer.config(gateway).layout
+        return self._config(gateway).layout
 
     def place_table(
         self, gateway: str, table: str, shard: str, *, dry_run: bool = False
@@ -165,7 +165,7 @@ class AdminService:
             return replace(config, layout=config.layout.moved(table, shard))
 
         if dry_run:
-            return placed(self._buffer.config(gateway))
+            return placed(self._config(gateway))
         return self._declare(gateway, placed)
 
     def metrics(self, gateway: str, claims: Claims | None = None) -> dict[str, object]:
@@ -178,13 +178,18 @@ class AdminService:
         """
         return metrics(self._buffer, gateway, claims, self._wall_clock())
 
+    def _config(self, gateway: str) -> GatewayConfig:
+        config = self._buffer.config(gateway)
+        config.check_not_deleted()
+        return config
+
     def _check_holds_no_rows(self, gateway: str, wanted: TableSchema) -> None:
         """Refuse to make events of a table that has rows; one that is pushed right now slips by.
 
         Raises:
             Conflict: it has some.
         """
-        if not wanted.append or wanted.table in self._buffer.config(gateway).schemas:
+        if not wanted.append or wanted.table in self._config(gateway).schemas:
             return
         if self._buffer.scan_rows(gateway, wanted.table, "", 1).rows:
             raise Conflict(

@@ -82,6 +82,7 @@ class PushService:
         Raises:
             AtomicPushTooLarge, Backpressure, CursorExpired, Contention, Unavailable: nothing of the
                 push is to be counted on; safe to repeat in any case.
+            GatewayDeleted: the gateway was deleted; what was accepted of the push went with it.
         """
         # One look at the clock: what was accepted may not be refused for it, if a try is repeated.
         begun_ms = self._wall_clock()
@@ -97,6 +98,7 @@ class PushService:
 
     def _push(self, gateway: str, push: Push, begun_ms: int, deadline_ms: int) -> PushReceipt:
         config = self._row_cache.gateway(gateway).config
+        config.check_not_deleted()
         admitted, refused = self._admit(config, push, begun_ms)
         if any(isinstance(item.error, _BY_CONFIGURATION) for item in refused):
             # A refusal is not proved by a commit, and the schemas may have changed meanwhile.

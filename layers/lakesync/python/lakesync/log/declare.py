@@ -57,6 +57,7 @@ class Declare:
         Raises:
             Unavailable: the gateway is too busy, or its store is.
             Conflict: the configuration has outgrown what can be stored.
+            GatewayDeleted: the gateway was deleted.
         """
         error: Unavailable = Contention(_TOO_BUSY)
         for attempt in range(_TRIES_MAX):
@@ -78,6 +79,7 @@ class Declare:
         wanted = change(before)
         if wanted is before:
             return before
+        before.check_not_deleted()
         wanted = replace(wanted, version=before.version + 1)
         heads = self._buffer.heads(gateway, STAMP_MAX)
         main, now_ms = heads.get(MAIN_LANE), self._wall_clock()

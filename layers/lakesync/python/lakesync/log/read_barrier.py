@@ -95,6 +95,7 @@ class ReadBarrier:
 
         Raises:
             Contention: writers kept moving the heads; try again in a moment.
+            GatewayDeleted: the gateway was deleted.
         """
         for tries in range(1, _TRIES_MAX):
             config = self._config(gateway)
@@ -103,6 +104,7 @@ class ReadBarrier:
             if main is None:
                 return FinalLog(gateway, config, {}, 0)
             if main.config_version == config.version:
+                config.check_not_deleted()
                 log = FinalLog(gateway, config, heads, 0)
                 with suppress(HeadMoved):
                     return self._raised(log, main, at_least, wall_clock)

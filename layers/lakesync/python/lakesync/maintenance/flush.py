@@ -17,12 +17,14 @@ the range is repeated, changes nothing. Laws D1-D6: ``docs/spec/delivery.md``.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.clock import STAMP_MAX, stamp_ms
+from lakesync.errors import GatewayDeleted
 from lakesync.log.lanes import close_lanes, idle_lanes
 from lakesync.log.read_barrier import ReadBarrier, read
 from lakesync.maintenance.batches import batches, rows_of
@@ -84,6 +86,8 @@ class Flusher:
     def flush(self, gateway: str, has_time: Callable[[], bool] = lambda: True) -> FlushReport:
         """Announce everything committed so far, range by range. Safe to repeat, and to kill.
 
+        Of a gateway that was deleted nothing is.
+
         Args:
             gateway: whose log.
             has_time: asked before each range; False ends the flush there.
@@ -91,15 +95,19 @@ class Flusher:
         Raises:
             LakeSyncError: a store or the queue refused; what was done stays done.
         """
+        with suppress(GatewayDeleted):
+            return self._flush(self._barrier.raise_heads(gateway), has_time)
+        return FlushReport()
+
+    def _flush(self, log: FinalLog, has_time: Callable[[], bool]) -> FlushReport:
         report = FlushReport()
-        log = self._barrier.raise_heads(gateway)
         while True:
             work = self._work(log)
             log, state = work.log, work.state
             if not state.until:
                 if not report.batches:
                     self._note_all(log)
-                self._close_idle(gateway)
+                self._close_idle(log.gateway)
                 return replace(report, watermark=state.watermark)
             if not has_time():
                 return replace(report, watermark=state.watermark, finished=False)

@@ -145,7 +145,9 @@ def refused(error: AuthFailed) -> Context:
     return {"refused": error.message}
 
 
-def caller_of(context: object, gateway: str, now_s: float, access: Access) -> Caller:
+def caller_of(
+    context: object, gateway: str, now_s: float, access: Access, *, even_deleted: bool = False
+) -> Caller:
     """Decide one request by the authoriser's answer, its gateway, the time, and who is shut out.
 
     Args:
@@ -153,11 +155,13 @@ def caller_of(context: object, gateway: str, now_s: float, access: Access) -> Ca
         gateway: the id in the request's path.
         now_s: seconds since 1970.
         access: lets users and clients in.
+        even_deleted: let them in though the gateway was deleted.
 
     Raises:
         AuthFailed: there is no answer, or it refuses, or the token has expired since.
         Forbidden: the token is for another gateway.
         Revoked: its user is shut out.
+        GatewayDeleted: the gateway was deleted.
     """
     if not isinstance(context, dict):
         raise AuthFailed(NO_TOKEN)
@@ -173,5 +177,5 @@ def caller_of(context: object, gateway: str, now_s: float, access: Access) -> Ca
     check_expiry(claims, now_s)
     if claims.gateway != gateway:
         raise Forbidden("the token is for another gateway; its gw must equal the id in the path")
-    access.check_user(gateway, claims.user)
+    access.check_user(gateway, claims.user, even_deleted=even_deleted)
     return Caller(claims, access)

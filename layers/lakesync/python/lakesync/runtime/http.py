@@ -49,8 +49,13 @@ Gateway = Annotated[str, Path(description="The gateway's id.", pattern=f"^{GATEW
 
 async def client_of_gateway(request: Request, gateway: Gateway) -> Caller:
     """Give the caller, proved to hold a token for the gateway in the path that is valid now."""
+    return _caller(request, gateway)
+
+
+def _caller(request: Request, gateway: str, *, even_deleted: bool = False) -> Caller:
     context = _event(request.scope).get("requestContext", {}).get("authorizer", {}).get("lambda")
-    return caller_of(context, gateway, time.time(), request.app.state.access)
+    access = request.app.state.access
+    return caller_of(context, gateway, time.time(), access, even_deleted=even_deleted)
 
 
 ClientId = Annotated[
@@ -66,6 +71,16 @@ async def admin_of_gateway(client: Client) -> Caller:
     """Give the same caller, whose role is admin."""
     client.must_administer()
     return client
+
+
+async def admin_even_of_deleted(request: Request, gateway: Gateway) -> Caller:
+    """Give a caller whose role is admin, of a gateway that may have been deleted."""
+    caller = _caller(request, gateway, even_deleted=True)
+    caller.must_administer()
+    return caller
+
+
+AdminEvenOfDeleted = Annotated[Caller, Depends(admin_even_of_deleted)]
 
 
 async def body_of(request: Request, bytes_max: int) -> bytes:

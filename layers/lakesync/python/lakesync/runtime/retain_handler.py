@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.errors import LakeSyncError, ValidationFailed
+from lakesync.errors import GatewayDeleted, LakeSyncError, ValidationFailed
 from lakesync.runtime import observe
 from lakesync.runtime.retain_slices import SLICE_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.runtime.delete_gateway import DeleteTask
     from lakesync.runtime.retain import Answer, Retention
     from lakesync.runtime.retain_slices import Slices
     from lakesync.runtime.tasks import Handler
@@ -19,7 +20,9 @@ _MARGIN_S: Final = 30
 """Left of a function's time when it begins nothing more: one step takes some seconds."""
 
 
-def retain_handler(retention: Retention, slices: Slices, seconds: Callable[[], float]) -> Handler:
+def retain_handler(
+    retention: Retention, slices: Slices, delete: DeleteTask, seconds: Callable[[], float]
+) -> Handler:
     """Give the handler of ``functions/retain``.
 
     It raises what went wrong, so that the state machine tries again.
@@ -27,6 +30,7 @@ def retain_handler(retention: Retention, slices: Slices, seconds: Callable[[], f
     Args:
         retention: does it for one gateway.
         slices: does it for many.
+        delete: deletes a gateway.
         seconds: a clock that only goes forward.
     """
     tasks = {
@@ -40,9 +44,13 @@ def retain_handler(retention: Retention, slices: Slices, seconds: Callable[[], f
     def handler(event: dict[str, Any], context: Any) -> Answer:
         ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
         task = event.get("task")
+        if "seconds" in event:
+            ends = min(ends, seconds() + float(event["seconds"]))
         try:
             if task in SLICE_TASKS:
                 return slices.do(event, lambda: seconds() < ends)
+            if task == "delete":
+                return delete(event, lambda: seconds() < ends)
             gateway, place = event.get("gateway"), event.get("place", "")
             if task not in tasks or not isinstance(gateway, str) or not isinstance(place, str):
                 raise ValidationFailed(
@@ -50,6 +58,8 @@ def retain_handler(retention: Retention, slices: Slices, seconds: Callable[[], f
                     field="task",
                 )
             return {"place": "", **tasks[task](gateway, place, lambda: seconds() < ends)}
+        except GatewayDeleted:
+            return {"place": "", "flushed": "", "finished": True}
         except LakeSyncError as error:
             # The state machine's own record has no room for what went wrong in which gateway.
             observe.failure(error, task=str(task), gateway=str(event.get("gateway")))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.errors import LakeSyncError, ValidationFailed
+from lakesync.errors import GatewayDeleted, LakeSyncError, ValidationFailed
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ class Slices:
             tasks = (self._retention.build, self._retention.trim, self._retention.forget,
                      self._retention.clean)  # fmt: skip
             return all(_finished(task, gateway, has_time) for task in tasks)
+        except GatewayDeleted:
+            return True  # and deletion removes all that is stored of it
         except LakeSyncError as error:
             observe.failure(error, task="slice", gateway=gateway)
         except Exception as error:  # noqa: BLE001 - one gateway's bug must not cost its neighbours

@@ -105,6 +105,8 @@ class AdminSettings(BufferSettings):
 
     flush_function: str = _variable("FLUSH_FUNCTION", _text)
     """The name of ``functions/flush``, which ``POST /admin/flush`` waits for."""
+    retain_function: str = _variable("RETAIN_FUNCTION", _text)
+    """The name of ``functions/retain``, which ``DELETE /admin/gateways`` waits for."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -218,13 +218,26 @@ def flush_now(settings: AdminSettings) -> Callable[[str], Mapping[str, object]]:
     """Give what flushes one gateway by ``functions/flush`` and waits for it."""
     from lakesync.runtime.tasks import FLUSH_NOW_S, flush_and_wait  # noqa: PLC0415
 
+    return flush_and_wait(_invoke(settings, settings.flush_function, FLUSH_NOW_S))
+
+
+def delete_now(settings: AdminSettings) -> Callable[[str, str], Mapping[str, object]]:
+    """Give what deletes one gateway by ``functions/retain`` and waits for it."""
+    from lakesync.runtime.delete_gateway import DELETE_NOW_S, delete_and_wait  # noqa: PLC0415
+
+    return delete_and_wait(_invoke(settings, settings.retain_function, DELETE_NOW_S))
+
+
+def _invoke(settings: Aws, function: str, seconds: int) -> Callable[[str], tuple[bool, bytes]]:
+    """Give what hands a request to a function; tells whether it answered, and what."""
+
     @cache
-    def flush_client() -> Any:
-        # One attempt: a flush that takes long is still at work, and may be asked for again.
-        return client(settings, "lambda", answer_s_max=FLUSH_NOW_S + 5, attempts=1)
+    def invoking() -> Any:
+        # One attempt: what takes long is still at work, and may be asked for again.
+        return client(settings, "lambda", answer_s_max=seconds + 5, attempts=1)
 
     def invoke(request: str) -> tuple[bool, bytes]:
-        answer = flush_client().invoke(FunctionName=settings.flush_function, Payload=request)
+        answer = invoking().invoke(FunctionName=function, Payload=request)
         return "FunctionError" not in answer, answer["Payload"].read()
 
-    return flush_and_wait(invoke)
+    return invoke

@@ -10,7 +10,7 @@ from lakesync.runtime import wiring
 
 if TYPE_CHECKING:
     from lakesync.gateway.quota import Quotas
-    from lakesync.ports import AccessStore, QuotaStore
+    from lakesync.ports import AccessStore, GatewayItems, QuotaStore
     from lakesync.runtime.settings import BufferSettings, PushSettings
 
 
@@ -30,6 +30,14 @@ def store(settings: BufferSettings) -> AccessStore:
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
     return DynamoAccess(settings.buffer_table, dynamo(settings))
+
+
+def items(settings: BufferSettings) -> GatewayItems:
+    """Give all that is stored of a gateway in the buffer's table."""
+    from lakesync.buffer.removal import DynamoItems  # noqa: PLC0415
+    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
+
+    return DynamoItems(settings.buffer_table, dynamo(settings))
 
 
 def quotas(settings: PushSettings) -> Quotas:

@@ -16,10 +16,11 @@ from lakesync.cli.smoke import SCRATCH, Failed, Job, Scratch
 from lakesync.errors import LakeSyncError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _USER: Final = "smoke"
 _CLEAN: Final = "clean up"
+_LAKE: Final = "clean up the lake"
 
 
 @command
@@ -30,13 +31,16 @@ def smoke(
         bool, typer.Option("--lake", help="Also wait until the lake holds the rows.")
     ] = False,
     timeout: Annotated[int, typer.Option(help="Seconds to wait for the lake.", min=1)] = 300,
-    scratch: Annotated[str, typer.Option(help="The gateway to do it on.")] = SCRATCH,
+    scratch: Annotated[
+        str, typer.Option(help="A gateway to do it on, which stays; else a new one is deleted.")
+    ] = "",
 ) -> None:
     """Do the main job once on a scratch gateway: rules, push, pull, a merge, a flush; clean up.
 
-    What was set as --gateway is not touched. The rows are deleted again; what stays is told: the
-    scratch gateway itself, which is the same every time. The flush starts a Glue run. A token that
-    is set must be an administrator's, for the scratch gateway.
+    What was set as --gateway is not touched. The scratch gateway is made for this, and deleted,
+    with --lake its tables in the lake too. Of one that is named, and of lakesync-smoke if a token
+    is set, the rows are deleted, and the gateway stays; the token must be an administrator's of it.
+    The flush starts a Glue run.
 
     Ends with 0 if every step did what it must, else with 1 and the step that did not.
 
@@ -45,37 +49,47 @@ def smoke(
     """
     place = session.place
     url = place.url or session.aws.output("HttpUrl")
+    run = uuid4().hex[:12]
+    is_ours = not scratch and not place.token
+    scratch = f"{SCRATCH}-{run}" if is_ours else scratch or SCRATCH
     way = Scratch(url, scratch, _token(session, scratch), _user(session))
     failed: list[str] = []
     with (
         tempfile.TemporaryDirectory(prefix="lakesync-smoke-") as folder,
-        Job(way, uuid4().hex[:12], Path(folder)) as job,
+        Job(way, run, Path(folder)) as job,
     ):
-        steps: list[tuple[str, Callable[[], str]]] = [
-            ("rules", job.rules),
-            ("push", job.push),
-            ("pull", job.pull),
-            ("edit", job.edit),
-            ("flush", job.flush),
-        ]
-        if lake:
-            steps.append(("lake", lambda: job.lake(session.aws, timeout)))
-        for name, step in steps:
+        for name, step in _steps(session, job, timeout if lake else 0):
             if not _done(session, name, step):
                 failed.append(name)
                 break
-        left: list[str] = []
-        if not _done(session, _CLEAN, lambda: _removed(job, left)):
+        if not _done(session, _CLEAN, job.delete if is_ours else job.remove):
             failed.append(_CLEAN)
-        for what in left:
-            session.out.note(f"stays: {what}")
+        if is_ours and lake and not _done(session, _LAKE, lambda: _dropped(session, scratch)):
+            failed.append(_LAKE)
     if failed:
         raise typer.Exit(FAILED)
 
 
-def _removed(job: Job, left: list[str]) -> str:
-    left += job.remove()
-    return "the rows are deleted"
+def _steps(
+    session: Session, job: Job, lake_timeout_s: int
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Give the steps by name; that of the lake if it has any time."""
+    yield "rules", job.rules
+    yield "push", job.push
+    yield "pull", job.pull
+    yield "edit", job.edit
+    yield "flush", job.flush
+    if lake_timeout_s:
+        yield "lake", lambda: job.lake(session.aws, lake_timeout_s)
+
+
+def _dropped(session: Session, scratch: str) -> str:
+    from lakesync.cli.lake_removal import remove_from_lake
+
+    left = remove_from_lake(session.aws, scratch)
+    if any(left.values()):
+        raise Failed(f"something is left of {scratch} in the lake: {left}")
+    return "its tables in the lake are dropped"
 
 
 def _done(session: Session, name: str, step: Callable[[], str]) -> bool:

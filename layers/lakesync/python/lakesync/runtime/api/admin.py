@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.access import add_access_routes
+from lakesync.runtime.api.deletion import add_deletion_route
 from lakesync.runtime.api.registry import add_schema_routes
 from lakesync.runtime.api.rules import add_rules_routes
 from lakesync.runtime.api.tables import add_table_routes
@@ -18,25 +19,30 @@ if TYPE_CHECKING:
 
     from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin import AdminService
+    from lakesync.runtime.api.deletion import DeleteNow
 
     FlushNow = Callable[[str], Mapping[str, object]]
 
 _ADMIN: Final = [Depends(admin_of_gateway)]
 
 
-def admin_routes(service: AdminService, access: AccessAdmin, flush_now: FlushNow) -> APIRouter:
+def admin_routes(
+    service: AdminService, access: AccessAdmin, flush_now: FlushNow, delete_now: DeleteNow
+) -> APIRouter:
     """Give the routes around the services.
 
     Args:
         service: what changes and shows a gateway's configuration.
         access: what changes and shows who may come in.
         flush_now: flushes one gateway and gives what was done, or raises `LakeSyncError`.
+        delete_now: deletes one gateway for a user, and tells how far that is.
     """
     router = APIRouter()
     add_schema_routes(router, service)
     add_rules_routes(router, service)
     add_table_routes(router, service)
     add_access_routes(router, access)
+    add_deletion_route(router, delete_now)
 
     @router.post(
         "/admin/flush/{gateway}",

@@ -55,6 +55,20 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
         },
         {"write": list_of(reference("Filter"), maxItems=FILTERS_MAX)},
     ),
+    "Deletion": object_of(
+        {
+            "deletedAt": TEXT | {"description": "Nothing was accepted after."},
+            "finished": FLAG | {"description": "False if time ran out: ask again."},
+            "left": {
+                "type": "object",
+                "additionalProperties": COUNT,
+                "description": "What is left, by kind; of many it is some.",
+            },
+            "gone": FLAG | {"description": "Nothing is left."},
+            "proved": FLAG | {"description": "And nothing was under way that could write more."},
+            "provableFrom": TEXT | {"description": "From when on that can be said."},
+        }
+    ),
     "SyncRules": object_of(
         {"buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)},
         {"version": {"type": "integer", "minimum": 1}},

@@ -1,0 +1,42 @@
+"""All that is stored of one gateway in memory: counted, and removed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lakesync.buffer.memory import MemoryBuffer
+    from lakesync.buffer.memory_access import MemoryAccess
+    from lakesync.buffer.memory_quota import MemoryQuotas
+
+
+class MemoryItems:
+    """`lakesync.ports.GatewayItems` of stores in one process."""
+
+    def __init__(self, buffer: MemoryBuffer, access: MemoryAccess, quotas: MemoryQuotas) -> None:
+        self._buffer = buffer
+        self._access = access
+        self._quotas = quotas
+
+    def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
+        """Tell how much is stored of a gateway, by kind."""
+        del tables  # what is in memory tells
+        parts = (self._buffer, self._access, self._quotas)
+        return {
+            kind: number for part in parts for kind, number in part.count_items(gateway).items()
+        }
+
+    def remove(self, gateway: str, tables: Iterable[str], has_time: Callable[[], bool]) -> bool:
+        """Remove all of that, kind by kind."""
+        del tables
+        kinds = self._buffer.count_items(gateway)
+        steps = [partial(self._buffer.remove_items, gateway, kind) for kind in kinds]
+        for step in (*steps, partial(self._access.remove, gateway),
+                     partial(self._quotas.remove, gateway)):  # fmt: skip
+            if not has_time():
+                return False
+            step()
+        return True

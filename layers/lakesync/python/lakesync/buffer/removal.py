@@ -1,0 +1,102 @@
+"""All items of one gateway in the DynamoDB table: counted, and removed. The table is not scanned.
+
+Which partitions a gateway can have follows from its tables and from its heads, so what this costs
+is a matter of what the gateway stored: half a read unit for each partition that is empty (36, one
+for each lane and shard, 16 for each table), and what reading and deleting the items takes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.buffer import conditions, head_requests, keys, upkeep_requests
+from lakesync.buffer.answers import text
+from lakesync.buffer.calls import THREADS_MAX
+from lakesync.buffer.upkeep import Upkeep
+from lakesync.core.layout import lane_shard
+from lakesync.ports import GATEWAY_KIND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from lakesync.ports import Head
+
+_COUNTED_MAX: Final = 1_000
+"""Items of one partition that are counted."""
+_DELETES_MAX: Final = 25
+"""Deletions of one request, as DynamoDB has it."""
+
+
+class _Partition(NamedTuple):
+    kind: str
+    pk: str
+    kept: str = ""
+    """The sort key of the item that stays."""
+
+
+class DynamoItems(Upkeep):
+    """`lakesync.ports.GatewayItems` in the buffer's DynamoDB table."""
+
+    def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
+        """Tell how much is stored of a gateway, by kind."""
+        heads = self.all_heads(gateway)
+        partitions = _partitions(gateway, tables, heads)
+        numbers = self.in_parallel([partial(self._count, each) for each in partitions])
+        counts = {
+            "heads": sum(map(conditions.is_used, heads.values())),
+            "registry": int(bool(self._get(keys.GATEWAYS, gateway))),
+        }
+        for each, number in zip(partitions, numbers, strict=True):
+            counts[each.kind] = counts.get(each.kind, 0) + number
+        return counts
+
+    def remove(self, gateway: str, tables: Iterable[str], has_time: Callable[[], bool]) -> bool:
+        """Remove all of that; a write unit for each KB of it."""
+        heads = self.all_heads(gateway)
+        for lane in (lane for lane, head in heads.items() if conditions.is_used(head)):
+            body = head_requests.empty_head(self._table, gateway, lane)
+            self._conditionally("UpdateItem", body)
+        partitions = _partitions(gateway, tables, heads)
+        for at in range(0, len(partitions), THREADS_MAX):
+            some = partitions[at : at + THREADS_MAX]
+            if not all(self.in_parallel([partial(self._empty, each, has_time) for each in some])):
+                return False
+        self._delete([(keys.GATEWAYS, gateway)])
+        return True
+
+    def _count(self, partition: _Partition) -> int:
+        return len(self._keys(partition, _COUNTED_MAX))
+
+    def _empty(self, partition: _Partition, has_time: Callable[[], bool]) -> bool:
+        """Delete a partition's items, some at a time; False if time ran out."""
+        while has_time():
+            # One more than the one that stays, so that none is left behind it.
+            doomed = self._keys(partition, _DELETES_MAX + 1)
+            if not doomed:
+                return True
+            self._delete([(partition.pk, sk) for sk in doomed[:_DELETES_MAX]])
+        return False
+
+    def _keys(self, partition: _Partition, limit: int) -> list[str]:
+        """Give sort keys of a partition, but for the one that stays."""
+        body = upkeep_requests.query_after(self._table, partition.pk, "", limit, keys_only=True)
+        items = self._read("Query", body)["Items"]
+        return [sk for item in items if (sk := text(item, "sk")) != partition.kept]
+
+
+def _partitions(gateway: str, tables: Iterable[str], heads: Mapping[str, Head]) -> list[_Partition]:
+    """Give all partitions that items of a gateway can be in, but for its tombstone's."""
+    shards = sorted({lane_shard(lane) for lane in heads})
+    kept = keys.revoked_sk(GATEWAY_KIND, gateway)
+    return [
+        *(_Partition("log", keys.log_pk(gateway, lane)) for lane in heads),
+        *(_Partition("rows", pk) for name in tables for pk in keys.row_pks(gateway, name)),
+        *(_Partition("marks", keys.mark_pk(gateway, shard)) for shard in shards),
+        _Partition("flush", keys.flush_pk(gateway)),
+        _Partition("flush", keys.flushed_pk(gateway)),
+        *(_Partition("clients", pk) for pk in keys.client_pks(gateway)),
+        *(_Partition("users", pk) for pk in keys.user_pks(gateway)),
+        _Partition("revocations", keys.revoked_pk(gateway), kept),
+        _Partition("quota", keys.quota_pk(gateway)),
+    ]

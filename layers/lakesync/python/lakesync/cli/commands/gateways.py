@@ -1,0 +1,93 @@
+"""`lakesync gateways`: a gateway as a whole is deleted, or exported."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.session import Session, command
+from lakesync.errors import Unavailable
+
+if TYPE_CHECKING:
+    from lakesync.cli.output import Output
+
+_ROUNDS_MAX: Final = 5
+"""How often what is left is removed: something that was under way may have written meanwhile."""
+_NAME = typer.Argument(help="The gateway's id.")
+
+
+@command
+def delete(
+    session: Session,
+    *,
+    name: Annotated[str, _NAME],
+    yes: Annotated[bool, typer.Option("--yes", help="Delete it, for good.")] = False,
+    with_lake: Annotated[
+        bool,
+        typer.Option("--with-lake", help="Drop its tables in the lake, and old versions, too."),
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait some 16 minutes for the proof that it is gone.")
+    ] = False,
+) -> None:
+    """Delete a gateway for good: rows, log, checkpoints, batches, clients, rules, schemas.
+
+    From the first moment on every push and pull is answered GATEWAY_DELETED; clients keep what is
+    unsent. The name is never used again: a tombstone keeps late writers out. At the end what is
+    left is counted, which is a proof once nothing can be under way any more. Repeating it, and
+    killing it, does no harm.
+
+    Tables in the lake stay unless --with-lake is given, which needs your own AWS credentials.
+
+    Example:
+      lakesync gateways delete trial --yes --wait
+    """
+    if not yes:
+        raise UsageFault(f"this deletes {name} for good, with all its data: pass --yes")
+    session.connection = replace(session.place, gateway=name)
+    told = _deleted(session, name)
+    if with_lake:
+        from lakesync.cli.lake_removal import remove_from_lake
+
+        with session.out.progress("dropping the tables in the lake …"):
+            told["left"] |= remove_from_lake(session.aws, name)
+    if wait and not told["proved"]:
+        with session.out.progress(f"waiting until {told['provableFrom']} …"):
+            time.sleep(max(_epoch_s(told["provableFrom"]) - time.time(), 0) + 1)
+        told = {**_deleted(session, name), "left": told["left"]}
+    _tell(session.out, name, told)
+
+
+def _deleted(session: Session, gateway: str) -> dict[str, Any]:
+    """Ask until nothing is left."""
+    rounds = 0
+    with session.out.progress(f"deleting {gateway} …"):
+        while True:
+            told = session.ask("DELETE", f"/admin/gateways/{gateway}")
+            rounds += told["finished"]
+            if told["gone"]:
+                return told
+            if rounds == _ROUNDS_MAX:
+                break
+    left = ", ".join(f"{number} {kind}" for kind, number in told["left"].items() if number)
+    raise Unavailable(f"something still writes to {gateway} ({left}); try again in a minute")
+
+
+def _tell(out: Output, gateway: str, told: dict[str, Any]) -> None:
+    counted = ", ".join(f"{kind} {number}" for kind, number in sorted(told["left"].items()))
+    sentence = f"{gateway} is deleted since {told['deletedAt']}; left: {counted}"
+    out.answer({"gateway": gateway, **told}, sentence)
+    if not told["proved"]:
+        out.note(
+            "what was under way when it was deleted may still write for a while: the same command "
+            f"is the proof from {told['provableFrom']} on (or --wait)"
+        )
+
+
+def _epoch_s(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp()

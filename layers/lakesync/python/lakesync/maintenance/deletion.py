@@ -1,0 +1,146 @@
+"""Deletion of a gateway: everything that is stored of it goes, for good.
+
+The steps, in this order; whoever is killed between any two of them is followed by one that repeats:
+
+    1. the configuration says so      from here nothing is committed, read or flushed: every commit
+                                      is conditional on a head, and this moves all of them
+    2. everybody is shut out          from a minute later no request gets further than the door
+    3. its items are removed          but for the tombstone, which keeps 1 and 2 in force
+    4. its objects are removed        claims first, so that no run of the lake's job begins with one
+    5. what is left is counted
+
+What was under way when 1 happened, and is conditional on no head, may write after 3 and 4: a flush
+its batch, a build its checkpoint, a request its client. So the count is a proof from `QUIET_MS`
+later on; before, all may be asked again. Laws E1-E3: ``docs/spec/erasure.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.config import GatewayConfig
+from lakesync.errors import NotFound
+from lakesync.ports import GATEWAY_KIND, Revocation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from lakesync.log.declare import Declare
+    from lakesync.ports import AccessStore, Buffer, GatewayItems, ObjectStore, WallClock
+
+QUIET_MS: Final = 16 * 60_000
+"""After so long nothing is under way that began before: a Lambda function lives for 15 minutes."""
+OBJECT_KINDS: Final = ("claims", "claims-failed", "staging", "checkpoints")
+"""Prefixes of the bucket that hold objects by gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionReport:
+    """How far the deletion of a gateway is."""
+
+    deleted_ms: int
+    """When it was deleted: nothing was accepted after."""
+    final_ms: int
+    """From here on what is counted is a proof."""
+    left: Mapping[str, int]
+    """By kind, what is left; empty while ``finished`` is false. Of many it is some."""
+    finished: bool = True
+    """False if time ran out; ask again."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether nothing is left."""
+        return self.finished and not any(self.left.values())
+
+
+class Deleter:
+    """Deletes gateways. Any number may run at once, on the same gateway too.
+
+    Args:
+        buffer: what tells the gateway's tables.
+        items: all that is stored of it, but for objects.
+        access: keeps everybody out.
+        objects: its batches and checkpoints.
+        declare: puts a configuration in force.
+        wall_clock: the time.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        items: GatewayItems,
+        access: AccessStore,
+        objects: ObjectStore,
+        declare: Declare,
+        *,
+        wall_clock: WallClock,
+    ) -> None:
+        self._buffer = buffer
+        self._items = items
+        self._access = access
+        self._objects = objects
+        self._declare = declare
+        self._wall_clock = wall_clock
+
+    def delete(
+        self, gateway: str, *, by: str, has_time: Callable[[], bool] = lambda: True
+    ) -> DeletionReport:
+        """Delete a gateway, or go on with it, and count what is left. Safe to repeat, and to kill.
+
+        Args:
+            gateway: whose id is never used again.
+            by: the user who asks.
+            has_time: asked before each few removals; False ends it there.
+
+        Raises:
+            NotFound: nothing is stored under that name.
+            LakeSyncError: a store refused; what is gone stays gone.
+        """
+        self._check_exists(gateway)
+        tables = self._buffer.flushed_tables(gateway)
+        config = self._declare(gateway, lambda config: self._deleted(config, tables))
+        self._shut_out(gateway, by)
+        finished = self._items.remove(gateway, config.tables, has_time) and all(
+            self._remove_objects(key, has_time) for kind in OBJECT_KINDS
+            for key in self._objects.list_objects(_prefix(kind, gateway))
+        )  # fmt: skip
+        left = self._left(gateway, config.tables) if finished else {}
+        return DeletionReport(
+            config.deleted_ms, config.deleted_ms + QUIET_MS, MappingProxyType(left), finished
+        )
+
+    def _check_exists(self, gateway: str) -> None:
+        config = self._buffer.config(gateway)
+        if not config.version and not any(self._left(gateway, ()).values()):
+            raise NotFound(f"there is no gateway {gateway}", field="gateway")
+
+    def _deleted(self, config: GatewayConfig, flushed: Iterable[str]) -> GatewayConfig:
+        """Give the configuration of a deleted gateway: the names of its tables, and no more."""
+        if config.deleted_ms:
+            return config
+        names = sorted({*config.tables, *config.schemas, *flushed})
+        tables: Mapping[str, frozenset[str]] = {name: frozenset() for name in names}
+        return GatewayConfig(tables=MappingProxyType(tables), deleted_ms=self._wall_clock())
+
+    def _shut_out(self, gateway: str, by: str) -> None:
+        if not any(each.kind == GATEWAY_KIND for each in self._access.revocations(gateway)):
+            now_ms = self._wall_clock()
+            self._access.revoke(gateway, Revocation(GATEWAY_KIND, gateway, now_ms, by))
+
+    def _remove_objects(self, key: str, has_time: Callable[[], bool]) -> bool:
+        if not has_time():
+            return False
+        self._objects.delete_object(key)
+        return True
+
+    def _left(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
+        objects = {
+            kind: len(self._objects.list_objects(_prefix(kind, gateway))) for kind in OBJECT_KINDS
+        }
+        return {**self._items.count(gateway, tables), **objects}
+
+
+def _prefix(kind: str, gateway: str) -> str:
+    return f"{kind}/{gateway}/"

@@ -1,0 +1,36 @@
+"""The route by which an administrator deletes a gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+
+from lakesync.runtime.api import schemas
+from lakesync.runtime.http import AdminEvenOfDeleted, Gateway, answer_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    DeleteNow = Callable[[str, str], Mapping[str, object]]
+
+
+def add_deletion_route(router: APIRouter, delete_now: DeleteNow) -> None:
+    """Add the route around what deletes a gateway, for a user, and tells how far that is."""
+
+    @router.delete(
+        "/admin/gateways/{gateway}",
+        tags=["admin"],
+        summary="Delete the gateway, for good",
+        operation_id="deleteGateway",
+        response_class=Response,
+        responses=schemas.answers("Deletion", "How far that is; ask again if not gone.", 404, 502),
+    )
+    async def delete_gateway(
+        gateway: Gateway, caller: AdminEvenOfDeleted, request: Request
+    ) -> Response:
+        """Remove everything that is stored of the gateway, and count what is left. Safe to repeat.
+
+        From the first answer on nothing is accepted. Its id is never used again.
+        """
+        return answer_json(request, delete_now(gateway, caller.token.user))

@@ -1,0 +1,76 @@
+"""Deletion of a gateway by ``functions/retain``: the task, and how its answer is waited for."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.errors import BY_CODE, AdapterFailed, InternalError, LakeSyncError, ValidationFailed
+from lakesync.runtime import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.maintenance.deletion import Deleter, DeletionReport
+    from lakesync.ports import WallClock
+    from lakesync.runtime.retain import Answer, HasTime
+
+    DeleteTask = Callable[[Mapping[str, Any], HasTime], Answer]
+    DeleteNow = Callable[[str, str], Mapping[str, object]]
+
+DELETE_NOW_S: Final = 20
+"""How long one request may take to delete: API Gateway waits 30 s for an answer."""
+
+
+def delete_task(deleter: Deleter, wall_clock: WallClock) -> DeleteTask:
+    """Give the task: ``{"gateway": …, "by": …}``. What can happen in operation is its answer."""
+
+    def task(event: Mapping[str, Any], has_time: HasTime) -> Answer:
+        gateway, by = event.get("gateway"), event.get("by")
+        if not isinstance(gateway, str) or not isinstance(by, str):
+            raise ValidationFailed("name the gateway to delete, and who asks", field="gateway")
+        try:
+            report = deleter.delete(gateway, by=by, has_time=has_time)
+        except LakeSyncError as error:
+            observe.failure(error, task="delete", gateway=gateway)
+            return {"code": error.code, "error": error.message}
+        return _shown(report, wall_clock())
+
+    return task
+
+
+def _shown(report: DeletionReport, now_ms: int) -> Answer:
+    return {
+        "deletedAt": _at(report.deleted_ms),
+        "finished": report.finished,
+        "left": dict(report.left),
+        "gone": report.is_gone,
+        "proved": report.is_gone and now_ms >= report.final_ms,
+        "provableFrom": _at(report.final_ms),
+    }
+
+
+def _at(ms: int) -> str:
+    at = datetime.fromtimestamp(-(-ms // 1000), UTC)
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def delete_and_wait(invoke: Callable[[str], tuple[bool, bytes]]) -> DeleteNow:
+    """Give what ``DELETE /admin/gateways`` asks: go on deleting, and say how far that is.
+
+    Args:
+        invoke: hands a request to ``functions/retain``; tells whether it answered, and what.
+    """
+
+    def delete_now(gateway: str, by: str) -> Mapping[str, object]:
+        request = {"task": "delete", "gateway": gateway, "by": by, "seconds": DELETE_NOW_S}
+        returned, payload = invoke(json.dumps(request))
+        if not returned:
+            raise AdapterFailed("the deletion did not end well; it is safe to ask again")
+        answer: dict[str, object] = json.loads(payload)
+        if "code" in answer:
+            raise BY_CODE.get(str(answer["code"]), InternalError)(str(answer["error"]))
+        return answer
+
+    return delete_now

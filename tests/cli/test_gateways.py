@@ -1,0 +1,76 @@
+"""`lakesync gateways` against a real gateway: it is deleted, and says what is left."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.maintenance.deletion import QUIET_MS
+from tests.cli.test_declaring import gateway, run
+from tests.support.local_gateway import GATEWAY
+
+if TYPE_CHECKING:
+    from tests.support.local_gateway import LocalGateway
+
+__all__ = ["gateway"]  # the fixture
+
+ROW = json.dumps(
+    {"op": "UPDATE", "table": "flights", "rowId": "UA1", "columns": {"carrier": "UA", "delay": 9}}
+)
+
+
+def test_nothing_is_deleted_without_a_yes(gateway: LocalGateway) -> None:
+    refused = run("gateways", "delete", GATEWAY)
+
+    assert refused.exit_code == 2
+    assert "pass --yes" in refused.stderr
+    assert run("push", "-", text=ROW).exit_code == 0
+
+
+@pytest.mark.law("E1", "E3")
+def test_a_deleted_gateway_is_told_to_be_gone_and_refuses_all(gateway: LocalGateway) -> None:
+    run("push", "-", text=ROW)
+    run("flush")
+    told = run("gateways", "delete", GATEWAY, "--yes", "--json")
+    report = json.loads(told.stdout)
+
+    assert told.exit_code == 0
+    assert report["gone"]
+    assert not report["proved"]
+    assert not any(report["left"].values())
+    assert "is the proof from" in told.stderr
+    assert not gateway.objects.held
+    for words in (("push", "-"), ("pull",), ("schema", "list")):
+        refused = run(*words, text=ROW)
+        assert refused.exit_code == 1
+        assert "deleted for good" in refused.stderr
+    assert not any(json.loads(run("gateways", "delete", GATEWAY, "--yes", "--json").stdout)["left"]
+                   .values())  # fmt: skip
+
+
+@pytest.mark.law("E3")
+def test_it_is_proved_once_nothing_can_be_under_way(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        gateway.ahead_ms += int(seconds * 1000)
+
+    monkeypatch.setattr("lakesync.cli.commands.gateways.time.sleep", sleep)
+    run("push", "-", text=ROW)
+    told = run("gateways", "delete", GATEWAY, "--yes", "--wait", "--json")
+
+    assert json.loads(told.stdout)["proved"]
+    assert told.stderr == ""
+    assert QUIET_MS / 1000 - 60 < slept[0] <= QUIET_MS / 1000 + 2
+
+
+def test_a_gateway_that_is_not_there_is_not_deleted(gateway: LocalGateway) -> None:
+    refused = run("gateways", "delete", "nowhere", "--yes")
+
+    assert refused.exit_code == 1
+    assert "there is no gateway" in refused.stderr
