@@ -15,6 +15,7 @@ from lakesync.cli.commands.checkpoint import show as show_checkpoint
 from lakesync.cli.commands.doctor import doctor
 from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.gateways import delete as delete_gateway
+from lakesync.cli.commands.gateways import export
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
 from lakesync.cli.commands.query import query
@@ -84,7 +85,8 @@ access.command("show")(show_access)
 for _command in (revoke, restore, release):
     access.command()(_command)
 app.add_typer(access, name="access")
-gateways = typer.Typer(no_args_is_help=True, help="Delete a gateway, with all its data.")
+gateways = typer.Typer(no_args_is_help=True, help="Export a gateway, or delete it.")
+gateways.command()(export)
 gateways.command("delete")(delete_gateway)
 app.add_typer(gateways, name="gateways")
 quota = typer.Typer(no_args_is_help=True, help="Say what a gateway may push in a second.")

@@ -32,7 +32,7 @@ def read_objects(file: str) -> list[object]:
     try:
         return [json.loads(text)]
     except ValueError:
-        lines = enumerate(text.splitlines(), start=1)
+        lines = enumerate(text.split("\n"), start=1)  # a value may hold other line ends
     objects = []
     for number, line in lines:
         try:

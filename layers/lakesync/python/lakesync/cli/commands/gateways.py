@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from lakesync.cli.faults import UsageFault
+from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 from lakesync.errors import Unavailable
 
 if TYPE_CHECKING:
     from lakesync.cli.output import Output
+    from lakesync.gateway.pull import PullService
+    from lakesync.ports import Buffer
 
 _ROUNDS_MAX: Final = 5
 """How often what is left is removed: something that was under way may have written meanwhile."""
@@ -61,6 +65,55 @@ def delete(
             time.sleep(max(_epoch_s(told["provableFrom"]) - time.time(), 0) + 1)
         told = {**_deleted(session, name), "left": told["left"]}
     _tell(session.out, name, told)
+
+
+@command
+def export(
+    session: Session,
+    *,
+    name: Annotated[str, _NAME],
+    to: Annotated[Path, typer.Option("--to", help="The folder; it must hold no other export.")],
+) -> None:
+    """Write all of a gateway into a folder: rows, schemas and sync rules, as of one stamp.
+
+    Each table is a file of JSON lines that `lakesync push` takes; schemas and rules are files for
+    `schema put` and `rules put`; export.json is written last. Sync rules do not apply: it reads the
+    buffer and its checkpoints with your own AWS credentials. If it is interrupted, the same command
+    goes on. Of append tables it holds what the log still holds; what is older is in the lake.
+
+    Example:
+      lakesync gateways export trial --to trial-export
+    """
+    from lakesync.cli.export import export as write
+
+    buffer, pulls = stores(session)
+
+    def tell(deltas: int) -> None:
+        session.out.note(f"{plural(deltas, 'delta')} read")
+
+    with session.out.progress(f"exporting {name} …"):
+        exported = write(name, buffer, pulls, to, tell)
+    told = {"gateway": name, "stamp": str(exported.stamp), "tables": exported.tables}
+    rows = plural(sum(exported.tables.values()), "row")
+    tables = plural(len(exported.tables), "table")
+    session.out.answer(told, f"{to}: {rows} of {tables}, as of stamp {exported.stamp}")
+
+
+def stores(session: Session) -> tuple[Buffer, PullService]:
+    """Give the stack's buffer, and what reads it and its checkpoints."""
+    from lakesync.adapters.lake.s3 import S3Objects
+    from lakesync.checkpoint.store import Checkpoints
+    from lakesync.gateway.pull import PullService
+
+    aws = session.aws
+    buffer = aws.buffer(aws.output("BufferTable"))
+    checkpoints = Checkpoints(S3Objects(aws.output("LakeBucket"), aws.client("s3")))
+    return buffer, PullService(buffer, wall_clock=now_ms, checkpoints=checkpoints)
+
+
+def now_ms() -> int:
+    """Give the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def _deleted(session: Session, gateway: str) -> dict[str, Any]:

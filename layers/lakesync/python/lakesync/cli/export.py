@@ -1,0 +1,152 @@
+"""All of a gateway as files: rows, schemas and sync rules, as they were at one stamp.
+
+It is read as a client reads it, page by page, into a client's file; but out of the stores
+themselves and without sync rules, so with the operator's credentials. What a client holds at a
+cursor is what was committed up to there, in full. So an export is of one stamp, whatever was
+written meanwhile, and one that was interrupted goes on where it was.
+
+The files are what the other commands take: `lakesync schema put`, `rules put`, `push`.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from lakesync.cli.faults import UsageFault
+from lakesync.client import Client
+from lakesync.core.clock import STAMP_MAX
+from lakesync.core.delta import Op
+from lakesync.core.layout import MAIN_LANE
+from lakesync.core.merge import view
+from lakesync.core.row_deltas import written
+from lakesync.core.rules import NO_RULES, rules_to_json
+from lakesync.core.schema import schema_to_json
+from lakesync.errors import Forbidden
+from lakesync.ports import NO_HEAD
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.gateway.pull import PullService
+    from lakesync.ports import Buffer
+
+MANIFEST: Final = "export.json"
+"""Written last: who finds it finds all the others."""
+_UNFINISHED: Final = "unfinished.db"
+_STATES: Final = """SELECT row_id, state FROM _lakesync_rows
+    WHERE table_id = (SELECT id FROM _lakesync_tables WHERE name = ?) ORDER BY row_id"""
+_TOLD_EVERY: Final = 100_000
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was exported."""
+
+    stamp: int
+    """Everything that was committed up to here, and nothing else."""
+    tables: dict[str, int]
+    """Rows by table."""
+
+
+class WholeGateway:
+    """`lakesync.ports.Transport` to a gateway's stores, past its sync rules; it only reads."""
+
+    def __init__(self, gateway: str, pulls: PullService, tell: Callable[[int], None]) -> None:
+        self._gateway = gateway
+        self._pulls = pulls
+        self._tell = tell
+        self._deltas = 0
+
+    def push(self, push: Push) -> PushReceipt:
+        """Refuse it: an export changes nothing."""
+        raise Forbidden(f"an export pushes nothing, not even for {push.client_id}")
+
+    def pull(self, pull: Pull) -> PullPage:
+        """Give the next page of everything."""
+        whole = replace(pull, rules=NO_RULES, claims={}, at_least=STAMP_MAX)
+        page = self._pulls.pull(self._gateway, whole)
+        before, self._deltas = self._deltas, self._deltas + page.count
+        if before // _TOLD_EVERY < self._deltas // _TOLD_EVERY:
+            self._tell(self._deltas)
+        return page
+
+
+def export(
+    gateway: str, buffer: Buffer, pulls: PullService, folder: Path, tell: Callable[[int], None]
+) -> Exported:
+    """Write a gateway into a folder. One that was interrupted goes on.
+
+    Args:
+        gateway: whose.
+        buffer: where it is stored.
+        pulls: reads it, out of checkpoints too.
+        folder: made if it is not there.
+        tell: is told now and then how many deltas were read.
+
+    Raises:
+        UsageFault: the folder holds an export already.
+        LakeSyncError: it cannot be read now.
+    """
+    if (folder / MANIFEST).exists():
+        raise UsageFault(f"{folder} holds an export already: name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / _UNFINISHED
+    transport = WholeGateway(gateway, pulls, tell)
+    with Client(unfinished, client_id=f"export-{gateway}", transport=transport) as client:
+        client.pull().unwrap()
+        connection = client._file.database._reader  # noqa: SLF001 - row states are in no public view
+        ((stamp,),) = connection.execute("SELECT cursor FROM _lakesync_sync")
+        names = [name for (name,) in connection.execute("SELECT name FROM _lakesync_tables")]
+        tables = {name: _write_rows(connection, name, folder) for name in sorted(names)}
+    config = buffer.config(gateway)
+    config.check_not_deleted()
+    for name, schema in config.schemas.items():
+        _write_json(folder / f"{name}.schema.json", schema_to_json(schema))
+    _write_json(folder / "rules.json", rules_to_json(config.rules))
+    horizon = buffer.heads(gateway).get(MAIN_LANE, NO_HEAD).trimmed
+    manifest = {
+        "gateway": gateway,
+        "stamp": str(stamp),
+        "tables": tables,
+        # Of these the log is all there is; what is older is in the lake.
+        "eventsSince": {name: str(horizon) for name in tables if config.appends(name)},
+    }
+    _write_json(folder / MANIFEST, manifest)
+    for left in folder.glob(f"{_UNFINISHED}*"):
+        left.unlink()
+    return Exported(stamp, tables)
+
+
+def _write_rows(connection: sqlite3.Connection, table: str, folder: Path) -> int:
+    """Write a table's rows, one INSERT a line; gives how many there are."""
+    rows = 0
+    path = folder / f"{table}.ndjson"
+    with path.open("w", encoding="utf-8") as file, closing(connection.cursor()) as cursor:
+        for row_id, state in cursor.execute(_STATES, (table,)):
+            lines = list(_lines(table, row_id, state))
+            file.writelines(lines)
+            rows += bool(lines)
+    return rows
+
+
+def _lines(table: str, row_id: str, state: bytes) -> Iterator[str]:
+    """Give a row as deltas that may be pushed; none for one that was deleted."""
+    columns = view(decode_row_state(state))
+    if columns is None:
+        return
+    for delta in written(Op.INSERT, table, row_id, "export", 1, sorted(columns.items())):
+        # Values as they are stored: their JSON is canonical.
+        values = ",".join(f"{json.dumps(name)}:{value.decode()}" for name, value in delta.columns)
+        head = json.dumps({"op": delta.op.name, "table": table, "rowId": row_id})
+        yield f'{head[:-1]}, "columns": {{{values}}}}}\n'
+
+
+def _write_json(path: Path, body: object) -> None:
+    path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
