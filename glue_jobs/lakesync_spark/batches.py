@@ -11,6 +11,7 @@ from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import check_identifier
 from lakesync.core.names import lake_column
 from lakesync.core.schema import schema_from_json
+from lakesync.core.stored import check_format
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 CLAIMS: Final = "claims/"
-VERSION: Final = 1
 _STAMP = re.compile(r"[0-9]{1,20}")
 _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -53,10 +53,10 @@ def parse_claim(key: str, text: bytes) -> Batch:
     Raises:
         ValidationFailed: it is not one, and never will be; `field` names the part at fault.
         SchemaMismatch: its schema is not sound.
+        UpgradeRequired: only a later release can read it.
     """
     body = _object(text)
-    if body.get("version") != VERSION:
-        raise ValidationFailed(f"claim version {body.get('version')!r} is unknown", field="version")
+    check_format(_typed(body, "version", int), "a claim")
     after, last = _stamp(body, "after"), _stamp(body, "last")
     if after >= last:
         raise ValidationFailed("a claim's range ends before it begins", field="last")

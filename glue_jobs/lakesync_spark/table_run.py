@@ -72,7 +72,7 @@ class TableRun:
                 return {entry.key for entry in entries}
 
     def _batch(self, key: str) -> Batch | None:
-        """Read a claim; one that is none is set aside."""
+        """Read a claim; one that is none is set aside, one of a later release waits for that."""
         if key in self._read or key in self._stuck:
             return self._read.get(key)
         claim = self._bench.store.read(key)
@@ -84,8 +84,10 @@ class TableRun:
                 raise ValidationFailed("a claim lies under its own gateway and table")
         except LakeSyncError as error:
             self._stuck.add(key)
-            self._bench.store.set_aside(key, claim.body, str(error))
-            self._report.failed.append(Failure(key, "", str(error), set_aside=True))
+            waits = error.retry is Retry.LATER
+            if not waits:
+                self._bench.store.set_aside(key, claim.body, str(error))
+            self._report.failed.append(Failure(key, "", str(error), set_aside=not waits))
             return None
         self._read[key] = batch
         return batch

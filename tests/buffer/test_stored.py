@@ -27,9 +27,9 @@ from lakesync.core.layout import (
 )
 from lakesync.core.rules import Bucket, Claim, Filter, SyncRules
 from lakesync.core.schema import Column, TableSchema, check_delta
-from lakesync.core.stored import FORMAT
+from lakesync.core.stored import READS
 from lakesync.core.visibility import Viewer
-from lakesync.errors import InternalError
+from lakesync.errors import UpgradeRequired
 from lakesync.ports import Commit, Head, LaneCommit, LogEntry
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.log_chunk import decode_chunk, deflate, encode_chunk, inflate
@@ -206,11 +206,11 @@ def test_nothing_that_is_stored_is_checked_again() -> None:
 
 @pytest.mark.law("B14")
 def test_what_only_a_later_release_can_read_says_so() -> None:
-    config = later(body_of(kept("configuration, now")), format=FORMAT + 1)
-    follower = later(body_of(kept("follower, now")), format=FORMAT + 1)
-    mark = bytes([FORMAT + 1]) + inflate(kept("mark, now"))[1:]
+    config = later(body_of(kept("configuration, now")), format=READS + 1)
+    follower = later(body_of(kept("follower, now")), format=READS + 1)
+    mark = bytes([READS + 1]) + inflate(kept("mark, now"))[1:]
     chunk = pb.LogChunk.FromString(inflate(kept("log chunk, now")))
-    chunk.format = FORMAT + 1
+    chunk.format = READS + 1
 
     for read, data in (
         (pack.unpack_config, json.dumps(config).encode()),
@@ -218,5 +218,5 @@ def test_what_only_a_later_release_can_read_says_so() -> None:
         (pack.unpack_mark, mark),
         (decode_chunk, chunk.SerializeToString()),
     ):
-        with pytest.raises(InternalError, match="later release"):
+        with pytest.raises(UpgradeRequired, match="later release"):
             read(deflate(data))

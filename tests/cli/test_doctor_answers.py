@@ -30,7 +30,7 @@ from lakesync.cli.doctor.permissions import (
 )
 from lakesync.cli.doctor.quotas import _RESERVED, check_quotas, check_service_quotas
 from lakesync.cli.doctor.schedules import check_schedules
-from tests.infrastructure.stack import statements, template
+from tests.infrastructure.stack import functions, statements, template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,7 +216,10 @@ def test_a_permission_that_cannot_be_worked_out_is_no_success() -> None:
 
 SECRET_ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod-a1b2"
 PARAMETERS = {name: str(item.get("Default", "")) for name, item in template()["Parameters"].items()}
-LOGICAL = {name: f"prod-{name}" for name in template()["Resources"]}
+LOGICAL = {name: f"prod-{name}" for name in template()["Resources"]} | {
+    f"{name}.Alias": f"arn:aws:lambda:eu-west-1:123456789012:function:prod-{name}:live"
+    for name in functions()
+}
 
 
 TRANSFORMED = template() | {

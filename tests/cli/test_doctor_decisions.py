@@ -144,7 +144,8 @@ def state(*every: functions.Function, layers: tuple[str, ...] = (LAYER,)) -> lis
 
 
 def alias(**more: Any) -> dict[str, Any]:
-    return {"Name": "live", "FunctionVersion": "4", "config": {"CodeSha256": "new"}} | more
+    config = function().config | more.pop("config", {})
+    return {"Name": "live", "FunctionVersion": "4", "config": config} | more
 
 
 def test_functions_of_one_release_are_well() -> None:
@@ -169,7 +170,15 @@ def test_functions_of_one_release_are_well() -> None:
         ),
         (
             function(aliases=(alias(config={"CodeSha256": "old"}),)),
-            "PushFunction:live runs version 4, not what was deployed last",
+            "PushFunction:live runs version 4, not what was deployed last: other code",
+        ),
+        (
+            function(aliases=(alias(config={"Layers": [{"Arn": LAYER.replace(":7", ":6")}]}),)),
+            "PushFunction:live runs version 4, not what was deployed last: other layers",
+        ),
+        (
+            function(aliases=(alias(config={"Environment": {}, "Runtime": "python3.12"}),)),
+            "PushFunction:live runs version 4, not what was deployed last: other settings, runtime",
         ),
         (function(config={"Runtime": "python3.9"}), "PushFunction runs on python3.9"),
     ],

@@ -56,7 +56,7 @@ def event(name: str) -> dict[str, Any]:
 class Context:
     """What Lambda tells a function about its invocation."""
 
-    function_name = "function"
+    invoked_function_arn = "arn:aws:lambda:eu-west-1:123456789012:function:function:live"
     aws_request_id = "c6af9ac6-7b61-11e6-9a41-93e8deadbeef"
 
     def __init__(self, remaining_ms: int = 300_000) -> None:

@@ -135,7 +135,7 @@ def test_who_runs_out_of_time_lets_another_go_on_from_there() -> None:
     answers = [handle(event("schedule_flush_tick"), Context(60_000))]
     while len(events) == len(answers):
         function, what = events[-1]
-        assert function == Context.function_name
+        assert function == Context.invoked_function_arn
         answers.append(handle(what, Context(60_000)))
 
     assert [answer["finished"] for answer in answers][-1] is True
@@ -228,7 +228,8 @@ def test_the_function_starts_itself_and_does_not_wait(
 
     assert answer == {"due": DUE_HEADS_MAX, "finished": False}
     [asked] = invoked
-    assert (asked["FunctionName"], asked["InvocationType"]) == (Context.function_name, "Event")
+    assert asked["FunctionName"] == Context.invoked_function_arn
+    assert asked["InvocationType"] == "Event"
     rest = functions.buffer.unflushed(json.loads(asked["Payload"])["place"], DUE_HEADS_MAX)
     assert rest.gateways == (GATEWAYS[DUE_HEADS_MAX],)
 

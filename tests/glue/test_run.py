@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lakesync.core.stored import READS
 from lakesync_spark import table_run
 from lakesync_spark.lake_table import BatchMark
 from lakesync_spark.lease import Lease
@@ -163,6 +165,18 @@ def test_what_is_no_claim_is_set_aside(lake: Lake) -> None:
 
     assert [failure.table for failure in report.failed] == ["claims/g/t/1.json"]
     assert lake.store.keys("claims") == []
+
+
+@pytest.mark.law("B14")
+def test_a_claim_of_a_later_release_waits_for_that_release(lake: Lake) -> None:
+    later = json.dumps({"version": READS + 1}).encode()
+    lake.store.put("claims/g/t/1.json", later)
+    report = lake.run()
+
+    assert [failure.set_aside for failure in report.failed] == [False]
+    assert "written by a later release" in report.problem()
+    assert lake.store.keys("claims") == ["claims/g/t/1.json"]
+    lake.store.delete("claims/g/t/1.json")
 
 
 @pytest.mark.law("L9")

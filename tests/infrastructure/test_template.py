@@ -143,7 +143,7 @@ def test_the_schedule_of_flushes_may_start_itself_and_nothing_else() -> None:
     assert policy["Roles"] == [{"Ref": "ScheduleFlushFunctionRole"}]
     [statement] = policy["PolicyDocument"]["Statement"]
     assert statement["Action"] == "lambda:InvokeFunction"
-    assert statement["Resource"] == {"Fn::GetAtt": ["ScheduleFlushFunction", "Arn"]}
+    assert statement["Resource"] == {"Ref": "ScheduleFlushFunction.Alias"}
 
 
 def s3_statements(owner: str) -> tuple[dict[str, set[str]], list[str]]:

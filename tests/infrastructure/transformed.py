@@ -10,6 +10,7 @@ import subprocess
 from typing import Any
 
 from tests.infrastructure.stack import template
+from tools.local_stack.emulator.template_patches import with_values
 from tools.local_stack.paths import EMULATOR_PYTHON
 
 # Local folders are uploaded before the transform sees the template; it takes addresses alone.
@@ -32,15 +33,37 @@ json.dump(transform(given["template"], given["parameters"], NoPolicies()), sys.s
 def transformed() -> dict[str, Any]:
     """Give the template after SAM's transform, with the parameters' defaults."""
     source = copy.deepcopy(template())
+    return _after_sam(source, _defaults(source))
+
+
+@functools.cache
+def processed(layer: str = "key", **parameters: str) -> dict[str, Any]:
+    """Give the template as AWS deploys it: parameters' values put in, then SAM's transform.
+
+    Args:
+        layer: the object that holds the library's layer, which is named by its content.
+        parameters: those that are not as by default.
+    """
+    source = copy.deepcopy(template())
+    values = _defaults(source) | parameters
+    source["Resources"] = with_values(source["Resources"], values)
+    source["Resources"]["LakesyncLayer"]["Properties"]["ContentUri"] = f"s3://bucket/{layer}"
+    return _after_sam(source, values)
+
+
+def _defaults(source: dict[str, Any]) -> dict[str, str]:
+    return {name: str(each["Default"]) for name, each in source["Parameters"].items()}
+
+
+def _after_sam(source: dict[str, Any], parameters: dict[str, str]) -> dict[str, Any]:
     source["Transform"] = "AWS::Serverless-2016-10-31"
     for resource in source["Resources"].values():
         for name in _LOCAL:
-            if name in resource.get("Properties", {}):
+            if not str(resource.get("Properties", {}).get(name, "s3:")).startswith("s3:"):
                 resource["Properties"][name] = "s3://bucket/key"
-    defaults = {name: each["Default"] for name, each in source["Parameters"].items()}
     answer = subprocess.run(
         [EMULATOR_PYTHON, "-c", _TRANSFORM],
-        input=json.dumps({"template": source, "parameters": defaults}),
+        input=json.dumps({"template": source, "parameters": parameters}),
         capture_output=True,
         text=True,
         check=False,

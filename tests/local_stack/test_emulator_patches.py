@@ -14,6 +14,7 @@ from tools.local_stack.emulator.dynamodb_patches import compile_key_condition
 from tools.local_stack.emulator.iam_patches import action_of_batch, context_entries, glue_resource
 from tools.local_stack.emulator.lambda_patches import exception_class
 from tools.local_stack.emulator.names import NAMES, EmulatorChangedError, check_names, missing_names
+from tools.local_stack.emulator.template_patches import with_values
 
 
 def test_the_installed_emulator_has_every_patched_name() -> None:
@@ -161,3 +162,13 @@ def test_a_batch_of_messages_needs_the_permission_of_one(
     asked: str | None, action: str | None
 ) -> None:
     assert action_of_batch(asked) == action
+
+
+def test_parameters_values_are_put_in_wherever_they_are_referred_to() -> None:
+    template = {
+        "Fn": {"Layers": [{"Ref": "Layer"}], "Environment": {"A": {"Fn::If": ["C", {"Ref": "P"}]}}}
+    }
+
+    assert with_values(template, {"P": "7"}) == {
+        "Fn": {"Layers": [{"Ref": "Layer"}], "Environment": {"A": {"Fn::If": ["C", "7"]}}}
+    }

@@ -24,6 +24,7 @@ from lakesync.errors import (
     Retry,
     Unavailable,
     Unreachable,
+    UpgradeRequired,
 )
 from lakesync.runtime import observe
 from lakesync.runtime.bodies import GZIP_BYTES_MIN
@@ -84,7 +85,9 @@ def test_each_error_is_answered_by_its_own_status_and_code(kind: type[LakeSyncEr
     assert ("retry-after" in answer.headers) == (kind.retry is Retry.LATER)
 
 
-@pytest.mark.parametrize("kind", [InternalError, AdapterFailed, Unavailable, Unreachable])
+@pytest.mark.parametrize(
+    "kind", [InternalError, AdapterFailed, Unavailable, Unreachable, UpgradeRequired]
+)
 def test_what_is_our_fault_is_answered_without_detail(kind: type[LakeSyncError]) -> None:
     error = kind("DynamoDB refused Query: AccessDeniedException", field="buffer-table")
     answer = client(raising(error)).get("/thing")
@@ -106,6 +109,7 @@ def test_what_is_our_fault_is_answered_without_detail(kind: type[LakeSyncError])
         (AdapterFailed("S3 refused k: AccessDenied"), "WARNING", "DependenciesFailed"),
         (Unreachable("DynamoDB could not be reached"), "WARNING", "DependenciesFailed"),
         (Unavailable("DynamoDB is busy"), "WARNING", "DependenciesFailed"),
+        (UpgradeRequired("deploy that release again"), "WARNING", "DependenciesFailed"),
         (Contention("another write was in progress"), "WARNING", "Contended"),
         (Backpressure("flushing is behind"), "WARNING", "PushesHeldBack"),
         (FlushFailed("it goes on"), "WARNING", "FlushesFailed"),

@@ -73,7 +73,9 @@ def test_a_checkpoint_is_there_once_retention_ran(kept: Tenant, aws: Aws) -> Non
 @pytest.fixture
 def few_are_many(aws: Aws) -> Iterator[None]:
     """Gateways of a few rows count as those whose checkpoints come out of the lake."""
-    client, name = aws.client("lambda"), aws.output("RetainFunction")
+    client = aws.client("lambda")
+    name, _, alias = aws.output("RetainFunction").rpartition(":")
+    before = client.get_alias(FunctionName=name, Name=alias)["FunctionVersion"]
     held = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
 
     def configure(variables: dict[str, str]) -> None:
@@ -82,7 +84,10 @@ def few_are_many(aws: Aws) -> Iterator[None]:
         )
 
     configure({**held, "CHECKPOINT_LAKE_ROWS": str(ROWS)})
+    changed = client.publish_version(FunctionName=name)["Version"]
+    client.update_alias(FunctionName=name, Name=alias, FunctionVersion=changed)
     yield
+    client.update_alias(FunctionName=name, Name=alias, FunctionVersion=before)
     configure(held)
 
 

@@ -44,7 +44,7 @@ SCHEDULE_TIME_OUT_MS: Final = 60_000
 class Context:
     """Lambda's context of an invocation that begins now."""
 
-    function_name = "schedule"
+    invoked_function_arn = "schedule"
 
     def __init__(self, world: World, time_out_ms: float) -> None:
         self._world = world

@@ -17,6 +17,7 @@ from tools.local_stack.emulator import (
     http_api_patches,
     iam_patches,
     lambda_patches,
+    template_patches,
 )
 from tools.local_stack.emulator.glue_runs import GlueSettings
 from tools.local_stack.emulator.names import EmulatorChangedError, check_names, emulator_module
@@ -24,6 +25,7 @@ from tools.local_stack.emulator.names import EmulatorChangedError, check_names, 
 
 def apply_patches(glue: GlueSettings) -> None:
     """Close every gap. Each function says which."""
+    lambda_patches.bound_versions_by_their_function()
     lambda_patches.name_errors_by_their_class()
     lambda_patches.answer_without_waiting_for_logs()
     lambda_patches.run_functions_in_lambdas_own_environment()
@@ -38,6 +40,7 @@ def apply_patches(glue: GlueSettings) -> None:
     iam_patches.simulate_with_context()
     dynamodb_patches.evaluate_key_conditions_quickly()
     dynamodb_patches.recover_tables_of_templates()
+    template_patches.put_in_parameters()
 
 
 def main(arguments: list[str]) -> int:

@@ -33,6 +33,22 @@ def run_functions_in_lambdas_own_environment() -> None:
     runtime._detect_runtime_binary = detect
 
 
+def bound_versions_by_their_function() -> None:
+    """AWS: a function's reserved concurrency is that of all its versions, whoever is called.
+
+    The emulator looks for it at the version, where there is none, and so never stops an alias.
+    """
+    service = emulator_module("ministack.services.lambda_svc")
+    original = service._reserved_concurrency
+
+    def reserved(function: dict[str, Any], config: dict[str, Any]) -> int | None:
+        whole = service._functions.get(config.get("FunctionName")) or function
+        bound: int | None = original(whole, config)
+        return bound
+
+    service._reserved_concurrency = reserved
+
+
 def name_errors_by_their_class() -> None:
     """AWS: `errorType` is the class of the exception that the handler raised.
 

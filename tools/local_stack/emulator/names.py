@@ -27,6 +27,7 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "json_response",
         ),
         "ministack.services.apigateway": ("_apis", "_authorizers", "_integrations", "_routes"),
+        "ministack.services.cloudformation.language_extensions": ("apply",),
         "ministack.services.cloudformation.provisioners": (
             "_GLUE_JOB_DEFAULTS",
             "_RESOURCE_HANDLERS",
@@ -46,6 +47,8 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ministack.services.iam": ("_IAM_HANDLERS",),
         "ministack.services.lambda_svc": (
             "_execute_function_warm",
+            "_functions",
+            "_reserved_concurrency",
             "lambda_execute_result_to_api_proxy_response",
         ),
         "ministack.services.stepfunctions": ("_ExecutionError", "_SERVICE_DISPATCH"),

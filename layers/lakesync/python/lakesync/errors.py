@@ -34,6 +34,7 @@
     │   ├── Backpressure           BACKPRESSURE_ERROR
     │   ├── RateLimited            RATE_LIMITED
     │   ├── Unreachable            UNREACHABLE
+    │   ├── UpgradeRequired        UPGRADE_REQUIRED
     │   └── TransactionOpen        TRANSACTION_OPEN
     ├── FileCorrupt                CORRUPT             salvage the file    Retry.NEVER
     ├── AdapterFailed              ADAPTER_ERROR       the same again      Retry.LATER
@@ -356,6 +357,17 @@ class Unreachable(Unavailable):
     """The other side could not be reached, or its answer was lost; it is safe to repeat."""
 
     code = "UNREACHABLE"
+
+
+class UpgradeRequired(Unavailable):
+    """A release that is older than the data was asked; deploy the later one again."""
+
+    code = "UPGRADE_REQUIRED"
+    public_message = (
+        "this part of the gateway is older than its data; try again in a moment, and tell the "
+        "operator if it lasts"
+    )
+    wait_s = 15  # a gradual deployment answers some requests by either release
 
 
 class TransactionOpen(Unavailable):

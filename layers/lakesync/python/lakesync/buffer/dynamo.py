@@ -221,7 +221,7 @@ class DynamoBuffer(Upkeep):
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
         """Move the flush state on; False if it was not as seen."""
         body = requests.save_flush_state(self._table, gateway, seen, state)
-        return self._conditionally("PutItem", body)
+        return self._conditionally("UpdateItem", body)
 
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
         """Give the tables that were ever flushed; one read unit for each 4 KB, some 40 tables."""

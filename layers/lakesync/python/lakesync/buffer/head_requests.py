@@ -131,21 +131,20 @@ def save_config(
     table: str, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
 ) -> bytes:
     """Give the transaction that puts a configuration in force: its item, and the main head."""
-    document: dict[str, Any] = {
-        "TableName": table,
-        "Item": {
-            **key(keys.config_pk(gateway), keys.CONFIG),
-            "d": binary(pack.pack_config(config)),
-            "v": number(config.version),
-        },
-        "ConditionExpression": NEVER_WRITTEN,
-    }
+    values = {":d": binary(pack.pack_config(config)), ":v": number(config.version)}
+    condition = NEVER_WRITTEN
     if config.version > 1:
-        document["ConditionExpression"] = VERSION_BEFORE
-        document["ExpressionAttributeValues"] = {":before": number(config.version - 1)}
+        condition, values[":before"] = VERSION_BEFORE, number(config.version - 1)
+    document = {
+        "TableName": table,
+        "Key": key(keys.config_pk(gateway), keys.CONFIG),
+        "UpdateExpression": "SET d = :d, v = :v",
+        "ConditionExpression": condition,
+        "ExpressionAttributeValues": values,
+    }
     changes = {"c": number(to), "v": number(config.version), **lanes_attribute(lanes)}
     head = main_head(table, gateway, seen, changes)
-    return encode({"TransactItems": [{"Put": document}, {"Update": head}]})
+    return encode({"TransactItems": [{"Update": document}, {"Update": head}]})
 
 
 def lanes_attribute(lanes: Lanes) -> dict[str, dict[str, str]]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from lakesync.core.append import AppendMark
 from lakesync.core.config import CONFIG_BYTES_MAX, GatewayConfig, config_from_json, config_to_json
-from lakesync.core.stored import FORMAT, check_format
+from lakesync.core.stored import WRITES, check_format
 from lakesync.errors import Conflict
 from lakesync.wire.log_chunk import deflate, inflate
 
@@ -22,7 +22,7 @@ def pack_mark(mark: AppendMark) -> bytes:
     stamps = [stamp for stamp, _ in mark.recent]
     steps = [after - before for before, after in pairwise([0, *stamps])]
     ids = b"".join([part.to_bytes(_ID_BYTES, "big") for _, part in mark.recent])
-    head = _MARK.pack(FORMAT, mark.moves, mark.last, len(steps))
+    head = _MARK.pack(WRITES, mark.moves, mark.last, len(steps))
     return deflate(head + struct.pack(f">{len(steps)}Q", *steps) + ids)
 
 
@@ -30,7 +30,7 @@ def unpack_mark(data: bytes) -> AppendMark:
     """Give the append mark that was packed; what a later release put behind it is left out.
 
     Raises:
-        InternalError: only a later release can read it.
+        UpgradeRequired: only a later release can read it.
     """
     raw = inflate(data)
     needed, moves, last, count = _MARK.unpack_from(raw)

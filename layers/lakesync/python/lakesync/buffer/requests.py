@@ -112,15 +112,17 @@ def save_flush_state(table: str, gateway: str, seen: FlushState, state: FlushSta
     return encode(
         {
             "TableName": table,
-            "Item": {
-                **key(keys.flush_pk(gateway), keys.FLUSH),
-                "w": number(state.watermark),
-                "u": number(state.until),
-            },
+            "Key": key(keys.flush_pk(gateway), keys.FLUSH),
+            "UpdateExpression": "SET w = :to_w, u = :to_u",
             "ConditionExpression": (
                 f"{NEVER_WRITTEN} OR {FLUSHED_AS_SEEN}" if first else FLUSHED_AS_SEEN
             ),
-            "ExpressionAttributeValues": {":w": number(seen.watermark), ":u": number(seen.until)},
+            "ExpressionAttributeValues": {
+                ":w": number(seen.watermark),
+                ":u": number(seen.until),
+                ":to_w": number(state.watermark),
+                ":to_u": number(state.until),
+            },
         }
     )
 

@@ -25,6 +25,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lakesync.core.stored import WRITES, check_format
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -182,7 +184,7 @@ def digest(body: bytes) -> str:
 def manifest_to_json(manifest: Manifest) -> bytes:
     """Write a manifest; the same one gives the same bytes."""
     body = {
-        "version": 1,
+        "version": WRITES,
         "id": manifest.id,
         "gateway": manifest.gateway,
         "epoch": manifest.epoch,
@@ -193,8 +195,13 @@ def manifest_to_json(manifest: Manifest) -> bytes:
 
 
 def manifest_from_json(body: bytes) -> Manifest:
-    """Read what `manifest_to_json` wrote."""
+    """Read what `manifest_to_json` wrote, in any release.
+
+    Raises:
+        UpgradeRequired: only a later release can read it.
+    """
     document = json.loads(body)
+    check_format(document["version"], "a checkpoint")
     tables = tables_from_json(document["tables"])
     return Manifest(
         document["id"], document["gateway"], document["epoch"], int(document["since"]), tables

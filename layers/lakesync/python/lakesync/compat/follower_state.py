@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.core.stored import FORMAT, check_format, known
+from lakesync.core.stored import WRITES, check_format, known
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
@@ -89,7 +89,7 @@ class Follower:
 
 def pack(follower: Follower) -> bytes:
     """Give what is stored of a follower."""
-    body = {"format": FORMAT} | asdict(follower)
+    body = {"format": WRITES} | asdict(follower)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -97,7 +97,7 @@ def unpack(stored: bytes | None) -> Follower | None:
     """Read what `pack` gave, in any release; fields that are not known are left out.
 
     Raises:
-        InternalError: only a later release can read it.
+        UpgradeRequired: only a later release can read it.
     """
     if stored is None:
         return None

@@ -15,8 +15,8 @@ from lakesync.core.schema import (
     schema_to_json,
 )
 from lakesync.core.stored import (
-    FORMAT,
     STORED_FIELDS,
+    WRITES,
     check_format,
     schema_from_stored,
 )
@@ -36,7 +36,7 @@ its own in every flush and checkpoint."""
 TABLE_COLUMNS_MAX: Final = 1_000
 """Columns of one table without a schema, over all its rows: each is a column of the lake's table,
 and SQLite ends at 2,000."""
-_DELETED_FORMAT: Final = FORMAT + 1
+_DELETED_FORMAT: Final = 2
 """That of a deleted gateway's configuration: a release that knows of no deletion refuses it."""
 
 
@@ -44,6 +44,8 @@ _DELETED_FORMAT: Final = FORMAT + 1
 class Unknown:
     """What a later release wrote into a configuration, and this one does not know."""
 
+    format: int = WRITES
+    """That which a reader of it must know."""
     fields: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     schemas: Mapping[tuple[str, int], Mapping[str, Any]] = field(
         default_factory=lambda: MappingProxyType({})
@@ -188,7 +190,7 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
     return {
         **unknown.fields,
         **deleted,
-        "format": _DELETED_FORMAT if deleted else FORMAT,
+        "format": max(unknown.format, _DELETED_FORMAT if deleted else WRITES),
         "version": config.version,
         "schemas": schemas,
         "layout": dict(config.layout.tables),
@@ -207,11 +209,10 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
     """Read what `config_to_json` wrote, in any release; see `lakesync.core.stored`.
 
     Raises:
-        InternalError: only a later release can read it.
+        UpgradeRequired: only a later release can read it.
     """
-    deleted_ms = body.get("deletedMs", 0)
-    if not deleted_ms or body["format"] > _DELETED_FORMAT:
-        check_format(body.get("format", FORMAT), "the configuration")
+    needed = body.get("format", 1)
+    check_format(needed, "the configuration")
     schemas = {item["table"]: schema_from_stored(item) for item in body["schemas"]}
     layout = Layout(MappingProxyType(body["layout"]), body["moves"], frozenset(body["former"]))
     rules = rules_from_stored(body["rules"]) if "rules" in body else NO_RULES
@@ -228,8 +229,8 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
         tables=MappingProxyType(
             {name: frozenset(columns.get(name, ())) for name in body.get("tables", ())}
         ),
-        deleted_ms=deleted_ms,
-        unknown=_unknown_of(body, rules),
+        deleted_ms=body.get("deletedMs", 0),
+        unknown=replace(_unknown_of(body, rules), format=needed),
     )
 
 
@@ -244,5 +245,5 @@ def _unknown_of(body: Mapping[str, Any], rules: SyncRules) -> Unknown:
         if (rest := {name: item[name] for name in sorted(item.keys() - STORED_FIELDS.keys())})
     }
     if "rules" not in body or rules_to_json(rules) == body["rules"]:
-        return Unknown(fields, schemas)
-    return Unknown(fields, schemas, body["rules"], rules)
+        return Unknown(fields=fields, schemas=schemas)
+    return Unknown(fields=fields, schemas=schemas, rules=body["rules"], read_rules=rules)

@@ -120,6 +120,8 @@ class Lanes:
     """No closed lane has an entry above."""
     paused_until_ms: int = 0
     """No lane is opened before, as the configuration is just changing."""
+    more: str = field(default="", compare=False)
+    """What a later release put behind the rest: the condition of a change is the whole text."""
 
     def open(self) -> list[str]:
         """Give the names of all open lanes, the main lane first."""
@@ -172,7 +174,7 @@ class Lanes:
         if not self.changes:
             return ""
         counts = ",".join(f"{shard}:{c.open}/{c.used}" for shard, c in self.counts.items())
-        return f"{self.changes};{self.quiet:x};{self.paused_until_ms};{counts}"
+        return f"{self.changes};{self.quiet:x};{self.paused_until_ms};{counts}{self.more}"
 
     def _names(self, numbers: Callable[[LaneCount], range]) -> Iterator[str]:
         shards = sorted(self.counts, key=lambda shard: (shard != DEFAULT_SHARD, shard))
@@ -184,13 +186,14 @@ def lanes_from_text(text: str) -> Lanes:
     """Read what `Lanes.to_text` wrote."""
     if not text:
         return ONE_LANE
-    changes, quiet, paused, counts, *_ = text.split(";")
+    changes, quiet, paused, counts, *more = text.split(";")
     by_shard = {}
     for item in counts.split(","):
         shard, _, count = item.partition(":")
         is_open, _, used = count.partition("/")
         by_shard[shard] = LaneCount(int(is_open), int(used))
-    return Lanes(MappingProxyType(by_shard), int(changes), int(quiet, 16), int(paused))
+    behind = "".join(f";{part}" for part in more)
+    return Lanes(MappingProxyType(by_shard), int(changes), int(quiet, 16), int(paused), behind)
 
 
 ONE_LANE: Final = Lanes()

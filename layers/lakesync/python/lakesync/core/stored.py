@@ -5,8 +5,12 @@
 - Fields that a reader does not know are left out, or, in a document that it will write again, kept.
 - Each document names the least format that a reader has to know. A field that may be left out
   changes no format; one without which a reader would show or take what it must not raises it.
+- What has no number of its own (heads, row states, the flush state) is read by whoever has read the
+  gateway's configuration: its format is that of all of them.
+- A format is read one release before it is written. So two releases that follow each other may
+  run side by side, and the later one may be undone.
 
-Law B14: ``docs/spec/commit.md``.
+Law B14: ``docs/spec/commit.md``. Why: ``docs/adr/0014-releases-side-by-side.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.core.schema import Column, TableSchema
-from lakesync.errors import InternalError
+from lakesync.errors import UpgradeRequired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,9 +28,10 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", bound=DataclassInstance)
 
-FORMAT: Final = 1
-"""The format that this release writes, and the latest that it reads."""
-
+READS: Final = 2
+"""The latest format that this release reads. By 2 a gateway may be deleted."""
+WRITES: Final = 1
+"""The format that this release writes: that which the release before it reads."""
 
 STORED_FIELDS: Final = {
     "table": "table",
@@ -47,11 +52,11 @@ def check_format(needed: int, what: str) -> None:
     """Refuse what only a later release can read.
 
     Raises:
-        InternalError: a later format is needed.
+        UpgradeRequired: a later format is needed.
     """
-    if needed > FORMAT:
-        raise InternalError(
-            f"{what} was written by a later release (format {needed}, this one reads {FORMAT}); "
+    if needed > READS:
+        raise UpgradeRequired(
+            f"{what} was written by a later release (format {needed}, this one reads {READS}); "
             "deploy that release again"
         )
 

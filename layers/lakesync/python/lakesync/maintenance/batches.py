@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.names import lake_column
 from lakesync.core.schema import schema_to_json
+from lakesync.core.stored import WRITES
 from lakesync.ports import BatchRow
 from lakesync.wire.records import decode_records
 
@@ -59,7 +60,7 @@ class Batch:
     def claim(self, schema: TableSchema | None, size_bytes: int) -> str:
         """Give the claim: all that the materialiser must know of the batch."""
         body = {
-            "version": 1,
+            "version": WRITES,
             "gateway": self.gateway,
             "table": self.table,
             "after": str(self.after),

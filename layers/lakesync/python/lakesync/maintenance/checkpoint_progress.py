@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lakesync.checkpoint.manifest import since_of, tables_from_json, tables_to_json
+from lakesync.core.stored import WRITES, check_format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,7 @@ class Progress:
 def progress_to_json(progress: Progress) -> bytes:
     """Write a progress."""
     body = {
-        "version": 1,
+        "version": WRITES,
         "checkpoint": progress.checkpoint,
         "epoch": progress.epoch,
         "todo": list(progress.todo),
@@ -58,8 +59,13 @@ def progress_to_json(progress: Progress) -> bytes:
 
 
 def progress_from_json(body: bytes) -> Progress:
-    """Read what `progress_to_json` wrote."""
+    """Read what `progress_to_json` wrote, in any release.
+
+    Raises:
+        UpgradeRequired: only a later release can read it.
+    """
     document = json.loads(body)
+    check_format(document["version"], "a checkpoint under way")
     tables = tables_from_json(document["tables"])
     return Progress(
         document["checkpoint"],

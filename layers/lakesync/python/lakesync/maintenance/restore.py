@@ -9,11 +9,12 @@ and offer once more what they themselves wrote (``docs/adr/0004-restored-buffer.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import stamp
-from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, LaneCount, Lanes, lane_number, lane_shard
+from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, LaneCount, lane_number, lane_shard
 from lakesync.errors import Conflict, Contention
 from lakesync.log.read_barrier import FinalLog, read
 from lakesync.ports import NO_HEAD, HeadBusy, HeadMoved, epoch_at
@@ -80,7 +81,13 @@ def _begin(buffer: Buffer, gateway: str, now_ms: int) -> Stamp:
         for shard, number in used.items()
     }
     quiet = max((head.last_logged for head in heads.values()), default=0)
-    lanes = Lanes(MappingProxyType(counts), before.changes + 1, quiet)
+    lanes = replace(
+        before,
+        counts=MappingProxyType(counts),
+        changes=before.changes + 1,
+        quiet=quiet,
+        paused_until_ms=0,
+    )
     began = max(top, state.watermark, state.until, stamp(now_ms)) + stamp(LEAD_MS)
     buffer.begin_epoch(gateway, main, lanes, began, config.version)
     return began

@@ -76,6 +76,7 @@ class Trimmer:
         Raises:
             LakeSyncError: the buffer refused; what is gone stays gone.
         """
+        self._buffer.config(gateway)  # refuses what only a later release can read
         watermark = self._buffer.flush_state(gateway).watermark
         until = trim_horizon(watermark, self._wall_clock(), self._keep_ms, covered)
         heads = self._buffer.heads(gateway)

@@ -54,7 +54,7 @@ def schedule_handler(
     Args:
         due: gives the gateways that are due, from a place on.
         send_all: hands messages over to the queue of flushes.
-        go_on: lets a function of a name begin at a place, and does not wait for it.
+        go_on: lets a function of an ARN begin at a place, and does not wait for it.
         seconds: a clock that only goes forward.
         wall_clock: gives the milliseconds since 1970.
     """
@@ -71,7 +71,8 @@ def schedule_handler(
                 _send(send_all, some.gateways)
                 count += len(some.gateways)
                 if some.place and seconds() > ends:
-                    go_on(context.function_name, json.dumps({"place": some.place}))
+                    # By the alias that it was called by: the same release goes on.
+                    go_on(context.invoked_function_arn, json.dumps({"place": some.place}))
                     return {"due": count, "finished": False}
             return {"due": count, "finished": True}
         finally:

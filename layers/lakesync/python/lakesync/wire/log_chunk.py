@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.stored import FORMAT, check_format
+from lakesync.core.stored import WRITES, check_format
 from lakesync.ports import LogEntry
 from lakesync.wire import lakesync_pb2 as pb
 
@@ -31,7 +31,7 @@ def encode_chunk(entries: Sequence[LogEntry]) -> bytes:
     chunk = pb.LogChunk(
         previous=first.previous,
         logged_bytes=first.logged_bytes - len(first.records),
-        format=FORMAT,
+        format=WRITES,
     )
     for entry in entries:
         chunk.entries.add(
@@ -48,7 +48,7 @@ def decode_chunk(data: bytes) -> tuple[LogEntry, ...]:
     """Read what `encode_chunk` wrote, in any release.
 
     Raises:
-        InternalError: only a later release can read it.
+        UpgradeRequired: only a later release can read it.
     """
     chunk = pb.LogChunk.FromString(inflate(data))
     check_format(chunk.format, "a log entry")

@@ -112,14 +112,30 @@ def _aliases(function: Function) -> list[Diagnosis]:
                     "a gradual deployment is under way: wait for its end, or roll it back",
                 )
             )
-        elif alias["config"].get("CodeSha256") != function.config.get("CodeSha256"):
+        elif other := _differences(alias["config"], function.config):
             faults.append(
                 wrong(
-                    f"{name} runs version {alias['FunctionVersion']}, not what was deployed last",
-                    f"its deployment was rolled back: read why in CodeDeploy, then {_DEPLOY}",
+                    f"{name} runs version {alias['FunctionVersion']}, not what was deployed last: "
+                    f"other {', '.join(other)}",
+                    f"if it was put back, read why (docs/upgrade.md), mend that, and {_DEPLOY}",
                 )
             )
     return faults
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Name what differs of what a release consists of. Layers hold nearly all the code."""
+
+    def arns(config: Mapping[str, Any]) -> list[str]:
+        return [layer["Arn"] for layer in config.get("Layers") or []]
+
+    differs = {
+        "layers": arns(one) != arns(other),
+        "code": one.get("CodeSha256") != other.get("CodeSha256"),
+        "settings": one.get("Environment") != other.get("Environment"),
+        "runtime": one.get("Runtime") != other.get("Runtime"),
+    }
+    return [name for name, is_other in differs.items() if is_other]
 
 
 def _runtime(function: Function, today: date) -> list[Diagnosis]:
