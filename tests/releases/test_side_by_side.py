@@ -10,7 +10,6 @@ import io
 import json
 from base64 import b64decode
 from collections import Counter
-from dataclasses import replace
 from itertools import count, pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -18,73 +17,30 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer import keys
-from lakesync.buffer.caller import DynamoCaller
-from lakesync.buffer.dynamo import DynamoBuffer
-from lakesync.checkpoint.store import Checkpoints
-from lakesync.core.clock import STAMP_MAX, VISIBLE_MS_MAX, stamp
+from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import OutcomeKind
-from lakesync.gateway.pull import PullService
-from lakesync.maintenance.checkpoint_build import Builder
-from lakesync.maintenance.flush import Flusher
-from lakesync.maintenance.trim import Trimmer
 from lakesync.wire.log_chunk import inflate
 from lakesync.wire.row_state import decode_row_state
 from lakesync_spark.batches import parse_claim
 from tests.support.builders import WALL_MS, delete, insert, push, update
-from tests.support.gateways import GivenTime, administrator, pusher
+from tests.support.gateways import GivenTime
 from tests.support.lake import Messages, Objects
 from tests.support.modelled import LockedModel
 from tests.support.next_release import ATTRIBUTE, NextObjects, NextRelease
 from tests.support.readers import Reader, shown
+from tests.support.releases import GATEWAY, Release, pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakesync.buffer.caller import Send
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull, PullPage
 
-GATEWAY = "g1"
-TABLE = "lakesync-buffer"
 TABLES = ("todos", "notes")
 ROWS = [(table, f"r{number}") for table in TABLES for number in range(6)]
 STEPS = 150
-
-
-class Release:
-    """One release's functions, warm, over stores that it shares."""
-
-    def __init__(
-        self, send: Send, objects: Objects, queue: Messages, time: GivenTime, seed: int
-    ) -> None:
-        caller = DynamoCaller("us-east-1", send=send, credentials=lambda: ("key", "secret", None))
-        self.buffer = DynamoBuffer(TABLE, caller)
-        self.pushes = pusher(self.buffer, seed=seed, time_=time)
-        self.admin = administrator(self.buffer, seed=seed, time_=time)
-        clock, checkpoints = time.wall_clock, Checkpoints(objects)
-        self.pulls = PullService(self.buffer, wall_clock=clock, checkpoints=checkpoints)
-        self.flusher = Flusher(self.buffer, objects, queue, ParquetEncoder())
-        self.builder = Builder(
-            self.buffer, objects, checkpoints, wall_clock=clock, chunk_bytes=1 << 20
-        )
-        self.trimmer = Trimmer(self.buffer, wall_clock=clock, keep_ms=0)
-
-    def declare(self, columns: int) -> None:
-        """Register a schema of so many columns, and one of events."""
-        names = ["n", "title", *(f"c{number}" for number in range(columns))]
-        body = {"table": "notes", "columns": [{"name": name, "type": "json"} for name in names]}
-        self.admin.register_schema(GATEWAY, body)
-        events: dict[str, Any] = {"columns": [{"name": "n", "type": "json"}], "append": True}
-        self.admin.register_schema(GATEWAY, {"table": "events"} | events)
-
-    def open_lane(self) -> None:
-        """Open another lane, as one does who lost a race."""
-        main = self.buffer.heads(GATEWAY)[MAIN_LANE]
-        wider = main.lanes.opening(MAIN_LANE, main.lanes.of(MAIN_LANE).open + 1)
-        assert self.buffer.change_lanes(GATEWAY, main, wider)
 
 
 class Deployment:
@@ -111,13 +67,7 @@ class Deployment:
 
     def pages(self, pull: Pull) -> Iterator[PullPage]:
         """Give page after page, each by either release."""
-        while True:
-            page = self.any.pulls.pull(GATEWAY, replace(pull, deltas_max=7, at_least=STAMP_MAX))
-            yield page
-            if not page.has_more:
-                return
-            since = pull.since if page.snapshot else page.cursor
-            pull = replace(pull, since=since, scope=page.scope, snapshot=page.snapshot)
+        return pages(pull, lambda: self.any)
 
     def push(self, release: Release) -> None:
         """Push some edits."""

@@ -19,8 +19,9 @@ from lakesync.errors import Retry, UpgradeRequired
 from lakesync.maintenance.checkpoint_progress import Progress, progress_from_json, progress_to_json
 from lakesync.wire.log_chunk import inflate
 from lakesync_spark.batches import parse_claim
-from tests.releases.test_side_by_side import GATEWAY, Deployment, Release
+from tests.releases.test_side_by_side import Deployment
 from tests.support.builders import at_ms, insert, push
+from tests.support.releases import GATEWAY, Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
