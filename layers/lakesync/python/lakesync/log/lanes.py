@@ -69,6 +69,8 @@ class LaneChoice:
         heads = self._buffer.heads(gateway, STAMP_MAX)
         self._row_cache.save_heads(gateway, {MAIN_LANE: None, **heads})
         cached = self._row_cache.gateway(gateway)
+        if cached.main.config_version != cached.config.version:
+            return  # no race of writers; and what is there may be of a later release
         shard = lane_shard(lane)
         count = cached.main.lanes.of(shard).open
         newest_ms = max((stamp_ms(head.commit) for head in heads.values()), default=0)
