@@ -27,10 +27,13 @@ def names(node: Any) -> Iterator[str]:
 
 @pytest.mark.law("B14")
 def test_what_this_release_stores_is_what_is_kept() -> None:
-    """Else releases that run beside it may not read it: keep it as the next store."""
     kept, _ = loaded(NUMBER)
 
-    assert plain(written()) == plain(kept)
+    assert plain(written()) == plain(kept), (
+        "what is stored has changed: may the release before read it, beside this one? See "
+        "CONTRIBUTING.md. A store that was in no release yet is made anew: delete it, and run "
+        "python -m tests.support.kept_store"
+    )
 
 
 @pytest.mark.law("B14")

@@ -81,15 +81,16 @@ def test_nothing_is_done_by_a_release_that_cannot_read_the_configuration(
 
 @pytest.mark.law("B14")
 def test_a_release_that_reads_a_format_keeps_it(deployment: Deployment) -> None:
+    later = stored.READS + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "READS", stored.READS + 1)
+        patch.setattr(stored, "READS", later)
         Release(deployment.model, deployment.objects, deployment.queue, deployment.time, 9).declare(
             4
         )
     item = deployment.item(keys.config_pk(GATEWAY), keys.CONFIG)
 
     document = json.loads(inflate(b64decode(item["d"]["B"])))
-    assert document["format"] == stored.WRITES + 1
+    assert document["format"] == later
     with pytest.raises(UpgradeRequired):
         pack.unpack_config(b64decode(item["d"]["B"]))
 
