@@ -6,19 +6,23 @@ import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import strategies as st
+
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
 from lakesync.adapters.mysql import MySql
 from lakesync.adapters.postgres import Postgres
 from lakesync.adapters.sql.adapter import SqlAdapter
+from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import fold, view
+from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import parse
+from tests.support.strategies import ids, json_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakesync.adapters.sql.dialect import Dialect
     from lakesync.core.delta import Delta
-    from lakesync.core.schema import TableSchema
     from tools.local_stack.databases import Database
 
 _numbers = itertools.count()
@@ -122,3 +126,25 @@ def merged(deltas: Iterable[Delta]) -> dict[str, dict[str, Any]]:
         for row_id, values in rows.items()
         if values is not None
     }
+
+
+def schema(table: str, columns: dict[str, str], **more: Any) -> TableSchema:
+    """Make a schema of nullable columns."""
+    return TableSchema(table, tuple(Column(name, kind) for name, kind in columns.items()), **more)
+
+
+@st.composite
+def changed_rows(draw: st.DrawFn, table: str) -> list[Delta]:
+    """Deltas of a few rows, with ties and repeats among them."""
+    rows = draw(st.lists(ids, min_size=1, max_size=3, unique=True))
+    said = st.tuples(
+        st.sampled_from([Op.INSERT, Op.UPDATE, Op.DELETE]),
+        st.sampled_from(rows),
+        st.dictionaries(st.sampled_from(["a", "B", "order"]), json_values, max_size=3),
+        st.sampled_from(["c1", "é"]),
+        st.integers(1, 6),
+    )
+    return [
+        make_delta(op, table, row, {} if op is Op.DELETE else columns, client_id=client, hlc=hlc)
+        for op, row, columns, client, hlc in draw(st.lists(said, max_size=12))
+    ]

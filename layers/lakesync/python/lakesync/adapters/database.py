@@ -10,11 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from lakesync.errors import Conflict, CursorExpired
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
@@ -72,6 +75,14 @@ class Inserted:
 
 
 @dataclass(frozen=True, slots=True)
+class RowPage:
+    """Some of a table's rows, in the order of their ids' bytes; deleted ones too."""
+
+    rows: Mapping[str, RowState]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DeltaPage:
     """Some of a table's history, in order and without gaps."""
 
@@ -111,13 +122,28 @@ class DatabaseAdapter(Protocol):
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give a table's deltas behind a position, in commit order."""
+        """Give a table's deltas behind a position, in commit order.
+
+        Errors: CursorExpired, if the history does not reach back so far.
+        """
         ...
 
     def latest_state(
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
         """Give a row as `core.merge` makes it of everything that was inserted; None without one."""
+        ...
+
+    def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
+        """Give the tables that took a batch or a schema, each with its newest schema."""
+        ...
+
+    def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
+        """Give a table's rows behind a row id, or from the first with an empty one."""
+        ...
+
+    def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
+        """Forget a table's deltas up to a commit; what they merged to, and the mark, stay."""
         ...
 
     def close(self) -> None:
@@ -139,3 +165,23 @@ class Materialisable(Protocol):
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
         """Give the rows of a table that its destination refuses at the moment."""
         ...
+
+
+def missing_batch(batch: TableBatch, mark: Stamp) -> Conflict:
+    """Give the error for a batch whose predecessor was not inserted."""
+    return Conflict(
+        f"table {batch.table} has taken its batches up to {mark}, and this one begins at "
+        f"{batch.after}; insert those between them first, or fill the destination anew"
+    )
+
+
+def check_history(table: str, since: Position, forgotten: Stamp) -> None:
+    """Refuse to read a history that does not reach back so far.
+
+    Raises:
+        CursorExpired: it does not.
+    """
+    if since.commit < forgotten:
+        raise CursorExpired(
+            f"the history of {table} begins behind {forgotten}; read its rows, then its history"
+        )

@@ -13,12 +13,12 @@ from functools import partial
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from lakesync.adapters.database import DeltaPage, Inserted
+from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
 from lakesync.adapters.sql.query_tables import QueryTables
 from lakesync.adapters.sql.transactions import Transactions
 from lakesync.core.merge import EMPTY, fold, view
 from lakesync.core.values import parse
-from lakesync.errors import Conflict, LakeSyncError
+from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
@@ -89,6 +89,24 @@ class SqlAdapter:
 
         return self._read(work)
 
+    def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
+        """Give the tables with their schemas; see `DatabaseAdapter`."""
+        return self._read(lambda ledger: ledger.schemas())
+
+    def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
+        """Give a table's rows behind a row id; see `DatabaseAdapter`."""
+
+        def work(ledger: Ledger) -> RowPage:
+            states = ledger.states_after(table, row_id.encode(), rows_max + 1)
+            rows = dict(islice(states.items(), rows_max))
+            return RowPage(rows, len(states) > rows_max)
+
+        return self._read(work)
+
+    def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
+        """Forget a table's deltas; see `DatabaseAdapter`."""
+        return self._read(lambda ledger: ledger.forget_commits(table, until))
+
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
         """Write every row of a table anew; see `Materialisable`."""
         return self._answer(lambda: self._tables.rewrite(table, always=True))
@@ -136,10 +154,7 @@ class SqlAdapter:
         if mark >= last:
             return Inserted(dead_letters=ledger.dead_letters(batch.table))
         if mark < batch.after:
-            raise Conflict(
-                f"table {batch.table} has taken its batches up to {mark}, and this one begins at "
-                f"{batch.after}; insert those between them first, or fill the destination anew"
-            )
+            raise missing_batch(batch, mark)
         fresh = [placed for placed in part if placed.position.commit > mark]
         ledger.add_deltas(batch.table, fresh)
         changed = self._merged(ledger, batch.table, fresh)
@@ -162,7 +177,7 @@ class SqlAdapter:
         return {row: state for row, state in folded.items() if state is not stored.get(row, EMPTY)}
 
     def _read(self, work: Callable[[Ledger], T]) -> Result[T, LakeSyncError]:
-        """Read from the ledger, which is made if it is not there."""
+        """Do something with the ledger, which is made if it is not there."""
 
         def read(cursor: Cursor, ledger: Ledger) -> T:
             self._tables.ensure_ledger(cursor)

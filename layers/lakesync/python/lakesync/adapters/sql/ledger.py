@@ -9,9 +9,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.adapters.database import DeadLetter, PlacedDelta, Position
+from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, check_history
 from lakesync.adapters.sql.definition import PREFIX, Definition, from_json
 from lakesync.adapters.sql.dialect import STAGE
+from lakesync.adapters.sql.ledger_tables import KEYS, definitions
 from lakesync.adapters.sql.staging import fill_stage
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
@@ -22,14 +23,8 @@ if TYPE_CHECKING:
     from lakesync.adapters.sql.dialect import Cursor, Dialect
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
+    from lakesync.core.schema import TableSchema
 
-_KEYS: Final = {
-    "commits": ("gateway", "table_name", "commit_stamp"),
-    "rows": ("gateway", "table_name", "row_id"),
-    "marks": ("gateway", "table_name"),
-    "dead_letters": ("gateway", "table_name", "row_id"),
-    "tables": ("gateway", "table_name"),
-}
 COMMITS_READ: Final = 100
 """Commits of the history that are read at a time; each has the deltas of a push at the most."""
 REASON_CHARACTERS_MAX: Final = 500
@@ -48,7 +43,7 @@ class Ledger:
 
     def lock_mark(self, table: str) -> Stamp:
         """Give a table's mark; nobody else writes the table until this transaction ends."""
-        self._stage("marks", [(self._gateway, table, 0)], keep=True)
+        self._stage("marks", [(self._gateway, table, 0, 0)], keep=True)
         self._cursor.execute(
             "SELECT mark FROM lakesync_marks WHERE gateway = %s AND table_name = %s FOR UPDATE",
             (self._gateway, table),
@@ -58,12 +53,16 @@ class Ledger:
 
     def mark(self, table: str) -> Stamp:
         """Give a table's mark; 0 if it never took a batch."""
+        return self._marks(table)[0]
+
+    def _marks(self, table: str) -> tuple[Stamp, Stamp]:
+        """Give a table's mark, and up to where its history was forgotten."""
         self._cursor.execute(
-            "SELECT mark FROM lakesync_marks WHERE gateway = %s AND table_name = %s",
+            "SELECT mark, forgotten FROM lakesync_marks WHERE gateway = %s AND table_name = %s",
             (self._gateway, table),
         )
         row = self._cursor.fetchone()
-        return int(row[0]) if row else 0
+        return (int(row[0]), int(row[1])) if row else (0, 0)
 
     def save_mark(self, table: str, mark: Stamp) -> None:
         """Set a table's mark."""
@@ -84,6 +83,7 @@ class Ledger:
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
         """Give deltas behind a position, in order: so many at least, if there are."""
+        check_history(table, since, self._marks(table)[1])
         after, count = since.commit - 1, 0
         while count < deltas_max:
             self._cursor.execute(
@@ -100,6 +100,20 @@ class Ledger:
                         count += 1
                         yield PlacedDelta(Position(commit, place), delta)
             after = commits[-1][0]
+
+    def forget_commits(self, table: str, until: Stamp) -> None:
+        """Remove commits from the history, and note up to where."""
+        mark = self.lock_mark(table)
+        until = max(min(until, mark), self._marks(table)[1])
+        self._cursor.execute(
+            "UPDATE lakesync_marks SET forgotten = %s WHERE gateway = %s AND table_name = %s",
+            (until, self._gateway, table),
+        )
+        self._cursor.execute(
+            "DELETE FROM lakesync_commits WHERE gateway = %s AND table_name = %s "
+            "AND commit_stamp <= %s",
+            (self._gateway, table, until),
+        )
 
     # --- rows -------------------------------------------------------------------------------------
 
@@ -168,6 +182,15 @@ class Ledger:
         row = self._cursor.fetchone()
         return from_json(table, row[0]) if row else Definition(table)
 
+    def schemas(self) -> dict[str, TableSchema | None]:
+        """Give the newest schema of each table that there is."""
+        self._cursor.execute(
+            "SELECT table_name, definition FROM lakesync_tables WHERE gateway = %s "
+            "ORDER BY table_name",
+            (self._gateway,),
+        )
+        return {table: from_json(table, text).schema for table, text in self._cursor.fetchall()}
+
     def owner(self, destination: str) -> tuple[str, str] | None:
         """Give the gateway and table whose rows a table to query has."""
         self._cursor.execute(
@@ -187,7 +210,7 @@ class Ledger:
         """Copy rows into a table of ours; gives how many are new, if those there are kept."""
         columns = list(definitions(self._dialect)[name])
         self._fill(name, columns, rows)
-        keys = _KEYS[name]
+        keys = KEYS[name]
         updated = [] if keep else [column for column in columns if column not in keys]
         statement = self._dialect.upsert(PREFIX + name, keys, columns, updated)
         self._cursor.execute(statement, ())
@@ -196,31 +219,6 @@ class Ledger:
     def _fill(self, name: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
         types = definitions(self._dialect)[name]
         fill_stage(self._dialect, self._cursor, {c: types[c] for c in columns}, rows)
-
-
-def definitions(dialect: Dialect) -> dict[str, dict[str, str]]:
-    """Give the columns of our tables, with their SQL types."""
-    key = {"gateway": dialect.name_type, "table_name": dialect.name_type}
-    stamp = "BIGINT NOT NULL"
-    row = {"row_id": dialect.key_bytes_type}
-    text = dialect.column_type("string", in_key=False)
-    return {
-        "commits": key | {"commit_stamp": stamp, "records": dialect.bytes_type},
-        "rows": key | row | {"state": dialect.bytes_type},
-        "marks": key | {"mark": stamp},
-        "dead_letters": key | row | {"reason": text},
-        "tables": key | {"destination": dialect.name_type, "definition": text},
-    }  # fmt: skip
-
-
-def create_ledger(dialect: Dialect, cursor: Cursor) -> None:
-    """Create what is missing of our tables."""
-    for name, columns in definitions(dialect).items():
-        if dialect.existing_columns(cursor, PREFIX + name):
-            continue
-        lines = [f"{column} {kind}" for column, kind in columns.items()]
-        lines.append(f"PRIMARY KEY ({', '.join(_KEYS[name])})")
-        cursor.execute(f"CREATE TABLE {PREFIX}{name} ({', '.join(lines)})", ())
 
 
 def _states(rows: Sequence[Sequence[Any]]) -> dict[str, RowState]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.sql.destination_table import DestinationTable
-from lakesync.adapters.sql.ledger import Ledger, create_ledger
+from lakesync.adapters.sql.ledger_tables import create_ledger
 from lakesync.errors import SchemaMismatch
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.database import DeadLetter
     from lakesync.adapters.sql.dialect import Cursor, Dialect
+    from lakesync.adapters.sql.ledger import Ledger
     from lakesync.adapters.sql.transactions import Transactions
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema

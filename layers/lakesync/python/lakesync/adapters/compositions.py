@@ -1,0 +1,213 @@
+"""Databases made of databases: by table, one and its followers, what is new and what is old.
+
+Each is a `DatabaseAdapter` of `DatabaseAdapter`s, so they nest. None keeps anything of its own: the
+marks of the databases tell what remains to be done, so nothing is lost when a process dies.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakesync.adapters.copying import copy_table
+from lakesync.adapters.database import DeltaPage, Position
+from lakesync.core.clock import STAMP_MAX
+from lakesync.errors import LakeSyncError
+from lakesync.result import Err, Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.adapters.copying import Copied
+    from lakesync.adapters.database import DatabaseAdapter, Inserted, RowPage, TableBatch
+    from lakesync.core.clock import Stamp
+    from lakesync.core.schema import TableSchema
+    from lakesync.result import Result
+
+
+class _Routed(ABC):
+    """Asks, for each table, the database that has it."""
+
+    @abstractmethod
+    def of(self, table: str) -> DatabaseAdapter:
+        """Give the database of a table."""
+
+    def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
+        """Make the table ready where it is."""
+        return self.of(schema.table).ensure_schema(schema)
+
+    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take a batch where its table is."""
+        return self.of(batch.table).insert_deltas(batch)
+
+    def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
+        """Give the table's mark."""
+        return self.of(table).mark(table)
+
+    def query_deltas_since(
+        self, table: str, since: Position, deltas_max: int
+    ) -> Result[DeltaPage, LakeSyncError]:
+        """Give the table's history."""
+        return self.of(table).query_deltas_since(table, since, deltas_max)
+
+    def latest_state(
+        self, table: str, row_id: str
+    ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
+        """Give one row."""
+        return self.of(table).latest_state(table, row_id)
+
+    def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
+        """Give the table's rows."""
+        return self.of(table).rows_after(table, row_id, rows_max)
+
+    def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
+        """Forget the table's history."""
+        return self.of(table).forget_history(table, until)
+
+
+@dataclass(frozen=True)
+class Composite(_Routed):
+    """Each table in the database that is named for it, all others in the default one."""
+
+    default: DatabaseAdapter
+    routes: Mapping[str, DatabaseAdapter] = field(default_factory=dict)
+
+    def of(self, table: str) -> DatabaseAdapter:
+        """Give the database of a table."""
+        return self.routes.get(table, self.default)
+
+    def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
+        """Give the tables of all databases, each from where it is routed to."""
+        tables: dict[str, TableSchema | None] = {}
+        for database in {id(each): each for each in (self.default, *self.routes.values())}.values():
+            match database.tables():
+                case Ok(there):
+                    tables |= {name: there[name] for name in there if self.of(name) is database}
+                case Err(error):
+                    return Err(error)
+        return Ok(dict(sorted(tables.items())))
+
+    def close(self) -> None:
+        """Close every database."""
+        for database in (self.default, *self.routes.values()):
+            database.close()
+
+
+@dataclass(frozen=True)
+class _Primary(_Routed):
+    """Asks one database for all that is not done otherwise."""
+
+    primary: DatabaseAdapter
+
+    def of(self, table: str) -> DatabaseAdapter:
+        """Give the one database."""
+        del table
+        return self.primary
+
+    def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
+        """Give the tables."""
+        return self.primary.tables()
+
+
+@dataclass(frozen=True)
+class FanOut(_Primary):
+    """One database that answers, and others that follow it; one that is away delays nobody.
+
+    A secondary's queue is the primary's history, behind the secondary's mark: nothing can be lost
+    between them, and a new secondary is filled by following. Call `follow` on a schedule.
+    """
+
+    secondaries: Mapping[str, DatabaseAdapter] = field(default_factory=dict)
+
+    def follow(self, secondary: str) -> Result[Mapping[str, Copied], LakeSyncError]:
+        """Bring a secondary to where the primary is; gives each table's progress.
+
+        Errors: what either database gives; the tables that were done stay done.
+        """
+        return _each_table(self.primary, self.secondaries[secondary], STAMP_MAX)
+
+    def lag(self, secondary: str) -> Result[Mapping[str, tuple[Stamp, Stamp]], LakeSyncError]:
+        """Give the marks of the secondary and of the primary, of tables in which they differ."""
+        follower, lags = self.secondaries[secondary], {}
+        try:
+            for table in self.primary.tables().unwrap():
+                behind, ahead = follower.mark(table).unwrap(), self.primary.mark(table).unwrap()
+                if behind != ahead:
+                    lags[table] = (behind, ahead)
+        except LakeSyncError as error:
+            return Err(error)
+        return Ok(lags)
+
+    def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
+        """Forget what every secondary has taken, and no more."""
+        try:
+            marks = [each.mark(table).unwrap() for each in self.secondaries.values()]
+        except LakeSyncError as error:
+            return Err(error)
+        return self.primary.forget_history(table, min([until, *marks]))
+
+    def close(self) -> None:
+        """Close every database."""
+        for database in (self.primary, *self.secondaries.values()):
+            database.close()
+
+
+@dataclass(frozen=True)
+class Lifecycle(_Primary):
+    """A database that keeps its rows and a short history; an archive keeps the history of before.
+
+    History is read through both as one. Call `archive_until` on a schedule.
+    """
+
+    archive: DatabaseAdapter
+
+    def archive_until(self, until: Stamp) -> Result[Mapping[str, Copied], LakeSyncError]:
+        """Move history up to a commit into the archive. Safe to repeat, and to kill.
+
+        It is copied first and forgotten then, up to where the archive is.
+        """
+        moved = _each_table(self.primary, self.archive, until)
+        if isinstance(moved, Ok):
+            for table, copied in moved.value.items():
+                forgotten = self.primary.forget_history(table, min(until, copied.until))
+                if isinstance(forgotten, Err):
+                    return forgotten
+        return moved
+
+    def query_deltas_since(
+        self, table: str, since: Position, deltas_max: int
+    ) -> Result[DeltaPage, LakeSyncError]:
+        """Give the table's history: from the archive as far as that goes, then from the primary."""
+        match self.archive.mark(table):
+            case Ok(mark) if since.commit <= mark:
+                page = self.archive.query_deltas_since(table, since, deltas_max)
+                if isinstance(page, Err) or page.value.deltas:
+                    return page.map(lambda read: DeltaPage(read.deltas, read.position, True))
+                since = max(since, Position(mark, STAMP_MAX))
+            case Err(error):
+                return Err(error)
+        return self.primary.query_deltas_since(table, since, deltas_max)
+
+    def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
+        """Forget the table's history in both."""
+        forgotten = self.archive.forget_history(table, until)
+        return forgotten.and_then(lambda _: self.primary.forget_history(table, until))
+
+    def close(self) -> None:
+        """Close both databases."""
+        self.primary.close()
+        self.archive.close()
+
+
+def _each_table(
+    source: DatabaseAdapter, target: DatabaseAdapter, until: Stamp
+) -> Result[Mapping[str, Copied], LakeSyncError]:
+    done: dict[str, Copied] = {}
+    try:
+        for table in source.tables().unwrap():
+            done[table] = copy_table(source, target, table, until=until).unwrap()
+    except LakeSyncError as error:
+        error.done = done
+        return Err(error)
+    return Ok(done)

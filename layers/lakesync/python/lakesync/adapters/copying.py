@@ -1,0 +1,183 @@
+"""One database follows another: its tables take the other's history from where their marks are.
+
+This is all there is to a migration, to a second destination and to moving what is old: the target's
+mark says where to go on, so whoever dies on the way begins again, and nothing comes twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.core.clock import STAMP_MAX
+from lakesync.core.row_deltas import deltas_of
+from lakesync.errors import CursorExpired, LakeSyncError
+from lakesync.result import Err, Ok
+from lakesync.wire.row_state import encode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
+    from lakesync.result import Result
+
+DELTAS_READ: Final = 10_000
+"""Deltas that are read at a time; a commit that has more is read on until it is whole."""
+ROWS_READ: Final = 5_000
+"""Rows that are compared at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """How far a table has followed."""
+
+    table: str
+    deltas: int
+    """Deltas that were new to the target."""
+    until: Stamp
+    """The target's mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What two databases hold of one table."""
+
+    table: str
+    rows: int
+    """Rows of the source, deleted ones included."""
+    checksum: str
+    """SHA-256 over the source's row ids and states, in the order of the ids' bytes."""
+    is_equal: bool
+    """The target holds the same rows, to the byte."""
+    difference: str = ""
+    """The first row id that differs."""
+
+
+def copy_table(
+    source: DatabaseAdapter,
+    target: DatabaseAdapter,
+    table: str,
+    *,
+    until: Stamp = STAMP_MAX,
+    on_progress: Callable[[Copied], None] = lambda _: None,
+) -> Result[Copied, LakeSyncError]:
+    """Bring a table of the target to where the source is. Safe to repeat, and to kill.
+
+    Args:
+        source: whose history is read; where it does not reach back so far, its rows are.
+        target: what takes it.
+        table: which one.
+        until: copy no commit above it.
+        on_progress: told after each batch.
+
+    Errors: what either database gives.
+    """
+    try:
+        schema = source.tables().unwrap().get(table)
+        # Read before the history: all up to it is there.
+        last = min(source.mark(table).unwrap(), until)
+        mark = target.mark(table).unwrap()
+        copied = Copied(table, 0, mark)
+        if schema:
+            target.ensure_schema(schema).unwrap()
+        for deltas, upto in _history_or_rows(source, table, mark, last):
+            batch = TableBatch(table, mark, upto, deltas, schema)
+            inserted = target.insert_deltas(batch).unwrap()
+            copied = Copied(table, copied.deltas + inserted.deltas, upto)
+            mark = upto
+            on_progress(copied)
+        return Ok(copied)
+    except LakeSyncError as error:
+        return Err(error)
+
+
+def compare_table(
+    source: DatabaseAdapter, target: DatabaseAdapter, table: str
+) -> Result[Compared, LakeSyncError]:
+    """Compare a table's rows by count and checksum, while nobody writes to either database."""
+    try:
+        digest, count, difference = hashlib.sha256(), 0, ""
+        theirs = _rows(target, table)
+        for row_id, state in _rows(source, table):
+            encoded = encode_row_state(state)
+            digest.update(b"%d:%b%d:%b" % (len(row_id), row_id, len(encoded), encoded))
+            count += 1
+            if not difference:
+                other = next(theirs, None)
+                if other is None or other != (row_id, state):
+                    difference = min(row_id, other[0] if other else row_id).decode()
+        if not difference and (more := next(theirs, None)):
+            difference = more[0].decode()
+        return Ok(Compared(table, count, digest.hexdigest(), not difference, difference))
+    except LakeSyncError as error:
+        return Err(error)
+
+
+def _history_or_rows(
+    source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
+) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
+    """Give batches of history; if that is forgotten, of the rows that it led to."""
+    since = source.query_deltas_since(table, Position(mark, STAMP_MAX), 1)
+    match since:
+        case Err(CursorExpired()):
+            yield from _filling(source, table, mark, last)
+        case _:
+            since.unwrap()
+            yield from _commits(source, table, mark, last)
+
+
+def _filling(
+    source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
+) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
+    """Give all rows as deltas, in commits that never were: real stamps are far above.
+
+    Who is stopped begins again with the rows, behind the mark of then: merging them twice changes
+    nothing. A row that is read late may be newer than ``last``; what follows repeats that.
+    """
+    after, has_more = "", True
+    while has_more:
+        mark += 1
+        page = source.rows_after(table, after, ROWS_READ).unwrap()
+        deltas = [
+            delta for row_id in page.rows for delta in deltas_of(table, row_id, page.rows[row_id])
+        ]
+        after, has_more = max(page.rows, key=str.encode, default=after), page.has_more
+        upto = mark if has_more else last
+        yield (
+            [PlacedDelta(Position(mark, place), delta) for place, delta in enumerate(deltas)],
+            upto,
+        )
+
+
+def _commits(
+    source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
+) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
+    """Give whole commits in ``(mark, last]``, some at a time, each with where it ends."""
+    position, waiting = Position(mark, STAMP_MAX), list[PlacedDelta]()
+    while mark < last:
+        page = source.query_deltas_since(table, position, DELTAS_READ).unwrap()
+        position = page.position
+        waiting += [placed for placed in page.deltas if placed.position.commit <= last]
+        if not page.has_more or position.commit > last:
+            yield waiting, last
+            return
+        upto = position.commit
+        whole = [placed for placed in waiting if placed.position.commit < upto]
+        if whole:  # the last commit may go on in the next page
+            yield whole, whole[-1].position.commit
+            waiting = waiting[len(whole) :]
+
+
+def _rows(adapter: DatabaseAdapter, table: str) -> Iterator[tuple[bytes, RowState]]:
+    after = ""
+    while True:
+        page = adapter.rows_after(table, after, ROWS_READ).unwrap()
+        for row_id, state in page.rows.items():
+            yield row_id.encode(), state
+            after = row_id
+        if not page.has_more:
+            return

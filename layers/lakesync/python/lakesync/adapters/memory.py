@@ -1,0 +1,125 @@
+"""A database in memory: for tests, and the shortest example of a `DatabaseAdapter`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from lakesync.adapters.database import (
+    DeltaPage,
+    Inserted,
+    PlacedDelta,
+    Position,
+    RowPage,
+    check_history,
+    missing_batch,
+)
+from lakesync.core.merge import EMPTY, RowState, apply, view
+from lakesync.core.values import parse
+from lakesync.errors import CursorExpired
+from lakesync.result import Err, Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.adapters.database import TableBatch
+    from lakesync.core.clock import Stamp
+    from lakesync.core.schema import TableSchema
+    from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
+
+
+@dataclass
+class _Table:
+    schema: TableSchema | None = None
+    mark: Stamp = 0
+    forgotten: Stamp = 0
+    history: list[PlacedDelta] = field(default_factory=list)
+    rows: dict[str, RowState] = field(default_factory=dict)
+
+
+class MemoryDatabase:
+    """`lakesync.adapters.database.DatabaseAdapter` in memory. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, _Table] = {}
+
+    def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
+        """Note a schema."""
+        table = self._table(schema.table)
+        if table.schema is None or table.schema.version < schema.version:
+            table.schema = schema
+        return Ok(None)
+
+    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take a batch."""
+        table = self._table(batch.table)
+        if table.mark < batch.after and table.mark < batch.last:
+            return Err(missing_batch(batch, table.mark))
+        if batch.schema:
+            self.ensure_schema(batch.schema)
+        fresh = [placed for placed in batch.deltas if placed.position.commit > table.mark]
+        places: dict[Stamp, int] = {}
+        changed = set()
+        for (commit, _), delta in fresh:
+            place = places[commit] = places.get(commit, -1) + 1
+            table.history.append(PlacedDelta(Position(commit, place), delta))
+            before = table.rows.get(delta.row_id, EMPTY)
+            after = table.rows[delta.row_id] = apply(before, delta)
+            if after is not before:
+                changed.add(delta.row_id)
+        table.mark = max(table.mark, batch.last)
+        return Ok(Inserted(len(fresh), len(changed)))
+
+    def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
+        """Give a table's mark."""
+        return Ok(self._peek(table).mark)
+
+    def query_deltas_since(
+        self, table: str, since: Position, deltas_max: int
+    ) -> Result[DeltaPage, LakeSyncError]:
+        """Give a table's history behind a position."""
+        try:
+            check_history(table, since, self._peek(table).forgotten)
+        except CursorExpired as error:
+            return Err(error)
+        behind = [placed for placed in self._peek(table).history if placed.position > since]
+        page = tuple(behind[:deltas_max])
+        until = page[-1].position if page else since
+        return Ok(DeltaPage(page, until, len(behind) > deltas_max))
+
+    def latest_state(
+        self, table: str, row_id: str
+    ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
+        """Give one row."""
+        values = view(self._peek(table).rows.get(row_id, EMPTY))
+        return Ok(None if values is None else {name: parse(raw) for name, raw in values.items()})
+
+    def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
+        """Give the tables with their schemas."""
+        return Ok({name: table.schema for name, table in sorted(self._tables.items())})
+
+    def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
+        """Give a table's rows behind a row id."""
+        ordered = sorted(self._peek(table).rows.items(), key=lambda row: row[0].encode())
+        behind = {row: state for row, state in ordered if row.encode() > row_id.encode()}
+        return Ok(RowPage(dict(islice(behind.items(), rows_max)), len(behind) > rows_max))
+
+    def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
+        """Forget a table's deltas."""
+        known = self._peek(table)
+        known.forgotten = max(known.forgotten, min(until, known.mark))
+        known.history = [
+            placed for placed in known.history if placed.position.commit > known.forgotten
+        ]
+        return Ok(None)
+
+    def close(self) -> None:
+        """Do nothing: what is in memory stays."""
+
+    def _table(self, name: str) -> _Table:
+        return self._tables.setdefault(name, _Table())
+
+    def _peek(self, name: str) -> _Table:
+        return self._tables.get(name) or _Table()

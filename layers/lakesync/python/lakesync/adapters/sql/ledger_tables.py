@@ -1,0 +1,43 @@
+"""The ledger's own tables: their columns and keys, and how they come to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.adapters.sql.definition import PREFIX
+
+if TYPE_CHECKING:
+    from lakesync.adapters.sql.dialect import Cursor, Dialect
+
+KEYS: Final = {
+    "commits": ("gateway", "table_name", "commit_stamp"),
+    "rows": ("gateway", "table_name", "row_id"),
+    "marks": ("gateway", "table_name"),
+    "dead_letters": ("gateway", "table_name", "row_id"),
+    "tables": ("gateway", "table_name"),
+}
+
+
+def definitions(dialect: Dialect) -> dict[str, dict[str, str]]:
+    """Give the columns of our tables, with their SQL types."""
+    key = {"gateway": dialect.name_type, "table_name": dialect.name_type}
+    stamp = "BIGINT NOT NULL"
+    row = {"row_id": dialect.key_bytes_type}
+    text = dialect.column_type("string", in_key=False)
+    return {
+        "commits": key | {"commit_stamp": stamp, "records": dialect.bytes_type},
+        "rows": key | row | {"state": dialect.bytes_type},
+        "marks": key | {"mark": stamp, "forgotten": stamp},
+        "dead_letters": key | row | {"reason": text},
+        "tables": key | {"destination": dialect.name_type, "definition": text},
+    }  # fmt: skip
+
+
+def create_ledger(dialect: Dialect, cursor: Cursor) -> None:
+    """Create what is missing of our tables."""
+    for name, columns in definitions(dialect).items():
+        if dialect.existing_columns(cursor, PREFIX + name):
+            continue
+        lines = [f"{column} {kind}" for column, kind in columns.items()]
+        lines.append(f"PRIMARY KEY ({', '.join(KEYS[name])})")
+        cursor.execute(f"CREATE TABLE {PREFIX}{name} ({', '.join(lines)})", ())

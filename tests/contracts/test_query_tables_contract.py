@@ -1,0 +1,464 @@
+"""What each SQL database does, and each `Materialisable`. Laws: ``docs/spec/databases.md``."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lakesync.core.delta import Op, make_delta
+from lakesync.errors import (
+    AdapterRefused,
+    AdapterTimedOut,
+    AdapterUnreachable,
+    ConstraintViolated,
+    OutcomeUnknown,
+    SchemaMismatch,
+)
+from lakesync.result import Err
+from tests.support.destinations import (
+    Destination,
+    batch,
+    changed_rows,
+    mariadb_dialect,
+    merged,
+    new_table,
+    postgres_dialect,
+    schema,
+)
+from tests.support.interrupted import CUTS_MAX, interrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.core.delta import Delta
+
+pytestmark = pytest.mark.emulator
+few = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def destination(request: pytest.FixtureRequest) -> Iterator[Destination]:
+    """A database of each kind."""
+    database = request.getfixturevalue(request.param)
+    made = postgres_dialect if request.param == "postgres" else mariadb_dialect
+    with closing(Destination(made(database))) as destination:
+        yield destination
+
+
+@pytest.fixture
+def table() -> str:
+    """A table that nobody else uses."""
+    return new_table()
+
+
+def insert(
+    table: str, row: str, columns: dict[str, object] | None = None, *, hlc: int = 1
+) -> Delta:
+    return make_delta(Op.INSERT, table, row, columns, client_id="c", hlc=hlc)
+
+
+def update(table: str, row: str, columns: dict[str, object], *, hlc: int = 2) -> Delta:
+    return make_delta(Op.UPDATE, table, row, columns, client_id="c", hlc=hlc)
+
+
+def delete(table: str, row: str, *, hlc: int = 3) -> Delta:
+    return make_delta(Op.DELETE, table, row, client_id="c", hlc=hlc)
+
+
+@pytest.mark.law("P1", "P2")
+@few
+@given(data=st.data())
+def test_rows_are_those_of_core_merge_however_the_deltas_are_cut(
+    destination: Destination, data: st.DataObject
+) -> None:
+    table = new_table()
+    deltas = data.draw(changed_rows(table))
+    adapter = destination.adapter()
+    after = 0
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(deltas)), max_size=3)))
+    for start, end in zip([0, *cuts], [*cuts, len(deltas)], strict=True):
+        part = batch(table, deltas[start:end], after=after)
+        adapter.insert_deltas(part).unwrap()
+        if data.draw(st.booleans()):
+            again = adapter.insert_deltas(part).unwrap()
+            assert (again.deltas, again.rows) == (0, 0)
+        after = part.last
+    expected = merged(deltas)
+    for row_id in {delta.row_id for delta in deltas}:
+        assert adapter.latest_state(table, row_id).unwrap() == expected.get(row_id)
+    refused = {letter.row_id for letter in adapter.dead_letters(table).unwrap()}
+    assert destination.rows(table).keys() == expected.keys() - refused
+    assert all("\0" in row_id + repr(expected.get(row_id)) or "\\x00" in repr(expected[row_id])
+               for row_id in refused)  # fmt: skip
+    destination.close()
+
+
+# --- exactly once ---------------------------------------------------------------------------------
+
+
+@pytest.mark.law("P4")
+def test_a_batch_that_is_cut_off_anywhere_is_made_up_for(
+    destination: Destination, table: str
+) -> None:
+    wanted = schema(table, {"n": "number", "tag": "json"}, soft_delete=True)
+    deltas = [insert(table, f"r{number}", {"n": number}, hlc=number + 1) for number in range(4)]
+    deltas += [update(table, "r1", {"tag": {"x": 1}}, hlc=9), delete(table, "r2", hlc=10)]
+    part = batch(table, deltas, schema=wanted)
+    gateway = table  # as good a name as any
+    for cut in range(1, CUTS_MAX):
+        broken = destination.variant(interrupted(destination.dialect, cut)).adapter(gateway)
+        result = broken.insert_deltas(part)
+        if not isinstance(result, Err):
+            break
+        assert isinstance(result.error, AdapterUnreachable | OutcomeUnknown)
+        rows = destination.adapter(gateway).mark(table).unwrap() and len(destination.rows(table))
+        assert rows in {0, 3, 4}  # nothing, or all of it
+    else:
+        pytest.fail("it never ended")
+    adapter = destination.adapter(gateway)
+    adapter.insert_deltas(part).unwrap()
+    assert adapter.mark(table).unwrap() == part.last
+    for row_id, values in merged(deltas).items():
+        assert adapter.latest_state(table, row_id).unwrap() == values
+    kept = {row: at is None for row, (at,) in destination.rows(table, "deleted_at").items()}
+    assert {row for row, is_there in kept.items() if is_there} == {"r0", "r1", "r3"}
+
+
+@pytest.mark.law("P4")
+def test_writers_at_once_take_each_batch_once(destination: Destination, table: str) -> None:
+    deltas = [
+        update(table, f"r{number % 5}", {"n": number}, hlc=number + 1) for number in range(40)
+    ]
+    parts, after = [], 0
+    for start in range(0, 40, 8):
+        parts.append(batch(table, deltas[start : start + 8], after=after))
+        after = parts[-1].last
+
+    def write(_: int) -> int:
+        adapter, added = destination.adapter(table), 0
+        for part in parts:
+            while isinstance(result := adapter.insert_deltas(part), Err):
+                assert isinstance(result.error, AdapterTimedOut), result.error  # a deadlock
+            added += result.value.deltas
+        return added
+
+    with ThreadPoolExecutor(3) as threads:
+        assert sum(threads.map(write, range(3))) == 40
+    adapter = destination.adapter(table)
+    for row_id, values in merged(deltas).items():
+        assert adapter.latest_state(table, row_id).unwrap() == values
+
+
+@pytest.mark.law("P5")
+def test_a_batch_takes_a_constant_number_of_statements(destination: Destination) -> None:
+    counts = []
+    for size in (10, 2_000):
+        table = new_table()
+        counted = interrupted(destination.dialect, CUTS_MAX)
+        adapter = destination.variant(counted).adapter()
+        wanted = schema(table, {"n": "number", "s": "string"})
+        adapter.ensure_schema(wanted).unwrap()
+        before = counted.statements
+        deltas = [insert(table, f"r{n}", {"n": n, "s": "x" * 20}) for n in range(size)]
+        adapter.insert_deltas(batch(table, deltas, schema=wanted, commit_deltas=100)).unwrap()
+        counts.append(counted.statements - before)
+    assert counts[0] == counts[1]
+
+
+# --- tables to query ------------------------------------------------------------------------------
+
+
+@pytest.mark.law("P6")
+def test_columns_have_their_types(destination: Destination, table: str) -> None:
+    wanted = schema(
+        table,
+        {
+            "s": "string", "n": "number", "b": "boolean", "j": "json", "i": "integer",
+            "d": "decimal(12,2)", "t": "timestamp", "day": "date", "raw": "bytes",
+        },
+    )  # fmt: skip
+    adapter = destination.adapter()
+    values: dict[str, object] = {
+        "s": "Brød \\ ' \" %s 🍞", "n": 0.1, "b": True, "j": {"k": [1, None]},
+        "i": "9223372036854775807", "d": "1234567890.12", "t": "2024-02-29T23:30:00.123456-02:00",
+        "day": "2024-02-29", "raw": "AP8=",
+    }  # fmt: skip
+    adapter.insert_deltas(batch(table, [insert(table, "r1", values)], schema=wanted)).unwrap()
+    (row,) = destination.rows(table, "s", "n", "b", "i", "d", "t", "day", "raw").values()
+    assert row[0] == values["s"]
+    assert row[1:4] == (0.1, True, 9223372036854775807)
+    assert str(row[4]) == "1234567890.12"
+    assert row[5].replace(tzinfo=None).isoformat() == "2024-03-01T01:30:00.123456"
+    assert row[6].isoformat() == "2024-02-29"
+    assert bytes(row[7]) == b"\x00\xff"
+
+
+@pytest.mark.law("P6")
+def test_columns_are_added_widened_and_typed_later(destination: Destination, table: str) -> None:
+    adapter = destination.adapter()
+    first = schema(table, {"d": "decimal(5,2)"})
+    deltas = [insert(table, "r1", {"d": "999.99", "late": 12})]
+    adapter.insert_deltas(batch(table, deltas, schema=first)).unwrap()
+    typed = schema(table, {"d": "decimal(9,2)", "late": "number", "more": "string"}, version=2)
+    deltas.append(update(table, "r2", {"d": "1234567.89", "more": "x"}))
+    adapter.insert_deltas(batch(table, deltas[1:], after=1, schema=typed)).unwrap()
+    rows = destination.rows(table, "d", "late", "more")
+    assert {row: (str(d), late, more) for row, (d, late, more) in rows.items()} == {
+        "r1": ("999.99", 12.0, None),
+        "r2": ("1234567.89", None, "x"),
+    }
+    # What comes late, with the schema of before, changes no column back.
+    deltas.append(update(table, "r1", {"late": 13}, hlc=5))
+    adapter.insert_deltas(batch(table, deltas[2:], after=2, schema=first)).unwrap()
+    assert destination.rows(table, "late")["r1"] == (13.0,)
+    narrower = schema(table, {"d": "string"}, version=3)
+    result = adapter.ensure_schema(narrower)
+    assert isinstance(result, Err)
+    assert isinstance(result.error, SchemaMismatch)
+
+
+@pytest.mark.law("P6")
+def test_a_column_that_gets_its_type_while_a_writer_is_cut_off(
+    destination: Destination, table: str
+) -> None:
+    deltas = [insert(table, f"r{number}", {"n": number}) for number in range(3)]
+    destination.adapter(table).insert_deltas(batch(table, deltas)).unwrap()
+    typed = schema(table, {"n": "number"})
+    for cut in range(1, CUTS_MAX):
+        broken = destination.variant(interrupted(destination.dialect, cut)).adapter(table)
+        result = broken.ensure_schema(typed)
+        if not isinstance(result, Err):
+            break
+    adapter = destination.adapter(table)
+    adapter.ensure_schema(typed).unwrap()
+    assert destination.rows(table, "n") == {f"r{number}": (float(number),) for number in range(3)}
+
+
+@pytest.mark.law("P6")
+@pytest.mark.parametrize("name", ["order", "dueDate", "props", "ROW_ID", "synced_at", "x" * 64])
+def test_any_name_is_a_column(destination: Destination, table: str, name: str) -> None:
+    adapter = destination.adapter()
+    wanted = schema(table, {name: "string"})
+    adapter.insert_deltas(batch(table, [insert(table, "r1", {name: "v"})], schema=wanted)).unwrap()
+    columns = destination.dialect
+    connection = columns.connect()
+    names = columns.existing_columns(connection.cursor(), table)
+    connection.close()
+    (own,) = names - {"row_id", "props", "synced_at", "deleted_at"}
+    assert destination.rows(table, own) == {"r1": ("v",)}
+
+
+@pytest.mark.law("P6")
+def test_a_table_may_have_any_name_elsewhere(destination: Destination, table: str) -> None:
+    source = f'100% "odd" `{table}` table'
+    wanted = schema(table, {"n": "number"}, source_table=source)
+    adapter = destination.adapter()
+    adapter.insert_deltas(batch(table, [insert(table, "r1", {"n": 1})], schema=wanted)).unwrap()
+    connection = destination.dialect.connect()
+    cursor = connection.cursor()
+    assert "n" in destination.dialect.existing_columns(cursor, source)
+    connection.close()
+
+
+@pytest.mark.law("P6")
+def test_a_table_of_other_rows_is_refused(destination: Destination, table: str) -> None:
+    wanted = schema(table, {"n": "number"})
+    first, other = destination.adapter(), destination.adapter()
+    first.ensure_schema(wanted).unwrap()
+    result = other.ensure_schema(wanted)
+    assert isinstance(result, Err)
+    assert "sourceTable" in str(result.error)
+    other.ensure_schema(replace(wanted, source_table=f"{table}_2")).unwrap()
+
+
+@pytest.mark.law("P6")
+@pytest.mark.parametrize("soft", [True, False])
+def test_deleted_rows_go_or_are_marked(destination: Destination, table: str, *, soft: bool) -> None:
+    wanted = schema(table, {"n": "number"}, soft_delete=soft)
+    adapter = destination.adapter()
+    stamp = 1_700_000_000_000 << 16
+    deltas = [insert(table, "r1", {"n": 1}), delete(table, "r1", hlc=stamp)]
+    adapter.insert_deltas(batch(table, deltas[:1], schema=wanted)).unwrap()
+    adapter.insert_deltas(batch(table, deltas[1:], after=1, schema=wanted)).unwrap()
+    rows = destination.rows(table, "n", "deleted_at")
+    if soft:
+        ((number, deleted_at),) = rows.values()
+        assert number == 1.0
+        assert deleted_at.replace(tzinfo=None).isoformat() == "2023-11-14T22:13:20"
+    else:
+        assert rows == {}
+    back = insert(table, "r1", {"n": 2}, hlc=stamp + 1)
+    adapter.insert_deltas(batch(table, [back], after=2, schema=wanted)).unwrap()
+    assert destination.rows(table, "n", "deleted_at") == {"r1": (2.0, None)}
+
+
+@pytest.mark.law("P6")
+def test_props_are_never_touched(destination: Destination, table: str) -> None:
+    adapter = destination.adapter()
+    wanted = schema(table, {"n": "number"})
+    adapter.insert_deltas(batch(table, [insert(table, "r1", {"n": 1})], schema=wanted)).unwrap()
+    destination.run(f"UPDATE {table} SET props = %s", '{"mine": 1}')  # noqa: S608 - our own name
+    change = update(table, "r1", {"n": 2})
+    adapter.insert_deltas(batch(table, [change], after=1, schema=wanted)).unwrap()
+    adapter.rewrite(table).unwrap()
+    ((number, props),) = destination.rows(table, "n", "props").values()
+    assert number == 2.0
+    assert "mine" in str(props)
+
+
+@pytest.mark.law("P6")
+def test_a_table_that_is_there_already_gets_the_columns_that_it_lacks(
+    destination: Destination, table: str
+) -> None:
+    destination.run(f"CREATE TABLE {table} (id integer, n double precision)")
+    destination.run(f"INSERT INTO {table} (id, n) VALUES (7, 1)")  # noqa: S608 - our own name
+    adapter = destination.adapter()
+    wanted = schema(table, {"n": "number", "s": "string"})
+    deltas = [insert(table, "r1", {"n": 2, "s": "x"})]
+    adapter.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    assert destination.rows(table, "id", "n", "s") == {None: (7, 1.0, None), "r1": (None, 2.0, "x")}
+
+
+# --- rows that the database refuses ---------------------------------------------------------------
+
+
+@pytest.mark.law("P7")
+def test_refused_rows_are_dead_letters_one_by_one(destination: Destination, table: str) -> None:
+    wanted = schema(table, {"n": "number", "s": "string"})
+    adapter = destination.adapter()
+    adapter.ensure_schema(wanted).unwrap()
+    destination.run(f"ALTER TABLE {table} ADD CONSTRAINT {table}_n CHECK (n < 100)")
+    deltas = [insert(table, f"r{number}", {"n": number * 10, "s": "x"}) for number in range(12)]
+    deltas.append(insert(table, "text", {"n": "no number"}))
+    inserted = adapter.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    letters = {letter.row_id: letter.reason for letter in inserted.dead_letters}
+    assert letters.keys() == {"r10", "r11", "text"}
+    assert f"{table}_n" in letters["r10"]
+    assert "column n" in letters["text"]
+    assert len(destination.rows(table)) == 10
+    assert adapter.latest_state(table, "r11").unwrap() == {"n": 110, "s": "x"}
+    mended = [update(table, "r10", {"n": 1}), delete(table, "text")]
+    after = batch(table, deltas).last
+    adapter.insert_deltas(batch(table, mended, after=after, schema=wanted)).unwrap()
+    assert [letter.row_id for letter in adapter.dead_letters(table).unwrap()] == ["r11"]
+    destination.run(f"ALTER TABLE {table} DROP CONSTRAINT {table}_n")
+    adapter.insert_deltas(batch(table, [], after=after + 1, schema=wanted)).unwrap()
+    assert adapter.dead_letters(table).unwrap() == ()
+    assert destination.rows(table, "n")["r11"] == (110.0,)
+
+
+@pytest.mark.law("P7")
+def test_no_row_is_written_over_another_with_its_key(destination: Destination, table: str) -> None:
+    wanted = schema(
+        table,
+        {"a": "string", "b": "integer", "ext": "string", "v": "number"},
+        primary_key=("a", "b"),
+        external_id_column="ext",
+    )
+    adapter = destination.adapter()
+    deltas = [
+        insert(table, "r1", {"a": "x", "b": 1, "ext": "e1", "v": 1}),
+        insert(table, "same-key", {"a": "x", "b": 1, "ext": "e2", "v": 2}),
+        insert(table, "same-id", {"a": "x", "b": 2, "ext": "e1", "v": 3}),
+        insert(table, "no-key", {"a": "x", "ext": "e3", "v": 4}),
+        insert(table, "padded", {"a": "x ", "b": 1, "ext": "e4", "v": 5}),
+    ]
+    inserted = adapter.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    refused = {letter.row_id for letter in inserted.dead_letters}
+    assert refused == {"same-key", "same-id", "no-key"}
+    assert destination.rows(table, "v") == {"r1": (1.0,), "padded": (5.0,)}
+    moved = [update(table, "r1", {"b": 9, "ext": "e9"})]
+    adapter.insert_deltas(batch(table, moved, after=3, schema=wanted)).unwrap()
+    rows = destination.rows(table, "v")
+    assert rows["r1"] == (1.0,)
+    assert rows["same-key"] == (2.0,)
+
+
+@pytest.mark.law("P7")
+@pytest.mark.parametrize(
+    "value",
+    ["\x00", "a\x00b", "🍞" * 3, "x" * 1_000_000, "\u2028", "null", "NaN", "'; DROP TABLE x; --"],
+    ids=ascii,
+)
+def test_hostile_text_is_stored_or_refused_by_itself(
+    destination: Destination, table: str, value: str
+) -> None:
+    wanted = schema(table, {"s": "string", "j": "json"})
+    adapter = destination.adapter()
+    value = value[:200_000]
+    deltas = [insert(table, "bad", {"s": value, "j": {"k": value[:1000]}})]
+    deltas.append(insert(table, "good", {"s": "x"}))
+    adapter.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    rows = destination.rows(table, "s")
+    assert rows["good"] == ("x",)
+    refused = {letter.row_id for letter in adapter.dead_letters(table).unwrap()}
+    assert rows.get("bad") == (value,) if "bad" not in refused else "\0" in value
+    state = adapter.latest_state(table, "bad").unwrap()
+    assert state is not None
+    assert state["s"] == value
+
+
+@pytest.mark.law("P7")
+def test_a_table_that_refuses_everything_fails_whole(destination: Destination, table: str) -> None:
+    wanted = schema(table, {"n": "number"})
+    adapter = destination.adapter()
+    adapter.ensure_schema(wanted).unwrap()
+    destination.run(f"ALTER TABLE {table} ADD CONSTRAINT {table}_n CHECK (n < 0)")
+    deltas = [insert(table, f"r{number}", {"n": number}) for number in range(1_100)]
+    result = adapter.insert_deltas(batch(table, deltas, schema=wanted))
+    assert isinstance(result, Err)
+    assert isinstance(result.error, ConstraintViolated)
+    assert adapter.mark(table).unwrap() == 0
+
+
+# --- a database that fails ------------------------------------------------------------------------
+
+
+@pytest.mark.law("P8")
+def test_errors_say_whose_fault_they_are(destination: Destination, table: str) -> None:
+    dialect: Any = destination.dialect
+    nowhere, stranger = (
+        (replace(dialect, dsn=dialect.dsn.replace(":lakesync@", ":wrong@")),) * 2
+        if hasattr(dialect, "dsn")
+        else (replace(dialect, port=1), replace(dialect, password="wrong"))
+    )
+    if hasattr(dialect, "dsn"):
+        host, _, database = dialect.dsn.rpartition("/")
+        nowhere = replace(dialect, dsn=f"{host.rpartition(':')[0]}:1/{database}")
+    for broken, kind in ((nowhere, AdapterUnreachable), (stranger, AdapterRefused)):
+        result = destination.variant(broken).adapter().mark(table)
+        assert isinstance(result, Err)
+        assert isinstance(result.error, kind), result.error
+        assert "wrong" not in str(result.error)
+
+
+@pytest.mark.law("P8")
+def test_an_adapter_goes_on_after_its_connection_was_killed(
+    destination: Destination, table: str
+) -> None:
+    adapter = destination.adapter()
+    adapter.insert_deltas(batch(table, [insert(table, "r1", {"n": 1})])).unwrap()
+    if hasattr(destination.dialect, "dsn"):
+        destination.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+            "AND application_name = 'lakesync' AND state = 'idle'"
+        )
+    else:
+        rows = destination.run(
+            "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() "
+            "AND user = 'lakesync' AND command = 'Sleep'"
+        )
+        for (number,) in rows:
+            destination.run("KILL %s", number)
+    part = batch(table, [update(table, "r1", {"n": 2})], after=1)
+    result = adapter.insert_deltas(part)
+    if isinstance(result, Err):
+        assert isinstance(result.error, AdapterUnreachable)
+        adapter.insert_deltas(part).unwrap()
+    assert adapter.latest_state(table, "r1").unwrap() == {"n": 2}
