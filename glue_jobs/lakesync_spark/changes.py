@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from lakesync_spark.json_text import typed, unfit_map
-from lakesync_spark.shape import CARRIED, ID, SYNCED_AT, UNFIT
+from lakesync_spark.json_text import kept_texts, typed
+from lakesync_spark.shape import CARRIED, ID, SYNCED_AT, TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def change_rows(
     tail = {
         CARRIED: _carried(texts),
         SYNCED_AT: synced_at,
-        UNFIT: unfit_map({name: f"`{name}`" for name in names}, texts),
+        TEXTS: kept_texts(columns, {name: f"`{name}`" for name in names}, texts),
     }
     return _valued(deltas, kind, columns).select(
         *kind.head, *names, *(sf.expr(tail[name]).alias(name) for name in kind.tail)

@@ -1,8 +1,9 @@
 """Canonical JSON text to typed lake columns: one SQL expression for each column type.
 
 Expressions are SQL text, so that transforms and ``MERGE`` share them. None of them fails: a value
-that does not fit its type gives NULL, and `UNFIT` tells it from a JSON null. The session must run
-in UTC and with ANSI rules, as `lakesync_spark.session` sets it, on every version of Spark.
+that does not fit its type (`lakesync.core.column_types.fits`) gives NULL. Each typed value has one
+text that it stands for; any other text is kept beside it, by `kept_texts`. The session must run in
+UTC and with ANSI rules, as `lakesync_spark.session` sets it, on every version of Spark.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.column_types import precision_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from lakesync_spark.columns import LakeColumn
 
 UNTYPED: Final = "json"
 """The type of columns that no schema declares: they hold JSON text."""
@@ -29,11 +32,24 @@ _SPARK_TYPES: Final[Mapping[str, str]] = {
     "bytes": "BINARY",
 }
 # The same forms that the gateway accepts (lakesync.core.column_types): Spark alone takes more.
-_DATE: Final = '"[0-9]{4}-[0-9]{2}-[0-9]{2}"'
-_TIMESTAMP: Final = (
-    '"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?'
-    '(Z|[+-][0-9]{2}:[0-9]{2})?"'
+_INTEGER: Final = '"?-?[0-9]{1,19}"?'
+_YEAR: Final = "(?!0000)[0-9]{4}"
+_DATE: Final = f'"{_YEAR}-[0-9]{{2}}-[0-9]{{2}}"'
+_LOCAL: Final = (
+    f"{_YEAR}-[0-9]{{2}}-[0-9]{{2}}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,9}})?)?"
 )
+_UTC: Final = f'"{_LOCAL}Z?"'
+_ELSEWHERE: Final = f'"{_LOCAL}[+-]([01][0-9]|2[0-3]):[0-5][0-9]"'
+_BASE64: Final = '"[A-Za-z0-9+/]*={0,2}"'
+
+# What a typed value stands for.
+_INSTANT: Final = '"[-0-9]{10}T[0-9:]{8}([.](?!000Z)[0-9]{3}|[.][0-9]{3}(?!000)[0-9]{3})?Z"'
+"""As Java writes an instant: a fraction of 0, 3 or 6 digits, as few as will do."""
+_STRAY_BITS: Final = '([^AQgw]==|[^AEIMQUYcgkosw048=]=)"'
+"""How base64 ends that has bits behind its last byte."""
+_EXACT_INT_MAX: Final = (1 << 53) - 1
+_EXACT_DIGITS: Final = 15
+"""Decimal digits that a double carries, whatever they are."""
 
 
 def spark_type(type_name: str) -> str:
@@ -64,33 +80,61 @@ def typed(text: str, type_name: str) -> str:
         "boolean": f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END",
         "json": f"nullif({text}, 'null')",
         "null": "CAST(NULL AS STRING)",
-        "integer": f"try_cast({bare} AS BIGINT)",
-        "timestamp": _if_like(text, _TIMESTAMP, f"try_cast({bare} AS TIMESTAMP)"),
+        "integer": _if_like(text, _INTEGER, f"try_cast({bare} AS BIGINT)"),
+        "timestamp": _timestamp(text, bare),
         "date": _if_like(text, _DATE, f"try_cast({bare} AS DATE)"),
-        "bytes": f"CASE WHEN startswith({text}, '\"') THEN try_to_binary({bare}, 'base64') END",
+        "bytes": _if_like(text, _BASE64, _bytes(text, bare)),
     }
     return expressions[type_name]
 
 
-def unfit(value: str, text: str) -> str:
-    """Tell whether a typed value lost what its text says; both are SQL expressions."""
-    return f"({value} IS NULL AND {text} <> 'null')"
-
-
-def unfit_map(values: Mapping[str, str], texts: Mapping[str, str]) -> str:
-    """Give the SQL of a map: by column, the JSON text of each value that did not fit its type.
+def kept_texts(
+    columns: Iterable[LakeColumn], values: Mapping[str, str], texts: Mapping[str, str]
+) -> str:
+    """Give the SQL of a map: by column, each JSON text that its typed value cannot give back.
 
     Args:
+        columns: the columns.
         values: the SQL of each typed value, by column.
         texts: the SQL of its JSON text.
     """
-    if not values:
+    lost = {c.name: is_lost(c.type, values[c.name], texts[c.name]) for c in columns}
+    if not lost:
         return "CAST(NULL AS MAP<STRING, STRING>)"
-    lost = {name: unfit(value, texts[name]) for name, value in values.items()}
     entries = ", ".join(f"'{name}', if({test}, {texts[name]}, NULL)" for name, test in lost.items())
     kept = f"map_filter(map({entries}), (name, text) -> text IS NOT NULL)"
-    # The map is built for the rare row that needs it.
+    # The map is built for the row that needs it.
     return f"if({' OR '.join(lost.values())}, {kept}, NULL)"
+
+
+def is_lost(type_name: str, value: str, text: str) -> str:
+    """Tell whether a typed value says less than its text; both are SQL expressions, as is this."""
+    exact = _exact(type_name, value, text)
+    unlike = f"{value} IS NULL" + (f" OR NOT ({exact})" if exact else "")
+    return f"({text} <> 'null' AND ({unlike}))"
+
+
+def _exact(type_name: str, value: str, text: str) -> str:
+    """Tell whether a text is the one that its value stands for; empty if it always is.
+
+    It depends on the value and the scale alone: a decimal that gets more digits keeps its text.
+    """
+    decimal = precision_scale(type_name)
+    if decimal:
+        ten = f"1E{_EXACT_DIGITS - decimal[1]}D"
+        return _as_number(value, text, f"abs(CAST({value} AS DOUBLE)) < {ten}")
+    if type_name == "integer":
+        return _as_number(value, text, f"{value} BETWEEN -{_EXACT_INT_MAX} AND {_EXACT_INT_MAX}")
+    if type_name == "timestamp":
+        return f"{text} RLIKE '^{_INSTANT}$'"
+    if type_name == "bytes":
+        return f"NOT {text} RLIKE '{_STRAY_BITS}$'"
+    return ""
+
+
+def _as_number(value: str, text: str, is_small: str) -> str:
+    """Tell it of numbers: what a double carries stands for a JSON number, all else for text."""
+    return f"if({is_small}, NOT startswith({text}, '\"'), {text} = concat('\"', {value}, '\"'))"
 
 
 def _string(text: str) -> str:
@@ -103,9 +147,28 @@ def _string(text: str) -> str:
 
 def _decimal(text: str, precision: int, scale: int) -> str:
     # A cast would round: digits beyond the scale must be zeros.
-    form = f'"?-?[0-9]+([.][0-9]{{0,{scale}}}0*)?"?'
+    form = f'"?-?[0-9]+([.](?=[0-9])[0-9]{{0,{scale}}}0*)?"?'
     cast = f"try_cast(replace({text}, '\"', '') AS DECIMAL({precision},{scale}))"
     return _if_like(text, form, cast)
+
+
+def _timestamp(text: str, bare: str) -> str:
+    # Spark's own offsets end at 18 hours, and stand behind seconds only.
+    utc = f"try_cast(replace({bare}, 'Z', '') AS TIMESTAMP)"
+    local = f"try_cast(left({bare}, char_length({bare}) - 6) AS TIMESTAMP)"
+    minutes = f"try_cast(substr({bare}, -5, 2) AS INT) * 60 + try_cast(right({bare}, 2) AS INT)"
+    sign = f"if(substr({bare}, -6, 1) = '-', 1, -1)"
+    shifted = f"timestampadd(MINUTE, {sign} * ({minutes}), {local})"
+    in_range = f"if(year({shifted}) BETWEEN 1 AND 9999, {shifted}, NULL)"
+    return (
+        f"CASE WHEN {text} RLIKE '^{_UTC}$' THEN {utc}"
+        f" WHEN {text} RLIKE '^{_ELSEWHERE}$' THEN {in_range} END"
+    )
+
+
+def _bytes(text: str, bare: str) -> str:
+    # Whole groups of four: Spark alone asks for no padding.
+    return f"if(char_length({text}) % 4 = 2, try_to_binary({bare}, 'base64'), NULL)"
 
 
 def _if_like(text: str, form: str, value: str) -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from lakesync_spark.json_text import typed, unfit, unfit_map
-from lakesync_spark.shape import STAMPS, UNFIT
+from lakesync_spark.json_text import is_lost, kept_texts, typed
+from lakesync_spark.shape import STAMPS, TEXTS
 from lakesync_spark.writing import overwrite
 
 if TYPE_CHECKING:
@@ -71,21 +71,20 @@ def retyped_state(
     texts = {column.name: f"`{STAMPS}`.`{column.name}`.json" for column in columns}
     values = {column.name: typed(texts[column.name], column.type) for column in columns}
     filled = {_helper(column): values[column.name] for column in retyped}
-    return _replaced(rows, {**filled, UNFIT: unfit_map(values, texts)})
+    return _replaced(rows, {**filled, TEXTS: kept_texts(columns, values, texts)})
 
 
 def retyped_changes(rows: DataFrame, retyped: Sequence[LakeColumn]) -> DataFrame:
     """Give deltas with the helper columns filled out of the text that they hold so far."""
-    texts = {c.name: f"coalesce(`{c.name}`, `{UNFIT}`['{c.name}'])" for c in retyped}
+    texts = {c.name: f"coalesce(`{c.name}`, `{TEXTS}`['{c.name}'])" for c in retyped}
     values = {c.name: typed(texts[c.name], c.type) for c in retyped}
     filled = {_helper(column): values[column.name] for column in retyped}
     names = ", ".join(f"'{name}'" for name in texts)
-    losses = ", ".join(
-        f"'{name}', if({unfit(values[name], text)}, {text}, NULL)" for name, text in texts.items()
-    )
-    others = f"map_filter(coalesce(`{UNFIT}`, map()), (name, text) -> name NOT IN ({names}))"
+    lost = {c.name: is_lost(c.type, values[c.name], texts[c.name]) for c in retyped}
+    losses = ", ".join(f"'{name}', if({test}, {texts[name]}, NULL)" for name, test in lost.items())
+    others = f"map_filter(coalesce(`{TEXTS}`, map()), (name, text) -> name NOT IN ({names}))"
     both = f"map_filter(map_concat({others}, map({losses})), (name, text) -> text IS NOT NULL)"
-    return _replaced(rows, {**filled, UNFIT: f"if(cardinality({both}) > 0, {both}, NULL)"})
+    return _replaced(rows, {**filled, TEXTS: f"if(cardinality({both}) > 0, {both}, NULL)"})
 
 
 def _replaced(rows: DataFrame, values: Mapping[str, str]) -> DataFrame:

@@ -20,7 +20,7 @@ ALIVE: Final = "_alive_hlc"
 DELETED: Final = "_deleted_hlc"
 IS_DELETED: Final = "_is_deleted"
 SYNCED_AT: Final = "_synced_at"
-UNFIT: Final = "_unfit"
+TEXTS: Final = "_texts"
 CARRIED: Final = "_columns"
 
 REGISTER: Final = "STRUCT<hlc: BIGINT, client_id: STRING, json: STRING>"
@@ -30,7 +30,7 @@ _STATE: Final = {
     DELETED: "BIGINT",
     IS_DELETED: "BOOLEAN",
     SYNCED_AT: "TIMESTAMP",
-    UNFIT: "MAP<STRING, STRING>",
+    TEXTS: "MAP<STRING, STRING>",
 }
 _DELTA: Final = {
     "_commit": "BIGINT",
@@ -44,9 +44,9 @@ _DELTA: Final = {
 _CHANGES_TAIL: Final = {
     CARRIED: "ARRAY<STRING>",
     SYNCED_AT: "TIMESTAMP",
-    UNFIT: "MAP<STRING, STRING>",
+    TEXTS: "MAP<STRING, STRING>",
 }
-_EVENTS_TAIL: Final = {SYNCED_AT: "TIMESTAMP", UNFIT: "MAP<STRING, STRING>"}
+_EVENTS_TAIL: Final = {SYNCED_AT: "TIMESTAMP", TEXTS: "MAP<STRING, STRING>"}
 
 
 @dataclass(frozen=True, slots=True)

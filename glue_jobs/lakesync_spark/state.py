@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import functions as sf
 
 from lakesync_spark.fold import STATE_HASH, state_hash
-from lakesync_spark.json_text import typed, unfit_map
-from lakesync_spark.shape import ALIVE, DELETED, ID, IS_DELETED, STAMPS, SYNCED_AT, UNFIT
+from lakesync_spark.json_text import kept_texts, typed
+from lakesync_spark.shape import ALIVE, DELETED, ID, IS_DELETED, STAMPS, SYNCED_AT, TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def state_rows(folded: DataFrame, columns: Sequence[LakeColumn], synced_at: str)
         sf.when(sf.col(STATE_HASH) == state_hash(names), sf.col(SYNCED_AT))
         .otherwise(sf.expr(synced_at))
         .alias(SYNCED_AT),
-        sf.expr(unfit_map({name: f"`{name}`" for name in names}, texts)).alias(UNFIT),
+        sf.expr(kept_texts(columns, {name: f"`{name}`" for name in names}, texts)).alias(TEXTS),
     )
 
 
@@ -121,7 +121,7 @@ def _row(
         DELETED: deleted,
         IS_DELETED: f"NOT ({' OR '.join(lives)})",
         SYNCED_AT: synced_at,
-        UNFIT: unfit_map(values, texts),
+        TEXTS: kept_texts(columns, values, texts),
     }
 
 

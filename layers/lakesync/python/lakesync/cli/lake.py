@@ -32,7 +32,7 @@ HIDDEN: Final = frozenset(
         IS_DELETED,
         "_columns",
         "_synced_at",
-        "_unfit",
+        "_texts",
     }
 )
 """What LakeSync keeps for itself, and who queries rows does not ask for."""

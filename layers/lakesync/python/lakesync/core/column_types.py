@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.values import parse
@@ -31,7 +31,8 @@ _DECIMAL_VALUE = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
 # Narrower than Python's ISO 8601: what every store of the lake reads the same way (RFC 3339).
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(
-    _DATE.pattern + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?"
+    _DATE.pattern + r"[T ]([01][0-9]|2[0-3]):[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
+    r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])?"
 )
 _INT64 = range(-(1 << 63), 1 << 63)
 _NUMBER_START: Final = b"-0123456789"
@@ -89,7 +90,7 @@ def _fits_text(check: Callable[[str], object]) -> Callable[[CanonicalJson], bool
             return False
         try:
             check(parse(value))
-        except ValueError:
+        except (ValueError, OverflowError):
             return False
         return True
 
@@ -99,7 +100,9 @@ def _fits_text(check: Callable[[str], object]) -> Callable[[CanonicalJson], bool
 def _timestamp(text: str) -> datetime:
     if _TIMESTAMP.fullmatch(text) is None:
         raise ValueError(text)
-    return datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(text)
+    # The years 1 to 9999 are those of UTC: so stores keep an instant.
+    return moment.astimezone(UTC) if moment.tzinfo else moment
 
 
 def _date(text: str) -> date:
