@@ -177,10 +177,10 @@ def test_what_is_no_task_is_refused(
 def test_what_goes_wrong_is_raised_for_the_state_machine_to_try_again(
     run: Callable[..., dict[str, Any]], gateway: Kept
 ) -> None:
-    def heads(*_: object) -> Any:
+    def heads(*_: object, **__: object) -> Any:
         raise Contention("busy")
 
-    gateway.buffer.heads = heads  # type: ignore[method-assign,assignment]
+    gateway.buffer.heads = heads  # type: ignore[method-assign]
     for name in ("build", "trim", "forget", "clean"):
         with pytest.raises(Contention):
             run(name)
@@ -193,7 +193,7 @@ def test_what_goes_wrong_is_logged_with_its_gateway_and_counted_as_what_it_is(
     capsys: pytest.CaptureFixture[str],
     log: io.StringIO,
 ) -> None:
-    def heads(*_: object) -> Any:
+    def heads(*_: object, **__: object) -> Any:
         raise InternalError("DynamoDB refused Query: AccessDeniedException")
 
     monkeypatch.setattr(gateway.buffer, "heads", heads)

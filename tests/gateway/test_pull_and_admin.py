@@ -104,8 +104,10 @@ def test_cursors_that_this_log_cannot_honour_are_expired(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     class Restored(MemoryBuffer):
-        def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
-            heads = super().heads(gateway, since)
+        def heads(
+            self, gateway: str, since: Stamp = 0, *, at_once: bool = False
+        ) -> dict[str, Head]:
+            heads = super().heads(gateway, since, at_once=at_once)
             return {lane: replace(head, epoch="e2", trimmed=100) for lane, head in heads.items()}
 
     held = Restored()

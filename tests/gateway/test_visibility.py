@@ -180,10 +180,12 @@ def test_a_store_that_is_away_is_an_answer_not_a_crash() -> None:
     class Away(LaggingBuffer):
         is_away = False
 
-        def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
+        def heads(
+            self, gateway: str, since: Stamp = 0, *, at_once: bool = False
+        ) -> dict[str, Head]:
             if self.is_away:
                 raise Unavailable("throttled")
-            return super().heads(gateway, since)
+            return super().heads(gateway, since, at_once=at_once)
 
         def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
             if self.is_away:

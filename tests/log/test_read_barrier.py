@@ -48,9 +48,9 @@ class Patient(LaggingBuffer):
         """Note how often."""
         self.pauses.append(tries)
 
-    def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
+    def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Give the heads, maybe as of another configuration."""
-        found = super().heads(gateway, since)
+        found = super().heads(gateway, since, at_once=at_once)
         if not self.version:
             return found
         return {lane: replace(head, config_version=99) for lane, head in found.items()}

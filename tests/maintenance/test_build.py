@@ -306,7 +306,7 @@ def test_a_build_that_came_to_be_of_no_use_is_begun_anew(late: str) -> None:
 
 def test_a_store_that_is_away_is_an_error() -> None:
     class Away(MemoryBuffer):
-        def heads(self, *_: object) -> dict[str, Head]:
+        def heads(self, *_: object, **__: object) -> dict[str, Head]:
             raise Unavailable("away")
 
     gateway = busy()

@@ -191,8 +191,10 @@ def test_a_reader_whose_head_is_older_than_a_trim_finds_the_gap() -> None:
     log.flushed(log.stamps[5])
 
     class Trimmed(MemoryBuffer):
-        def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
-            heads = super().heads(gateway, since)
+        def heads(
+            self, gateway: str, since: Stamp = 0, *, at_once: bool = False
+        ) -> dict[str, Head]:
+            heads = super().heads(gateway, since, at_once=at_once)
             log.trimmer().trim(GATEWAY)
             return heads
 

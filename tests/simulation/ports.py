@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesync.errors import NotFound, Unavailable, Unreachable
 from tests.simulation.scheduler import Crashed
+from tests.support.steps import with_earlier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from lakesync.ports import Commit
+    from lakesync.core.clock import Stamp
+    from lakesync.ports import Commit, Head
     from tests.simulation.scheduler import Clock, Process
     from tests.simulation.world import World
 
@@ -92,6 +94,15 @@ class SimulatedBuffer:
     def pause(self, tries: int) -> None:
         """Let others run for a while."""
         self._world.scheduler.sleep(1 + self._world.stream("pause").random() * 2 ** min(tries, 7))
+
+    def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
+        """Give heads; where there are several, others may run before the list of them is read."""
+        store = self._world.store
+        before = store.all_heads(gateway) if at_once else {}
+        if len(before) > 1:
+            before = self._gate.call("heads", lambda: store.all_heads(gateway))
+        heads = self._gate.call("heads", lambda: store.heads(gateway, since))
+        return with_earlier(heads, before, since) if len(before) > 1 else heads
 
     def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls one after the other: between any two of them others may run."""

@@ -234,9 +234,9 @@ class Store(MemoryBuffer):
 
     # --- reads ------------------------------------------------------------------------------------
 
-    def heads(self, gateway: str, since: int = 0) -> dict[str, Head]:
+    def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Give the heads that exist and are visible."""
-        return self._seen("head", super().heads(gateway, since))
+        return self._seen("head", super().heads(gateway, since, at_once=at_once))
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
         """Give the heads that exist and are visible, of some lanes."""

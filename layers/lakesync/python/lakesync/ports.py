@@ -279,11 +279,18 @@ class FlushState:
 class CommitLog(Protocol):
     """Heads, commits, and the log of a gateway."""
 
-    def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
+    def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Give the heads that exist of open lanes, and of those with an entry above ``since``.
 
         The main lane's is the first, and was read before the others: so each of them is as it was
         when the list of open lanes was read, or later.
+
+        Args:
+            gateway: whose.
+            since: the stamp.
+            at_once: the list may be read beside the heads: that of an open lane is then as it was
+                at any moment of the call, or missing. For readers; who closes lanes needs the
+                order.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -9,35 +10,58 @@ from lakesync.buffer import head_requests, keys, upkeep_requests
 from lakesync.buffer.answers import head_of, text
 from lakesync.buffer.calls import TableCalls
 from lakesync.buffer.requests import encode, number, register
-from lakesync.core.layout import MAIN_LANE, lane_number
+from lakesync.core.layout import MAIN_LANE, ONE_LANE, lane_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from lakesync.buffer.caller import DynamoCaller
+    from lakesync.buffer.calls import InParallel
     from lakesync.core.clock import Stamp
     from lakesync.core.layout import Lanes
     from lakesync.ports import Head
 
+GATEWAYS_REMEMBERED_MAX: Final = 1_000
+"""Gateways of which one process remembers the lanes."""
 _HEADS_MAX: Final = 1_000
 
 
 class Heads(TableCalls):
     """The heads of lanes."""
 
-    def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
+    def __init__(
+        self,
+        table: str,
+        caller: DynamoCaller,
+        *,
+        sleep_s: Callable[[float], None] = time.sleep,
+        in_parallel: InParallel | None = None,
+    ) -> None:
+        super().__init__(table, caller, sleep_s=sleep_s, in_parallel=in_parallel)
+        self._lanes: dict[str, Lanes] = {}
+        """By gateway, which lanes were open when it was read last."""
+
+    def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Give the heads of open lanes, and of those with an entry above ``since``.
 
-        One read unit while only the main lane is open; another for each 4 KB of other heads, and
-        one round trip.
+        One read unit while only the main lane is open; another for each 4 KB of other heads. These
+        are one round trip more, unless ``at_once`` and read before by this process.
         """
-        item = self._get(*keys.head_key(gateway, MAIN_LANE))
-        if not item:
+        guess = self._lanes.get(gateway, ONE_LANE) if at_once else ONE_LANE
+        early = _groups_of(guess.open()) if since >= guess.quiet else range(0)
+        reads = [partial(self._group, gateway, group) for group in early]
+        first, *others = self.in_parallel([partial(self._main, gateway), *reads])
+        main = first.get(MAIN_LANE)
+        if main is None:
             return {}
-        main = head_of(item)
-        wanted = main.lanes.open() if since >= main.lanes.quiet else main.lanes.used()
-        others = set(wanted) - {MAIN_LANE}
-        groups = keys.groups(map(lane_number, others)) if others else range(0)
-        read = self._groups(gateway, groups)
+        self._remember(gateway, main.lanes)
+        wanted = main.lanes.open()
+        if since < main.lanes.quiet:
+            # A closed lane shows all that it holds only to who reads it after the list.
+            wanted, early = main.lanes.used(), range(0)
+        late = _groups_of(wanted)[len(early) :]
+        read = {lane: head for heads in others for lane, head in heads.items()}
+        read |= self._groups(gateway, late)
         return {MAIN_LANE: main, **{lane: read[lane] for lane in wanted if lane in read}}
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
@@ -47,9 +71,7 @@ class Heads(TableCalls):
 
     def all_heads(self, gateway: str) -> dict[str, Head]:
         """Give all heads that exist; a read unit for each group, and for each 4 KB."""
-        main = self._get(*keys.head_key(gateway, MAIN_LANE))
-        first = {MAIN_LANE: head_of(main)} if main else {}
-        return first | self._groups(gateway, keys.GROUPS)
+        return self._main(gateway) | self._groups(gateway, keys.GROUPS)
 
     def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
         """Move a lane's head up; False if it was not as seen. One write unit."""
@@ -71,6 +93,16 @@ class Heads(TableCalls):
         body = head_requests.close_lane(self._table, gateway, lane, seen, to)
         return self._conditionally("UpdateItem", body)
 
+    def _remember(self, gateway: str, lanes: Lanes) -> None:
+        if len(self._lanes) >= GATEWAYS_REMEMBERED_MAX:
+            self._lanes.clear()
+        self._lanes[gateway] = lanes
+
+    def _main(self, gateway: str) -> dict[str, Head]:
+        """Give the main lane's head, if there is one."""
+        item = self._get(*keys.head_key(gateway, MAIN_LANE))
+        return {MAIN_LANE: head_of(item)} if item else {}
+
     def _groups(self, gateway: str, groups: Sequence[int]) -> dict[str, Head]:
         """Give the heads in groups of lanes."""
         reads = [partial(self._group, gateway, group) for group in groups]
@@ -88,3 +120,8 @@ class Heads(TableCalls):
             if "LastEvaluatedKey" not in answer:
                 return heads
             after = text(answer["LastEvaluatedKey"], "sk")
+
+
+def _groups_of(lanes: Sequence[str]) -> range:
+    """Give the groups that hold the heads of lanes; the main lane's lies in none."""
+    return keys.groups(lane_number(lane) for lane in lanes if lane != MAIN_LANE)

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 class MemoryBuffer(MemoryUpkeep):
     """`lakesync.ports.Buffer` in one process; safe to use from several threads."""
 
-    def heads(self, gateway: str, since: Stamp = 0) -> dict[str, Head]:
+    def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Give the heads of open lanes, and of those with an entry above ``since``."""
+        del at_once  # under one lock it makes no difference
         with self._lock:
             stored_heads = self._of(gateway).heads
             lanes = stored_heads.get(MAIN_LANE, NO_HEAD).lanes

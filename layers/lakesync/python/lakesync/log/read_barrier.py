@@ -99,7 +99,7 @@ class ReadBarrier:
         """
         for tries in range(1, _TRIES_MAX):
             config = self._config(gateway)
-            heads = self._buffer.heads(gateway, since)
+            heads = self._buffer.heads(gateway, since, at_once=True)
             main = heads.get(MAIN_LANE)
             if main is None:
                 return FinalLog(gateway, config, {}, 0)
