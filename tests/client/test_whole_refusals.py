@@ -17,6 +17,7 @@ from lakesync.errors import (
     ClientTaken,
     Conflict,
     Forbidden,
+    GatewayDeleted,
     LakeSyncError,
     NotFound,
     OutOfOrder,
@@ -90,8 +91,8 @@ def test_the_one_edit_that_is_refused_with_its_whole_push_is_set_aside_and_all_o
     check_sound(client)
 
 
-@pytest.mark.law("U2")
-@pytest.mark.parametrize("error", [ClientTaken, Revoked])
+@pytest.mark.law("E1", "U2")
+@pytest.mark.parametrize("error", [ClientTaken, GatewayDeleted, Revoked])
 def test_a_client_that_is_not_let_in_keeps_its_edits_and_asks_once(
     both: World, error: type[LakeSyncError]
 ) -> None:

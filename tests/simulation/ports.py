@@ -129,6 +129,7 @@ WRITES = {
     "drop_entries",
     "begin_epoch",
     "forget_row",
+    "remove_items",
 }
 
 

@@ -39,6 +39,9 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "writes keep to the rules": ("V5",),
     "clients hold nothing that is hidden": ("K15", "V4", "V6", "V9"),
     "clients hold all that they may see": ("K15", "V6", "V7", "V8", "V9"),
+    # a gateway that is deleted in the middle: tests.simulation.store, tests.simulation.deletion
+    "nothing happens after a deletion": ("E1",),
+    "a deleted gateway is gone": ("E1", "E2", "E3"),
     # the order of a flush's steps, and quiet: tests.simulation.checkers
     "announced after written": ("D2",),
     "announced before the watermark": ("D1", "D2", "D3"),

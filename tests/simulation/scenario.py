@@ -13,6 +13,7 @@ from typing import Any
 
 from lakesync.core.messages import PAGE_BYTES_MAX
 from tests.simulation.themes import (
+    DELETED,
     FLUSHES,
     FORGET_MS_MIN,
     FORGOTTEN,
@@ -144,6 +145,8 @@ class Scenario:
     """Clients may begin with a long time without a network."""
     hostile: bool = False
     """Values are as an enemy would choose them, and rules compare with such."""
+    deleted: bool = False
+    """The gateway is deleted in the middle."""
     eager: bool = False
     """Users edit as soon as the app is installed, before it has synced."""
 
@@ -164,6 +167,7 @@ RARE_THEMES = {
     "layout": (LAYOUT, 0.08),
     "lanes": (LANES, 0.15),
     "many tables": (MANY_TABLES, 0.04),
+    "deletion": (DELETED, 0.06),
 }
 """Themes of seeds that have no other, each with its share of those."""
 

@@ -97,6 +97,8 @@ class Store(MemoryBuffer):
         world = self._world
         if self._is_lost:
             return 0
+        if self._of(commit.gateway).config.deleted_ms and not known:
+            raise Violation("nothing happens after a deletion", f"{commit.stamp}")
         if known:
             return max(0, self._visible_ms.get(commit.token, 0) - world.scheduler.now_ms)
         world.count("commit")

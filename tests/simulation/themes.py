@@ -306,5 +306,19 @@ MANY_TABLES: dict[str, Any] = {
     "faults.flush_broken": 0.3,
 }
 """More tables than one range of a flush takes."""
+DELETED: dict[str, Any] = {
+    "deleted": True,
+    "restores": 0,
+    "rulings": 0,
+    "reclaims": 0,
+    "bursts": 10,
+    "functions": 4,
+    "switch": 0.5,
+    "lane_moves": 0.3,
+    "flush_every_s": 20,
+    "span_ms": 600_000,
+    "poll_s": 60.0,
+}
+"""The gateway is deleted while clients push and pull, and flushes and retention go on."""
 THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
 """What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""

@@ -21,6 +21,7 @@ from lakesync.wire import row_records
 from tests.simulation import checkers
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import Device
+from tests.simulation.deletion import Deletion
 from tests.simulation.functions import Functions
 from tests.simulation.gate import Gate
 from tests.simulation.history import History, Violation
@@ -82,6 +83,7 @@ class World:
         self.functions = Functions(self)
         self.front = Front(self)
         self.upkeep = Upkeep(self)
+        self.deletion = Deletion(self)
         self.devices: list[Device] = []
 
     # --- what everybody uses ----------------------------------------------------------------------
@@ -203,6 +205,8 @@ class World:
             device.boot()
         Chaos(self).plan()
         self.upkeep.plan()
+        if self.scenario.deleted:
+            self.deletion.plan()
         self.rulings.plan()
         self.every(self.scenario.flush_every_s * 1000, self.functions.schedule)
         self.every(2 * self.scenario.flush_every_s * 1000, self.functions.sweep)
@@ -235,6 +239,9 @@ class World:
 
     def _finish(self) -> None:
         until_ms = self.scheduler.now_ms + CALM_MS_MAX
+        if self.scenario.deleted:
+            self.deletion.finish(until_ms)
+            return
         quiet = checkers.Quiet(self)
         self.scheduler.run(until_ms, quiet)
         if why := quiet.why():

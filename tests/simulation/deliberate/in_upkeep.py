@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.sync import Syncer
 from lakesync.core.clock import stamp
+from lakesync.core.config import GatewayConfig
 from lakesync.core.forgetting import is_tombstone
 from lakesync.errors import CursorExpired
 from lakesync.gateway import bootstrap
@@ -17,7 +18,7 @@ from lakesync.maintenance.trim import Trimmer
 from lakesync.ports import LogSlice
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import FORGETS, TRIMMED
+from tests.simulation.themes import DELETED, FORGETS, TRIMMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +100,11 @@ def epoch_begins_too_low() -> list[Replaced]:
         return real(buffer, gateway, wall_clock=lambda: 0)
 
     return [(restore, "begin_epoch", begin), (restore, "LEAD_MS", 0)]
+
+
+@deliberate("a deleted gateway takes pushes as ever", DELETED)
+def deletion_is_not_heeded() -> list[Replaced]:
+    return [(GatewayConfig, "check_not_deleted", lambda _: None)]
 
 
 @deliberate("the client drops its outbox when its cursor is void")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import pack
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import InternalError
-from lakesync.ports import NO_HEAD, Head, HeadMoved, StaleRead
+from lakesync.ports import NO_HEAD, HeadMoved, StaleRead
 from lakesync.wire.log_chunk import encode_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Commit, MarkKey, RowKey, StoredMark, StoredRow
+    from lakesync.ports import Commit, Head, MarkKey, RowKey, StoredMark, StoredRow
 
 ITEMS_MAX: Final = 100
 """Items of one commit, as DynamoDB has it: here too, so that tests in memory meet it."""
@@ -33,15 +34,16 @@ def moved(head: Head | None, seen: Head | None) -> bool:
 
 
 def is_used(head: Head) -> bool:
-    """Tell whether a head holds entries, or tells of any."""
-    return bool(head.recent or head.last_logged or head.logged_bytes or head.oldest_unflushed)
+    """Tell whether a head holds entries, or says that any wait."""
+    return bool(head.recent or head.logged_bytes or head.oldest_unflushed)
 
 
 def emptied(head: Head) -> Head:
-    """Give the head of a deleted gateway: its commit stays, and keeps late commits out."""
-    return Head(
-        head.commit, head.config_version, head.epoch, is_closed=head.is_closed, lanes=head.lanes
-    )
+    """Give the head of a deleted gateway: it keeps late commits out.
+
+    The stamp of its last entry stays as well: whoever still reads the log misses that entry.
+    """
+    return replace(head, recent=(), logged_bytes=0, flushed_bytes=0, oldest_unflushed=0)
 
 
 def check_heads(heads: Mapping[str, Head], commit: Commit) -> None:

@@ -55,9 +55,9 @@ def close_lane(table: str, gateway: str, lane: str, seen: Head | None, to: Stamp
 
 
 def empty_head(table: str, gateway: str, lane: str) -> bytes:
-    """Give the removal of a head's entries, and of all that makes it due; its commit stays."""
+    """Give the removal of a head's entries, and of all that makes it due; its stamps stay."""
     values: dict[str, dict[str, str]] = {":lane": text(lane)}
-    return _update_head(table, gateway, lane, "REMOVE i, l, lb, fb, o, t", "sk = :lane", values)
+    return _update_head(table, gateway, lane, "REMOVE i, lb, fb, o", "sk = :lane", values)
 
 
 def main_head(
