@@ -12,6 +12,8 @@ from lakesync.cli.commands.access import show as show_access
 from lakesync.cli.commands.checkpoint import build
 from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
 from lakesync.cli.commands.checkpoint import show as show_checkpoint
+from lakesync.cli.commands.databases import compare as compare_databases
+from lakesync.cli.commands.databases import copy as copy_databases
 from lakesync.cli.commands.doctor import doctor
 from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.gateways import delete as delete_gateway
@@ -89,6 +91,12 @@ gateways = typer.Typer(no_args_is_help=True, help="Export a gateway, or delete i
 gateways.command()(export)
 gateways.command("delete")(delete_gateway)
 app.add_typer(gateways, name="gateways")
+databases = typer.Typer(
+    no_args_is_help=True, help="Copy a gateway's tables between databases, and compare them."
+)
+databases.command("copy")(copy_databases)
+databases.command("compare")(compare_databases)
+app.add_typer(databases, name="databases")
 quota = typer.Typer(no_args_is_help=True, help="Say what a gateway may push in a second.")
 quota.command("show")(show_quota)
 quota.command("set")(set_quota)

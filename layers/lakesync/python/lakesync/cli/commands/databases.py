@@ -1,0 +1,136 @@
+"""`lakesync databases`: copy a gateway's tables from one database to another, and compare them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+from lakesync.errors import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.adapters.copying import Compared, Copied
+    from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.cli.output import Output
+
+_SOURCE = typer.Option("--from-env", metavar="NAME", help="Variable with the source's URL.")
+_TARGET = typer.Option("--to-env", metavar="NAME", help="Variable with the target's URL.")
+_TABLES = typer.Option("--table", help="Only this table; may be repeated.")
+
+
+@command
+def copy(
+    session: Session,
+    *,
+    source: Annotated[str, _SOURCE],
+    target: Annotated[str, _TARGET],
+    table: Annotated[list[str] | None, _TABLES] = None,
+    verify: Annotated[bool, typer.Option(help="Compare rows and checksums behind it.")] = True,
+) -> None:
+    """Bring the tables of a gateway in one database to where they are in another.
+
+    It goes on from where the target is: repeat it after any failure, or to follow a source that
+    grows. URLs are read from environment variables, so that no password is in a command:
+    postgresql://user:password@host/database, mysql://… or mariadb://….
+
+    Example:
+      lakesync databases copy --gateway acme --from-env OLD_URL --to-env NEW_URL
+    """
+    from lakesync.adapters.copying import copy_table
+
+    left, right = _opened(session, source), _opened(session, target)
+    try:
+        for name in _chosen(left, table):
+            with session.out.progress(f"copying {name}"):
+                copied = copy_table(
+                    left, right, name, on_progress=lambda done: _note(session.out, done)
+                ).unwrap()
+            session.out.answer(
+                {"table": name, "deltas": copied.deltas, "until": str(copied.until)},
+                f"{name}: {plural(copied.deltas, 'delta')} copied",
+            )
+        if verify:
+            _compare(session, left, right, table)
+    finally:
+        left.close()
+        right.close()
+
+
+@command
+def compare(
+    session: Session,
+    *,
+    source: Annotated[str, _SOURCE],
+    target: Annotated[str, _TARGET],
+    table: Annotated[list[str] | None, _TABLES] = None,
+) -> None:
+    """Tell whether two databases hold the same rows of a gateway, by count and checksum.
+
+    Example:
+      lakesync databases compare --gateway acme --from-env OLD_URL --to-env NEW_URL
+    """
+    left, right = _opened(session, source), _opened(session, target)
+    try:
+        _compare(session, left, right, table)
+    finally:
+        left.close()
+        right.close()
+
+
+def _compare(
+    session: Session, left: DatabaseAdapter, right: DatabaseAdapter, tables: Sequence[str] | None
+) -> None:
+    from lakesync.adapters.copying import compare_table
+
+    different: list[Compared] = []
+    for name in _chosen(left, tables):
+        with session.out.progress(f"comparing {name}"):
+            compared = compare_table(left, right, name).unwrap()
+        if not compared.is_equal:
+            different.append(compared)
+        session.out.answer(
+            {
+                "table": name,
+                "rows": compared.rows,
+                "checksum": compared.checksum,
+                "equal": compared.is_equal,
+                "difference": compared.difference,
+            },
+            f"{name}: {plural(compared.rows, 'row')}, "
+            + ("equal" if compared.is_equal else f"different from row {compared.difference!r} on")
+            + f" (SHA-256 {compared.checksum[:16]}…)",
+        )
+    if different:
+        raise Conflict(
+            f"{plural(len(different), 'table')} not equal, first {different[0].table}; copy again "
+            "while nobody writes to either database"
+        )
+
+
+def _opened(session: Session, variable: str) -> DatabaseAdapter:
+    from lakesync.adapters.connect import database_adapter
+
+    url = os.environ.get(variable)
+    if not url:
+        raise UsageFault(f"set {variable} to the database's URL")
+    return database_adapter(url, session.connection.gateway)
+
+
+def _chosen(source: DatabaseAdapter, tables: Sequence[str] | None) -> Sequence[str]:
+    there = source.tables().unwrap()
+    unknown = sorted(set(tables or ()) - there.keys())
+    if unknown:
+        raise UsageFault(
+            f"the source has no table {unknown[0]}; it has {', '.join(there) or 'none'}"
+        )
+    return tables or list(there)
+
+
+def _note(out: Output, copied: Copied) -> None:
+    out.note(f"{copied.table}: {plural(copied.deltas, 'delta')} so far")

@@ -1,0 +1,89 @@
+"""`lakesync databases` between a real PostgreSQL and a real MariaDB."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.adapters.connect import database_adapter
+from lakesync.core.delta import Op, make_delta
+from tests.cli.test_declaring import run
+from tests.support.destinations import batch, new_table, schema
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tools.local_stack.databases import Database
+
+GATEWAY = "clidatabases"
+
+
+def url(scheme: str, database: Database) -> str:
+    return (
+        f"{scheme}://{database.user}:{database.password}@{database.host}:{database.port}"
+        f"/{database.database}"
+    )
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder, and no gateway but the one that is named."""
+    for name in list(os.environ):
+        if name.startswith(("LAKESYNC_", "AWS_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKESYNC_GATEWAY", GATEWAY)
+
+
+@pytest.mark.emulator
+def test_tables_are_copied_and_compared(
+    postgres: Database, mariadb: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLD", url("postgresql", postgres))
+    monkeypatch.setenv("NEW", url("mariadb", mariadb))
+    table = new_table() + "_cli"
+    deltas = [make_delta(Op.INSERT, table, f"r{n}", {"n": n}, client_id="c", hlc=1)
+              for n in range(5)]  # fmt: skip
+    with database_adapter(url("postgresql", postgres), GATEWAY) as source:
+        wanted = schema(table, {"n": "number"})
+        source.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    words = ("--from-env", "OLD", "--to-env", "NEW", "--table", table)
+    differ = run("databases", "compare", *words)
+    assert differ.exit_code == 1
+    assert "copy again" in differ.stderr
+    copied = run("databases", "copy", *words, "--json")
+    assert copied.exit_code == 0, copied.stderr
+    told, compared = map(json.loads, copied.stdout.splitlines())
+    assert (told["deltas"], compared["rows"], compared["equal"]) == (5, 5, True)
+    assert "0 deltas copied" in run("databases", "copy", *words).stdout
+    with database_adapter(url("mariadb", mariadb), GATEWAY) as target:
+        assert target.latest_state(table, "r3").unwrap() == {"n": 3}
+    unknown = run("databases", "copy", *words[:4], "--table", "nothere")
+    assert unknown.exit_code == 2
+    assert table in unknown.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("", "set OLD"),
+        ("oracle://u:secret@h/d", "postgresql://user"),
+        ("mysql://u:secret@h:port/d", "postgresql://user"),
+        ("mysql://u:secret@h/", "postgresql://user"),
+        ("mysql://u:secret@h/d?tls=1", "postgresql://user"),
+        ("postgresql://u:secret@127.0.0.1:1/d", "PostgreSQL"),
+        ("mysql://u:secret@127.0.0.1:1/d", "MySQL"),
+    ],
+)
+def test_what_is_no_database_is_told_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, given: str, told: str
+) -> None:
+    monkeypatch.setenv("OLD", given)
+    monkeypatch.setenv("NEW", given)
+    result = run("databases", "compare", "--from-env", "OLD", "--to-env", "NEW")
+    assert result.exit_code != 0
+    assert told in result.stderr
+    assert "secret" not in result.stderr + result.stdout
