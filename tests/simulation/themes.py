@@ -148,6 +148,33 @@ EAGER: dict[str, Any] = {
     "bursts": 10,
 }
 """The same, of rows that their author wrote before it had read anything."""
+PARTED: dict[str, Any] = {
+    **FORGOTTEN,
+    "page_deltas": 1,
+    "together": True,
+    "rulings": 1,
+    "reclaims": 0,
+    "reinstalls": 0,
+    "relanings": 0,
+    "widenings": 0,
+    "rows": 6,
+    "burst_edits_max": 4,
+    # Between two bursts of all clients a deletion is made and forgotten.
+    "span_ms": 7_200_000,
+    "forget_ms": 20_000,
+    "poll_s": 50.0,
+    "flush_every_s": 60,
+    "client_skew_ms": 500,
+    "row_state_bytes_max": 380_000,
+    "commit_items_max": 100,
+    "switch": 0.2,
+    "functions": 4,
+    "faults.slow_run": 0.0,
+    "faults.crash_client": 0.0,
+    "faults.crash_statement": 0.0,
+    "faults.partitions": 0.0,
+}
+"""The same, of rows that several write at once, in pages of one commit."""
 RESTORED: dict[str, Any] = {
     **CLOCKS,
     "bursts": 20,

@@ -8,7 +8,7 @@ from lakesync.client.download import pending_echo
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.upload import receipts
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import EAGER, FORGOTTEN
+from tests.simulation.themes import EAGER, FORGOTTEN, PARTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,10 +24,7 @@ def unseen_writes_stay() -> list[Replaced]:
     return [(PendingEcho, "note", lambda *_: None), (PendingEcho, "on_page", lambda *_: {})]
 
 
-@deliberate(
-    "what was written out of sight is let go of as a whole or not at all",
-    FORGOTTEN | {"page_deltas": 1, "together": True},
-)
+@deliberate("what was written out of sight is let go of as a whole or not at all", PARTED)
 def unseen_writes_stay_together() -> list[Replaced]:
     real = PendingEcho.on_page
 
