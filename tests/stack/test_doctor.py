@@ -97,6 +97,45 @@ def test_what_somebody_broke_is_named_with_what_to_do(stack_folder: Path, aws: A
 
 
 @pytest.mark.usefixtures("credentials")
+def test_a_function_that_was_put_back_to_its_version_before_is_named(
+    stack_folder: Path, aws: Aws
+) -> None:
+    """As in docs/upgrade.md § Undoing, after a deployment that changed a setting."""
+    client, name = aws.client("lambda"), physical(aws, "OpenFunction")
+    held = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+    before = client.get_alias(FunctionName=name, Name="live")["FunctionVersion"]
+    others = [word for check in CHECKS if check != "functions" for word in ("--skip", check)]
+
+    def deploy(**more: str) -> None:
+        client.update_function_configuration(
+            FunctionName=name, Environment={"Variables": held | more}
+        )
+        client.get_waiter("function_updated_v2").wait(FunctionName=name)
+        version = client.publish_version(FunctionName=name)["Version"]
+        client.update_alias(FunctionName=name, Name="live", FunctionVersion=version)
+
+    try:
+        deploy(POWERTOOLS_LOG_LEVEL="DEBUG")
+        assert doctor(stack_folder, *others)[0] == 0
+        numbers = [
+            each["Version"]
+            for each in client.list_versions_by_function(FunctionName=name)["Versions"]
+        ]
+        client.update_alias(FunctionName=name, Name="live", FunctionVersion=numbers[-2])
+        code, told = doctor(stack_folder, *others)
+    finally:
+        deploy()
+
+    assert numbers[-2] == before
+    assert code == 1
+    [put_back] = told["functions"]
+    assert put_back["what"] == (
+        f"OpenFunction:live runs version {before}, not what was deployed last: other settings"
+    )
+    assert doctor(stack_folder, *others)[0] == 0
+
+
+@pytest.mark.usefixtures("credentials")
 def test_a_check_that_is_not_there_is_named(stack_folder: Path) -> None:
     where = ["--stack-file", str(stack_folder / "stack.json")]
     done = CliRunner().invoke(app, ["doctor", *where, "--skip", "everything"])
