@@ -1,8 +1,9 @@
 """Compares a lake table's columns with the wanted ones, and says which changes lead there.
 
-Each column's comment in the catalogue is its LakeSync type and the name that it was written under,
-as in ``number dueDate``. It is kept with the column, in the same commit, and tells two columns
-apart that are both text to Iceberg.
+A column's LakeSync type and the name that it was written under tell two columns apart that are both
+text to Iceberg. They stand in a property of the table, by Iceberg's field id. A column's comment,
+as in ``number dueDate``, says the same to people: it may be edited, and counts only until the
+property is written, right after the column was made.
 """
 
 from __future__ import annotations
@@ -53,10 +54,29 @@ class Evolution(NamedTuple):
     columns: tuple[LakeColumn, ...]
 
 
-def from_comment(name: str, comment: str | None) -> LakeColumn | None:
-    """Give the column that a comment describes; None for a column that is not a table's own."""
+def described(name: str, recorded: Sequence[str] | None, comment: str | None) -> LakeColumn | None:
+    """Give a column of a table; None for a column that is not the table's own.
+
+    Args:
+        name: its name in the lake.
+        recorded: its type and its name on the wire, as the table's property has them.
+        comment: what the catalogue says of it.
+    """
+    if name[:1] == "_":
+        return None
+    if recorded:
+        return LakeColumn(name, *recorded)
     type_name, _, written = (comment or "").partition(" ")
-    return LakeColumn(name, type_name, written) if written and name[:1] != "_" else None
+    is_ours = bool(written) and lake_column(written) == name and _is_type(type_name)
+    return LakeColumn(name, type_name, written) if is_ours else None
+
+
+def _is_type(type_name: str) -> bool:
+    try:
+        precision_scale(type_name)
+    except SchemaMismatch:
+        return False
+    return True
 
 
 def wanted_columns(batches: Iterable[Batch]) -> tuple[LakeColumn, ...]:

@@ -6,10 +6,11 @@ answer.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.errors import Conflict
-from lakesync_spark.columns import from_comment
+from lakesync_spark.columns import described
 from lakesync_spark.shape import KINDS
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ BATCH: Final = "lakesync.batch"
 EPOCH: Final = "lakesync.epoch"
 KIND: Final = "lakesync.kind"
 STACK: Final = "lakesync.stack"
+COLUMNS: Final = "lakesync.columns"
+"""Type and wire name of each column, as JSON by field id."""
 
 
 class BatchMark(NamedTuple):
@@ -45,8 +48,10 @@ class LakeTable:
         """As SQL writes it."""
         # PySpark keeps both private; Glue runs classic Spark, where they exist.
         self._spark: Any = spark._jsparkSession  # noqa: SLF001
-        jvm: Any = spark._jvm  # noqa: SLF001
-        self._table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark, name)
+        self._jvm: Any = spark._jvm  # noqa: SLF001
+        self._table = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+            self._spark, name
+        )
         self.refresh()
 
     def refresh(self) -> None:
@@ -86,9 +91,30 @@ class LakeTable:
 
     def columns(self) -> tuple[LakeColumn, ...]:
         """Give the table's own columns, without LakeSync's."""
-        fields = self._table.schema().columns()
-        described = (from_comment(str(field.name()), field.doc()) for field in fields)
-        return tuple(column for column in described if column is not None)
+        recorded = json.loads(self._table.properties().get(COLUMNS) or "{}")
+        columns = (
+            described(str(field.name()), recorded.get(str(field.fieldId())), field.doc())
+            for field in self._table.schema().columns()
+        )
+        return tuple(column for column in columns if column is not None)
+
+    def record_columns(self, columns: Sequence[LakeColumn]) -> None:
+        """Keep what the columns are, by their field ids, unless it is there. Safe to repeat."""
+        operations = self._table.operations()
+        base = operations.refresh()
+        ids = {str(f.name()): str(f.fieldId()) for f in base.schema().columns()}
+        recorded = {ids[column.name]: (column.type, column.written) for column in columns}
+        text = json.dumps(recorded, ensure_ascii=False, separators=(",", ":"))
+        if base.properties().get(COLUMNS) != text:
+            properties = self._jvm.java.util.HashMap(base.properties())
+            properties[COLUMNS] = text
+            operations.commit(base, base.replaceProperties(properties))
+        self.refresh()
+
+    def comment(self, name: str) -> str | None:
+        """Give what the catalogue says of a column."""
+        comment = self._table.schema().findField(name).doc()
+        return None if comment is None else str(comment)
 
     def has_field(self, name: str) -> bool:
         """Tell whether there is a column, or a field of one, under a dotted name."""

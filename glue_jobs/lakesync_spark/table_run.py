@@ -1,7 +1,8 @@
 """One table's part of a run: applies its batches until it can go no further. On one thread.
 
 A failure stays with its table. A chain of batches that fails is tried again batch by batch; a batch
-that can never be read is set aside with its reason, what fails for now is left for the next run.
+that can never be read is set aside with its reason. All else, a fault of the table itself too,
+leaves the batch for the next run.
 Law L9: ``docs/spec/lake.md``.
 """
 
@@ -125,18 +126,13 @@ class TableRun:
             self._is_singly = True
             return
         batch = chain.links[0].batch if chain and chain.links else None
-        hopeless = batch is not None and self._is_hopeless(batch, error)
+        hopeless = batch is not None and not is_readable(self._bench, batch)
         if batch is not None and hopeless:
             self._set_aside(batch, reason)
         else:
             self._stuck.add(self._table)
         name = batch.name if batch else ""
         self._report.failed.append(Failure(self._table, name, reason, hopeless))
-
-    def _is_hopeless(self, batch: Batch, error: Exception) -> bool:
-        if isinstance(error, LakeSyncError):
-            return error.retry is Retry.NEVER
-        return not is_readable(self._bench, batch)
 
     def _set_aside(self, batch: Batch, reason: str) -> None:
         claim = self._bench.store.read(batch.claim_key)

@@ -124,24 +124,24 @@ def evolve_table(
     Raises:
         SchemaMismatch: a type cannot change as wanted.
     """
-    evolution = evolve(table.columns(), wanted)
+    current = table.columns()
+    evolution = evolve(current, wanted)
     if evolution.added:
         spark.sql(
             f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(_added(table, evolution.added))})"
         )
+    comments = {column.name: column.comment for column in current}
     for column in evolution.widened:
-        spark.sql(
-            f"ALTER TABLE {table.name} ALTER COLUMN `{column.name}` TYPE {spark_type(column.type)}"
-        )
-        spark.sql(
-            f"ALTER TABLE {table.name} ALTER COLUMN `{column.name}` COMMENT '{column.comment}'"
-        )
+        alter = f"ALTER TABLE {table.name} ALTER COLUMN `{column.name}`"
+        spark.sql(f"{alter} TYPE {spark_type(column.type)}")
+        if table.comment(column.name) == comments[column.name]:  # else it is somebody's own
+            spark.sql(f"{alter} COMMENT '{column.comment}'")
     table.refresh()
     if evolution.retyped:
         retype(spark, table, evolution, properties)
     if table.kind.may_partition:
         _add_partition_fields(spark, table, evolution.columns, partition)
-    table.refresh()
+    table.record_columns(evolution.columns)
     return table.columns()
 
 

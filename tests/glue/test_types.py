@@ -14,7 +14,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import canonical
 from lakesync.errors import SchemaMismatch
-from lakesync_spark.columns import LakeColumn, evolve, from_comment
+from lakesync_spark.columns import LakeColumn, described, evolve
 from tests.glue.support.texts import kept_text
 from tests.support.builders import delete, insert, update
 
@@ -292,9 +292,11 @@ def test_an_older_schema_takes_nothing_back() -> None:
     assert evolve(held, older)[:3] == ((), (), ())
 
 
-def test_a_comment_says_what_a_column_is() -> None:
-    column = LakeColumn("c_due_0123456789", "decimal(5,2)", "Due")
+def test_a_column_is_what_was_recorded_and_until_then_what_its_comment_says() -> None:
+    column = LakeColumn("due", "decimal(5,2)", "Due")
 
-    assert from_comment(column.name, column.comment) == column
-    assert from_comment("_new_x", column.comment) is None
-    assert from_comment("x", None) is None
+    assert described("due", ["decimal(5,2)", "Due"], "when it is due") == column
+    assert described("due", None, column.comment) == column
+    for comment in (None, "", "Due", "money Due", "date of delivery"):
+        assert described("due", None, comment) is None
+    assert described("_new_due", None, column.comment) is None

@@ -1,11 +1,13 @@
 """The gateway's Iceberg tables as Arrow tables, under the names that the wire knows.
 
-Names, kinds and marks are those of ``docs/spec/lake.md``. A column's comment is its type and the
-name that it was written under; a snapshot's summary says up to which commit the table goes.
+Names, kinds and marks are those of ``docs/spec/lake.md``. A property of the table gives the type of
+each column and the name that it was written under, by field id; a snapshot's summary says up to
+which commit the table goes.
 """
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +39,7 @@ HIDDEN: Final = frozenset(
 )
 """What LakeSync keeps for itself, and who queries rows does not ask for."""
 _MARK: Final = "lakesync.commit"
+_COLUMNS: Final = "lakesync.columns"
 
 
 class Lake:
@@ -70,7 +73,7 @@ class Lake:
         scanned = table.scan(
             alive, selected_fields=tuple(visible), snapshot_id=snapshot_id
         ).to_arrow()
-        return scanned.rename_columns(written_names(scanned.column_names, _comments(table)))
+        return scanned.rename_columns(written_names(scanned.column_names, written_columns(table)))
 
     def _snapshot_id(self, name: str, table: Any, wanted: AsOf) -> int:
         history = _history(table)
@@ -109,9 +112,9 @@ class Lake:
         return load_catalog("lake", **{name: value for name, value in settings.items() if value})
 
 
-def written_names(names: Sequence[str], comments: dict[str, str | None]) -> list[str]:
+def written_names(names: Sequence[str], written_as: dict[str, str]) -> list[str]:
     """Give columns the names they were written under, where SQL can tell those apart."""
-    written = [(comments.get(name) or "").partition(" ")[2] or name for name in names]
+    written = [written_as.get(name, name) for name in names]
     folded = [name.lower() for name in written]
     return [
         new if folded.count(new.lower()) == 1 else old
@@ -125,8 +128,11 @@ def _written_name(table: Any) -> str:
     return name + CHANGES_SUFFIX if table.properties.get("lakesync.kind") == "changes" else name
 
 
-def _comments(table: Any) -> dict[str, str | None]:
-    return {field.name: field.doc for field in table.schema().fields}
+def written_columns(table: Any) -> dict[str, str]:
+    """Give the name that each of a table's own columns was written under, by its name there."""
+    recorded = json.loads(table.properties.get(_COLUMNS, "{}"))
+    fields = {field.name: recorded.get(str(field.field_id)) for field in table.schema().fields}
+    return {name: entry[1] for name, entry in fields.items() if entry}
 
 
 def _history(table: Any) -> list[Moment]:
