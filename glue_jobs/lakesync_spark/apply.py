@@ -25,7 +25,7 @@ from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH
 from lakesync_spark.scheduling import pool_of, table_threads
 from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, ID, STATE_TABLE
 from lakesync_spark.staging import read_deltas
-from lakesync_spark.state import Bounds, merge_statement, state_rows
+from lakesync_spark.state import Bounds, Synced, merge_statement, state_rows
 from lakesync_spark.tables import create_table, evolve_table, find_table
 from lakesync_spark.writing import execute, overwrite
 
@@ -63,10 +63,13 @@ class Workbench:
     spark: SparkSession
     store: LakeStore
     lease: Lease
-    synced_at: str
-    """When the run began, as an SQL literal."""
     stack: str
     """Whose tables these are."""
+
+    @property
+    def now(self) -> str:
+        """The time, as an SQL literal."""
+        return f"TIMESTAMP '{self.store.now:%Y-%m-%d %H:%M:%S}Z'"
 
     def find(self, name: str) -> Target | None:
         """Give a table as it is now, after making sure that no later run has written to it."""
@@ -140,7 +143,7 @@ def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
     if target.batch_mark.commit >= chain.last:
         return
     deltas = bench.deltas(chain.links, target)
-    rows = change_rows(deltas, target.table.kind, target.columns, bench.synced_at)
+    rows = change_rows(deltas, target.table.kind, target.columns, bench.now)
     commit = sf.col("_commit")
     bench.lease.check()
     overwrite(
@@ -159,19 +162,18 @@ def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
     rows = bench.spark.table(target.table.name)
     writes = written(bench.deltas(chain.links, target), names, rows)
     properties = bench.properties(chain.last, chain.links[-1].batch.name)
+    synced = Synced(chain.last, bench.now)
     bench.lease.check()
     if _is_rewritten(target.table, chain):
         if target.table.snapshot_id is not None:
             writes = writes.unionByName(state_writes(rows, names))
         # All of the table: any commit since `target` was found makes this one fail.
-        states = state_rows(fold(writes, names), target.columns, bench.synced_at)
+        states = state_rows(fold(writes, names), target.columns, synced)
         overwrite(states, target.table, sf.lit(True), properties)
         return
     folded = f"lakesync_folded_{uuid4().hex}"  # a session has one name space for all threads
     fold(writes, names).createOrReplaceTempView(folded)
-    statement = merge_statement(
-        target.table.name, folded, target.columns, _bounds(writes), bench.synced_at
-    )
+    statement = merge_statement(target.table.name, folded, target.columns, _bounds(writes), synced)
     try:
         execute(bench.spark, statement, properties)
     finally:

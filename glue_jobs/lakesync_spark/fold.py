@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as sf
 
-from lakesync_spark.shape import ALIVE, DELETED, ID, STAMPS, SYNCED_AT
+from lakesync_spark.shape import ALIVE, COMMIT_STAMP, DELETED, ID, STAMPS, SYNCED_AT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +36,7 @@ def written(deltas: DataFrame, names: Sequence[str], rows: DataFrame) -> DataFra
         sf.col("_row_id").alias(ID),
         _hlc_of("INSERT").alias(ALIVE),
         _hlc_of("DELETE").alias(DELETED),
+        _nothing("long", COMMIT_STAMP),
         _nothing("timestamp", SYNCED_AT),
         _nothing("long", STATE_HASH),
         "_client_id",
@@ -51,6 +52,7 @@ def state_writes(rows: DataFrame, names: Sequence[str]) -> DataFrame:
         ID,
         ALIVE,
         DELETED,
+        COMMIT_STAMP,
         SYNCED_AT,
         state_hash(names).alias(STATE_HASH),
         _nothing("string", "_client_id"),
@@ -68,19 +70,23 @@ def fold(writes: DataFrame, names: Sequence[str]) -> DataFrame:
         names: the columns, by their lake names.
 
     Returns:
-        `ID`, `ALIVE`, `DELETED`, `SYNCED_AT` and `STATE_HASH` of a row that was there, and under
-        the name of each column its register, or NULL.
+        `ID`, `ALIVE`, `DELETED`; `COMMIT_STAMP`, `SYNCED_AT` and `STATE_HASH` of a row that was
+        there; and under the name of each column its register, or NULL.
     """
     folded = (
         _keyed(writes, names)
         .groupBy(_HASH, ID)
         .agg(
-            *(sf.max(name).alias(name) for name in (ALIVE, DELETED, SYNCED_AT, STATE_HASH, *names))
+            *(
+                sf.max(name).alias(name)
+                for name in (ALIVE, DELETED, COMMIT_STAMP, SYNCED_AT, STATE_HASH, *names)
+            )
         )
     )
     stamped = folded.select(
         ID,
         *(sf.coalesce(name, sf.lit(0)).alias(name) for name in (ALIVE, DELETED)),
+        COMMIT_STAMP,
         SYNCED_AT,
         STATE_HASH,
         *names,
@@ -90,6 +96,7 @@ def fold(writes: DataFrame, names: Sequence[str]) -> DataFrame:
         ID,
         sf.when(is_alive, sf.col(ALIVE)).otherwise(sf.lit(0)).alias(ALIVE),
         DELETED,
+        COMMIT_STAMP,
         SYNCED_AT,
         STATE_HASH,
         *(_above_deleted(name).alias(name) for name in names),
@@ -113,6 +120,7 @@ def _keyed(writes: DataFrame, names: Sequence[str]) -> DataFrame:
         ID,
         ALIVE,
         DELETED,
+        COMMIT_STAMP,
         SYNCED_AT,
         STATE_HASH,
         *(_register(name).alias(name) for name in names),

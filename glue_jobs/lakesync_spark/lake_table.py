@@ -48,10 +48,9 @@ class LakeTable:
         """As SQL writes it."""
         # PySpark keeps both private; Glue runs classic Spark, where they exist.
         self._spark: Any = spark._jsparkSession  # noqa: SLF001
-        self._jvm: Any = spark._jvm  # noqa: SLF001
-        self._table = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-            self._spark, name
-        )
+        jvm: Any = spark._jvm  # noqa: SLF001
+        self._jvm = jvm
+        self._table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark, name)
         self.refresh()
 
     def refresh(self) -> None:

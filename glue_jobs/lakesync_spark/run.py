@@ -172,8 +172,7 @@ class _Run:
         say("lease", group=group, epoch=lease.epoch, run_id=self._run_id)
         release = self._leases.enter_context(ExitStack())
         release.enter_context(lease)
-        synced_at = f"TIMESTAMP '{self._store.now:%Y-%m-%d %H:%M:%S}Z'"
-        bench = Workbench(self._spark, self._store, lease, synced_at, self._arguments.stack)
+        bench = Workbench(self._spark, self._store, lease, self._arguments.stack)
         self._groups[group] = _Group(bench, release, set())
         return True
 

@@ -19,6 +19,7 @@ STAMPS: Final = "_stamps"
 ALIVE: Final = "_alive_hlc"
 DELETED: Final = "_deleted_hlc"
 IS_DELETED: Final = "_is_deleted"
+COMMIT_STAMP: Final = "_commit"
 SYNCED_AT: Final = "_synced_at"
 TEXTS: Final = "_texts"
 CARRIED: Final = "_columns"
@@ -29,11 +30,12 @@ _STATE: Final = {
     ALIVE: "BIGINT",
     DELETED: "BIGINT",
     IS_DELETED: "BOOLEAN",
+    COMMIT_STAMP: "BIGINT",
     SYNCED_AT: "TIMESTAMP",
     TEXTS: "MAP<STRING, STRING>",
 }
 _DELTA: Final = {
-    "_commit": "BIGINT",
+    COMMIT_STAMP: "BIGINT",
     "_ordinal": "INT",
     "_op": "STRING",
     ID: "STRING",

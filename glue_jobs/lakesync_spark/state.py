@@ -13,14 +13,33 @@ from pyspark.sql import functions as sf
 
 from lakesync_spark.fold import STATE_HASH, state_hash
 from lakesync_spark.json_text import kept_texts, typed
-from lakesync_spark.shape import ALIVE, DELETED, ID, IS_DELETED, STAMPS, SYNCED_AT, TEXTS
+from lakesync_spark.shape import (
+    ALIVE,
+    COMMIT_STAMP,
+    DELETED,
+    ID,
+    IS_DELETED,
+    STAMPS,
+    SYNCED_AT,
+    TEXTS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
+    from lakesync.core.clock import Stamp
     from lakesync_spark.columns import LakeColumn
+
+
+class Synced(NamedTuple):
+    """The commit to the lake that changes a row."""
+
+    commit: Stamp
+    """The mark that the table gets with it."""
+    at: str
+    """When it was begun, as an SQL literal."""
 
 
 class Bounds(NamedTuple):
@@ -30,17 +49,18 @@ class Bounds(NamedTuple):
     greatest: str
 
 
-def state_rows(folded: DataFrame, columns: Sequence[LakeColumn], synced_at: str) -> DataFrame:
-    """Give rows of the state table out of folded ones; a state that stays keeps its `SYNCED_AT`.
+def state_rows(folded: DataFrame, columns: Sequence[LakeColumn], synced: Synced) -> DataFrame:
+    """Give rows of the state table out of folded ones; a state that stays keeps its `Synced`.
 
     Args:
         folded: as `lakesync_spark.fold.fold` gives it.
         columns: the table's columns.
-        synced_at: an SQL literal.
+        synced: what the rows that change carry.
     """
     names = [column.name for column in columns]
     texts = {name: f"{STAMPS}.`{name}`.json" for name in names}
     lives = [f"{ALIVE} > 0", *(f"{STAMPS}.`{name}` IS NOT NULL" for name in names)]
+    stays = sf.col(STATE_HASH) == state_hash(names)
     return _valued(folded, columns).select(
         ID,
         *names,
@@ -48,9 +68,8 @@ def state_rows(folded: DataFrame, columns: Sequence[LakeColumn], synced_at: str)
         ALIVE,
         DELETED,
         sf.expr(f"NOT ({' OR '.join(lives)})").alias(IS_DELETED),
-        sf.when(sf.col(STATE_HASH) == state_hash(names), sf.col(SYNCED_AT))
-        .otherwise(sf.expr(synced_at))
-        .alias(SYNCED_AT),
+        sf.when(stays, sf.col(COMMIT_STAMP)).otherwise(sf.lit(synced.commit)).alias(COMMIT_STAMP),
+        sf.when(stays, sf.col(SYNCED_AT)).otherwise(sf.expr(synced.at)).alias(SYNCED_AT),
         sf.expr(kept_texts(columns, {name: f"`{name}`" for name in names}, texts)).alias(TEXTS),
     )
 
@@ -64,6 +83,7 @@ def _valued(folded: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
         ID,
         ALIVE,
         DELETED,
+        COMMIT_STAMP,
         SYNCED_AT,
         STATE_HASH,
         *(sf.expr(typed(f"`{c.name}`.json", c.type)).alias(c.name) for c in columns),
@@ -72,7 +92,7 @@ def _valued(folded: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
 
 
 def merge_statement(
-    table: str, source: str, columns: Sequence[LakeColumn], bounds: Bounds, synced_at: str
+    table: str, source: str, columns: Sequence[LakeColumn], bounds: Bounds, synced: Synced
 ) -> str:
     """Give the ``MERGE`` of folded rows into the state table; rows that would not change stay.
 
@@ -82,14 +102,14 @@ def merge_statement(
         columns: the table's columns.
         bounds: literal bounds of the row ids: they prune the table's files, and narrow what a
             concurrent commit can conflict with.
-        synced_at: an SQL literal.
+        synced: what the rows that change carry.
     """
     alive, deleted = (f"greatest(t.{name}, s.{name})" for name in (ALIVE, DELETED))
     merged = {column.name: _joined(column.name, deleted) for column in columns}
     theirs = {column.name: f"s.`{column.name}`" for column in columns}
     stamps = (f"if({alive} > {deleted}, {alive}, 0L)", deleted)
-    updated = _row(columns, merged, stamps, synced_at)
-    inserted = _row(columns, theirs, (f"s.{ALIVE}", f"s.{DELETED}"), synced_at)
+    updated = _row(columns, merged, stamps, synced)
+    inserted = _row(columns, theirs, (f"s.{ALIVE}", f"s.{DELETED}"), synced)
     least, greatest = map(_literal, bounds)
     return f"""
         MERGE INTO {table} AS t USING {source} AS s
@@ -106,7 +126,7 @@ def _row(
     columns: Sequence[LakeColumn],
     registers: Mapping[str, str],
     stamps: tuple[str, str],
-    synced_at: str,
+    synced: Synced,
 ) -> dict[str, str]:
     """Give the SQL of each column of the state table but `ID`, out of the SQL of its registers."""
     alive, deleted = stamps
@@ -120,7 +140,8 @@ def _row(
         ALIVE: alive,
         DELETED: deleted,
         IS_DELETED: f"NOT ({' OR '.join(lives)})",
-        SYNCED_AT: synced_at,
+        COMMIT_STAMP: f"{synced.commit}L",
+        SYNCED_AT: synced.at,
         TEXTS: kept_texts(columns, values, texts),
     }
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync_spark import apply
+from lakesync_spark import apply, table_run
 from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
@@ -32,6 +32,41 @@ def test_only_rows_that_change_are_synced_anew(
 
     assert [rows[name] == first[name] for name in ("r0", "r1", "r2")] == [False, True, True]
     assert rows["r0"]["_synced_at"] == rows["r3"]["_synced_at"] > first["r0"]["_synced_at"]
+    assert {name: row["_commit"] for name, row in rows.items()} == {
+        "r0": 6, "r1": 3, "r2": 3, "r3": 6,
+    }  # fmt: skip
+
+
+@pytest.mark.law("L15")
+@pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
+def test_who_reads_on_by_commit_misses_nothing_of_a_run_that_commits_several_times(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
+) -> None:
+    """The reader comes between any two commits to the table, and takes what it has not seen."""
+    monkeypatch.setattr(apply, "REWRITE_DELTAS_PER_ROW", per_row)
+    monkeypatch.setattr(table_run, "FOLD_DELTAS_MAX", 1)
+    real = apply.merge_state
+    seen: dict[str, dict[str, Any]] = {}
+    times = set()
+
+    def merge_and_read(*step: Any) -> None:
+        real(*step)
+        upto = max((row["_commit"] for row in seen.values()), default=0)
+        later = {name: row for name, row in lake.rows().items() if row["_commit"] > upto}
+        assert later
+        seen.update(later)
+        [time] = {row["_synced_at"] for row in later.values()}
+        assert time not in times
+        times.add(time)
+        lake.store.pause(1)
+
+    monkeypatch.setattr(apply, "merge_state", merge_and_read)
+    for place in range(3):
+        lake.put([insert(f"r{place}", at=9, n=place), update("r0", at=10 + place, n=place)])
+    lake.run()
+
+    assert len(times) == 3
+    assert seen == lake.rows()
 
 
 @pytest.mark.parametrize(("held", "operation"), [(1, "overwrite"), (9, "delete")])

@@ -67,7 +67,9 @@ class Lake:
         table = self._tables[name]
         snapshot_id = None if wanted is None else self._snapshot_id(name, table, wanted)
         fields = [field.name for field in table.scan(snapshot_id=snapshot_id).projection().fields]
-        visible = fields if all_columns else [field for field in fields if field not in HIDDEN]
+        # In a history, where nothing is deleted, commits are what is looked for.
+        hidden = HIDDEN | {"_commit"} if IS_DELETED in fields else HIDDEN
+        visible = fields if all_columns else [field for field in fields if field not in hidden]
         # The filter reaches the files: statistics spare reading those of deleted rows only.
         alive = f"{IS_DELETED} = false" if IS_DELETED in fields and not all_columns else "true"
         scanned = table.scan(
