@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.checkpoint.store import Checkpoints
 from lakesync.cli import export as export_module
 from lakesync.cli.commands import gateways
 from lakesync.cli.export import MANIFEST, WholeGateway, export
 from lakesync.cli.faults import UsageFault
 from lakesync.client import Client
 from lakesync.errors import Forbidden, GatewayDeleted, Unavailable
-from lakesync.gateway.pull import PullService
 from tests.cli.test_declaring import gateway, run
 from tests.support.builders import at_ms, delete, insert, push, update
 from tests.support.checkpoints import GATEWAY, Kept
-from tests.support.gateways import real_wall_clock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,10 +158,7 @@ def test_events_are_told_to_begin_with_the_log(tmp_path: Path) -> None:
 def test_what_is_exported_can_be_put_into_another_gateway(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pulls = PullService(
-        gateway.buffer, wall_clock=real_wall_clock, checkpoints=Checkpoints(gateway.objects)
-    )
-    monkeypatch.setattr(gateways, "stores", lambda _: (gateway.buffer, pulls))
+    monkeypatch.setattr(gateways, "stores", lambda _: (gateway.buffer, gateway.objects))
     done = run("gateways", "export", "g1", "--to", "first", "--json")
     assert json.loads(done.stdout)["tables"] == {"flights": 16}
     for words in (

@@ -303,6 +303,15 @@ def test_a_table_that_is_not_there_is_answered_with_those_that_are() -> None:
     assert "the query was refused: Parser Error" in run("query", "selec 1").stderr
 
 
+@pytest.mark.usefixtures("lake")
+def test_a_row_is_counted_in_every_snapshot_in_which_its_values_can_be_read() -> None:
+    for row, snapshots in (("r1", 2), ("r3", 1), ("r2", 0), ("it's", 0)):
+        done = run("gateways", "find-row", "acme", WIRE_NAME, row, "--json")
+        assert done.exit_code == (1 if snapshots else 0), done.output
+        counts = json.loads(done.stdout)["copies"]
+        assert (counts["lake"], counts["lake changes"], counts["log"]) == (snapshots, 0, 0)
+
+
 def test_a_gateway_without_a_lake_says_how_to_get_one() -> None:
     done = run("query", "select * from todos", "--gateway", "nobody")
     assert done.exit_code == 2

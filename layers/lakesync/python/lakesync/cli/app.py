@@ -17,7 +17,7 @@ from lakesync.cli.commands.databases import copy as copy_databases
 from lakesync.cli.commands.doctor import doctor
 from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.gateways import delete as delete_gateway
-from lakesync.cli.commands.gateways import export
+from lakesync.cli.commands.gateways import export, find_row
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
 from lakesync.cli.commands.query import query
@@ -87,8 +87,9 @@ access.command("show")(show_access)
 for _command in (revoke, restore, release):
     access.command()(_command)
 app.add_typer(access, name="access")
-gateways = typer.Typer(no_args_is_help=True, help="Export a gateway, or delete it.")
+gateways = typer.Typer(no_args_is_help=True, help="Export a gateway, or delete it; find a row.")
 gateways.command()(export)
+gateways.command("find-row")(find_row)
 gateways.command("delete")(delete_gateway)
 app.add_typer(gateways, name="gateways")
 databases = typer.Typer(

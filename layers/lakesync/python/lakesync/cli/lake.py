@@ -38,6 +38,7 @@ HIDDEN: Final = frozenset(
     }
 )
 """What LakeSync keeps for itself, and who queries rows does not ask for."""
+_OP: Final = "_op"
 _MARK: Final = "lakesync.commit"
 _COLUMNS: Final = "lakesync.columns"
 
@@ -76,6 +77,28 @@ class Lake:
             alive, selected_fields=tuple(visible), snapshot_id=snapshot_id
         ).to_arrow()
         return scanned.rename_columns(written_names(scanned.column_names, written_columns(table)))
+
+    def copies(self, name: str, row_id: str) -> int:
+        """Count the snapshots of a table in which values of a row can be read."""
+        from pyiceberg import expressions
+
+        if name not in self._tables:
+            return 0
+        table = self._tables[name]
+        fields = {field.name for field in table.schema().fields}
+        make: Any = expressions  # its own types know nothing of positions
+        wanted = make.EqualTo(ROW_ID, row_id)
+        if IS_DELETED in fields:
+            wanted = make.And(wanted, make.EqualTo(IS_DELETED, literal=False))
+        if _OP in fields:
+            wanted = make.And(wanted, make.NotEqualTo(_OP, "DELETE"))
+        return sum(
+            table.scan(wanted, selected_fields=(ROW_ID,), snapshot_id=each.snapshot_id)
+            .to_arrow()
+            .num_rows
+            > 0
+            for each in table.snapshots()
+        )
 
     def _snapshot_id(self, name: str, table: Any, wanted: AsOf) -> int:
         history = _history(table)

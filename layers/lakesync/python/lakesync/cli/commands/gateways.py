@@ -1,4 +1,4 @@
-"""`lakesync gateways`: a gateway as a whole is deleted, or exported."""
+"""`lakesync gateways`: a gateway as a whole is deleted, exported, or searched for a row."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.faults import FAILED, UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 from lakesync.errors import Unavailable
 
 if TYPE_CHECKING:
     from lakesync.cli.output import Output
-    from lakesync.gateway.pull import PullService
-    from lakesync.ports import Buffer
+    from lakesync.ports import Buffer, ObjectStore
 
 _ROUNDS_MAX: Final = 5
 """How often what is left is removed: something that was under way may have written meanwhile."""
@@ -84,9 +83,12 @@ def export(
     Example:
       lakesync gateways export trial --to trial-export
     """
+    from lakesync.checkpoint.store import Checkpoints
     from lakesync.cli.export import export as write
+    from lakesync.gateway.pull import PullService
 
-    buffer, pulls = stores(session)
+    buffer, objects = stores(session)
+    pulls = PullService(buffer, wall_clock=now_ms, checkpoints=Checkpoints(objects))
 
     def tell(deltas: int) -> None:
         session.out.note(f"{plural(deltas, 'delta')} read")
@@ -99,16 +101,44 @@ def export(
     session.out.answer(told, f"{to}: {rows} of {tables}, as of stamp {exported.stamp}")
 
 
-def stores(session: Session) -> tuple[Buffer, PullService]:
-    """Give the stack's buffer, and what reads it and its checkpoints."""
+@command
+def find_row(
+    session: Session,
+    *,
+    name: Annotated[str, _NAME],
+    table: Annotated[str, typer.Argument(help="The row's table.")],
+    row: Annotated[str, typer.Argument(help="The row's id.")],
+    lake: Annotated[bool, typer.Option(help="Look into the lake's snapshots, too.")] = True,
+) -> None:
+    """Count where values of a row are stored: row, log, checkpoints, batches, the lake's snapshots.
+
+    It is the proof that a row was erased: it ends with 0 if there are none, else with 1. It reads
+    all of these stores that can hold the row, with your own AWS credentials. docs/operations.md
+    says how a row is erased, and which copies nobody here can reach.
+
+    Example:
+      lakesync gateways find-row prod users ann
+    """
+    from lakesync.cli.lake import Lake
+    from lakesync.cli.row_copies import copies
+
+    buffer, objects = stores(session)
+    tables = Lake(session.aws, name) if lake else None
+    with session.out.progress(f"looking for {row} …"):
+        counts = copies(name, (table, row), buffer, objects, tables)
+    told = ", ".join(f"{store} {number}" for store, number in counts.items())
+    session.out.answer({"table": table, "row": row, "copies": counts}, f"{table} {row}: {told}")
+    if any(counts.values()):
+        raise typer.Exit(FAILED)
+
+
+def stores(session: Session) -> tuple[Buffer, ObjectStore]:
+    """Give the stack's buffer, and the bucket of its lake."""
     from lakesync.adapters.lake.s3 import S3Objects
-    from lakesync.checkpoint.store import Checkpoints
-    from lakesync.gateway.pull import PullService
 
     aws = session.aws
-    buffer = aws.buffer(aws.output("BufferTable"))
-    checkpoints = Checkpoints(S3Objects(aws.output("LakeBucket"), aws.client("s3")))
-    return buffer, PullService(buffer, wall_clock=now_ms, checkpoints=checkpoints)
+    objects = S3Objects(aws.output("LakeBucket"), aws.client("s3"))
+    return aws.buffer(aws.output("BufferTable")), objects
 
 
 def now_ms() -> int:

@@ -1,0 +1,94 @@
+"""What a deleted gateway leaves in the lake and in old versions, dropped on the emulator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from lakesync.cli.lake_removal import remove_from_lake
+from lakesync.core.names import lake_database
+from lakesync.maintenance.deletion import OBJECT_KINDS
+from tools.local_stack.aws_emulator import start_emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BUCKET = "lake"
+PREFIX = "lakesync_1a2b3c4d"
+NOTHING = {"lake tables": 0, "object versions": 0}
+
+
+class Emulated:
+    """`lakesync.cli.aws.Aws` of an emulator."""
+
+    def __init__(self, options: Any) -> None:
+        self._options = options
+
+    def client(self, service: str) -> Any:
+        make: Any = boto3.client
+        return make(service, **self._options)
+
+    def output(self, name: str) -> str:
+        return {"LakeBucket": BUCKET, "DatabasePrefix": PREFIX}[name]
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Emulated]:
+    with pytest.MonkeyPatch.context() as patch, start_emulator() as emulator:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        emulated = Emulated(emulator.client_options())
+        s3 = emulated.client("s3")
+        s3.create_bucket(Bucket=BUCKET)
+        s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+        yield emulated
+
+
+def filled(aws: Emulated, gateway: str) -> None:
+    """Make two tables, and objects of each kind: overwritten, deleted, and as they were."""
+    s3, glue = aws.client("s3"), aws.client("glue")
+    database = lake_database(PREFIX, gateway)
+    glue.create_database(DatabaseInput={"Name": database})
+    for table in ("todos", "todos__changes"):
+        place = f"warehouse/{database}.db/{table}"
+        described = {"Location": f"s3://{BUCKET}/{place}"}
+        glue.create_table(
+            DatabaseName=database, TableInput={"Name": table, "StorageDescriptor": described}
+        )
+        s3.put_object(Bucket=BUCKET, Key=f"{place}/data/1.parquet", Body=b"1")
+    for kind in OBJECT_KINDS:
+        for name in ("once", "twice", "twice", "gone"):
+            s3.put_object(Bucket=BUCKET, Key=f"{kind}/{gateway}/{name}", Body=b"1")
+        s3.delete_object(Bucket=BUCKET, Key=f"{kind}/{gateway}/gone")
+
+
+def versions(aws: Emulated) -> list[str]:
+    """Give the keys of all versions of all objects."""
+    pages = aws.client("s3").get_paginator("list_object_versions").paginate(Bucket=BUCKET)
+    return [
+        version["Key"] for page in pages
+        for version in (*page.get("Versions", []), *page.get("DeleteMarkers", []))
+    ]  # fmt: skip
+
+
+def tables(aws: Emulated, gateway: str) -> int:
+    """Count a gateway's tables; -1 without a database."""
+    glue, database = aws.client("glue"), lake_database(PREFIX, gateway)
+    if database not in {base["Name"] for base in glue.get_databases()["DatabaseList"]}:
+        return -1
+    return len(glue.get_tables(DatabaseName=database)["TableList"])
+
+
+@pytest.mark.emulator
+def test_tables_and_all_versions_go_and_the_neighbours_stay(aws: Emulated) -> None:
+    for gateway in ("trial", "trial2"):
+        filled(aws, gateway)
+    before = [key for key in versions(aws) if "trial2" in key]
+    assert len(before) == 2 + 5 * len(OBJECT_KINDS)
+
+    assert remove_from_lake(aws, "trial") == NOTHING  # type: ignore[arg-type]  # it has what is asked
+    assert (tables(aws, "trial"), tables(aws, "trial2")) == (-1, 2)
+    assert versions(aws) == before
+    assert remove_from_lake(aws, "trial") == NOTHING  # type: ignore[arg-type]  # likewise
