@@ -31,7 +31,7 @@ bench: ## measure speed and memory against the targets; writes benchmarks/result
 	@tools/bootstrap.sh
 	@$(python) -m benchmarks
 
-scale: ## the real code on a model of DynamoDB and Lambda: writers, readers, devices, gateways (10 minutes)
+scale: ## the real code on a model of DynamoDB and Lambda: writers, readers, devices, gateways (5 minutes)
 	@tools/bootstrap.sh dev
 	@$(python) -m benchmarks --only scale
 

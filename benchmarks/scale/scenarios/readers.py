@@ -113,7 +113,9 @@ def run() -> list[Entry]:
         f"{pulled.refused} refused, median {pulled.percentile_ms(0.5):.0f} ms; "
         f"{bill.read_units / max(pulled.count, 1):.1f} read units a pull; pushes: "
         f"{pushed.count / seconds:,.0f}/s, p99 {pushed.percentile_ms(0.99):,.0f} ms, "
-        f"{pushed.refused} refused"
+        f"{pushed.refused} refused; of a pull the way to the function may be 20 ms, "
+        "and passing half a second's log is 10; the slowest are of processes that Lambda seldom "
+        "uses, which read the log of each lane"
     )
     lanes = (
         f"{sum(raises.values()) / seconds:.0f} a second over {len(raises)} lanes, tries in vain "
