@@ -39,6 +39,7 @@ ROUTES = [
     ("GET", "/admin/access/{}"),
     ("POST", "/admin/flush/{}"),
     ("GET", "/admin/metrics/{}"),
+    ("DELETE", "/admin/gateways/{}"),
 ]
 
 

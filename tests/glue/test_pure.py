@@ -59,7 +59,7 @@ def test_the_flush_functions_claim_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("version", 2), ("version", None), ("gateway", "a/../b"), ("gateway", 1), ("table", "a b"),
+        ("version", 99), ("version", None), ("gateway", "a/../b"), ("gateway", 1), ("table", "a b"),
         ("after", "9"), ("after", 5), ("after", "-1"), ("last", str(2**63)), ("object", None),
         ("deltas", "1"), ("deltas", True), ("append", 0), ("schema", []),
         ("schema", {"columns": 1}),
