@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lakesync_spark.tables import TableName
 
 REWRITE_DELTAS_PER_ROW: Final = 1.0
-"""How many deltas for each row of the state table let a batch write all of its rows anew."""
+"""How many deltas and dead rows for each row of the state table let a batch write it anew."""
 
 
 class Target(NamedTuple):
@@ -212,12 +212,14 @@ def _is_events(rows: Target | None, batches: Sequence[Batch]) -> bool:
 
 
 def _is_rewritten(table: LakeTable, chain: Chain) -> bool:
-    """Tell whether writing all rows anew is cheaper than a merge: the batch is no smaller.
+    """Tell whether writing all rows anew is cheaper than a merge: there is no less to be done.
 
-    A merge joins, and writes each row that changes and a delete file that readers pay for later.
+    A merge joins, and writes each row that changes and a delete file. Each dead row came of a delta
+    of some merge before, so a rewrite that they bring about costs in proportion to all of those.
     """
     deltas = sum(link.batch.deltas for link in chain.links)
-    return table.snapshot_id is None or deltas >= REWRITE_DELTAS_PER_ROW * table.records()
+    live, dead = table.records()
+    return table.snapshot_id is None or deltas + dead >= REWRITE_DELTAS_PER_ROW * live
 
 
 def _bounds(writes: DataFrame) -> Bounds:

@@ -40,6 +40,15 @@ class BatchMark(NamedTuple):
     """The greatest epoch of a lease that wrote to it."""
 
 
+class Records(NamedTuple):
+    """What the files of a table hold."""
+
+    live: int
+    """Rows, tombstones too."""
+    dead: int
+    """Rows that delete files take away: readers go through them all the same."""
+
+
 class LakeTable:
     """An Iceberg table that exists. `refresh` before reading what others may have changed."""
 
@@ -142,10 +151,12 @@ class LakeTable:
             )
         return BatchMark(max(commits), max(epochs))
 
-    def records(self) -> int:
-        """Count what a reader has to go through: rows, and those that delete files take away."""
+    def records(self) -> Records:
+        """Count what a reader has to go through."""
         snapshot = self._table.currentSnapshot()
-        return 0 if snapshot is None else int(snapshot.summary().get("total-records") or 0)
+        summary = {} if snapshot is None else snapshot.summary()
+        dead = int(summary.get("total-position-deletes") or 0)
+        return Records(int(summary.get("total-records") or 0) - dead, dead)
 
     def swap_columns(self, pairs: Sequence[tuple[str, str]], expected: int | None) -> None:
         """Drop columns and give their names to others, in one commit; all of it or nothing.

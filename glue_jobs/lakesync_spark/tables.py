@@ -26,6 +26,10 @@ _PROPERTIES: Final = {
     "write.merge.mode": "merge-on-read",
     "write.merge.isolation-level": "serializable",
     "write.metadata.delete-after-commit.enabled": "true",
+    # What a merge takes away from one file comes to one task: delete files are as few as files,
+    # whatever the table is sorted by. What it adds is one group then, and cut into tasks again.
+    "write.merge.distribution-mode": "hash",
+    "write.spark.advisory-partition-size-bytes": str(64 << 20),
     # Rows arrive hashed by row id, or partitioned by the write itself: no sort before it.
     "write.spark.fanout.enabled": "true",
     # Stamps and ids hardly repeat; a smaller dictionary finds out sooner.
@@ -88,7 +92,6 @@ def create_table(
     properties = {
         **_PROPERTIES,
         "write.distribution-mode": "hash" if fields else "none",
-        "write.merge.distribution-mode": "hash" if fields else "none",
         KIND: kind.name,
         STACK: stack,
         "lakesync.gateway": name.gateway,

@@ -6,11 +6,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as sf
 
 from lakesync_spark import apply, table_run
 from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.glue.support.lake import Lake
 
 pytestmark = pytest.mark.spark
@@ -82,6 +85,62 @@ def test_a_batch_no_smaller_than_the_table_writes_it_anew(
 
     assert ("added-delete-files" in last["summary"]) == (operation == "delete")
     assert lake.visible()["r0"] == {"n": "2"}
+
+
+def last_summary(lake: Lake) -> dict[str, str]:
+    """Give what the state table's current snapshot counts."""
+    snapshots = lake.read(f"{lake.name.rows}.snapshots").orderBy("committed_at").collect()
+    summary: dict[str, str] = snapshots[-1]["summary"]
+    return summary
+
+
+def test_rows_that_are_dead_bring_about_a_rewrite(lake: Lake) -> None:
+    """However small the batches: readers never go through more dead rows than live ones."""
+    lake.put([insert(f"r{n}", at=9, n=0) for n in range(8)])
+    lake.run()
+    dead = []
+    for at in range(10, 14):
+        lake.put([update(f"r{n}", at=at, n=at) for n in range(3)])
+        lake.run()
+        dead.append(int(last_summary(lake)["total-position-deletes"]))
+
+    assert dead == [3, 6, 0, 3]
+    assert last_summary(lake)["total-delete-files"] == "1"
+    assert [row["n"] for _, row in sorted(lake.visible().items())] == ["13"] * 3 + ["0"] * 5
+
+
+@pytest.fixture
+def many_tasks(lake: Lake) -> Iterator[None]:
+    """Let Spark use 16 tasks where it shuffles, however little there is for each."""
+    settings = {
+        "spark.sql.shuffle.partitions": "16",
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    }
+    before = {name: lake.spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        lake.spark.conf.set(name, value)
+    yield
+    for name, was in before.items():
+        lake.spark.conf.set(name, str(was))
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_a_merge_into_a_sorted_table_writes_no_more_delete_files_than_there_are_files(
+    lake: Lake,
+) -> None:
+    """Rows that are next to each other in a file are changed by tasks all over."""
+    lake.put([insert(f"r{n:03}", at=9, n=0) for n in range(200)])
+    lake.run()
+    rows = lake.read(lake.name.rows).localCheckpoint()  # as a compaction that sorts leaves them
+    rows.repartitionByRange(4, "_id").writeTo(lake.name.rows).overwrite(sf.lit(True))
+    assert last_summary(lake)["total-data-files"] == "4"
+    lake.put([update(f"r{n:03}", at=10, n=1) for n in range(0, 200, 2)])
+    lake.run()
+    summary = last_summary(lake)
+
+    assert summary["added-position-deletes"] == "100"
+    assert int(summary["added-delete-files"]) <= 4
+    assert sum(row["n"] == "1" for row in lake.visible().values()) == 100
 
 
 @pytest.mark.law("L1")
