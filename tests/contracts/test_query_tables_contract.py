@@ -18,6 +18,7 @@ from lakesync.errors import (
     AdapterUnreachable,
     ConstraintViolated,
     OutcomeUnknown,
+    Retry,
     SchemaMismatch,
 )
 from lakesync.result import Err
@@ -323,6 +324,32 @@ def test_a_table_that_is_there_already_gets_the_columns_that_it_lacks(
     deltas = [insert(table, "r1", {"n": 2, "s": "x"})]
     adapter.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
     assert destination.rows(table, "id", "n", "s") == {None: (7, 1.0, None), "r1": (None, 2.0, "x")}
+
+
+@pytest.mark.law("P6")
+def test_a_table_or_column_that_somebody_dropped_comes_back_whole(
+    destination: Destination, table: str
+) -> None:
+    wanted = schema(table, {"n": "number", "s": "string"})
+    deltas = [insert(table, f"r{number}", {"n": number, "s": "x"}) for number in range(3)]
+    destination.adapter(table).insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    destination.run(f"ALTER TABLE {table} DROP COLUMN n")
+    destination.adapter(table).ensure_schema(wanted).unwrap()
+    assert destination.rows(table, "n")["r2"] == (2.0,)
+    destination.run(f"DROP TABLE {table}")
+    adapter = destination.adapter(table)
+    part = batch(table, [update(table, "r1", {"n": 7})], after=2, schema=wanted)
+    adapter.insert_deltas(part).unwrap()
+    rows = destination.rows(table, "n", "s")
+    assert rows == {"r0": (0.0, "x"), "r1": (7.0, "x"), "r2": (2.0, "x")}
+    destination.run(f"DROP TABLE {table}")
+    again = batch(table, [update(table, "r1", {"n": 8}, hlc=9)], after=3, schema=wanted)
+    result = adapter.insert_deltas(again)  # it knew the table
+    assert isinstance(result, Err)
+    assert result.error.retry is Retry.LATER
+    adapter.insert_deltas(again).unwrap()
+    assert destination.rows(table, "n") == {"r0": (0.0,), "r1": (8.0,), "r2": (2.0,)}
+    assert isinstance(adapter.rewrite("nothere"), Err)
 
 
 # --- rows that the database refuses ---------------------------------------------------------------

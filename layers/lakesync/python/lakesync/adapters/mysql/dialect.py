@@ -209,8 +209,12 @@ class MySql:
 
     def translate(self, error: Exception) -> LakeSyncError | None:
         """Translate PyMySQL's errors by their number."""
+        if isinstance(error, OSError):
+            return AdapterUnreachable(f"MySQL: {error}")
+        if isinstance(error, RuntimeError) and "cryptography" in str(error):
+            return AdapterRefused(f"MySQL: {error}; pip install 'pymysql[rsa]', or use TLS")
         if not isinstance(error, pymysql.MySQLError):
-            return AdapterUnreachable(f"MySQL: {error}") if isinstance(error, OSError) else None
+            return None
         told = f"MySQL: {' '.join(str(error).split())[:300]}"
         if self.is_row_fault(error):
             return ConstraintViolated(told)
@@ -232,8 +236,6 @@ _ERRORS: Final[Mapping[int, type[LakeSyncError]]] = {
     ER.TABLEACCESS_DENIED_ERROR: AdapterRefused,
     ER.BAD_DB_ERROR: AdapterRefused,
     ER.OPTION_PREVENTS_STATEMENT: AdapterRefused,
-    ER.NO_SUCH_TABLE: AdapterRefused,
-    ER.BAD_FIELD_ERROR: AdapterRefused,
 }
 
 

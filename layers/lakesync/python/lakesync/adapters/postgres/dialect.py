@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S: Final = 10
 STATEMENT_TIMEOUT_MS: Final = 120_000
 """How long one statement may take, waiting for a lock included."""
+_SETTINGS: Final = {
+    "timezone": "UTC",
+    "statement_timeout": str(STATEMENT_TIMEOUT_MS),
+    "default_transaction_isolation": "read committed",
+    "client_min_messages": "warning",
+}
 _DEFINITIONS_LOCK: Final = 0x6C616B65
 """The advisory lock of those who change tables."""
 _TYPES: Final[Mapping[str, str]] = {
@@ -59,14 +65,14 @@ class Postgres:
 
     def connect(self) -> Connection:
         """Connect."""
-        options = (
-            f"-c timezone=UTC -c statement_timeout={STATEMENT_TIMEOUT_MS} "
-            "-c default_transaction_isolation=read\\ committed -c client_min_messages=warning"
-        )
         connection = psycopg.connect(
-            self.dsn, connect_timeout=CONNECT_TIMEOUT_S, options=options,
-            application_name="lakesync",
+            self.dsn, connect_timeout=CONNECT_TIMEOUT_S, application_name="lakesync",
+            prepare_threshold=None,  # a pooler may hand each transaction another session
         )  # fmt: skip
+        # Settings of the session, not of the start: poolers refuse those.
+        for name, value in _SETTINGS.items():
+            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+        connection.commit()
         return cast("Connection", connection)
 
     def quote(self, name: str) -> str:
@@ -162,8 +168,7 @@ class Postgres:
         told = f"PostgreSQL: {' '.join(str(error).split())[:300]}"
         kind = next((ours for theirs, ours in _ERRORS if isinstance(error, theirs)), AdapterFailed)
         if kind is AdapterFailed and isinstance(error, psycopg.OperationalError):
-            # Without a state the connection was never made, or it broke; nothing was committed.
-            kind = _connection_error(told) if error.sqlstate is None else AdapterUnreachable
+            kind = _connection_error(error.sqlstate, told)
         return kind(told)
 
 
@@ -171,8 +176,7 @@ _ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
     (
         (
             pg.InsufficientPrivilege, pg.ReadOnlySqlTransaction, pg.InvalidPassword,
-            pg.InvalidAuthorizationSpecification, pg.InvalidCatalogName, pg.UndefinedTable,
-            pg.UndefinedColumn, pg.InvalidSchemaName,
+            pg.InvalidAuthorizationSpecification, pg.InvalidCatalogName, pg.InvalidSchemaName,
         ),
         AdapterRefused,
     ),
@@ -187,9 +191,13 @@ _ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
 )  # fmt: skip
 
 
-def _connection_error(told: str) -> type[LakeSyncError]:
-    refused = ("password authentication", "no password", "does not exist", "pg_hba")
-    return AdapterRefused if any(words in told for words in refused) else AdapterUnreachable
+def _connection_error(state: str | None, told: str) -> type[LakeSyncError]:
+    """Tell a connection that was never made or that broke: nothing was committed by it."""
+    if state is None:
+        refused = ("password authentication", "no password", "does not exist", "pg_hba")
+        return AdapterRefused if any(words in told for words in refused) else AdapterUnreachable
+    is_lost = state.startswith(("08", "57P")) or state == "53300"
+    return AdapterUnreachable if is_lost else AdapterFailed
 
 
 def postgres_adapter(dsn: str, gateway: str) -> SqlAdapter:

@@ -18,7 +18,7 @@ from lakesync.adapters.sql.query_tables import QueryTables
 from lakesync.adapters.sql.transactions import Transactions
 from lakesync.core.merge import EMPTY, fold, view
 from lakesync.core.values import parse
-from lakesync.errors import LakeSyncError
+from lakesync.errors import LakeSyncError, NotFound
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class SqlAdapter:
 
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
         """Write every row of a table anew; see `Materialisable`."""
+        if table not in self.tables().unwrap_or({}):
+            return Err(NotFound(f"there is no table {table} in this database"))
         return self._answer(lambda: self._tables.rewrite(table, always=True))
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:

@@ -71,13 +71,8 @@ class Definition:
         is_known = schema is None or bool(self.schema and self.schema.version >= schema.version)
         return is_known and self.columns.keys() >= set(written)
 
-    def evolved(
-        self, schema: TableSchema | None, written: Iterable[str]
-    ) -> tuple[Definition, bool]:
+    def evolved(self, schema: TableSchema | None, written: Iterable[str]) -> Definition:
         """Give the definition for a schema and columns that come.
-
-        Returns:
-            The definition, and whether every row has to be written anew for it.
 
         Raises:
             SchemaMismatch: a type would have to change in a way that no schema may.
@@ -86,15 +81,11 @@ class Definition:
         if self.schema and (schema is None or schema.version < self.schema.version):
             newest = self.schema
         columns = dict(self.columns)
-        is_retyped = False
         for column in newest.columns if newest else ():
             current = columns.get(column.name)
             columns[column.name] = _evolved(column.name, current, column.type)
-            is_retyped |= current == UNTYPED != columns[column.name]
         columns |= {name: UNTYPED for name in sorted(written) if name not in columns}
-        wanted = replace(self, columns=columns, schema=newest)
-        is_moved = bool(self.columns) and wanted.destination != self.destination
-        return wanted, is_retyped or is_moved
+        return replace(self, columns=columns, schema=newest)
 
     def to_json(self) -> str:
         """Give the text that `from_json` reads."""

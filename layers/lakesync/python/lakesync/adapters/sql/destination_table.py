@@ -64,18 +64,21 @@ class DestinationTable:
 
     # --- definition -------------------------------------------------------------------------------
 
-    def create(self, cursor: Cursor, before: Definition) -> None:
+    def create(self, cursor: Cursor, before: Definition) -> bool:
         """Create the table, or bring it from its definition of before to the one of now.
 
-        Each statement may be repeated. A column that gets another type is dropped and added, and
-        its rows have to be written anew.
+        Each statement may be repeated.
+
+        Returns:
+            Whether rows have to be written anew: the table, or a column that it had, was not there,
+            or a column got another type.
         """
         there = self._dialect.existing_columns(cursor, self.definition.destination)
         if not there:
             self._create(cursor)
-            return
+            return bool(before.columns)
         present = {folded(name) for name in there}
-        for name, kind in before.columns.items():
+        for name, kind in before.stored_columns().items():
             wanted = self.definition.columns[name]
             if wanted == kind or folded(sql_name(name)) not in present:
                 continue
@@ -91,6 +94,7 @@ class DestinationTable:
         if ROW_ID not in present:
             index = self._dialect.quote(digested(f"{self.definition.destination}.{ROW_ID}"))
             cursor.execute(f"CREATE UNIQUE INDEX {index} ON {self._quoted} ({ROW_ID})", ())
+        return any(folded(sql_name(name)) not in present for name in before.stored_columns())
 
     def _create(self, cursor: Cursor) -> None:
         quote = self._dialect.quote

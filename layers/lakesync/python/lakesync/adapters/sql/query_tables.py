@@ -58,7 +58,7 @@ class QueryTables:
         *,
         always: bool = False,
     ) -> int:
-        """Bring the table to query to its definition; write its rows anew if a type changed.
+        """Bring the table to query to its definition; write its rows anew where they are not in it.
 
         The definition is noted last, so whoever is stopped on the way begins again.
         """
@@ -67,14 +67,14 @@ class QueryTables:
             self.ensure_ledger(cursor)
             with self._dialect.definitions_locked(cursor):
                 current = ledger.definition(table)
-                wanted, is_retyped = current.evolved(schema, written)
+                wanted = current.evolved(schema, written)
                 self._check_owner(ledger, table, wanted.destination)
                 destination = DestinationTable(self._dialect, wanted)
-                destination.create(cursor, current)
-                if not is_retyped:
+                is_unwritten = destination.create(cursor, current)
+                if not is_unwritten:
                     ledger.save_definition(wanted)
             self._tables[table] = destination
-            return is_retyped
+            return is_unwritten
 
         rows = 0
         if self._transactions.run(define) or always:
