@@ -9,6 +9,8 @@ Statements for a batch are constant: none is run for each row.
 
 from __future__ import annotations
 
+import gc
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -138,7 +140,8 @@ class SqlAdapter:
         self._tables.prepare(batch.table, batch.schema, written)
         deltas, rows, dead = 0, 0, {}
         for part, last in _parts(batch):
-            inserted = self._transactions.run(partial(self._insert_part, batch, part, last))
+            with _collector_paused():
+                inserted = self._transactions.run(partial(self._insert_part, batch, part, last))
             deltas += inserted.deltas
             rows += inserted.rows
             dead = {letter.row_id: letter for letter in inserted.dead_letters}
@@ -193,6 +196,18 @@ class SqlAdapter:
         except LakeSyncError as error:
             self._tables.forget()  # another writer may have changed them: they are read again
             return Err(error)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Make no search for cycles meanwhile: a batch's many tuples hold none, and it took a third."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def _parts(batch: TableBatch) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
