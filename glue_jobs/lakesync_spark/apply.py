@@ -76,6 +76,7 @@ class Workbench:
         table = find_table(self.spark, name, self.stack)
         if table is None:
             return None
+        table.keep_mark()  # before the mark is read: both are of one look at the table
         batch_mark = table.batch_mark()
         self.lease.rise_above(batch_mark.epoch)
         return Target(table, batch_mark, table.columns())
@@ -131,7 +132,7 @@ def prepare(bench: Workbench, name: TableName, kind: Kind, batches: Sequence[Bat
     bench.lease.check()
     properties = bench.properties(target.batch_mark.commit, "retype")
     columns = evolve_table(bench.spark, target.table, wanted, partition, properties)
-    return target._replace(columns=columns)
+    return target._replace(batch_mark=target.table.batch_mark(), columns=columns)
 
 
 def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
@@ -152,6 +153,7 @@ def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
         (commit > target.batch_mark.commit) & (commit <= chain.last),
         bench.properties(chain.last, chain.links[-1].batch.name),
     )
+    _keep_mark(target.table)
 
 
 def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
@@ -170,6 +172,7 @@ def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
         # All of the table: any commit since `target` was found makes this one fail.
         states = state_rows(fold(writes, names), target.columns, synced)
         overwrite(states, target.table, sf.lit(True), properties)
+        _keep_mark(target.table)
         return
     folded = f"lakesync_folded_{uuid4().hex}"  # a session has one name space for all threads
     fold(writes, names).createOrReplaceTempView(folded)
@@ -178,6 +181,7 @@ def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
         execute(bench.spark, statement, properties)
     finally:
         bench.spark.catalog.dropTempView(folded)
+    _keep_mark(target.table)
 
 
 def forget(bench: Workbench, batches: Sequence[Batch]) -> None:
@@ -209,6 +213,11 @@ def _is_events(rows: Target | None, batches: Sequence[Batch]) -> bool:
     if rows is not None:
         return rows.table.kind is EVENTS_TABLE
     return min(batches, key=lambda batch: batch.last).append
+
+
+def _keep_mark(table: LakeTable) -> None:
+    table.refresh()
+    table.keep_mark()
 
 
 def _is_rewritten(table: LakeTable, chain: Chain) -> bool:

@@ -14,7 +14,7 @@ from lakesync_spark.columns import described
 from lakesync_spark.shape import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 COMMIT: Final = "lakesync.commit"
 BATCH: Final = "lakesync.batch"
 EPOCH: Final = "lakesync.epoch"
+MARK_TAG: Final = "lakesync"
+"""The tag of the snapshot that carries the mark."""
 KIND: Final = "lakesync.kind"
 STACK: Final = "lakesync.stack"
 COLUMNS: Final = "lakesync.columns"
 """Type and wire name of each column, as JSON by field id."""
+_FOR_EVER_MS: Final = (1 << 63) - 1
 
 
 class BatchMark(NamedTuple):
@@ -137,19 +140,32 @@ class LakeTable:
         """Give the table's mark: the greatest among the snapshots that led to the current one.
 
         Raises:
-            Conflict: the table has snapshots, and none of them carries a mark.
+            Conflict: the table has snapshots, and none that carries a mark is left.
         """
-        commits, epochs = [0], [0]
-        for summary in self._summaries():
-            if COMMIT in summary:
-                commits.append(int(summary[COMMIT]))
-                epochs.append(int(summary[EPOCH]))
-        if self.snapshot_id is not None and len(commits) == 1:
+        summaries = [snapshot.summary() for snapshot in self._marked()]
+        if self.snapshot_id is not None and not summaries:
             raise Conflict(
-                f"the snapshots of {self.name} that carry its mark are gone; set the mark again "
-                "(docs/spec/lake.md, Not promised)"
+                f"the snapshots of {self.name} that carry its mark are gone, and so is its tag"
+                f" {MARK_TAG}; set the mark again (docs/spec/lake.md, Not promised)"
             )
-        return BatchMark(max(commits), max(epochs))
+        return BatchMark(
+            max((int(summary[COMMIT]) for summary in summaries), default=0),
+            max((int(summary[EPOCH]) for summary in summaries), default=0),
+        )
+
+    def keep_mark(self) -> None:
+        """Move the tag to the snapshot that carries the mark: expiry spares what is tagged.
+
+        Safe to repeat; what a crash left undone is done when the table is found next.
+        """
+        marked = max(self._marked(), key=lambda one: int(one.summary()[COMMIT]), default=None)
+        tagged = self._table.snapshot(MARK_TAG)
+        if marked is None or (tagged and tagged.snapshotId() == marked.snapshotId()):
+            return
+        change = self._table.manageSnapshots()
+        move = change.replaceTag if tagged else change.createTag
+        move(MARK_TAG, marked.snapshotId()).setMaxRefAgeMs(MARK_TAG, _FOR_EVER_MS).commit()
+        self.refresh()
 
     def records(self) -> Records:
         """Count what a reader has to go through."""
@@ -181,9 +197,17 @@ class LakeTable:
         operations.commit(base, base.updateSchema(update.apply()))
         self.refresh()
 
-    def _summaries(self) -> Iterator[Mapping[str, str]]:
+    def _marked(self) -> Iterator[Any]:
+        """Give the snapshots with a mark that led to the current one, the latest first."""
         snapshot = self._table.currentSnapshot()
+        oldest, is_marked = snapshot, False
         while snapshot is not None:
-            yield snapshot.summary()
-            parent = snapshot.parentId()
+            if COMMIT in snapshot.summary():
+                is_marked = True
+                yield snapshot
+            oldest, parent = snapshot, snapshot.parentId()
             snapshot = None if parent is None else self._table.snapshot(parent)
+        tagged = None if oldest is None or is_marked else self._table.snapshot(MARK_TAG)
+        # One that is later than what is left was rolled back.
+        if tagged is not None and tagged.sequenceNumber() <= oldest.sequenceNumber():
+            yield tagged

@@ -1,10 +1,12 @@
-"""lakesync.cli.lake: under which names the columns of a lake table are shown."""
+"""lakesync.cli.lake: the names of a lake table's columns, and its past."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
-from lakesync.cli.lake import written_columns, written_names
+from lakesync.cli.asof import Moment
+from lakesync.cli.lake import history, written_columns, written_names
 
 
 def test_columns_have_the_names_that_they_were_written_under() -> None:
@@ -26,3 +28,34 @@ def test_columns_have_the_names_that_they_were_written_under() -> None:
 
 def test_names_that_sql_cannot_tell_apart_stay_those_of_the_lake() -> None:
     assert written_names(["due", "c_due_1"], {"due": "due", "c_due_1": "Due"}) == ["due", "c_due_1"]
+
+
+def snapshot(number: int, parent: int | None, mark: str | None) -> Any:
+    properties = {"lakesync.commit": mark} if mark else {}
+    return SimpleNamespace(
+        snapshot_id=number,
+        parent_snapshot_id=parent,
+        sequence_number=number,
+        timestamp_ms=number,
+        summary=SimpleNamespace(additional_properties=properties),
+    )
+
+
+def table_of(snapshots: list[Any], tagged: Any) -> Any:
+    return SimpleNamespace(
+        current_snapshot=lambda: snapshots[-1] if snapshots else None,
+        snapshot_by_id={each.snapshot_id: each for each in snapshots}.get,
+        snapshot_by_name=lambda name: tagged if name == "lakesync" else None,
+    )
+
+
+def test_a_past_that_was_expired_goes_on_from_the_mark_that_is_tagged() -> None:
+    marked, compacted, later = snapshot(2, 1, "7"), snapshot(4, 3, None), snapshot(5, 4, "9")
+
+    whole = table_of([marked, snapshot(3, 2, None), compacted, later], later)
+    assert [moment.applied for moment in history(whole)] == [7, 7, 7, 9]
+    expired = table_of([compacted], marked)
+    assert history(expired) == [Moment(4, 4, 7)]
+    rolled_back = table_of([compacted], later)
+    assert history(rolled_back) == [Moment(4, 4, 0)]
+    assert history(table_of([], None)) == []

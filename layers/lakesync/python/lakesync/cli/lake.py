@@ -40,6 +40,7 @@ HIDDEN: Final = frozenset(
 """What LakeSync keeps for itself, and who queries rows does not ask for."""
 _OP: Final = "_op"
 _MARK: Final = "lakesync.commit"
+_MARK_TAG: Final = "lakesync"
 _COLUMNS: Final = "lakesync.columns"
 
 
@@ -101,8 +102,8 @@ class Lake:
         )
 
     def _snapshot_id(self, name: str, table: Any, wanted: AsOf) -> int:
-        history = _history(table)
-        moment = chosen(pinned(wanted, map(_history, self._tables.values())), history)
+        histories = map(history, self._tables.values())
+        moment = chosen(pinned(wanted, histories), history(table))
         if moment is None:
             raise UsageFault(
                 f"there was nothing in {name} at that moment; its history begins later"
@@ -160,10 +161,11 @@ def written_columns(table: Any) -> dict[str, str]:
     return {name: entry[1] for name, entry in fields.items() if entry}
 
 
-def _history(table: Any) -> list[Moment]:
+def history(table: Any) -> list[Moment]:
     """Give the snapshots that led to the current one, oldest first, each with its mark.
 
-    Maintenance makes snapshots without a mark: what they hold is what the one before them held.
+    Maintenance makes snapshots without a mark: what they hold is what the one before them held. Of
+    that one only the tag may be left.
     """
     lineage = []
     snapshot = table.current_snapshot()
@@ -172,10 +174,15 @@ def _history(table: Any) -> list[Moment]:
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
     moments: list[Moment] = []
-    applied = 0
+    tagged = table.snapshot_by_name(_MARK_TAG)
+    is_before = tagged and lineage and tagged.sequence_number < lineage[-1].sequence_number
+    applied = _mark(tagged) if is_before else 0
     for snapshot in reversed(lineage):
-        summary = snapshot.summary
-        properties = summary.additional_properties if summary else {}
-        applied = max(applied, int(properties.get(_MARK, 0)))
+        applied = max(applied, _mark(snapshot))
         moments.append(Moment(snapshot.snapshot_id, snapshot.timestamp_ms, applied))
     return moments
+
+
+def _mark(snapshot: Any) -> int:
+    properties = snapshot.summary.additional_properties if snapshot.summary else {}
+    return int(properties.get(_MARK, 0))

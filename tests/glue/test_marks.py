@@ -1,0 +1,95 @@
+"""Marks outlive what others do to a table: compaction, and the expiry of snapshots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync_spark.lake_table import MARK_TAG, BatchMark
+from tests.support.builders import insert, update
+
+if TYPE_CHECKING:
+    from tests.glue.support.lake import Lake
+
+pytestmark = pytest.mark.spark
+
+
+def call(lake: Lake, table: str, procedure: str, arguments: str) -> None:
+    """Do some of Iceberg's own maintenance."""
+    name = table.partition(".")[2]
+    lake.spark.sql(f"CALL {lake.catalog}.system.{procedure}(table => '{name}', {arguments})")
+
+
+def compact(lake: Lake, table: str) -> None:
+    call(lake, table, "rewrite_data_files", "options => map('rewrite-all', 'true')")
+
+
+def expire(lake: Lake, table: str) -> None:
+    call(lake, table, "expire_snapshots", "older_than => TIMESTAMP '2999-01-01', retain_last => 1")
+
+
+def snapshot_ids(lake: Lake, table: str) -> list[int]:
+    snapshots = lake.read(f"{table}.snapshots").orderBy("committed_at").collect()
+    return [snapshot["snapshot_id"] for snapshot in snapshots]
+
+
+@pytest.mark.law("L4", "L16")
+def test_a_mark_outlives_compaction_and_the_expiry_of_snapshots(lake: Lake) -> None:
+    lake.put([insert("r1", at=5, n=1), insert("r2", at=5, n=1)])
+    lake.run()
+    again = lake.put([update("r1", at=6, n=2)])
+    lake.run()
+    for table in (lake.name.rows, lake.name.changes):
+        marked = snapshot_ids(lake, table)[-1]
+        compact(lake, table)
+        compact(lake, table)
+        expire(lake, table)
+        kept = snapshot_ids(lake, table)
+        assert len(kept) == 2, "the current one, and the one that is tagged"
+        assert kept[0] == marked
+    assert lake.marks() == {"rows": BatchMark(3, 2), "changes": BatchMark(3, 2)}
+
+    lake.claim(again)
+    lake.put([update("r2", at=7, n=3)])
+    assert lake.run().problem() == ""
+    assert lake.visible() == {"r1": {"n": "2"}, "r2": {"n": "3"}}
+    assert [change["_commit"] for change in lake.changes()] == [1, 2, 3, 4]
+    assert lake.marks() == {"rows": BatchMark(4, 3), "changes": BatchMark(4, 3)}
+
+
+@pytest.mark.law("L6", "L16")
+def test_a_tag_that_a_crash_left_behind_is_moved_by_the_next_run(lake: Lake) -> None:
+    lake.put([insert("r1", at=5, n=1)])
+    lake.run()
+    first = snapshot_ids(lake, lake.name.rows)[-1]
+    done = lake.put([update("r1", at=6, n=2)])
+    lake.run()
+    lake.spark.sql(f"ALTER TABLE {lake.name.rows} REPLACE TAG {MARK_TAG} AS OF VERSION {first}")
+    lake.claim(done)
+    lake.run()
+    compact(lake, lake.name.rows)
+    compact(lake, lake.name.rows)
+    expire(lake, lake.name.rows)
+
+    assert lake.marks()["rows"].commit == 2
+
+
+@pytest.mark.law("L16")
+def test_the_mark_of_what_was_rolled_back_does_not_count(lake: Lake) -> None:
+    """A table that holds less than its mark says would jump commits."""
+    table = lake.name.rows
+    lake.put([insert("r1", at=5, n=1)])
+    lake.run()
+    compact(lake, table)
+    before = snapshot_ids(lake, table)[-1]
+    lake.put([update("r1", at=6, n=2)])
+    lake.run()
+    call(lake, table, "rollback_to_snapshot", f"snapshot_id => {before}")
+    expire(lake, table)
+    lake.put([update("r1", at=7, n=3)])
+    report = lake.run()
+
+    assert "carry its mark are gone" in report.problem()
+    assert len(lake.pending()) == 1
+    assert lake.visible() == {"r1": {"n": "1"}}
