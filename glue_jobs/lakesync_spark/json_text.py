@@ -32,7 +32,7 @@ _SPARK_TYPES: Final[Mapping[str, str]] = {
     "bytes": "BINARY",
 }
 # The same forms that the gateway accepts (lakesync.core.column_types): Spark alone takes more.
-_INTEGER: Final = '"?-?[0-9]{1,19}"?'
+_INTEGER: Final = '"-?[0-9]{1,19}"'
 _YEAR: Final = "(?!0000)[0-9]{4}"
 _DATE: Final = f'"{_YEAR}-[0-9]{{2}}-[0-9]{{2}}"'
 _LOCAL: Final = (
@@ -45,6 +45,7 @@ _BASE64: Final = '"[A-Za-z0-9+/]*={0,2}"'
 # What a typed value stands for.
 _INSTANT: Final = '"[-0-9]{10}T[0-9:]{8}([.](?!000Z)[0-9]{3}|[.][0-9]{3}(?!000)[0-9]{3})?Z"'
 """As Java writes an instant: a fraction of 0, 3 or 6 digits, as few as will do."""
+_WHOLE_SECONDS: Final = len('"2013-01-01T05:00:00Z"')
 _STRAY_BITS: Final = '([^AQgw]==|[^AEIMQUYcgkosw048=]=)"'
 """How base64 ends that has bits behind its last byte."""
 _EXACT_INT_MAX: Final = (1 << 53) - 1
@@ -80,7 +81,7 @@ def typed(text: str, type_name: str) -> str:
         "boolean": f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END",
         "json": f"nullif({text}, 'null')",
         "null": "CAST(NULL AS STRING)",
-        "integer": _if_like(text, _INTEGER, f"try_cast({bare} AS BIGINT)"),
+        "integer": _integer(text, f"try_cast({bare} AS BIGINT)"),
         "timestamp": _timestamp(text, bare),
         "date": _if_like(text, _DATE, f"try_cast({bare} AS DATE)"),
         "bytes": _if_like(text, _BASE64, _bytes(text, bare)),
@@ -126,7 +127,9 @@ def _exact(type_name: str, value: str, text: str) -> str:
     if type_name == "integer":
         return _as_number(value, text, f"{value} BETWEEN -{_EXACT_INT_MAX} AND {_EXACT_INT_MAX}")
     if type_name == "timestamp":
-        return f"{text} RLIKE '^{_INSTANT}$'"
+        # Nearly all are of whole seconds, and need no look at each character.
+        whole = f"substr({text}, 12, 1) = 'T' AND endswith({text}, 'Z\"')"
+        return f"if(char_length({text}) = {_WHOLE_SECONDS}, {whole}, {text} RLIKE '^{_INSTANT}$')"
     if type_name == "bytes":
         return f"NOT {text} RLIKE '{_STRAY_BITS}$'"
     return ""
@@ -143,6 +146,11 @@ def _string(text: str) -> str:
     parsed = f"get_json_object(concat('[', {text}, ']'), '$[0]')"
     value = f"CASE WHEN contains({text}, char(92)) THEN {parsed} ELSE {inner} END"
     return f"CASE WHEN startswith({text}, '\"') THEN {value} END"
+
+
+def _integer(text: str, cast: str) -> str:
+    # Canonical numbers have no blanks or signs that only a cast would take; text may.
+    return f"if(startswith({text}, '\"') AND NOT {text} RLIKE '^{_INTEGER}$', NULL, {cast})"
 
 
 def _decimal(text: str, precision: int, scale: int) -> str:
