@@ -237,12 +237,17 @@ def lake(emulator: Emulator) -> list[tuple[int, int, int]]:
     catalogue.create_namespace("lakesync_acme")
     schema = Schema(
         NestedField(1, "_id", StringType()),
-        NestedField(2, lake_column("Title"), StringType(), doc="string Title"),
-        NestedField(3, "n", LongType(), doc="integer n"),
+        NestedField(2, lake_column("Title"), StringType()),
+        NestedField(3, "n", LongType()),
         NestedField(4, "_is_deleted", BooleanType()),
         NestedField(5, "_alive_hlc", LongType()),
     )
-    properties = {"lakesync.kind": "state", "lakesync.table": WIRE_NAME}
+    written = {"2": ("string", "Title"), "3": ("integer", "n")}
+    properties = {
+        "lakesync.kind": "state",
+        "lakesync.table": WIRE_NAME,
+        "lakesync.columns": json.dumps(written),
+    }
     identifier = f"lakesync_acme.{lake_table(WIRE_NAME)}"
     location = "s3://some-lake/warehouse/todos"
     table = catalogue.create_table(identifier, schema, location=location, properties=properties)
