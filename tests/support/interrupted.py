@@ -40,9 +40,9 @@ class _Interrupted:
     def connect(self) -> _Connection:
         return _Connection(self, self._dialect.connect())
 
-    def load(self, cursor: _Cursor, columns: Sequence[str], rows: Any) -> None:
+    def load(self, cursor: _Cursor, table: str, columns: Sequence[str], rows: Any) -> None:
         self.step()
-        self._dialect.load(cursor.cursor, columns, rows)
+        self._dialect.load(cursor.cursor, table, columns, rows)
 
     def is_row_fault(self, error: Exception) -> bool:
         return self._dialect.is_row_fault(error)

@@ -123,12 +123,14 @@ class MySql:
             return f"varbinary({_KEY_CHARACTERS})"
         return _TYPES[type_name]
 
-    def load(self, cursor: Any, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    def load(
+        self, cursor: Any, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
         """Load rows by inserts as large as `STATEMENT_BYTES_MAX`."""
         cursor.max_stmt_length = STATEMENT_BYTES_MAX
         names = ", ".join(map(self.quote, columns))
         places = ", ".join(["%s"] * len(columns))
-        cursor.executemany(f"INSERT INTO {STAGE} ({names}) VALUES ({places})", rows)  # noqa: S608 - quoted
+        cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({places})", rows)  # noqa: S608 - quoted
 
     def upsert(
         self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]

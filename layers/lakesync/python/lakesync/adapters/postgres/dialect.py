@@ -88,10 +88,12 @@ class Postgres:
         collation = ' COLLATE "C"' if in_key and type_name == "string" else ""
         return _TYPES[type_name] + collation
 
-    def load(self, cursor: Any, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    def load(
+        self, cursor: Any, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
         """Load rows by ``COPY``."""
         names = ", ".join(map(self.quote, columns)).replace("%%", "%")  # COPY has no parameters
-        with cursor.copy(f"COPY {STAGE} ({names}) FROM STDIN") as copy:
+        with cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
             for row in rows:
                 copy.write_row(row)
 

@@ -96,8 +96,10 @@ class Dialect(Protocol):
         """
         ...
 
-    def load(self, cursor: Any, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Load rows into `STAGE`, as fast as the database takes them."""
+    def load(
+        self, cursor: Any, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        """Load rows that are new into `STAGE`, or a table of ours, as fast as it takes them."""
         ...
 
     def upsert(

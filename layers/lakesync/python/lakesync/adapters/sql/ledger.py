@@ -74,12 +74,13 @@ class Ledger:
     # --- history ----------------------------------------------------------------------------------
 
     def add_deltas(self, table: str, deltas: Sequence[PlacedDelta]) -> None:
-        """Add whole commits to the history."""
+        """Add whole commits to the history, which is above none of them."""
         rows = [
             (self._gateway, table, commit, encode_records(delta for _, delta in placed))
             for commit, placed in groupby(deltas, key=lambda placed: placed.position.commit)
         ]
-        self._stage("commits", rows)
+        columns = list(definitions(self._dialect)["commits"])
+        self._dialect.load(self._cursor, f"{PREFIX}commits", columns, rows)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
         """Give deltas behind a position, in order: so many at least, if there are."""

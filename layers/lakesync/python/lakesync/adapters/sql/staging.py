@@ -22,4 +22,4 @@ def fill_stage(
     cursor.execute(dialect.stage_drop, ())
     lines = ", ".join(f"{dialect.quote(name)} {kind}" for name, kind in columns.items())
     cursor.execute(f"CREATE TEMPORARY TABLE {STAGE} ({lines})", ())
-    dialect.load(cursor, list(columns), rows)
+    dialect.load(cursor, STAGE, list(columns), rows)
