@@ -121,6 +121,8 @@ def _history_or_rows(
     source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
 ) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
     """Give batches of history; if that is forgotten, of the rows that it led to."""
+    if mark >= last:
+        return
     since = source.query_deltas_since(table, Position(mark, STAMP_MAX), 1)
     match since:
         case Err(CursorExpired()):
@@ -158,7 +160,7 @@ def _commits(
 ) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
     """Give whole commits in ``(mark, last]``, some at a time, each with where it ends."""
     position, waiting = Position(mark, STAMP_MAX), list[PlacedDelta]()
-    while mark < last:
+    while True:
         page = source.query_deltas_since(table, position, DELTAS_READ).unwrap()
         position = page.position
         waiting += [placed for placed in page.deltas if placed.position.commit <= last]

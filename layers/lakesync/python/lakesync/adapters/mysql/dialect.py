@@ -15,7 +15,7 @@ import pymysql
 from pymysql.constants import CR, ER
 
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import STAGE
+from lakesync.adapters.sql.dialect import STAGE, quoted
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import (
     AdapterFailed,
@@ -103,9 +103,8 @@ class MySql:
         return cast("Connection", connection)
 
     def quote(self, name: str) -> str:
-        """Quote a name; ``%`` would be a parameter's."""
-        parts = (part.replace("`", "``").replace("%", "%%") for part in name.split("."))
-        return ".".join(f"`{part}`" for part in parts)
+        """Quote a name as this database does."""
+        return quoted(name, "`")
 
     def column_type(self, type_name: str, *, in_key: bool) -> str:
         """Give a column's SQL type; in keys text and bytes are bounded."""

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import errors as pg
 
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import STAGE
+from lakesync.adapters.sql.dialect import STAGE, quoted
 from lakesync.adapters.sql.values import Unfit
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import (
@@ -76,9 +76,8 @@ class Postgres:
         return cast("Connection", connection)
 
     def quote(self, name: str) -> str:
-        """Quote a name; ``%`` would be a parameter's."""
-        parts = (part.replace('"', '""').replace("%", "%%") for part in name.split("."))
-        return ".".join(f'"{part}"' for part in parts)
+        """Quote a name as this database does."""
+        return quoted(name, '"')
 
     def column_type(self, type_name: str, *, in_key: bool) -> str:
         """Give a column's SQL type; text in keys is compared by its bytes."""

@@ -117,9 +117,7 @@ class SqlAdapter:
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
         """Give the rows that the table to query lacks; see `Materialisable`."""
-        return self._answer(
-            lambda: self._transactions.run(lambda _, ledger: ledger.dead_letters(table))
-        )
+        return self._read(lambda ledger: ledger.dead_letters(table))
 
     def close(self) -> None:
         """End the connection; the next operation makes another."""

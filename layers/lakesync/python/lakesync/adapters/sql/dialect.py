@@ -160,3 +160,9 @@ class Dialect(Protocol):
     def translate(self, error: Exception) -> LakeSyncError | None:
         """Give the driver's error as ours; None for what is a bug."""
         ...
+
+
+def quoted(name: str, mark: str) -> str:
+    """Quote a name between marks, each part that a dot divides; ``%`` would be a parameter's."""
+    parts = (part.replace(mark, mark * 2).replace("%", "%%") for part in name.split("."))
+    return ".".join(f"{mark}{part}{mark}" for part in parts)

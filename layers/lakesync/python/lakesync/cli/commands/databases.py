@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.copying import Compared, Copied
     from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.adapters.sql.adapter import SqlAdapter
     from lakesync.cli.output import Output
 
 _SOURCE = typer.Option("--from-env", metavar="NAME", help="Variable with the source's URL.")
@@ -44,8 +45,7 @@ def copy(
     """
     from lakesync.adapters.copying import copy_table
 
-    left, right = _opened(session, source), _opened(session, target)
-    try:
+    with _opened(session, source) as left, _opened(session, target) as right:
         for name in _chosen(left, table):
             with session.out.progress(f"copying {name}"):
                 copied = copy_table(
@@ -57,9 +57,6 @@ def copy(
             )
         if verify:
             _compare(session, left, right, table)
-    finally:
-        left.close()
-        right.close()
 
 
 @command
@@ -75,12 +72,8 @@ def compare(
     Example:
       lakesync databases compare --gateway acme --from-env OLD_URL --to-env NEW_URL
     """
-    left, right = _opened(session, source), _opened(session, target)
-    try:
+    with _opened(session, source) as left, _opened(session, target) as right:
         _compare(session, left, right, table)
-    finally:
-        left.close()
-        right.close()
 
 
 def _compare(
@@ -113,7 +106,7 @@ def _compare(
         )
 
 
-def _opened(session: Session, variable: str) -> DatabaseAdapter:
+def _opened(session: Session, variable: str) -> SqlAdapter:
     from lakesync.adapters.connect import database_adapter
 
     url = os.environ.get(variable)
