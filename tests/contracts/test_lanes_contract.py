@@ -406,6 +406,26 @@ def test_what_moved_together_goes_once_all_of_it_is_below_the_horizon(
     assert [entry.stamp for entry in log_of(writer, "main", stamps[5])] == stamps[6:]
 
 
+@pytest.mark.law("B10", "E5")
+def test_a_head_is_emptied_once_and_nobody_who_saw_its_entries_can_keep_them(
+    buffer: Buffer, writer: Writer
+) -> None:
+    writer.write(in_head=True)
+    waiting = writer.prepare(in_head=True)
+    seen = writer.head("main")
+    assert seen is not None
+    assert seen.recent
+
+    assert buffer.empty_head(writer.gateway, "main", seen)
+
+    assert writer.head("main") == replace(seen, commit=seen.commit + 1, recent=())
+    assert not buffer.empty_head(writer.gateway, "main", seen)
+    with pytest.raises(HeadMoved):
+        buffer.commit(waiting)
+    later = writer.write(in_head=True).stamp
+    assert [entry.stamp for entry in log_of(writer, "main", seen.last_logged)] == [later]
+
+
 def test_calls_made_side_by_side_answer_in_their_order(buffer: Buffer, writer: Writer) -> None:
     writer.write("main", "main.1", "main.2")
     lanes = ["main.2", "main", "main.1"]

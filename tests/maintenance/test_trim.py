@@ -144,13 +144,34 @@ def test_what_lies_in_a_head_or_in_one_item_with_younger_entries_is_not_trimmed(
     chunks = [[e.stamp for e in chunk] for chunk in log.buffer._gateways[GATEWAY].logs[MAIN_LANE]]
     assert len(chunks[0]) > 1
     log.flushed(log.stamps[5])
-    for covered in log.stamps:
+    for covered in log.stamps[:-1]:
         log.time.now_ms += HOUR_MS
         log.trimmer().trim(GATEWAY, covered=covered)
         gone = [chunk for chunk in chunks if chunk[-1] <= covered]
         assert log.left() == log.stamps[sum(map(len, gone)) :]
         rest = log.stamps[log.stamps.index(covered) + 1 :]
         assert len(pulled(log.buffer, GATEWAY, since=covered)) == 2 * len(rest)
+
+
+@pytest.mark.law("B10")
+def test_what_lies_in_a_head_goes_once_all_of_it_is_below_the_horizon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 100_000)
+    log = Log()
+    log.flushed(log.stamps[5])
+    log.time.now_ms += HOUR_MS
+
+    assert log.trimmer().trim(GATEWAY, covered=log.stamps[4]).finished
+    assert log.left() == log.stamps
+    assert log.trimmer().trim(GATEWAY).finished
+    assert log.left() == []
+    seen = log.buffer.all_heads(GATEWAY)
+    log.trimmer().trim(GATEWAY)
+    assert log.buffer.all_heads(GATEWAY) == seen  # and no more is written for it
+
+    pusher(log.buffer, time_=log.time).push(GATEWAY, push(insert("r9", at=at_ms(9))))
+    assert [delta.row_id for delta in pulled(log.buffer, GATEWAY, since=log.stamps[5])] == ["r9"]
 
 
 def test_a_trim_stops_when_its_time_is_up_and_goes_on_later() -> None:

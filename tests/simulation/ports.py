@@ -127,6 +127,7 @@ WRITES = {
     "note_flushed",
     "raise_horizon",
     "drop_entries",
+    "empty_head",
     "begin_epoch",
     "forget_row",
     "remove_items",

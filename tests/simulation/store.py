@@ -202,6 +202,14 @@ class Store(MemoryBuffer):
         self.check_gone(gateway, [entry for chunk in gone for entry in chunk])
         return finished
 
+    def empty_head(self, gateway: str, lane: str, seen: Head) -> bool:
+        """Delete the entries in a head, and hold that against what may go."""
+        is_done = super().empty_head(gateway, lane, seen)
+        if is_done:
+            self.check_gone(gateway, list(seen.recent))
+            self._written([("head", lane)])
+        return is_done
+
     def check_gone(self, gateway: str, gone: list[LogEntry]) -> None:
         """Hold entries that are no longer there against the horizon and the watermark."""
         world, watermark = self._world, self._of(gateway).flush.watermark

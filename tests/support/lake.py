@@ -69,6 +69,7 @@ STEPS = (
     "send",
     "raise_horizon",
     "drop_entries",
+    "empty_head",
     "save_config",
     "forget_row",
     "revoke",

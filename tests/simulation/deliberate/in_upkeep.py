@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.file import Position as ClientPosition
     from lakesync.core.messages import Pull, PullPage
     from lakesync.log.read_barrier import FinalLog
-    from lakesync.ports import Buffer
+    from lakesync.ports import Buffer, Head
 
 
 @deliberate("the log is trimmed before it is flushed")
@@ -53,6 +53,16 @@ def _forget(store: Any, gateway: str, until: int) -> None:
         gone = [chunk for chunk in log if chunk[-1].stamp <= until]
         del log[: len(gone)]
         store.check_gone(gateway, [entry for chunk in gone for entry in chunk])
+
+
+@deliberate("a head is emptied though not all of its entries may go")
+def young_entries_leave_heads() -> list[Replaced]:
+    def empty(self: Trimmer, gateway: str, lane: str, head: Head, horizon: int) -> bool:
+        if not head.recent or head.recent[0].stamp > horizon:
+            return True
+        return self._buffer.empty_head(gateway, lane, head)
+
+    return [(Trimmer, "_empty", empty)]
 
 
 @deliberate("the pull does not look at the epoch")

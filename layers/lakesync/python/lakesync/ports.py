@@ -564,6 +564,18 @@ class Upkeep(Protocol):
         """
         ...
 
+    def empty_head(self, gateway: str, lane: str, seen: Head) -> bool:
+        """Remove the entries that lie in a lane's head, and move it up by one; False if it moved.
+
+        Once it has moved, no commit can put those entries into the log that were seen in it.
+
+        Args:
+            gateway: whose.
+            lane: the lane.
+            seen: its head as it was read: all of its entries lie at or below the horizon.
+        """
+        ...
+
     def begin_epoch(
         self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int
     ) -> None:

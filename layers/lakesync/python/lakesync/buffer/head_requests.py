@@ -54,6 +54,12 @@ def close_lane(table: str, gateway: str, lane: str, seen: Head | None, to: Stamp
     return _update_head(table, gateway, lane, "SET c = :to, x = :x", condition, values)
 
 
+def without_entries(table: str, gateway: str, lane: str, seen: Head) -> bytes:
+    """Give the removal of a head's entries, if it stands as it was read; it moves up by one."""
+    values = {":to": number(seen.commit + 1), ":seen": number(seen.commit)}
+    return _update_head(table, gateway, lane, "SET c = :to REMOVE i", STANDS_AS_SEEN, values)
+
+
 def empty_head(table: str, gateway: str, lane: str) -> bytes:
     """Give the removal of a head's entries, and of all that makes it due; its stamps stay."""
     values: dict[str, dict[str, str]] = {":lane": text(lane)}

@@ -130,6 +130,16 @@ class MemoryUpkeep:
             del log[: min(below, entries_max)]
             return below <= entries_max
 
+    def empty_head(self, gateway: str, lane: str, seen: Head) -> bool:
+        """Remove the entries in a lane's head, and move it up by one; False if it moved."""
+        with self._lock:
+            heads = self._of(gateway).heads
+            head = heads.get(lane, NO_HEAD)
+            if conditions.moved(head, seen):
+                return False
+            heads[lane] = replace(head, commit=seen.commit + 1, recent=())
+            return True
+
     def begin_epoch(
         self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int
     ) -> None:

@@ -98,6 +98,11 @@ class Upkeep(Heads):
             if "LastEvaluatedKey" not in answer:
                 return True
 
+    def empty_head(self, gateway: str, lane: str, seen: Head) -> bool:
+        """Remove the entries in a lane's head; False if it moved. A write unit for each KB."""
+        body = head_requests.without_entries(self._table, gateway, lane, seen)
+        return self._conditionally("UpdateItem", body)
+
     def _delete(self, item_keys: list[tuple[str, str]]) -> None:
         """Delete items, asking again for those that DynamoDB has left unprocessed."""
         tries = 0

@@ -4,6 +4,7 @@ What may go is decided by `trim_horizon`. How it goes, for all lanes of a gatewa
 
     1. the horizon moves in the main head        from here cursors below it are answered 410
     2. the entries below it are deleted          oldest first, some at a time
+    3. those that lie in a head go               if all of its entries lie below
 
 A crash between any two steps leaves entries that nobody reads; the next trim deletes them. Whoever
 read a head before the horizon moved, and entries after, finds the chain broken and reads again.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Buffer, WallClock
+    from lakesync.ports import Buffer, Head, WallClock
 
 _ENTRIES_MAX: Final = 250
 
@@ -86,11 +87,21 @@ class Trimmer:
         if horizon < min(until, max(head.last_logged for head in heads.values())):
             self._raise(gateway, until)
             horizon = until
-        finished = all(self._drop(gateway, lane, horizon, has_time) for lane in heads)
+        finished = all(
+            self._drop(gateway, lane, horizon, has_time)
+            and self._empty(gateway, lane, head, horizon)
+            for lane, head in heads.items()
+        )
         return TrimReport(max(horizon, until), finished)
 
     def _raise(self, gateway: str, until: Stamp) -> None:
         self._buffer.raise_horizon(gateway, until)
+
+    def _empty(self, gateway: str, lane: str, head: Head, horizon: Stamp) -> bool:
+        """Remove a head's entries if none of them is above the horizon; False if it just moved."""
+        if not head.recent or head.last_logged > horizon:
+            return True
+        return self._buffer.empty_head(gateway, lane, head)
 
     def _drop(self, gateway: str, lane: str, horizon: Stamp, has_time: Callable[[], bool]) -> bool:
         """Delete a lane's entries below the horizon; False if time ran out."""

@@ -1,0 +1,183 @@
+"""Erasure of rows: no value is left in any store, whenever whoever does it dies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.adapters.lake.parquet import ParquetEncoder
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.checkpoint.store import Checkpoints
+from lakesync.cli.row_copies import copies
+from lakesync.core.clock import VISIBLE_MS_MAX
+from lakesync.core.merge import EMPTY, apply
+from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.errors import Conflict, CursorExpired
+from lakesync.gateway.pull import PullService
+from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.maintenance.erasure import Eraser, ErasureReport
+from lakesync.maintenance.flush import Flusher
+from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
+from tests.support.gateways import GivenTime, deltas_of, pulled, puller, pusher
+from tests.support.lake import Killed, Life, Messages, Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+
+GATEWAY = "g1"
+ANN = ("todos", "ann")
+SECRET = "the value that has to go"
+
+
+class World:
+    """A gateway with a row that lies in a checkpoint, in the log and in a head."""
+
+    def __init__(self, *, checkpoint: bool = True) -> None:
+        self.buffer, self.objects, self.time = MemoryBuffer(), Objects(), GivenTime(WALL_MS)
+        self.flusher = Flusher(self.buffer, self.objects, Messages(), ParquetEncoder())
+        self.pushes = pusher(self.buffer, time_=self.time)
+        self.write(insert("ann", at=at_ms(1), title=SECRET), insert("bob", at=at_ms(2), title="b"))
+        self.write(update("ann", at=at_ms(3), text=SECRET * 200))  # more than lies in a head
+        self.pass_ms(VISIBLE_MS_MAX * 2)
+        self.flusher.flush(GATEWAY)
+        if checkpoint:
+            Builder(
+                self.buffer, self.objects, Checkpoints(self.objects),
+                wall_clock=self.time.wall_clock,
+            ).build(GATEWAY)  # fmt: skip
+        self.write(update("ann", at=at_ms(4), title=SECRET + "!"))
+
+    def write(self, *deltas: Delta) -> None:
+        """Push."""
+        self.pushes.push(GATEWAY, push(*deltas))
+
+    def pass_ms(self, duration_ms: int) -> None:
+        """Let time pass."""
+        self.time.now_ms += duration_ms
+
+    def delete(self) -> None:
+        """Delete the row as everybody does."""
+        self.write(delete("ann", at=at_ms(9)))
+
+    def eraser(self, life: Life | None = None) -> Eraser:
+        """Give what erases, as a process that may die has it."""
+        of: Callable[[Any], Any] = life.of if life else lambda port: port
+        objects = of(self.objects)
+        return Eraser(
+            of(self.buffer), objects, Checkpoints(objects), wall_clock=self.time.wall_clock
+        )
+
+    def erased(self) -> ErasureReport:
+        """Flush, wait and erase, as the command does it."""
+        self.flusher.flush(GATEWAY)
+        self.pass_ms(VISIBLE_MS_MAX + 1_000)
+        return self.eraser().erase(GATEWAY, [ANN])
+
+    def rows(self) -> set[tuple[str, str]]:
+        """Give the rows that a new client gets."""
+        service = PullService(
+            self.buffer, wall_clock=self.time.wall_clock, checkpoints=Checkpoints(self.objects)
+        )
+        states: dict[tuple[str, str], RowState] = {}
+        page = service.pull(GATEWAY, Pull("new", snapshot=SNAPSHOT))
+        while True:
+            for delta in deltas_of(page):
+                key = delta.table, delta.row_id
+                states[key] = apply(states.get(key, EMPTY), delta)
+            if not page.has_more:
+                return {key for key, state in states.items() if state.columns}
+            page = service.pull(GATEWAY, Pull("new", page.cursor, snapshot=page.snapshot))
+
+    def left(self) -> dict[str, int]:
+        """Count what bears values of the row, apart from staged batches."""
+        counted = copies(GATEWAY, ANN, self.buffer, self.objects, None)
+        return {kind: number for kind, number in counted.items() if kind != "batches" and number}
+
+
+@pytest.mark.law("E5")
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_no_value_is_left_and_the_others_stay(*, checkpoint: bool) -> None:
+    world = World(checkpoint=checkpoint)
+    assert "log" in world.left()
+    world.delete()
+    assert "log" in world.left()
+
+    assert world.erased().waits_for == ""
+
+    assert world.left() == {}
+    assert world.rows() == {("todos", "bob")}
+
+
+@pytest.mark.law("E5")
+def test_a_row_that_has_values_is_not_erased() -> None:
+    world = World()
+    before = world.left()
+
+    with pytest.raises(Conflict, match="delete it first"):
+        world.erased()
+    assert world.left() == before
+
+
+@pytest.mark.law("E5")
+def test_it_waits_for_the_flush_and_for_what_may_be_becoming_visible() -> None:
+    world = World()
+    world.delete()
+
+    assert world.eraser().erase(GATEWAY, [ANN]).waits_for == "flush"
+    world.flusher.flush(GATEWAY)
+    report = world.eraser().erase(GATEWAY, [ANN])
+    assert (report.waits_for, report.ready_ms > world.time.now_ms) == ("time", True)
+    world.time.now_ms = report.ready_ms
+    assert world.eraser().erase(GATEWAY, [ANN]).waits_for == ""
+
+
+@pytest.mark.law("E5")
+def test_entries_among_younger_ones_go_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 100_000)
+    world = World()
+    world.delete()
+    world.flusher.flush(GATEWAY)
+    world.pass_ms(VISIBLE_MS_MAX + 1_000)
+    world.write(insert("cid", at=at_ms(20), title="younger"))
+
+    assert world.eraser().erase(GATEWAY, [ANN]).waits_for == "later commits"
+    assert "log" in world.left()
+    assert world.erased().waits_for == ""
+    assert world.left() == {}
+
+
+@pytest.mark.law("E5")
+def test_it_may_die_anywhere_and_is_done_by_who_comes_next() -> None:
+    for writes in range(60):
+        world = World()
+        world.delete()
+        world.flusher.flush(GATEWAY)
+        world.pass_ms(VISIBLE_MS_MAX + 1_000)
+        try:
+            world.eraser(Life(writes)).erase(GATEWAY, [ANN])
+        except Killed:
+            assert world.erased().waits_for == ""
+            assert world.left() == {}
+        else:
+            assert writes > 5
+            assert world.left() == {}
+            return
+    pytest.fail("an erasure takes more writes than this test allows")
+
+
+@pytest.mark.law("E5")
+def test_a_reader_that_is_behind_begins_anew_and_one_that_is_not_goes_on() -> None:
+    world = World()
+    reader = puller(world.buffer, time_=world.time)
+    old = reader.pull(GATEWAY, Pull("old")).cursor
+    world.delete()
+    current = reader.pull(GATEWAY, Pull("current")).cursor
+    world.erased()
+
+    with pytest.raises(CursorExpired):
+        reader.pull(GATEWAY, Pull("old", old))
+    assert pulled(world.buffer, GATEWAY, since=current) == []
