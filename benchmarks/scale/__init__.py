@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
 SCENARIOS: Final = (
-    "writers", "readers", "same_row", "devices", "gateways", "lake", "single",
+    "writers", "readers", "same_row", "devices", "gateways", "backpressure", "lake", "single",
 )  # fmt: skip
 
 
