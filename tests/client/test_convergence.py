@@ -15,7 +15,7 @@ from lakesync.result import Ok
 from tests.client.support.world import World, check_sound, rows_of
 
 if TYPE_CHECKING:
-    from lakesync.client.storage.edits import Editor
+    from lakesync.client.storage.editor import Editor
 
 CLIENTS = ("a", "b", "c")
 SKEWS_MS = (0, 3_600_000, -3_600_000)

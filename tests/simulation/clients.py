@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakesync.client.sync import SyncSummary
+    from lakesync.client.summaries import SyncSummary
     from tests.simulation.workload import Workload
     from tests.simulation.world import World
 

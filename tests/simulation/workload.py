@@ -11,7 +11,7 @@ from tests.simulation.oracle import HOSTILE
 from tests.simulation.rulings import TEAMS
 
 if TYPE_CHECKING:
-    from lakesync.client.storage.edits import Editor
+    from lakesync.client.storage.editor import Editor
     from lakesync.core.delta import Delta
     from lakesync.result import Result
     from tests.simulation.clients import Device

@@ -5,17 +5,22 @@ process; `SyncLoop` syncs in the background.
 """
 
 from lakesync.client.client import Client
+from lakesync.client.live.callbacks import Callback
+from lakesync.client.live.status import ClientStatus
+from lakesync.client.live.watch import Watch
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.salvage import Salvaged, salvage
 from lakesync.client.storage.edits import Transaction
-from lakesync.client.sync import PullSummary, SyncSummary
+from lakesync.client.summaries import PullSummary, SyncSummary
 from lakesync.client.transport.http import HttpTransport, Timeouts
 from lakesync.client.transport.in_process import Fault, MemoryTransport
 from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.client.upload.push import PushSummary
 
 __all__ = [
+    "Callback",
     "Client",
+    "ClientStatus",
     "Fault",
     "HttpTransport",
     "MemoryTransport",
@@ -28,5 +33,6 @@ __all__ = [
     "SyncSummary",
     "Timeouts",
     "Transaction",
+    "Watch",
     "salvage",
 ]

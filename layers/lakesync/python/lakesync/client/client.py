@@ -18,10 +18,12 @@ import sqlite3
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from lakesync.client.live.changes import FRAME_MS
+from lakesync.client.live.observing import Observable
 from lakesync.client.recovery.salvage import is_sound
 from lakesync.client.storage.declare import declare
 from lakesync.client.storage.device_clock import system_clock
-from lakesync.client.storage.edits import Editor, local_transaction, record
+from lakesync.client.storage.edits import local_transaction, record
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import open_file
 from lakesync.client.sync import PAGE_DELTAS, PAGE_DELTAS_MAX, Syncer, never
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lakesync.client.storage.database import Answer, Durability
+    from lakesync.client.storage.database import Durability
     from lakesync.client.storage.edits import Transaction
-    from lakesync.client.sync import PullSummary, SyncSummary
+    from lakesync.client.storage.reading import Answer
+    from lakesync.client.summaries import PullSummary, SyncSummary
     from lakesync.client.upload.entries import OutboxEntry
     from lakesync.client.upload.push import PushSummary
     from lakesync.core.delta import Delta, Op
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Client(Editor):
+class Client(Observable):
     """One client and its file. Safe to use from several threads, and to open in several processes.
 
     Args:
@@ -57,6 +60,7 @@ class Client(Editor):
         durability: ``FULL`` has an edit on the disk before it returns. ``NORMAL`` is several times
             faster, and may lose the last edits when the power fails, though not when the app does.
         page_deltas: deltas of one pulled page, 1 to 10,000.
+        frame_ms: changes within so many milliseconds are told together; see `watch`.
         connection_class: another connection for writing; for tests.
 
     Raises:
@@ -75,13 +79,19 @@ class Client(Editor):
         wall_clock: WallClock = system_clock,
         durability: Durability = "FULL",
         page_deltas: int = PAGE_DELTAS,
+        frame_ms: int = FRAME_MS,
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
         if not 1 <= page_deltas <= PAGE_DELTAS_MAX:
             sentence = f"page_deltas must be 1 to {PAGE_DELTAS_MAX}, not {page_deltas}"
             raise ValidationFailed(sentence, field="page_deltas")
         self._file = open_file(path, client_id, wall_clock, durability, connection_class)
-        self._syncer = Syncer(self._file, transport, page_deltas)
+        try:
+            self._observe(self._file, frame_ms)
+        except ValidationFailed:
+            self._file.database.close()
+            raise
+        self._syncer = Syncer(self._file, transport, page_deltas, self._activity)
         self.client_id = client_id
         self.edited = threading.Event()
         """Set by each edit; `SyncLoop` waits for it."""
@@ -196,7 +206,11 @@ class Client(Editor):
         return self._attempt(lambda: self._syncer.sync(stopped))
 
     def close(self) -> None:
-        """Close the file; safe to repeat. Nothing is lost: everything is on the disk already."""
+        """Close the file; safe to repeat. Nothing is lost: everything is on the disk already.
+
+        Whatever watches it ends.
+        """
+        self._feed.close()
         self._file.database.close()
 
     def __enter__(self) -> Self:

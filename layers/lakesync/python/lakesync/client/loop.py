@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.sync import SyncSummary
+from lakesync.client.summaries import SyncSummary
 from lakesync.errors import InternalError, LakeSyncError, Retry
 from lakesync.result import Err, Ok, Result
 

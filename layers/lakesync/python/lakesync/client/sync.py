@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakesync.client.download.apply import Pages, grouped_deltas
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import NOTHING_READ
+from lakesync.client.summaries import PullSummary, SyncSummary
 from lakesync.client.upload.push import Pusher, PushSummary
 from lakesync.core.messages import SNAPSHOT, Pull, PullPage
 from lakesync.core.schema import schemas_to_json
@@ -28,6 +29,7 @@ from lakesync.result import Ok
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lakesync.client.live.status import Activity
     from lakesync.client.storage.file import ClientFile, Position
     from lakesync.ports import Transport
 
@@ -44,58 +46,21 @@ def never() -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class PullSummary:
-    """What a pull did."""
-
-    pages: int = 0
-    deltas: int = 0
-    """Deltas that arrived, this client's own echoes too."""
-    rebuilt: bool = False
-    """The gateway's buffer was another one than before, and everything was read again."""
-
-    def __add__(self, other: PullSummary) -> PullSummary:
-        return PullSummary(
-            self.pages + other.pages, self.deltas + other.deltas, self.rebuilt or other.rebuilt
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SyncSummary:
-    """What a sync did, and what kept a half of it from ending.
-
-    Where a half failed the sync is an ``Err``, whose error has this as its ``done``.
-    """
-
-    pushed: PushSummary = field(default_factory=PushSummary)
-    pulled: PullSummary = field(default_factory=PullSummary)
-    push_error: LakeSyncError | None = None
-    """Why edits must wait; None if none must."""
-    pull_error: LakeSyncError | None = None
-    """Why pages must wait; None if none must."""
-    stopped: bool = False
-    """It was told to stop before nothing was left to do."""
-
-    @property
-    def error(self) -> LakeSyncError | None:
-        """What keeps the sync from ending: a push that waits for the pull is not to blame."""
-        if isinstance(self.push_error, OutOfOrder | CursorExpired):
-            return self.pull_error or self.push_error
-        return self.push_error or self.pull_error
-
-
 S = TypeVar("S", PushSummary, PullSummary)
 
 
 class Syncer:
     """Moves deltas both ways for one client."""
 
-    def __init__(self, file: ClientFile, transport: Transport, page_deltas: int) -> None:
+    def __init__(
+        self, file: ClientFile, transport: Transport, page_deltas: int, activity: Activity
+    ) -> None:
         self._file = file
+        self._activity = activity
         self._transport = transport
         self._page_deltas = page_deltas
         self._pages = Pages(file)
-        self._pusher = Pusher(file, transport)
+        self._pusher = Pusher(file, transport, activity)
         self._one_at_a_time = threading.RLock()
 
     def sync(self, stopped: Callable[[], bool]) -> SyncSummary:
@@ -127,23 +92,25 @@ class Syncer:
 
     def push(self, stopped: Callable[[], bool] = never) -> PushSummary:
         """Push until nothing waits; see `Pusher.push`."""
-        with self._turn():
+        with self._turn(), self._noted("push"):
             return self._pusher.push(stopped)
 
     def pull(self, stopped: Callable[[], bool] = never) -> PullSummary:
         """Pull to the end, or until it is told to stop; the ``done`` of an error is as `sync`'s."""
         done = PullSummary()
         try:
-            with self._turn():
+            with self._turn(), self._noted("pull"), self._activity.downloading():
                 while not stopped():
                     with self._file.database.lock:
                         at = self._file.position()
                     page, rebuilt = self._fetch(at)
+                    self._activity.page(page, is_first=at.is_new or bool(at.snapshot))
                     if not self._take(page, at, rebuilt=rebuilt):
                         continue
                     done += PullSummary(1, page.count, rebuilt or at.scope not in {"", page.scope})
                     if not page.has_more:
                         self._follow_schemas(page)
+                        self._activity.reached_end(self._file.clock.server_ms())
                         break
         except LakeSyncError as error:
             error.done = done
@@ -156,6 +123,16 @@ class Syncer:
         self._file.database.must_be_idle()
         with self._one_at_a_time:
             yield
+
+    @contextlib.contextmanager
+    def _noted(self, half: str) -> Iterator[None]:
+        """Have the activity tell how a half of a sync ended."""
+        try:
+            yield
+        except LakeSyncError as error:
+            self._activity.ended(half, error)
+            raise
+        self._activity.ended(half, None)
 
     def _take(self, page: PullPage, at: Position, *, rebuilt: bool) -> bool:
         """Apply a page; False if another process that shares the file has gone ahead."""

@@ -56,7 +56,7 @@ class Pages:
         if at != (page.cursor, page.epoch, page.snapshot, page.scope):
             return True
         row = self.file.connection.execute(
-            "SELECT 1 FROM _lakesync_sync WHERE resync_mode OR EXISTS "
+            "SELECT 1 FROM _lakesync_sync WHERE resync_mode OR NOT synced_ms OR EXISTS "
             "(SELECT 1 FROM _lakesync_outbox WHERE status IN ('sent', 'late'))"
         )
         return row.fetchone() is not None
@@ -87,6 +87,9 @@ class Pages:
             (page.epoch, page.snapshot, page.scope, page.snapshot != "", page.cursor),
         )
         if not page.has_more:
+            self.file.connection.execute(
+                "UPDATE _lakesync_sync SET synced_ms = ?", (max(1, self.file.clock.server_ms()),)
+            )
             self.resync.finish()
             self.file.rows.drop_tombstones(page.cursor)
             self.file.outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))

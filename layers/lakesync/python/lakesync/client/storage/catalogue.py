@@ -34,11 +34,23 @@ class Catalogue:
         self._connection = connection
         self._tables: dict[str, AppTable] = {}  # by folded names
         self._by_id: dict[int, AppTable] = {}
+        self._changed: dict[int, AppTable] = {}
+
+    def note_change(self, table: AppTable) -> None:
+        """Note that the transaction under way changes rows, or columns, of a table."""
+        self._changed[table.id] = table
+
+    def take_changed(self) -> list[AppTable]:
+        """Give the tables that a transaction changed, once it is committed."""
+        changed = list(self._changed.values())
+        self._changed.clear()
+        return changed
 
     def reload(self) -> None:
         """Read the catalogue out of the database."""
         self._tables.clear()
         self._by_id.clear()
+        self._changed.clear()
         tables = self._connection.execute("SELECT id, name, sql_name FROM _lakesync_tables")
         for row in tables.fetchall():
             self._remember(AppTable(*row))
@@ -71,6 +83,7 @@ class Catalogue:
         if table is None:
             return self._create(name, dict.fromkeys(columns, ""), received=received)
         if table.name != name:
+            self.note_change(table)
             self._may_respell(table, name, table.name, "table", received=received)
             respell_table(self._connection, table, name)
         missing = [column for column in columns if column not in table.columns]
@@ -80,6 +93,7 @@ class Catalogue:
 
     def widen(self, table: AppTable, columns: Mapping[str, str], *, received: bool = False) -> None:
         """Add columns, each with its SQL type; an empty type stores values as they are."""
+        self.note_change(table)
         for sql_name, sql_type in self._add(table, columns, received=received):
             self._connection.execute(
                 f"ALTER TABLE {quote(table.sql_name)} ADD COLUMN {_column(sql_name, sql_type)}"
@@ -94,6 +108,8 @@ class Catalogue:
 
     def keep_kinds(self, table: AppTable) -> None:
         """Store what was decided of a table's columns when its rows were composed."""
+        if table.kinds:  # by which the answers of any table may be read otherwise
+            self._changed |= self._by_id
         for name, is_boolean in table.kinds.items():
             self._connection.execute(
                 "UPDATE _lakesync_columns SET is_boolean = ? WHERE table_id = ? AND name = ?",
@@ -117,6 +133,7 @@ class Catalogue:
         table = AppTable(table_id, name, sql_name)
         self._connection.execute(table_sql(sql_name, self._add(table, columns, received=received)))
         self._remember(table)
+        self.note_change(table)
         return table
 
     def _add(

@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from lakesync.client.storage.app_table import COLLATION, compare
 from lakesync.client.storage.failures import translated
+from lakesync.client.storage.reading import answer_of, boolean_names, only_reads, tables_of
 from lakesync.errors import TransactionOpen, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from lakesync.client.storage.reading import Answer
 
 Durability: TypeAlias = Literal["FULL", "NORMAL"]
 BUSY_TIMEOUT_S: Final = 10.0
@@ -30,21 +33,6 @@ _STATEMENTS_CACHED: Final = 512
 _CHECKPOINT_PAGES: Final = 4_000
 """16 MB of log before SQLite folds it into the file: four times rarer than its default, since each
 edit of a few hundred bytes writes three or four pages."""
-Answer: TypeAlias = "tuple[list[str], list[tuple[object, ...]]]"
-"""The column names and the rows of a query."""
-
-_READING: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
-_PRAGMAS: Final = {
-    *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo"),
-    *("foreign_key_list", "database_list", "collation_list", "compile_options", "function_list"),
-    *("integrity_check", "quick_check"),
-}
-"""Those that tell of a table or an index, which they may be given by name."""
-_PRAGMAS_BARE: Final = {
-    *("user_version", "application_id", "schema_version", "data_version", "page_count"),
-    *("page_size", "freelist_count", "journal_mode", "synchronous", "encoding"),
-}
-"""Those that only tell as long as they are given nothing."""
 
 
 class Database:
@@ -62,7 +50,9 @@ class Database:
         self.lock = threading.RLock()
         self._reading = threading.Lock()
         self._reloads: list[Callable[[], None]] = []
+        self._commits: list[Callable[[], None]] = []
         self._version: int | None = None
+        self._version_told: int | None = None
         self._names_version: int | None = None
         self._boolean_names: frozenset[str] = frozenset()
         self._was_full = False
@@ -108,6 +98,33 @@ class Database:
         """Have something read again when what is in memory may differ from the file."""
         self._reloads.append(reload)
 
+    def on_commit(self, tell: Callable[[], None]) -> None:
+        """Have something called behind each commit, while the lock is held."""
+        self._commits.append(tell)
+
+    def changed_by_others(self) -> bool:
+        """Tell whether another connection has written since this was asked last.
+
+        While a thread of this process writes it is not known, and is told the next time.
+        """
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            version = None if self._in_use else self._data_version()
+            changed = version not in {None, self._version_told}
+            self._version_told = version or self._version_told
+        except sqlite3.Error:  # closed, or the disk fails: whoever reads next is told
+            return False
+        else:
+            return changed
+        finally:
+            self.lock.release()
+
+    def _data_version(self) -> int:
+        """Give a number that changes when, and only when, another connection wrote to the file."""
+        version: int = self.writer.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
     def _check_unused(self) -> None:
         if self._in_use:
             raise TransactionOpen(
@@ -132,6 +149,8 @@ class Database:
                 if isinstance(failure, sqlite3.Error) and not was_in_block:
                     raise translated(failure) from failure
                 raise
+            for tell in self._commits:
+                tell()
 
     def _undo(self, failure: BaseException) -> None:
         code = getattr(failure.__cause__ or failure, "sqlite_errorcode", 0) & 0xFF
@@ -147,8 +166,7 @@ class Database:
                 self.writer.execute("PRAGMA wal_checkpoint").close()
                 self._was_full = False
         self.writer.execute("BEGIN IMMEDIATE")
-        # Changes when, and only when, another connection wrote to the file.
-        version: int = self.writer.execute("PRAGMA data_version").fetchone()[0]
+        version = self._data_version()
         if version != self._version:
             for reload in self._reloads:
                 reload()
@@ -170,6 +188,14 @@ class Database:
         """Run one query of what is committed."""
         with self._reading:  # not `reading`, which costs half of a small query
             return answer_of(self._reader, sql, parameters)
+
+    def tables_of(self, sql: str, parameters: object = ()) -> frozenset[str] | None:
+        """Give the tables that a query reads, in small letters; None if not only an app's own.
+
+        SQLite itself tells, views and all, without running it.
+        """
+        with self._reading:
+            return tables_of(self._reader, sql, parameters)
 
     def boolean_names(self) -> frozenset[str]:
         """Give the `boolean_names` that are committed, read again only when something was."""
@@ -193,33 +219,3 @@ class Database:
         with self.lock, self._reading:
             self._reader.close()
             self.writer.close()
-
-
-def boolean_names(connection: sqlite3.Connection) -> frozenset[str]:
-    """Give the columns, in small letters, that hold only booleans in every table that has them."""
-    rows = connection.execute(
-        "SELECT lower(sql_name) FROM _lakesync_columns WHERE sql_name IS NOT NULL "
-        "GROUP BY sql_name HAVING min(is_boolean) = 1"
-    ).fetchall()
-    return frozenset(name for (name,) in rows)
-
-
-def answer_of(connection: sqlite3.Connection, sql: str, parameters: object = ()) -> Answer:
-    """Run one query."""
-    cursor = connection.execute(sql, parameters)  # type: ignore[arg-type]  # sequence or mapping
-    try:
-        return [column[0] for column in cursor.description or ()], cursor.fetchall()
-    finally:
-        cursor.close()
-
-
-def only_reads(action: int, subject: str | None, detail: str | None, *_: object) -> int:
-    """Let SQLite prepare what reads, and nothing else."""
-    allowed = action in _READING or (
-        (action == sqlite3.SQLITE_FUNCTION and detail != "load_extension")
-        or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS)
-        or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS_BARE and detail is None)
-        # SQLite says this of table-valued functions; it refuses to write to that table by itself.
-        or (action == sqlite3.SQLITE_UPDATE and subject == "sqlite_master")
-    )
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY

@@ -53,9 +53,13 @@ class DeviceClock:
         """Give the device's own wall time, right or wrong."""
         return self._wall_clock()
 
+    def server_ms(self) -> int:
+        """Give the gateway's time, as far as it is known."""
+        return self._wall_clock() + self.offset_ms
+
     def now(self) -> Stamp:
         """Issue a stamp above everything that was issued or followed."""
-        return self._clock.now(self._wall_clock() + self.offset_ms)
+        return self._clock.now(self.server_ms())
 
     def follow(self, remote: Stamp, cursor: Stamp) -> None:
         """Move past the greatest stamp of a page, whose cursor tells the gateway's time.

@@ -1,4 +1,4 @@
-"""What an app does with its rows, through a client or one transaction of it: edits, and reading.
+"""Edits, each by itself or several in one local transaction.
 
 An edit's row, its merged state and the outbox delta are committed together or not at all. An app
 waits for that: it costs one commit to disk, and around it four statements, each prepared once.
@@ -8,113 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from lakesync.client.storage.catalogue import checked_name, checked_text
-from lakesync.client.storage.database import boolean_names
-from lakesync.client.storage.failures import attempt, query_result
+from lakesync.client.storage.catalogue import checked_text
+from lakesync.client.storage.editor import Editor
+from lakesync.client.storage.failures import attempt
+from lakesync.client.storage.reading import boolean_names
 from lakesync.client.storage.rows import UPSERT_ROW
 from lakesync.client.upload.outbox import ADD
-from lakesync.core.delta import Op, check_row_id, checked_delta
+from lakesync.core.delta import Op, checked_delta
 from lakesync.core.forgetting import is_tombstone
-from lakesync.core.merge import apply, view
-from lakesync.core.values import canonical, parse
+from lakesync.core.merge import apply
+from lakesync.core.values import canonical
 from lakesync.errors import LakeSyncError, ValidationFailed
 from lakesync.result import Err, Result
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
-    from lakesync.client.storage.database import Answer
     from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.reading import Answer
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Columns, Delta
-
-
-_NOTHING: Final[Mapping[str, object]] = {}
-_STATE: Final = (
-    "SELECT state FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id "
-    "WHERE name = ? AND row_id = ?"
-)
-
-
-class Editor(ABC):
-    """What a client and its transaction both offer: reads, and edits; an ``Err`` wrote nothing."""
-
-    def insert(
-        self, table: str, row_id: str, columns: Mapping[str, object] = _NOTHING
-    ) -> Result[Delta, LakeSyncError]:
-        """Make a row exist, with these columns; one that exists keeps its other columns."""
-        return self._edit(Op.INSERT, table, row_id, columns)
-
-    def update(
-        self, table: str, row_id: str, columns: Mapping[str, object]
-    ) -> Result[Delta, LakeSyncError]:
-        """Write columns of a row, at least one, whether or not this client has seen it.
-
-        If the row exists nowhere, these columns make it exist.
-        """
-        return self._edit(Op.UPDATE, table, row_id, columns)
-
-    def delete(self, table: str, row_id: str) -> Result[Delta, LakeSyncError]:
-        """Delete a row, whether or not this client has seen it; as `update`."""
-        return self._edit(Op.DELETE, table, row_id, _NOTHING)
-
-    def get(self, table: str, row_id: str) -> Result[dict[str, Any] | None, LakeSyncError]:
-        """Give a row's columns as they were written (true is true, a list a list), or None."""
-
-        def state() -> dict[str, Any] | None:
-            key = checked_name(table, "table"), check_row_id(checked_text(row_id, "rowId"))
-            _, rows = self._read(_STATE, key)
-            columns = view(decode_row_state(rows[0][0])) if rows else None  # type: ignore[arg-type]
-            return columns and {name: parse(raw) for name, raw in columns.items()}
-
-        return self._attempt(state)
-
-    def query(
-        self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()
-    ) -> Result[list[dict[str, Any]], LakeSyncError]:
-        """Run one statement that only reads; each row is a dictionary.
-
-        Every table has its row ids in ``_row_id``. A second column of one name is ``name:1``, as
-        in SQLite's own subqueries. Booleans are stored as 1 and 0, and read as True and False in
-        an answer's column that is named as one that has held nothing else. Objects and lists read
-        as JSON text. ``VALIDATION_ERROR`` if SQLite refuses it, or it would do anything but read.
-        """
-
-        def rows() -> list[dict[str, Any]]:
-            names, answer = self._read(sql, parameters)
-            distinct = _distinct(names)
-            # As dict(zip(...)) for each row, a quarter faster.
-            given: list[dict[str, Any]] = list(map(dict, map(zip, repeat(distinct), answer)))
-            booleans = self._boolean_names()
-            for name, shown in zip(names, distinct, strict=True):
-                for row in given if name.lower() in booleans else ():
-                    value = row[shown]
-                    if value.__class__ is int and 0 <= value <= 1:
-                        row[shown] = value == 1
-            return given
-
-        return query_result(rows)
-
-    @abstractmethod
-    def _edit(
-        self, op: Op, table: str, row_id: str, columns: Mapping[str, object]
-    ) -> Result[Delta, LakeSyncError]: ...
-
-    @abstractmethod
-    def _read(self, sql: str, parameters: object) -> Answer: ...
-
-    @abstractmethod
-    def _boolean_names(self) -> frozenset[str]: ...
-
-    @abstractmethod
-    def _attempt(self, operation: Callable[[], Any]) -> Result[Any, LakeSyncError]: ...
 
 
 class Transaction(Editor):
@@ -207,6 +125,7 @@ def write(
     mark = 0 if is_tombstone(after) else None
     execute(UPSERT_ROW, (app.id, row_id, encode_row_state(after), base, waiting + 1, mark))
     cells = app.cells(row_id, after)
+    file.catalogue.note_change(app)
     if app.kinds:
         file.catalogue.keep_kinds(app)
     if cells is None:
@@ -234,17 +153,3 @@ def encoded_columns(op: Op, table: object, row_id: object, columns: object) -> C
             error.field = f"columns.{name[:64]}"
             raise
     return tuple(encoded)
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """Give each column a name of its own: the second ``a`` is ``a:1``."""
-    if len(set(names)) == len(names):
-        return names
-    distinct: list[str] = []
-    for name in names:
-        number, candidate = 0, name
-        while candidate in distinct or (number and candidate in names):
-            number += 1
-            candidate = f"{name}:{number}"
-        distinct.append(candidate)
-    return distinct

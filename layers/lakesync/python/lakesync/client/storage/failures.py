@@ -92,6 +92,8 @@ def query_result(operation: Callable[[], T]) -> Result[T, LakeSyncError]:
         if disk and isinstance(exc, sqlite3.Error):
             return Err(translated(exc))
         sentence = f"SQLite refuses the query: {exc}"
+        if "no such table" in sentence:
+            sentence += "; a table is there once it is declared, edited or pulled: declare it first"
         if code == sqlite3.SQLITE_AUTH or "not authorized" in sentence:  # mostly without a code
             sentence = "a query only reads; write by insert, update, delete and transaction()"
         return Err(_caused(ValidationFailed(sentence, field="sql"), exc))

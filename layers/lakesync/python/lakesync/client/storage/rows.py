@@ -127,10 +127,13 @@ class Rows:
         many("DELETE FROM _lakesync_rows WHERE table_id = ? AND row_id = ?", forgotten)
         for table_id, parameters in shown.items():
             table = self._catalogue.by_id(table_id)
+            self._catalogue.note_change(table)
             self._catalogue.keep_kinds(table)
             many(table.upsert, parameters)
         for table_id, row_ids in hidden.items():
-            many(self._catalogue.by_id(table_id).delete, row_ids)
+            table = self._catalogue.by_id(table_id)
+            self._catalogue.note_change(table)
+            many(table.delete, row_ids)
 
     def acknowledge(
         self, table_id: int, accepted: Mapping[str, Sequence[Delta]], stored: dict[str, StoredRow]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 PREFIX: Final = "_lakesync_"
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """The layout of these tables; a file of another one is refused."""
 
 TABLES: Final = (
@@ -23,6 +23,7 @@ TABLES: Final = (
     #   scope       by which rules and claims the gateway decided what this file holds
     #   schemas     of the app's tables, as the gateway told them
     #   schemas_of  what the page said that led to asking for them
+    #   synced_ms   when a pull that brought something last reached the end, by the gateway's clock
     #   tombstone_horizons  by table, as JSON, while a snapshot is read
     """CREATE TABLE _lakesync_sync (
         id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -37,6 +38,7 @@ TABLES: Final = (
         scope TEXT NOT NULL DEFAULT '',
         schemas TEXT NOT NULL DEFAULT '',
         schemas_of TEXT NOT NULL DEFAULT '',
+        synced_ms INTEGER NOT NULL DEFAULT 0,
         tombstone_horizons TEXT NOT NULL DEFAULT '{}')""",
     # Wire names to SQLite names. Both fold case; SQLite reserves some names, the wire does not.
     """CREATE TABLE _lakesync_tables (

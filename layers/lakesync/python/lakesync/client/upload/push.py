@@ -31,6 +31,7 @@ from lakesync.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.client.live.status import Activity
     from lakesync.client.storage.file import ClientFile
     from lakesync.core.clock import Stamp
     from lakesync.ports import Transport
@@ -85,8 +86,9 @@ class _Pace:
 class Pusher:
     """Pushes the outbox of one client."""
 
-    def __init__(self, file: ClientFile, transport: Transport) -> None:
+    def __init__(self, file: ClientFile, transport: Transport, activity: Activity) -> None:
         self._file = file
+        self._activity = activity
         self._transport = transport
         self._receipts = Receipts(file)
         self.last_commit: Stamp = 0
@@ -137,9 +139,10 @@ class Pusher:
         deltas = tuple(enumerate(entry.delta for entry in batch.entries))
         sent_ms = self._file.clock.device_ms()
         try:
-            receipt = self._transport.push(
-                Push(self._file.client_id, deltas, atomic=batch.atomic, epoch=batch.epoch)
-            )
+            with self._activity.uploading():
+                receipt = self._transport.push(
+                    Push(self._file.client_id, deltas, atomic=batch.atomic, epoch=batch.epoch)
+                )
         except (InvalidInput, Forbidden) as error:
             if error.retry is not Retry.NEVER:
                 raise

@@ -1,0 +1,120 @@
+"""`Callback`: an app's function that is called when tables change.
+
+Rules of this module
+    1. It runs on a thread of its own, which is there while it runs: neither edits, nor syncing, nor
+       other callbacks wait for one that blocks.
+    2. It is never called twice at once; what changes while it runs is told by the next call.
+    3. What it raises is logged, and it is called again at the next change.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+from lakesync.client.live.changes import NOTHING, Subscriber
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.client.live.changes import ChangeFeed, Changes
+
+CALLBACK_S: Final = 5.0
+"""A callback that runs longer is reported, once in each call."""
+
+_log = logging.getLogger("lakesync.client")
+
+
+class Callback(Subscriber):
+    """What `Client.on_change` gives: close it to be told no more; or use it in a ``with``."""
+
+    def __init__(
+        self,
+        feed: ChangeFeed,
+        function: Callable[[frozenset[str]], object],
+        tables: frozenset[str] | None,
+        every_table: Callable[[], frozenset[str]],
+    ) -> None:
+        super().__init__(tables)
+        self._feed = feed
+        self._function = function
+        self._every_table = every_table
+        self._lock = threading.Lock()
+        self._noted = NOTHING
+        self._running = False
+        self._closed = False
+        self._since_s: float | None = None
+        self.error: Exception | None = None
+        """What its latest call raised; None if it did not."""
+        feed.subscribe(self, keep=True)
+
+    def concerns(self, changes: Changes) -> bool:
+        """Tell whether tables changed; a commit that changed none is none of its business."""
+        return (changes.everything or bool(changes.keys)) and super().concerns(changes)
+
+    def wake(self, changes: Changes) -> None:
+        """Have the function called, now or when it has returned."""
+        with self._lock:
+            if self._closed:
+                return
+            self._noted |= changes
+            if self._running:
+                return
+            self._running = True
+        threading.Thread(target=self._run, name="lakesync-callback", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                changes, self._noted = self._noted, NOTHING
+                if self._closed or changes is NOTHING:
+                    self._running = False
+                    return
+            self._since_s = time.monotonic()
+            try:
+                self._function(self._names(changes))
+                self.error = None
+            except Exception as exc:  # noqa: BLE001 - the app's code; see rule 3
+                self.error = exc
+                _log.exception("%s raised; it is called again at the next change", self._name)
+            self._since_s = None
+
+    def _names(self, changes: Changes) -> frozenset[str]:
+        names = self._every_table() if changes.everything else changes.tables
+        if self.tables is None:
+            return names
+        return frozenset(name for name in names if name.lower() in self.tables)
+
+    @property
+    def _name(self) -> str:
+        return f"the callback {getattr(self._function, '__qualname__', repr(self._function))}"
+
+    def check(self) -> None:
+        """Report a call that takes long."""
+        since_s = self._since_s
+        if since_s is not None and time.monotonic() - since_s > CALLBACK_S:
+            self._since_s = None
+            _log.warning(
+                "%s has run for %g s; it hears of further changes when it returns: hand long work "
+                "to a thread of yours",
+                self._name,
+                CALLBACK_S,
+            )
+
+    def end(self) -> None:
+        """Let no other call begin; one that is under way ends by itself."""
+        with self._lock:
+            self._closed = True
+
+    def close(self) -> None:
+        """As `end`; safe to repeat, from the callback too."""
+        self._feed.forget(self)
+        self.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,168 @@
+"""`ChangeFeed`: tells its subscribers which tables changed, whoever changed them.
+
+Rules of this module
+    1. Who commits only notes what changed, which costs a microsecond: everything else happens on
+       the feed's own thread, which is there while somebody subscribes.
+    2. Subscribers are woken behind a commit, and read what is committed then. What is noted while
+       they are being woken wakes them again. So nobody can miss a change, or see half of one.
+    3. A subscriber that the app has dropped is forgotten; only callbacks are kept until they are
+       closed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakesync.client.storage.file import ClientFile
+
+FRAME_MS: Final = 16
+"""Changes that follow each other within a frame of a screen are told together, by default."""
+FRAME_MS_MAX: Final = 60_000
+"""The longest that an app may have changes gathered."""
+OTHERS_S: Final = 0.1
+"""How often to look whether another process changed the file."""
+
+
+class Changes(NamedTuple):
+    """What changed since subscribers were last told."""
+
+    tables: frozenset[str] = frozenset()
+    """Names of synced tables."""
+    keys: frozenset[str] = frozenset()
+    """The same in small letters, and their SQLite names: what subscribers know tables by."""
+    everything: bool = False
+    """It is not known which tables changed."""
+
+    def __or__(self, other: object) -> Changes:
+        if not isinstance(other, Changes):
+            return NotImplemented
+        return Changes(
+            self.tables | other.tables,
+            self.keys | other.keys,
+            self.everything or other.everything,
+        )
+
+
+NOTHING: Final = Changes()
+EVERYTHING: Final = Changes(everything=True)
+
+
+class Subscriber(ABC):
+    """Whoever is told of changes. What it does then must be short: others wait for it.
+
+    Args:
+        tables: what it wants to hear of, in small letters; None for every commit.
+    """
+
+    def __init__(self, tables: frozenset[str] | None) -> None:
+        self.tables = tables
+
+    def concerns(self, changes: Changes) -> bool:
+        """Tell whether it wants to hear of these."""
+        return self.tables is None or changes.everything or not self.tables.isdisjoint(changes.keys)
+
+    @abstractmethod
+    def wake(self, changes: Changes) -> None:
+        """Hear of changes, on the feed's thread."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Hear that there will be no others: the client is closed. Safe to repeat."""
+
+    def check(self) -> None:  # noqa: B027 - most have nothing to see to
+        """See to what takes too long; called now and then."""
+
+
+class ChangeFeed:
+    """The changes of one file."""
+
+    def __init__(self, file: ClientFile, frame_ms: int = FRAME_MS) -> None:
+        self._file = file
+        self._frame_s = frame_ms / 1000
+        self._lock = threading.Lock()
+        self._noted = NOTHING
+        self._signal = threading.Event()
+        self._subscribers: weakref.WeakSet[Subscriber] = weakref.WeakSet()
+        self._kept: set[Subscriber] = set()
+        self._running = False
+        self._closed = False
+        file.database.on_commit(self._committed)
+
+    def subscribe(self, subscriber: Subscriber, *, keep: bool = False) -> None:
+        """Tell a subscriber of what changes from now on; ``keep`` it though the app drops it."""
+        with self._lock:
+            if self._closed:
+                subscriber.end()
+                return
+            self._subscribers.add(subscriber)
+            if keep:
+                self._kept.add(subscriber)
+            if not self._running:
+                self._running = True
+                self._file.database.changed_by_others()  # from now on
+                threading.Thread(target=self._run, name="lakesync-watch", daemon=True).start()
+
+    def forget(self, subscriber: Subscriber) -> None:
+        """Tell a subscriber nothing any more; safe to repeat."""
+        with self._lock:
+            self._subscribers.discard(subscriber)
+            self._kept.discard(subscriber)
+
+    def publish(self, changes: Changes) -> None:
+        """Have subscribers told soon."""
+        if self._running:
+            with self._lock:
+                self._noted |= changes
+            self._signal.set()
+
+    def close(self) -> None:
+        """End all subscriptions; safe to repeat."""
+        with self._lock:
+            self._closed = True
+            ended = list(self._subscribers)
+            self._subscribers.clear()
+            self._kept.clear()
+        self._signal.set()
+        for subscriber in ended:
+            subscriber.end()
+
+    def _committed(self) -> None:
+        """Note what a transaction of this client changed; called behind each commit."""
+        changed = self._file.catalogue.take_changed()
+        if self._running:
+            names = frozenset(table.name for table in changed)
+            folded = (name.lower() for table in changed for name in (table.name, table.sql_name))
+            self.publish(Changes(names, frozenset(folded)))
+
+    def _run(self) -> None:
+        told_s = 0.0
+        while True:
+            self._signal.wait(OTHERS_S)
+            if self._file.database.changed_by_others():
+                self.publish(EVERYTHING)
+            if self._signal.is_set() and not self._closed:
+                time.sleep(max(0.0, told_s + self._frame_s - time.monotonic()))
+                told_s = time.monotonic()
+            with self._lock:
+                self._signal.clear()
+                changes, self._noted = self._noted, NOTHING
+                subscribers = list(self._subscribers)
+                if not subscribers:
+                    self._running = False
+                    return
+            _tell(subscribers, changes)
+            del subscribers  # what the app drops is not kept while this waits
+
+
+def _tell(subscribers: Iterable[Subscriber], changes: Changes) -> None:
+    for subscriber in subscribers:
+        if changes is not NOTHING and subscriber.concerns(changes):
+            subscriber.wake(changes)
+        subscriber.check()

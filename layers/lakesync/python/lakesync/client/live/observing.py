@@ -1,0 +1,118 @@
+"""What a client tells an app without being asked again: `watch`, `on_change`, `status`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from lakesync.client.live.callbacks import Callback
+from lakesync.client.live.changes import FRAME_MS_MAX, ChangeFeed
+from lakesync.client.live.status import Activity
+from lakesync.client.live.watch import UNCHANGED, LiveQuery, Watch
+from lakesync.client.storage.editor import Editor
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from lakesync.client.live.status import ClientStatus
+    from lakesync.client.live.watch import Unchanged
+    from lakesync.client.storage.file import ClientFile
+
+T = TypeVar("T")
+
+
+class Observable(Editor):
+    """The part of a client that others observe."""
+
+    _file: ClientFile
+    _activity: Activity
+    _feed: ChangeFeed
+
+    def _observe(self, file: ClientFile, frame_ms: int) -> None:
+        if not 0 <= frame_ms <= FRAME_MS_MAX:
+            sentence = f"frame_ms must be 0 to {FRAME_MS_MAX}, not {frame_ms}"
+            raise ValidationFailed(sentence, field="frame_ms")
+        self._activity = Activity()
+        self._feed = ChangeFeed(file, frame_ms)
+        self._activity.on_change = self._feed.publish
+
+    @overload
+    def watch(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] = ...,
+        *,
+        tables: Iterable[str] | None = ...,
+    ) -> Watch[list[dict[str, Any]]]: ...
+
+    @overload
+    def watch(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] = ...,
+        *,
+        tables: Iterable[str] | None = ...,
+        as_: type[T],
+    ) -> Watch[list[T]]: ...
+
+    def watch(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] = (),
+        *,
+        tables: Iterable[str] | None = None,
+        as_: type[Any] = dict,
+    ) -> Watch[list[Any]]:
+        """Give a query's rows now, and again whenever they are others; see `Watch`.
+
+        Whoever changes them: this client, a pull, or another process with the same file. Changes
+        that follow each other within a frame (``frame_ms`` of the client) are given together.
+
+        Args:
+            sql: a query, and ``parameters`` and ``as_``, as `query` takes them.
+            parameters: as there.
+            tables: read again when one of these changes; by default those that SQLite says the
+                query reads.
+            as_: as there.
+
+        Raises:
+            LakeSyncError: SQLite refuses the query.
+        """
+        query: LiveQuery[Any] = LiveQuery(self._file.database, sql, parameters, tables, as_)
+        return Watch(self._feed, query.tables, query.read)
+
+    def on_change(
+        self,
+        callback: Callable[[frozenset[str]], object],
+        tables: Iterable[str] | None = None,
+    ) -> Callback:
+        """Call a function with the names of the synced tables that changed, until it is closed.
+
+        ``tables``: only of these; by default of all. It is called on a thread of its own, soon
+        after the commit, never twice at once. What it raises is logged, and so is a call that takes
+        longer than `CALLBACK_S`; neither keeps anything else from going on.
+        """
+        wanted = None if tables is None else frozenset(name.lower() for name in tables)
+        return Callback(self._feed, callback, wanted, self._table_names)
+
+    def _table_names(self) -> frozenset[str]:
+        _, rows = self._file.database.read("SELECT name FROM _lakesync_tables")
+        return frozenset(str(name) for (name,) in rows)
+
+    @property
+    def status(self) -> ClientStatus:
+        """How syncing goes now; asking never fails and never waits for the network."""
+        return self._activity.status(self._file.database)
+
+    def watch_status(self) -> Watch[ClientStatus]:
+        """Give the status now, and again whenever it is another one; see `Watch`."""
+        last: list[ClientStatus] = []
+
+        def read() -> ClientStatus | Unchanged:
+            now = self.status
+            if [now] == last:
+                return UNCHANGED
+            last[:] = [now]
+            return now
+
+        return Watch(self._feed, None, read)

@@ -1,0 +1,139 @@
+"""`ClientStatus`: how syncing goes, and `Activity`, where it is noted as it happens."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from lakesync.client.live.changes import Changes
+from lakesync.client.storage.failures import attempt
+from lakesync.result import Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakesync.client.storage.database import Database
+    from lakesync.core.messages import PullPage
+    from lakesync.errors import LakeSyncError
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStatus:
+    """How a client's syncing goes, at one moment."""
+
+    connected: bool = False
+    """A socket to the gateway is open, which tells of changes at once; else the client asks."""
+    has_synced: bool = False
+    """Everything was read once, so that what is shown is complete; over restarts."""
+    last_synced_at: datetime | None = None
+    """When a pull last reached the end; after a restart, when one last did that brought anything.
+    By the gateway's clock, as far as it is known."""
+    uploading: bool = False
+    """A push is under way."""
+    downloading: bool = False
+    """A first sync, or a pull that brings something, is under way."""
+    received: int = 0
+    """Deltas that the latest pull has brought so far: the progress of a first sync."""
+    pending: int = 0
+    """Edits that the gateway is not known to hold."""
+    quarantined: int = 0
+    """Edits that were refused and wait for the app."""
+    last_error: LakeSyncError | None = None
+    """Why the last push or pull did not end well; None if both did."""
+
+
+class Activity:
+    """What the pushes and pulls of a client are at. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._uploads = 0
+        self._downloading = False
+        self._received = 0
+        self._last_ms = 0
+        self._errors: dict[str, LakeSyncError | None] = {}
+        self._connected = False
+        self.on_change: Callable[[Changes], None] = lambda _: None
+
+    def _told(self) -> None:
+        self.on_change(Changes())
+
+    @property
+    def connected(self) -> bool:
+        """Whether a socket to the gateway is open; whoever opens and closes it sets this."""
+        return self._connected
+
+    @connected.setter
+    def connected(self, is_open: bool) -> None:
+        if self._connected != is_open:
+            self._connected = is_open
+            self._told()
+
+    @contextlib.contextmanager
+    def uploading(self) -> Iterator[None]:
+        """Note that a push is under way."""
+        with self._lock:
+            self._uploads += 1
+        self._told()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._uploads -= 1
+            self._told()
+
+    @contextlib.contextmanager
+    def downloading(self) -> Iterator[None]:
+        """Note that a pull is under way, which is told of once it brings something."""
+        self._received = 0
+        try:
+            yield
+        finally:
+            self._downloading = False
+
+    def page(self, page: PullPage, *, is_first: bool) -> None:
+        """Note that a page came, and whether of a first sync."""
+        self._received += page.count
+        if is_first or page.count or page.has_more:
+            self._downloading = True
+            self._told()
+
+    def reached_end(self, now_ms: int) -> None:
+        """Note that everything was read that there is."""
+        self._last_ms = max(self._last_ms, now_ms)
+
+    def ended(self, half: str, error: LakeSyncError | None) -> None:
+        """Note how a push or a pull ended."""
+        self._errors[half] = error
+        self._told()
+
+    def status(self, database: Database) -> ClientStatus:
+        """Give all of it, with what the file tells. It never fails: see ``last_error``."""
+        result = attempt(lambda: database.read(_COUNTS)[1][0])
+        error = self._errors.get("pull") or self._errors.get("push")
+        if isinstance(result, Ok):
+            stored_ms, entries, quarantined = (int(str(count)) for count in result.value)
+        else:
+            stored_ms, entries, quarantined, error = 0, 0, 0, result.error
+        last_ms = max(self._last_ms, stored_ms)
+        return ClientStatus(
+            connected=self._connected,
+            has_synced=stored_ms > 0,
+            last_synced_at=datetime.fromtimestamp(last_ms / 1000, UTC) if last_ms else None,
+            uploading=self._uploads > 0,
+            downloading=self._downloading,
+            received=self._received,
+            pending=entries - quarantined,
+            quarantined=quarantined,
+            last_error=error,
+        )
+
+
+_COUNTS = (
+    "SELECT max(synced_ms), "
+    "(SELECT count(*) FROM _lakesync_outbox), "
+    "(SELECT count(*) FROM _lakesync_outbox WHERE status = 'quarantined') FROM _lakesync_sync"
+)

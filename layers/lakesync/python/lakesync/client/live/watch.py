@@ -1,0 +1,162 @@
+"""`Watch`: the rows of a query, now and whenever they change.
+
+The feed tells a watch that something may have changed; it reads on the thread of whoever iterates,
+and gives the rows only if they are others than before. Each reading is one statement, hence of one
+state of the file: a transaction, or a pulled page, is in it whole or not at all.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
+
+from lakesync.client.live.changes import Subscriber
+from lakesync.client.storage.failures import query_result
+from lakesync.client.storage.shapes import shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from lakesync.client.live.changes import ChangeFeed, Changes
+    from lakesync.client.storage.database import Database
+
+T = TypeVar("T")
+
+
+class Unchanged:
+    """What a reading gives that gives the same as the last one."""
+
+
+UNCHANGED: Final = Unchanged()
+
+
+class LiveQuery(Generic[T]):
+    """One query that is read again and again.
+
+    Raises:
+        ValidationFailed: SQLite refuses the query, or it would do anything but read.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object],
+        tables: Iterable[str] | None,
+        as_: type[T],
+    ) -> None:
+        self._database = database
+        self._sql = sql
+        self._parameters = dict(parameters) if hasattr(parameters, "keys") else parameters
+        self._shape = shape(as_)
+        self._last: object = None
+        read = query_result(lambda: database.tables_of(sql, self._parameters)).unwrap()
+        self.tables = read if tables is None else frozenset(name.lower() for name in tables)
+
+    def read(self) -> list[T] | Unchanged:
+        """Give the rows, if they are others than those that it gave last."""
+
+        def rows() -> list[T] | Unchanged:
+            names, answer = self._database.read(self._sql, self._parameters)
+            booleans = self._database.boolean_names()
+            state = names, answer, [name.lower() in booleans for name in names]
+            if state == self._last:
+                return UNCHANGED
+            given: list[T] = self._shape(names, answer, booleans)
+            self._last = state
+            return given
+
+        return query_result(rows).unwrap()
+
+
+class Watch(Subscriber, Generic[T]):
+    """An iterator of what there is now, and then of each change, until it is closed.
+
+    ::
+
+        for rows in client.watch("SELECT * FROM todos WHERE done = 0"):
+            show(rows)
+
+    It waits for the next change, and gives the latest state: who is slow misses states in between,
+    and never the last one. It ends when it, or its client, is closed, from any thread. One that is
+    dropped is closed. For one thread at a time.
+    """
+
+    def __init__(
+        self,
+        feed: ChangeFeed,
+        tables: frozenset[str] | None,
+        read: Callable[[], T | Unchanged],
+    ) -> None:
+        super().__init__(tables)
+        self._feed = feed
+        self._read = read
+        self._woken = threading.Event()
+        self._woken.set()
+        self._closed = False
+        feed.subscribe(self)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        """Wait for the next state.
+
+        Raises:
+            LakeSyncError: it cannot be read; the next call tries again.
+        """
+        value = self.next()
+        if value is None:
+            raise StopIteration
+        return value
+
+    def next(self, timeout_s: float | None = None) -> T | None:
+        """Wait so long for the next state at the most; None if there is none, or it is closed."""
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.is_closed():
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            if not self._woken.wait(left_s):
+                return None
+            value = self.take()
+            if not isinstance(value, Unchanged):
+                return value
+        return None
+
+    def is_closed(self) -> bool:
+        """Tell whether nothing will follow."""
+        return self._closed
+
+    def take(self) -> T | Unchanged:
+        """Read now, if anything may have changed; `UNCHANGED` if nothing has."""
+        if self.is_closed() or not self._woken.is_set():
+            return UNCHANGED
+        # Cleared before it reads, not after: a change meanwhile is worth another reading.
+        self._woken.clear()
+        try:
+            return self._read()
+        except BaseException:
+            if self.is_closed():
+                return UNCHANGED
+            self._woken.set()
+            raise
+
+    def wake(self, changes: Changes) -> None:  # noqa: ARG002 - it reads whatever there is
+        """Note that something may have changed."""
+        self._woken.set()
+
+    def end(self) -> None:
+        """Let the iteration end."""
+        self._closed = True
+        self._woken.set()
+
+    def close(self) -> None:
+        """End it, from any thread; safe to repeat."""
+        self._feed.forget(self)
+        self.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,123 @@
+"""What a client and its transaction both offer an app: edits of rows, and reading them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+from lakesync.client.storage.catalogue import checked_name, checked_text
+from lakesync.client.storage.failures import query_result
+from lakesync.client.storage.shapes import shape
+from lakesync.core.delta import Op, check_row_id
+from lakesync.core.merge import view
+from lakesync.core.values import parse
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lakesync.client.storage.reading import Answer
+    from lakesync.core.delta import Delta
+    from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
+
+T = TypeVar("T")
+
+_NOTHING: Final[Mapping[str, object]] = {}
+_STATE: Final = (
+    "SELECT state FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id "
+    "WHERE name = ? AND row_id = ?"
+)
+
+
+class Editor(ABC):
+    """What a client and its transaction both offer: reads, and edits; an ``Err`` wrote nothing."""
+
+    def insert(
+        self, table: str, row_id: str, columns: Mapping[str, object] = _NOTHING
+    ) -> Result[Delta, LakeSyncError]:
+        """Make a row exist, with these columns; one that exists keeps its other columns."""
+        return self._edit(Op.INSERT, table, row_id, columns)
+
+    def upsert(
+        self, table: str, row_id: str, columns: Mapping[str, object] = _NOTHING
+    ) -> Result[Delta, LakeSyncError]:
+        """Do the same as `insert`, which never asks whether a row exists already."""
+        return self._edit(Op.INSERT, table, row_id, columns)
+
+    def update(
+        self, table: str, row_id: str, columns: Mapping[str, object]
+    ) -> Result[Delta, LakeSyncError]:
+        """Write columns of a row, at least one, whether or not this client has seen it.
+
+        If the row exists nowhere, these columns make it exist.
+        """
+        return self._edit(Op.UPDATE, table, row_id, columns)
+
+    def delete(self, table: str, row_id: str) -> Result[Delta, LakeSyncError]:
+        """Delete a row, whether or not this client has seen it; as `update`."""
+        return self._edit(Op.DELETE, table, row_id, _NOTHING)
+
+    def get(self, table: str, row_id: str) -> Result[dict[str, Any] | None, LakeSyncError]:
+        """Give a row's columns as they were written (true is true, a list a list), or None."""
+
+        def state() -> dict[str, Any] | None:
+            key = checked_name(table, "table"), check_row_id(checked_text(row_id, "rowId"))
+            _, rows = self._read(_STATE, key)
+            columns = view(decode_row_state(rows[0][0])) if rows else None  # type: ignore[arg-type]
+            return columns and {name: parse(raw) for name, raw in columns.items()}
+
+        return self._attempt(state)
+
+    @overload
+    def query(
+        self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ...
+    ) -> Result[list[dict[str, Any]], LakeSyncError]: ...
+
+    @overload
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] = ...,
+        *,
+        as_: type[T],
+    ) -> Result[list[T], LakeSyncError]: ...
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] = (),
+        *,
+        as_: type[Any] = dict,
+    ) -> Result[list[Any], LakeSyncError]:
+        """Run one statement that only reads; each row is a dictionary.
+
+        Every table has its row ids in ``_row_id``. A second column of one name is ``name:1``, as
+        in SQLite's own subqueries. Booleans are stored as 1 and 0, and read as True and False in
+        an answer's column that is named as one that has held nothing else. Objects and lists read
+        as JSON text. ``VALIDATION_ERROR`` if SQLite refuses it, or it would do anything but read.
+
+        ``as_`` makes each row a ``tuple``, or an object of a dataclass or pydantic model: its
+        fields are the columns of their names, and dates, decimals, bytes and lists are Python's.
+        """
+
+        def rows() -> list[Any]:
+            shaped = shape(as_)
+            names, answer = self._read(sql, parameters)
+            return shaped(names, answer, self._boolean_names())
+
+        return query_result(rows)
+
+    @abstractmethod
+    def _edit(
+        self, op: Op, table: str, row_id: str, columns: Mapping[str, object]
+    ) -> Result[Delta, LakeSyncError]: ...
+
+    @abstractmethod
+    def _read(self, sql: str, parameters: object) -> Answer: ...
+
+    @abstractmethod
+    def _boolean_names(self) -> frozenset[str]: ...
+
+    @abstractmethod
+    def _attempt(self, operation: Callable[[], Any]) -> Result[Any, LakeSyncError]: ...

@@ -1,0 +1,77 @@
+"""Queries: that they read and do nothing else, and of which tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Final, TypeAlias
+
+from lakesync.client.storage.tables import PREFIX
+
+Answer: TypeAlias = "tuple[list[str], list[tuple[object, ...]]]"
+"""The column names and the rows of a query."""
+
+_READING: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
+_PRAGMAS: Final = {
+    *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo"),
+    *("foreign_key_list", "database_list", "collation_list", "compile_options", "function_list"),
+    *("integrity_check", "quick_check"),
+}
+"""Those that tell of a table or an index, which they may be given by name."""
+_PRAGMAS_BARE: Final = {
+    *("user_version", "application_id", "schema_version", "data_version", "page_count"),
+    *("page_size", "freelist_count", "journal_mode", "synchronous", "encoding"),
+}
+"""Those that only tell as long as they are given nothing."""
+
+
+def tables_of(
+    connection: sqlite3.Connection, sql: str, parameters: object = ()
+) -> frozenset[str] | None:
+    """Give the tables that a query reads, in small letters; None if not only an app's own.
+
+    SQLite itself tells, views and all, without running it.
+    """
+    tables: set[str] = set()
+
+    def note(action: int, subject: str | None, *details: Any) -> int:
+        if action == sqlite3.SQLITE_READ and subject:
+            tables.add(subject.lower())
+        return only_reads(action, subject, *details)
+
+    connection.set_authorizer(note)
+    try:
+        answer_of(connection, f"EXPLAIN {sql}", parameters)
+    finally:
+        connection.set_authorizer(only_reads)
+    internal = any(name.startswith((PREFIX, "sqlite_", "pragma_")) for name in tables)
+    return frozenset(tables) if tables and not internal else None
+
+
+def boolean_names(connection: sqlite3.Connection) -> frozenset[str]:
+    """Give the columns, in small letters, that hold only booleans in every table that has them."""
+    rows = connection.execute(
+        "SELECT lower(sql_name) FROM _lakesync_columns WHERE sql_name IS NOT NULL "
+        "GROUP BY sql_name HAVING min(is_boolean) = 1"
+    ).fetchall()
+    return frozenset(name for (name,) in rows)
+
+
+def answer_of(connection: sqlite3.Connection, sql: str, parameters: object = ()) -> Answer:
+    """Run one query."""
+    cursor = connection.execute(sql, parameters)  # type: ignore[arg-type]  # sequence or mapping
+    try:
+        return [column[0] for column in cursor.description or ()], cursor.fetchall()
+    finally:
+        cursor.close()
+
+
+def only_reads(action: int, subject: str | None, detail: str | None, *_: object) -> int:
+    """Let SQLite prepare what reads, and nothing else."""
+    allowed = action in _READING or (
+        (action == sqlite3.SQLITE_FUNCTION and detail != "load_extension")
+        or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS)
+        or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS_BARE and detail is None)
+        # SQLite says this of table-valued functions; it refuses to write to that table by itself.
+        or (action == sqlite3.SQLITE_UPDATE and subject == "sqlite_master")
+    )
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY

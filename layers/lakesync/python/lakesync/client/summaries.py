@@ -1,0 +1,48 @@
+"""What a pull, and a sync of both halves, did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lakesync.client.upload.push import PushSummary
+from lakesync.errors import CursorExpired, LakeSyncError, OutOfOrder
+
+
+@dataclass(frozen=True, slots=True)
+class PullSummary:
+    """What a pull did."""
+
+    pages: int = 0
+    deltas: int = 0
+    """Deltas that arrived, this client's own echoes too."""
+    rebuilt: bool = False
+    """The gateway's buffer was another one than before, and everything was read again."""
+
+    def __add__(self, other: PullSummary) -> PullSummary:
+        return PullSummary(
+            self.pages + other.pages, self.deltas + other.deltas, self.rebuilt or other.rebuilt
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSummary:
+    """What a sync did, and what kept a half of it from ending.
+
+    Where a half failed the sync is an ``Err``, whose error has this as its ``done``.
+    """
+
+    pushed: PushSummary = field(default_factory=PushSummary)
+    pulled: PullSummary = field(default_factory=PullSummary)
+    push_error: LakeSyncError | None = None
+    """Why edits must wait; None if none must."""
+    pull_error: LakeSyncError | None = None
+    """Why pages must wait; None if none must."""
+    stopped: bool = False
+    """It was told to stop before nothing was left to do."""
+
+    @property
+    def error(self) -> LakeSyncError | None:
+        """What keeps the sync from ending: a push that waits for the pull is not to blame."""
+        if isinstance(self.push_error, OutOfOrder | CursorExpired):
+            return self.pull_error or self.push_error
+        return self.push_error or self.pull_error
