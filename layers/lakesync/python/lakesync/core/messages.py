@@ -62,6 +62,9 @@ class Push:
     """The client's cursor is moved by pages alone."""
     typed: bool = True
     """Values must fit the types of their columns; else those that do not are taken as they are."""
+    trusted: bool = False
+    """Sync rules do not judge its writes: a connector's, which an administrator set up. Never read
+    from the wire."""
 
 
 class OutcomeKind(Enum):

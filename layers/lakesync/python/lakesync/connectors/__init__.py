@@ -1,0 +1,26 @@
+"""Connectors: outside systems whose rows become deltas.
+
+What a connector of yours is made of; see ``docs/guide/connectors.md``.
+"""
+
+from lakesync.connectors.port import (
+    Change,
+    Connector,
+    ConnectorType,
+    SourceColumn,
+    SourcePage,
+    SourceTable,
+    Unreadable,
+)
+from lakesync.connectors.storage import Storage
+
+__all__ = [
+    "Change",
+    "Connector",
+    "ConnectorType",
+    "SourceColumn",
+    "SourcePage",
+    "SourceTable",
+    "Storage",
+    "Unreadable",
+]

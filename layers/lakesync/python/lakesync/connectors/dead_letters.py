@@ -1,0 +1,71 @@
+"""Rows that the gateway refused, or that could not be read: kept with their reason."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.connectors.storage import Storage, digest
+from lakesync.core.values import parse
+from lakesync.errors import AdapterRefused
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+    from lakesync.errors import LakeSyncError
+
+DEAD_LETTERS_MAX: Final = 1_000
+"""Dead letters of a connector, beyond which it stops: then the fault is not in single rows."""
+_FOLDER: Final = "letters"
+
+
+class DeadLetters:
+    """The dead letters of one connector: one object for each row, written before its cursor."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.changed = False
+
+    @cached_property
+    def _names(self) -> set[str]:
+        return set(self._storage.names(_FOLDER))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
+        """Keep a row with its reason, in the place of what was kept of it before.
+
+        Raises:
+            AdapterRefused: there are `DEAD_LETTERS_MAX` already.
+        """
+        name = digest(table, row_id)
+        if name not in self._names and len(self._names) >= DEAD_LETTERS_MAX:
+            raise AdapterRefused(
+                f"{DEAD_LETTERS_MAX} rows were refused already, the last because {error.message}: "
+                "mend what refuses them, then reset the connector"
+            )
+        letter: dict[str, Any] = {
+            "table": table,
+            "rowId": row_id,
+            "code": error.code,
+            "reason": error.message,
+        }
+        if delta is not None:
+            columns = {name: parse(raw) for name, raw in delta.columns}
+            letter |= {"op": delta.op.name, "hlc": str(delta.hlc), "columns": columns}
+        self._storage.write(letter, _FOLDER, name)
+        self._names.add(name)
+        self.changed = True
+
+    def take_back(self, table: str, row_id: str) -> None:
+        """Forget what was kept of a row, as it was accepted since."""
+        name = digest(table, row_id)
+        if name in self._names:
+            self._storage.remove(_FOLDER, name)
+            self._names.discard(name)
+            self.changed = True
+
+    def first(self, count: int) -> list[dict[str, Any]]:
+        """Give some of them."""
+        read = (self._storage.read(_FOLDER, name) for name in sorted(self._names)[:count])
+        return [letter for letter in read if letter is not None]

@@ -1,0 +1,91 @@
+"""Pages of a source to deltas. Pure.
+
+The stamp is the source's own change time, to the microsecond: the thousandths of a millisecond are
+its counter. So a page that is read twice gives the same deltas, by the same ids.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.core.clock import stamp
+from lakesync.core.delta import Delta, Op, make_delta
+from lakesync.errors import LakeSyncError, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lakesync.connectors.port import Change, Unreadable
+
+PUSH_DELTAS_MAX: Final = 1_000
+"""Deltas of one push of a connector."""
+PUSH_BYTES_MAX: Final = 2_000_000
+"""Values of one push of a connector, unless one delta alone has more: half of what a client may."""
+_US: Final = 1_000
+
+
+class Refused(NamedTuple):
+    """A change that no delta can be made of."""
+
+    row_id: str
+    error: LakeSyncError
+
+
+def client_id_of(name: str) -> str:
+    """Give the client id under which a connector writes."""
+    return f"connector:{name}"
+
+
+def delta_of(change: Change, table: str, client_id: str, poll_ms: int) -> Delta:
+    """Give the delta of a change.
+
+    A change that the source dates after the poll began, by a clock that is ahead, is dated then.
+
+    Raises:
+        ValidationFailed, DeltaTooLarge: no valid delta can be made of it.
+    """
+    changed_us = poll_ms * _US if change.changed_us is None else change.changed_us
+    milliseconds, rest = divmod(min(changed_us, poll_ms * _US), _US)
+    hlc = stamp(milliseconds, rest)
+    op = Op.DELETE if change.columns is None else Op.INSERT
+    return make_delta(op, table, change.row_id, change.columns, client_id=client_id, hlc=hlc)
+
+
+def deltas_of(
+    changes: Iterable[Change],
+    unreadable: Iterable[Unreadable],
+    table: str,
+    client_id: str,
+    poll_ms: int,
+) -> tuple[list[Delta], list[Refused]]:
+    """Give the deltas of a page, and what cannot be one."""
+    deltas: list[Delta] = []
+    refused = [Refused(row_id, ValidationFailed(reason)) for row_id, reason in unreadable]
+    for change in changes:
+        try:
+            deltas.append(delta_of(change, table, client_id, poll_ms))
+        except LakeSyncError as error:
+            refused.append(Refused(str(change.row_id), error))
+    return deltas, refused
+
+
+def pushes_of(deltas: Sequence[Delta]) -> Iterator[tuple[Delta, ...]]:
+    """Cut deltas into pushes."""
+    part: list[Delta] = []
+    size = 0
+    for delta in deltas:
+        delta_bytes = sum(len(name) + len(value) for name, value in delta.columns)
+        if part and (len(part) == PUSH_DELTAS_MAX or size + delta_bytes > PUSH_BYTES_MAX):
+            yield tuple(part)
+            part, size = [], 0
+        part.append(delta)
+        size += delta_bytes
+    if part:
+        yield tuple(part)
+
+
+def identifier(name: str) -> str:
+    """Give a name of another system as one that a table or column may have."""
+    plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:64]
+    return plain if plain and not plain[0].isdigit() else f"_{plain}"[:64]

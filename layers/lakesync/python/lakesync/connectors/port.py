@@ -1,0 +1,121 @@
+"""What a connector is: an outside system whose rows are read page by page.
+
+A connector that you write passes `lakesync.testing.connector_contract`, and is found by its entry
+point; see ``docs/guide/connectors.md``. Laws N1-N6: ``docs/spec/connectors.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pydantic import BaseModel
+
+    from lakesync.connectors.storage import Storage
+    from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
+
+
+class SourceColumn(NamedTuple):
+    """One column of a source's table."""
+
+    name: str
+    type: str
+    """Of `lakesync.core.column_types.TYPES`."""
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """One table of a source, as it can be read."""
+
+    name: str
+    """The source's name for it: what `Connector.read` is asked for."""
+    columns: tuple[SourceColumn, ...]
+    key: tuple[str, ...]
+    """The columns that tell its rows apart; empty if it cannot be read for want of them."""
+
+
+class Change(NamedTuple):
+    """A row as the source has it, or that it is gone."""
+
+    row_id: str
+    columns: Mapping[str, Any] | None
+    """JSON values by column; None if the row was deleted."""
+    changed_us: int | None = None
+    """When the source changed it, in microseconds since 1970; None if the source does not tell: it
+    is then as old as the poll."""
+
+
+class Unreadable(NamedTuple):
+    """A row that the connector cannot give as JSON values."""
+
+    row_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePage:
+    """Some of a table's changes, and where to read on."""
+
+    changes: tuple[Change, ...]
+    cursor: str
+    """What to ask with next: now, if there is more, else at the next poll. At most
+    `lakesync.connectors.state.CURSOR_BYTES_MAX`."""
+    has_more: bool
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+class Connector(Protocol):
+    """A source. Made for one poll or one question; used by one thread.
+
+    What can happen in operation is an `Err`: `AdapterUnreachable` and others to try again, with
+    the seconds that the source asks for; `AdapterRefused` and others that somebody must mend.
+    """
+
+    def check(self) -> Result[str, LakeSyncError]:
+        """Say in one sentence that the configuration is right, having asked the source."""
+        ...
+
+    def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Give the tables that there are, with their columns, types and keys."""
+        ...
+
+    def read(
+        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give changes behind a cursor.
+
+        A page of the same cursor and poll gives the same changes again, but for rows that changed
+        meanwhile at a later `Change.changed_us`.
+
+        Args:
+            table: a `SourceTable.name`.
+            cursor: `SourcePage.cursor` of the page before; empty for the first of all.
+            rows_max: about how many changes it may give; memory is bounded by it.
+            poll_ms: when the poll began: the same for all of its pages, however often it was
+                interrupted; later for each poll.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+@dataclass(frozen=True)
+class ConnectorType:
+    """A kind of connector: how it is configured, and how it is made."""
+
+    name: str
+    title: str
+    """What people call the outside system."""
+    configuration: type[BaseModel]
+    """Its settings; those that are a `pydantic.SecretStr` are secrets."""
+    make: Callable[[Any, Storage], Connector]
+    """Makes one of settings that are valid; connects to nothing, imports drivers."""
+    tables: Callable[[Any], Mapping[str, str]]
+    """Gives the tables that settings ask for, by the source's name, with the gateway's."""

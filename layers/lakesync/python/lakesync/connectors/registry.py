@@ -1,0 +1,108 @@
+"""Which connectors there are: those of this package, and those of others by their entry points.
+
+A package adds one by an entry point of the group ``lakesync.connectors`` that names a
+`ConnectorType`. What is asked for is imported, and nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.connectors.port import ConnectorType
+from lakesync.errors import NotFound, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import BaseModel
+
+GROUP: Final = "lakesync.connectors"
+"""The group of entry points."""
+BUILT_IN: Final[Mapping[str, str]] = {
+    "mysql": "lakesync.connectors.sql.types:MYSQL",
+    "postgres": "lakesync.connectors.sql.types:POSTGRES",
+}
+
+
+def type_names() -> list[str]:
+    """Give the names of all types."""
+    return sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))})
+
+
+def connector_type(name: str) -> ConnectorType:
+    """Give a type of connector by its name.
+
+    Raises:
+        NotFound: there is none of that name, or it cannot be imported here.
+    """
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        kind: object = getattr(import_module(module), attribute)
+    else:
+        entry = next(iter(entry_points(group=GROUP, name=name)), None)
+        if entry is None:
+            raise NotFound(
+                f"there is no connector of type {name[:40]!r}; there are {', '.join(type_names())}",
+                field="type",
+            )
+        try:
+            kind = entry.load()
+        except Exception as exc:
+            raise NotFound(f"the connector {name} cannot be imported: {exc}", field="type") from exc
+    if not isinstance(kind, ConnectorType):
+        raise NotFound(f"the entry point {name} is no ConnectorType", field="type")
+    return kind
+
+
+def described(kind: ConnectorType) -> dict[str, Any]:
+    """Give a type as whoever draws a form of it needs it; secrets are ``writeOnly``."""
+    schema = kind.configuration.model_json_schema(by_alias=True)
+    return {"type": kind.name, "title": kind.title, "configuration": schema}
+
+
+def configured(kind: ConnectorType, settings: object) -> BaseModel:
+    """Give settings that are valid.
+
+    Raises:
+        ValidationFailed: they are not; every fault is named, and no value is repeated.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415 - only where settings are read
+
+    try:
+        return kind.configuration.model_validate(settings)
+    except ValidationError as exc:
+        faults = exc.errors(include_url=False, include_input=False, include_context=False)
+        told = [f"{'.'.join(map(str, fault['loc'])) or 'all'}: {fault['msg']}" for fault in faults]
+        first = ".".join(map(str, faults[0]["loc"]))
+        raise ValidationFailed(
+            f"the configuration of a {kind.name} connector is not right: {'; '.join(told)}",
+            field=f"configuration.{first}",
+        ) from None
+
+
+def secret_names(kind: ConnectorType) -> frozenset[str]:
+    """Give the names of the settings that are secrets."""
+    properties = kind.configuration.model_json_schema(by_alias=True).get("properties", {})
+    return frozenset(
+        name
+        for name, schema in properties.items()
+        if any(part.get("writeOnly") for part in (schema, *schema.get("anyOf", ())))
+    )
+
+
+def tables_of(kind: ConnectorType, settings: Any) -> Mapping[str, str]:
+    """Give the tables that settings ask for, by the source's name, with the gateway's.
+
+    Raises:
+        ValidationFailed: two would be one table of the gateway.
+    """
+    tables = kind.tables(settings)
+    names = [name.lower() for name in tables.values()]
+    if len(set(names)) < len(names):
+        raise ValidationFailed(
+            "two tables of the source would be one of the gateway: give one another name with as",
+            field="configuration.tables",
+        )
+    return tables

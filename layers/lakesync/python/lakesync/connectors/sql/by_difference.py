@@ -1,0 +1,154 @@
+"""Reading a table by difference: all its rows at each poll, compared with those of the poll before.
+
+What was seen before is kept in the connector's storage as *ranges* of the table's key: one object
+for each, named by where it begins, with a digest of each row and where it ends. A range is read
+whole and compared: what differs is a change, what is gone is a deletion. Both are as old as the
+poll.
+
+Rules of this module
+    1. What a range changed in a poll is written down, in its object, before it is given: asked for
+       again in the same poll, it is given as it is written, though the table changed meanwhile. So
+       a page that is read twice gives the same deltas.
+    2. Keys are compared by the database alone, which knows their order.
+    3. A range that has grown is cut: rows of it that were not met go with the second half, where
+       they are met, or are gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.connectors.port import Change, SourcePage, Unreadable
+from lakesync.connectors.sql.query import Bound, behind, key_value, page_of, up_to
+from lakesync.connectors.storage import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.connectors.sql.catalogue import Database
+    from lakesync.connectors.sql.plan import Plan
+    from lakesync.connectors.storage import Storage
+
+_FOLDER: Final = "ranges"
+_DIGEST_BYTES: Final = 12
+_GROWTH: Final = 2
+"""A range is read up to so many times the rows that a page has, before it is cut."""
+
+
+class Range(NamedTuple):
+    """What is known of the rows behind one key, up to another."""
+
+    rows: Mapping[str, str]
+    """A digest of each row, by its id."""
+    end: Sequence[Any] | None = None
+    """The key of its last row; None if it goes on to the table's end."""
+    poll_ms: int = 0
+    """The poll in which it was written last."""
+    changed: Sequence[Sequence[Any]] = ()
+    """What that poll gave: row id and values."""
+    unreadable: Sequence[Sequence[str]] = ()
+
+
+class Seen(NamedTuple):
+    """Rows as they were read."""
+
+    rows: dict[str, str]
+    changed: list[tuple[str, dict[str, Any] | None]]
+    unreadable: list[tuple[str, str]]
+
+
+def read(
+    database: Database,
+    cursor: Any,
+    plan: Plan,
+    storage: Storage,
+    after: str,
+    rows_max: int,
+    poll_ms: int,
+) -> SourcePage:
+    """Give what changed in the range behind a key: that of the cursor, or the first."""
+    start: list[Any] | None = json.loads(after) if after else None
+    path = (_FOLDER, digest(plan.settings.name), digest(json.dumps(start)))
+    stored = storage.read(*path)
+    known = Range(**stored) if stored else Range({})
+    if known.poll_ms != poll_ms:
+        known = _compared(database, cursor, plan, storage, start, known, rows_max, poll_ms)
+        if known.poll_ms == poll_ms:
+            storage.write(known._asdict(), *path)
+    ended = known.end is None
+    changes = known.changed if known.poll_ms == poll_ms else ()
+    unreadable = known.unreadable if known.poll_ms == poll_ms else ()
+    return SourcePage(
+        tuple(Change(row_id, columns) for row_id, columns in changes),
+        "" if ended else json.dumps(known.end),
+        not ended,
+        tuple(Unreadable(row_id, reason) for row_id, reason in unreadable),
+    )
+
+
+def _compared(
+    database: Database,
+    cursor: Any,
+    plan: Plan,
+    storage: Storage,
+    start: Sequence[Any] | None,
+    known: Range,
+    rows_max: int,
+    poll_ms: int,
+) -> Range:
+    """Give a range as the table has it; as it is known, if nothing in it changed."""
+    conditions: list[tuple[str, Sequence[Any]]] = []
+    if start is not None:
+        conditions.append(behind(database.dialect, Bound(plan.key, start)))
+    if known.end is not None:
+        conditions.append(up_to(database.dialect, Bound(plan.key, known.end)))
+    # Of a range that is not known to end, a page; of one that is, all of it unless it has grown.
+    limit = rows_max if known.end is None else _GROWTH * rows_max
+    statement = page_of(
+        database.dialect, plan.settings.name, plan.columns, plan.key, conditions, limit + 1
+    )
+    cursor.execute(*statement)
+    rows = cursor.fetchall()
+    is_cut = len(rows) > limit
+    kept = rows[:rows_max] if is_cut else rows
+    seen = _seen(plan, kept, known.rows)
+    unmet = {row_id: told for row_id, told in known.rows.items() if row_id not in seen.rows}
+    end = known.end
+    if is_cut:
+        end = [key_value(kept[-1][plan.place(name)]) for name in plan.key]
+        _hand_on(storage, plan, end, Range(unmet, known.end))
+    else:
+        seen.changed.extend((row_id, None) for row_id in unmet)
+    if not seen.changed and not seen.unreadable and not is_cut:
+        return known
+    return Range(seen.rows, end, poll_ms, seen.changed, seen.unreadable)
+
+
+def _hand_on(storage: Storage, plan: Plan, start: Sequence[Any], second: Range) -> None:
+    """Write the second half of a range that is cut, before the first says that it ends there."""
+    path = (_FOLDER, digest(plan.settings.name), digest(json.dumps(start)))
+    storage.write(second._asdict(), *path)
+
+
+def _seen(plan: Plan, rows: Sequence[Sequence[Any]], known: Mapping[str, str]) -> Seen:
+    seen = Seen({}, [], [])
+    for row in rows:
+        row_id = plan.row_id(row)
+        try:
+            columns = plan.values(row)
+        except ValueError as exc:
+            told = _told(repr(row))
+            if known.get(row_id) != told:
+                seen.unreadable.append((row_id, str(exc)))
+        else:
+            told = _told(json.dumps(columns, sort_keys=True))
+            if known.get(row_id) != told:
+                seen.changed.append((row_id, columns))
+        seen.rows[row_id] = told
+    return seen
+
+
+def _told(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[: 2 * _DIGEST_BYTES]

@@ -1,0 +1,187 @@
+"""What a database has that can be read: its tables, their columns and keys.
+
+A `Database` is all that PostgreSQL and MySQL do otherwise, as sources.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from lakesync.connectors.port import SourceColumn, SourceTable
+from lakesync.connectors.sql.values import column_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.adapters.sql.dialect import Connection, Dialect
+    from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
+
+READ_S_MAX: Final = 15
+"""How long the source may take for one page; a poll's function ends after 29 s."""
+_POSTGRES_COLUMNS: Final = """
+    SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+           coalesce(array_position(i.indkey::int2[], a.attnum), -1)
+    FROM pg_class c
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+    WHERE {} ORDER BY c.relname, a.attnum"""
+_POSTGRES_ALL: Final = (
+    "c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition "
+    "AND c.relnamespace = current_schema()::regnamespace"
+)
+_MYSQL_COLUMNS: Final = """
+    SELECT c.TABLE_NAME, c.COLUMN_NAME, c.COLUMN_TYPE, c.IS_NULLABLE = 'NO',
+           coalesce(s.SEQ_IN_INDEX, 0) - 1
+    FROM information_schema.COLUMNS c
+    LEFT JOIN information_schema.STATISTICS s ON s.TABLE_SCHEMA = c.TABLE_SCHEMA
+         AND s.TABLE_NAME = c.TABLE_NAME AND s.COLUMN_NAME = c.COLUMN_NAME
+         AND s.INDEX_NAME = 'PRIMARY'
+    WHERE {} ORDER BY c.TABLE_NAME, c.ORDINAL_POSITION"""
+
+
+class Database(Protocol):
+    """One database as a source."""
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it is connected to, how names are quoted, what its errors are."""
+        ...
+
+    def connect(self) -> Connection:
+        """Connect, to read only, and to be told soon what takes too long."""
+        ...
+
+    def now(self, cursor: Any) -> Any:
+        """Give the time by the source's clock."""
+        ...
+
+    def described(self, cursor: Any, table: str | None) -> Sequence[SourceTable]:
+        """Give all tables, or the one of a name; none if there is no such table."""
+        ...
+
+
+@dataclass(frozen=True)
+class PostgresSource:
+    """PostgreSQL."""
+
+    settings: PostgresSettings
+    title: str = "PostgreSQL"
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        """Give the dialect of the adapter."""
+        from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - the driver
+
+        from lakesync.adapters.postgres import Postgres  # noqa: PLC0415
+
+        settings = self.settings
+        mode = {"verify": "verify-full", "encrypt": "require", "off": "disable"}[settings.tls]
+        tls = {"sslmode": mode} | ({"sslrootcert": "system"} if mode == "verify-full" else {})
+        return Postgres(
+            make_conninfo(
+                host=settings.host, port=settings.port, dbname=settings.database,
+                user=settings.user, password=settings.password.get_secret_value(), **tls,
+            )
+        )  # fmt: skip
+
+    def connect(self) -> Connection:
+        """Connect."""
+        connection = self.dialect.connect()
+        cursor = connection.cursor()
+        cursor.execute("SET default_transaction_read_only = on")
+        cursor.execute(f"SET statement_timeout = {READ_S_MAX * 1000}")
+        connection.commit()
+        return connection
+
+    def now(self, cursor: Any) -> Any:
+        """Give the time."""
+        cursor.execute("SELECT clock_timestamp()")
+        return cursor.fetchone()[0]
+
+    def described(self, cursor: Any, table: str | None) -> Sequence[SourceTable]:
+        """Read the catalogue."""
+        if table is None:
+            cursor.execute(_POSTGRES_COLUMNS.format(_POSTGRES_ALL))
+        else:
+            name = self.dialect.quote(table).replace("%%", "%")
+            cursor.execute(_POSTGRES_COLUMNS.format("c.oid = to_regclass(%s)"), (name,))
+        return _tables(cursor.fetchall(), table)
+
+
+@dataclass(frozen=True)
+class MySqlSource:
+    """MySQL and MariaDB."""
+
+    settings: MySqlSettings
+    title: str = "MySQL"
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        """Give the dialect of the adapter."""
+        from lakesync.adapters.mysql import MySql  # noqa: PLC0415 - its driver
+
+        settings = self.settings
+        return MySql(
+            settings.host, settings.user, settings.password.get_secret_value(), settings.database,
+            settings.port, tls=_tls(settings.tls),
+        )  # fmt: skip
+
+    def connect(self) -> Connection:
+        """Connect."""
+        connection = self.dialect.connect()
+        cursor = connection.cursor()
+        cursor.execute("SET SESSION TRANSACTION READ ONLY")
+        cursor.execute("SELECT VERSION()")
+        if "MariaDB" in cursor.fetchone()[0]:
+            cursor.execute(f"SET SESSION max_statement_time = {READ_S_MAX}")
+        else:
+            cursor.execute(f"SET SESSION max_execution_time = {READ_S_MAX * 1000}")
+        connection.commit()
+        return connection
+
+    def now(self, cursor: Any) -> Any:
+        """Give the time."""
+        cursor.execute("SELECT UTC_TIMESTAMP(6)")
+        return cursor.fetchone()[0]
+
+    def described(self, cursor: Any, table: str | None) -> Sequence[SourceTable]:
+        """Read the catalogue."""
+        if table is None:
+            cursor.execute(_MYSQL_COLUMNS.format("c.TABLE_SCHEMA = DATABASE()"))
+        else:
+            schema, _, name = table.rpartition(".")
+            condition = "c.TABLE_SCHEMA = coalesce(%s, DATABASE()) AND c.TABLE_NAME = %s"
+            cursor.execute(_MYSQL_COLUMNS.format(condition), (schema or None, name))
+        return _tables(cursor.fetchall(), table)
+
+
+def _tls(mode: str) -> Any:
+    if mode == "off":
+        return None
+    context = ssl.create_default_context()
+    if mode == "encrypt":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _tables(rows: Sequence[Sequence[Any]], asked: str | None) -> list[SourceTable]:
+    columns: dict[str, list[SourceColumn]] = {}
+    keys: dict[str, dict[int, str]] = {}
+    for table, name, sql_type, is_required, place in rows:
+        column = SourceColumn(name, column_type(sql_type), not is_required)
+        columns.setdefault(asked or table, []).append(column)
+        if place >= 0:
+            keys.setdefault(asked or table, {})[place] = name
+    return [
+        SourceTable(name, tuple(part), tuple(key for _, key in sorted(keys.get(name, {}).items())))
+        for name, part in columns.items()
+    ]

@@ -1,0 +1,105 @@
+"""How a SQL connector is configured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic.alias_generators import to_camel
+
+from lakesync.connectors.deltas import identifier
+from lakesync.core.delta import check_identifier
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+TABLES_POLLED_MAX = 100
+"""Tables of one connector: their cursors lie in one item."""
+OVERLAP_S_MAX = 86_400
+"""How long a transaction of the source may take that changes what is polled."""
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class Settings(BaseModel):
+    """Settings in JSON have names like `cursorColumn`; unknown ones are refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True
+    )
+
+
+class PolledTable(Settings):
+    """One table that is polled."""
+
+    name: Name = Field(description="The table, with its schema if it is not the connection's.")
+    as_: Name | None = Field(None, alias="as", description="Its name in the gateway.")
+    cursor_column: Name | None = Field(
+        None,
+        description=(
+            "A column with the time of each row's last change, with an index on it. Without one "
+            "all rows are read at each poll, and compared; then deletions are noticed too."
+        ),
+    )
+    columns: list[Name] | None = Field(None, description="Only these columns; else all.")
+    key: list[Name] | None = Field(
+        None, min_length=1, description="What tells rows apart; else the primary key."
+    )
+
+    @property
+    def table(self) -> str:
+        """The table's name in the gateway."""
+        return self.as_ or identifier(self.name.rpartition(".")[2])
+
+    @model_validator(mode="after")
+    def _named_well(self) -> Self:
+        try:
+            check_identifier(self.table, "as")
+        except ValidationFailed as error:
+            raise ValueError(error.message) from error
+        return self
+
+
+class SqlSettings(Settings):
+    """What PostgreSQL, MySQL and MariaDB have in common."""
+
+    host: Name
+    database: Name
+    user: Name = Field(description="A user who may read the tables, and needs no more.")
+    password: SecretStr
+    tls: Literal["verify", "encrypt", "off"] = Field(
+        "encrypt", description="verify also checks the server's certificate and name."
+    )
+    tables: list[PolledTable] = Field(min_length=1, max_length=TABLES_POLLED_MAX)
+    overlap_s: int = Field(
+        60, ge=0, le=OVERLAP_S_MAX,
+        description="How long the longest transaction takes: so much is read again at each poll.",
+    )  # fmt: skip
+    settle_s: int = Field(
+        1, ge=0, le=3_600,
+        description="Changes younger than this wait for the next poll; as fine as the cursor is.",
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        names = [table.name for table in self.tables]
+        if len(set(names)) < len(names):
+            raise ValueError("a table is named twice")
+        return self
+
+    def named(self) -> Mapping[str, str]:
+        """Give the tables by the source's name, with the gateway's."""
+        return {table.name: table.table for table in self.tables}
+
+
+class PostgresSettings(SqlSettings):
+    """A PostgreSQL database, 13 or newer."""
+
+    port: int = Field(5432, ge=1, le=65535)
+
+
+class MySqlSettings(SqlSettings):
+    """A MySQL 8 or MariaDB 10.6 database, or newer."""
+
+    port: int = Field(3306, ge=1, le=65535)

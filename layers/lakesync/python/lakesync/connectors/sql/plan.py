@@ -1,0 +1,77 @@
+"""How a table of a SQL database is read: which columns, as what, by which key."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lakesync.connectors.deltas import identifier
+from lakesync.connectors.sql.values import json_value
+from lakesync.errors import AdapterRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.connectors.port import SourceTable
+    from lakesync.connectors.sql.configuration import PolledTable
+
+
+class Plan(NamedTuple):
+    """How a table is read."""
+
+    settings: PolledTable
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    names: tuple[str, ...]
+    """What the columns are called in the gateway."""
+    key: tuple[str, ...]
+
+    def place(self, column: str) -> int:
+        """Give where a column stands in a row."""
+        return self.columns.index(column)
+
+    def row_id(self, row: Sequence[Any]) -> str:
+        """Give the id of a row: its key's value, or several as a JSON array."""
+        places = map(self.place, self.key)
+        values = [json_value(row[at], self.types[at]) for at in places]
+        alone = values[0] if len(values) == 1 else None
+        return (
+            alone if isinstance(alone, str) else json.dumps(alone if alone is not None else values)
+        )
+
+    def values(self, row: Sequence[Any]) -> dict[str, Any]:
+        """Give a row as JSON values.
+
+        Raises:
+            ValueError: it holds what JSON has not; the sentence names the column.
+        """
+        values = {}
+        for name, kind, value in zip(self.names, self.types, row, strict=True):
+            try:
+                values[name] = json_value(value, kind)
+            except ValueError as exc:
+                raise ValueError(f"the column {name}: {exc}") from exc
+        return values
+
+
+def plan_of(settings: PolledTable, table: SourceTable) -> Plan:
+    """Give how a table is read.
+
+    Raises:
+        AdapterRefused: it lacks a column that is asked for, or a key.
+    """
+    types = {column.name: column.type for column in table.columns}
+    key = tuple(settings.key or table.key)
+    if not key:
+        raise AdapterRefused(f"{settings.name} has no primary key: name what tells rows apart, key")
+    cursor = (settings.cursor_column,) if settings.cursor_column else ()
+    wanted = dict.fromkeys((*(settings.columns or types), *key, *cursor))
+    missing = [name for name in wanted if name not in types]
+    if missing:
+        raise AdapterRefused(f"{settings.name} has no column {', '.join(missing)}")
+    names = tuple(map(identifier, wanted))
+    if len({name.lower() for name in names}) < len(names):
+        raise AdapterRefused(
+            f"two columns of {settings.name} would have one name: say which are wanted in columns"
+        )
+    return Plan(settings, tuple(wanted), tuple(types[name] for name in wanted), names, key)

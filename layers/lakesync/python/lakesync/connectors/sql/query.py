@@ -1,0 +1,82 @@
+"""The statements that read a table, page by page in the order of some columns."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from lakesync.errors import AdapterRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.adapters.sql.dialect import Dialect
+
+
+class Bound(NamedTuple):
+    """Where a range of rows begins or ends, in the order of some columns."""
+
+    columns: Sequence[str]
+    values: Sequence[Any]
+
+
+def behind(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
+    """Give the condition of rows that lie behind a bound.
+
+    Written out, as not every database uses an index for a comparison of several columns at once.
+    """
+    parts: list[str] = []
+    values: list[Any] = []
+    for number, column in enumerate(bound.columns):
+        equal = [f"{dialect.quote(name)} = %s" for name in bound.columns[:number]]
+        parts.append(" AND ".join([*equal, f"{dialect.quote(column)} > %s"]))
+        values += bound.values[: number + 1]
+    first = f"{dialect.quote(bound.columns[0])} >= %s AND " if len(parts) > 1 else ""
+    condition = f"{first}({' OR '.join(f'({part})' for part in parts)})"
+    return condition, [*([bound.values[0]] if first else []), *values]
+
+
+def up_to(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
+    """Give the condition of rows that lie at a bound or before it."""
+    condition, values = behind(dialect, bound)
+    return f"NOT ({condition})", values
+
+
+def page_of(
+    dialect: Dialect,
+    table: str,
+    columns: Sequence[str],
+    order: Sequence[str],
+    conditions: Sequence[tuple[str, Sequence[Any]]],
+    rows_max: int,
+) -> tuple[str, list[Any]]:
+    """Give the statement that reads some columns of a table in an order, and its parameters."""
+    names = ", ".join(map(dialect.quote, columns))
+    where = " AND ".join(condition for condition, _ in conditions)
+    sorting = ", ".join(map(dialect.quote, order))
+    statement = (
+        f"SELECT {names} FROM {dialect.quote(table)}"  # noqa: S608 - quoted
+        f"{f' WHERE {where}' if where else ''} ORDER BY {sorting} LIMIT {int(rows_max)}"
+    )
+    return statement, [value for _, values in conditions for value in values]
+
+
+def key_value(value: Any) -> str | int:
+    """Give a key's value as JSON keeps it, and the database compares it.
+
+    Raises:
+        AdapterRefused: it is of a type that cannot be kept.
+    """
+    if isinstance(value, str | int):
+        return value
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise AdapterRefused(
+        f"rows cannot be read in the order of a {type(value).__name__}: name another key, of text, "
+        "whole numbers, times or UUIDs"
+    )

@@ -1,0 +1,117 @@
+"""The connector of a SQL database: by a column of change times, or by difference."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakesync.connectors.sql import by_difference, by_time
+from lakesync.connectors.sql.plan import Plan, plan_of
+from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
+from lakesync.result import Err, Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakesync.adapters.sql.dialect import Connection
+    from lakesync.connectors.port import SourcePage, SourceTable
+    from lakesync.connectors.sql.catalogue import Database
+    from lakesync.connectors.sql.configuration import SqlSettings
+    from lakesync.connectors.storage import Storage
+    from lakesync.result import Result
+
+T = TypeVar("T")
+
+
+class SqlConnector:
+    """`lakesync.connectors.Connector` of PostgreSQL, MySQL and MariaDB."""
+
+    def __init__(self, database: Database, settings: SqlSettings, storage: Storage) -> None:
+        self._database = database
+        self._settings = settings
+        self._storage = storage
+        self._tables = {table.name: table for table in settings.tables}
+        self._plans: dict[str, Plan] = {}
+        self._connection: Connection | None = None
+
+    def check(self) -> Result[str, LakeSyncError]:
+        """Say that every table can be read."""
+
+        def work(cursor: Any) -> str:
+            for name in self._tables:
+                plan = self._plan(cursor, name)
+                by_time.check(self._database, cursor, plan)
+            return (
+                f"{self._database.title} at {self._settings.host} answers, and has "
+                f"{', '.join(self._tables)}."
+            )
+
+        return self._run(work)
+
+    def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Give the tables of the connection's schema."""
+        return self._run(lambda cursor: tuple(self._database.described(cursor, None)))
+
+    def read(
+        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give a page."""
+
+        def work(connected: Any) -> SourcePage:
+            plan = self._plan(connected, table)
+            if plan.settings.cursor_column:
+                overlap_s, settle_s = self._settings.overlap_s, self._settings.settle_s
+                return by_time.read(
+                    self._database, connected, plan, cursor, rows_max, overlap_s, settle_s
+                )
+            return by_difference.read(
+                self._database, connected, plan, self._storage, cursor, rows_max, poll_ms
+            )
+
+        return self._run(work)
+
+    def close(self) -> None:
+        """End the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):  # nothing was written by it
+                connection.close()
+
+    def _plan(self, cursor: Any, name: str) -> Plan:
+        if name not in self._plans:
+            if name not in self._tables:
+                raise ValidationFailed(f"this connector does not poll {name}", field="table")
+            described = self._database.described(cursor, name)
+            if not described:
+                raise AdapterRefused(
+                    f"there is no table {name}, or {self._settings.user} may not see it"
+                )
+            self._plans[name] = plan_of(self._tables[name], described[0])
+        return self._plans[name]
+
+    def _run(self, work: Callable[[Any], T]) -> Result[T, LakeSyncError]:
+        try:
+            with self._translated():
+                if self._connection is None:
+                    self._connection = self._database.connect()
+                with self._connection.cursor() as cursor:
+                    done = work(cursor)
+                self._connection.rollback()  # the next page sees what was committed since
+        except LakeSyncError as error:
+            return Err(error)
+        return Ok(done)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as exc:
+            self._plans.clear()
+            self.close()
+            error = None if isinstance(exc, LakeSyncError) else self._translate(exc)
+            if error is None:
+                raise
+            raise error from exc
+
+    def _translate(self, error: Exception) -> LakeSyncError | None:
+        return self._database.dialect.translate(error)

@@ -1,0 +1,30 @@
+"""The two types of SQL connectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.connectors.port import ConnectorType
+from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings, SqlSettings
+
+if TYPE_CHECKING:
+    from lakesync.connectors.port import Connector
+    from lakesync.connectors.storage import Storage
+
+
+def _postgres(settings: PostgresSettings, storage: Storage) -> Connector:
+    from lakesync.connectors.sql.catalogue import PostgresSource  # noqa: PLC0415 - when polled
+    from lakesync.connectors.sql.source import SqlConnector  # noqa: PLC0415
+
+    return SqlConnector(PostgresSource(settings), settings, storage)
+
+
+def _mysql(settings: MySqlSettings, storage: Storage) -> Connector:
+    from lakesync.connectors.sql.catalogue import MySqlSource  # noqa: PLC0415 - when polled
+    from lakesync.connectors.sql.source import SqlConnector  # noqa: PLC0415
+
+    return SqlConnector(MySqlSource(settings), settings, storage)
+
+
+POSTGRES = ConnectorType("postgres", "PostgreSQL", PostgresSettings, _postgres, SqlSettings.named)
+MYSQL = ConnectorType("mysql", "MySQL or MariaDB", MySqlSettings, _mysql, SqlSettings.named)

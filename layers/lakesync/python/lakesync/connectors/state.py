@@ -1,0 +1,80 @@
+"""How far a connector is: what one poll leaves for the next, as JSON in one item."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    from lakesync.errors import LakeSyncError
+
+CURSOR_BYTES_MAX: Final = 2_048
+"""A connector's cursor in one table; all of them lie in one item with what else is known."""
+
+
+@dataclass
+class Fault:
+    """What went wrong last."""
+
+    code: str
+    message: str
+    at_ms: int
+    table: str = ""
+
+
+@dataclass
+class PollState:
+    """How far a connector is."""
+
+    poll_ms: int = 0
+    """When the poll that is not at its end began; 0 if none is. It outlives whoever is killed."""
+    finished: list[str] = field(default_factory=list)
+    """The tables of which that poll has read everything."""
+    cursors: dict[str, str] = field(default_factory=dict)
+    rows: int = 0
+    """Rows that were pushed since the beginning, deletions included."""
+    dead_letters: int = 0
+    polls: int = 0
+    """Polls that came to their end."""
+    polled_ms: int = 0
+    """When the last of those began: everything of before is here."""
+    fault: Fault | None = None
+    """None once a whole poll came to its end without one."""
+    wait_until_ms: int = 0
+    """Neither the source nor the gateway is asked before."""
+
+    def to_json(self) -> bytes:
+        """Write it."""
+        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False).encode()
+
+    def note(self, error: LakeSyncError, now_ms: int, table: str = "") -> None:
+        """Note what went wrong."""
+        self.fault = Fault(error.code, error.message[:1_000], now_ms, table)
+
+
+def state_from(body: bytes) -> PollState:
+    """Read what `PollState.to_json` wrote; empty for a connector that was never polled."""
+    if not body:
+        return PollState()
+    stored: dict[str, Any] = json.loads(body)
+    fault = stored.pop("fault", None)
+    known = {name: stored[name] for name in PollState.__dataclass_fields__ if name in stored}
+    return PollState(**known, fault=Fault(**fault) if fault else None)
+
+
+def check_cursor(cursor: str) -> str:
+    """Give a cursor back if it can be kept.
+
+    Raises:
+        ValidationFailed: it is larger than `CURSOR_BYTES_MAX`.
+    """
+    if len(cursor.encode()) > CURSOR_BYTES_MAX:
+        raise ValidationFailed(
+            f"a connector's cursor may have {CURSOR_BYTES_MAX} bytes; keep what is larger in its "
+            "storage",
+            field="cursor",
+        )
+    return cursor

@@ -1,0 +1,57 @@
+"""Where a connector keeps what is too large for its cursor: objects under a prefix of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.errors import NotFound
+
+if TYPE_CHECKING:
+    from lakesync.ports import ObjectStore
+
+PREFIX: Final = "connectors"
+"""What all of it begins with in the bucket: one gateway's is below ``connectors/<gateway>/``."""
+
+
+class Storage:
+    """JSON objects of one connector. Written whole, read as they were written last."""
+
+    def __init__(self, objects: ObjectStore, gateway: str, name: str) -> None:
+        self._objects = objects
+        self._prefix = f"{PREFIX}/{gateway}/{name}/"
+
+    def read(self, *path: str) -> Any:
+        """Give what was written at a path; None if nothing was."""
+        try:
+            return json.loads(self._objects.get_object(self._key(path)))
+        except NotFound:
+            return None
+
+    def write(self, value: object, *path: str) -> None:
+        """Write a JSON value at a path. Safe to repeat."""
+        body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        self._objects.put_object(self._key(path), body, "application/json")
+
+    def remove(self, *path: str) -> None:
+        """Remove what was written at a path. Safe to repeat."""
+        self._objects.delete_object(self._key(path))
+
+    def names(self, *path: str) -> list[str]:
+        """Give the last parts of all paths below one, in order."""
+        prefix = f"{self._prefix}{'/'.join(path)}/"
+        return [key.rpartition("/")[2] for key in self._objects.list_objects(prefix)]
+
+    def clear(self) -> None:
+        """Remove everything. Safe to repeat, and to kill."""
+        for key in self._objects.list_objects(self._prefix):
+            self._objects.delete_object(key)
+
+    def _key(self, path: tuple[str, ...]) -> str:
+        return self._prefix + "/".join(path)
+
+
+def digest(*parts: str) -> str:
+    """Give a name for any text: as many hexadecimal digits as never meet by chance."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

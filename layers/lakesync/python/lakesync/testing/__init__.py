@@ -1,0 +1,1 @@
+"""What your tests of extensions of LakeSync stand on: contract suites that ship."""

@@ -1,0 +1,356 @@
+"""Polls bring everything once, whoever is killed, and what cannot be moved is listed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.connectors import Change, Storage, Unreadable
+from lakesync.connectors.dead_letters import DEAD_LETTERS_MAX, DeadLetters
+from lakesync.connectors.poll import Poll, Polled
+from lakesync.connectors.state import CURSOR_BYTES_MAX, PollState, check_cursor, state_from
+from lakesync.core.values import parse
+from lakesync.errors import (
+    AdapterRefused,
+    AdapterUnreachable,
+    Backpressure,
+    Conflict,
+    GatewayDeleted,
+    LakeSyncError,
+    RateLimited,
+    ValidationFailed,
+)
+from tests.support.gateways import GivenTime, administrator, pulled, pusher
+from tests.support.lake import Killed, Objects
+from tests.support.sources import MemorySource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.core.messages import Push, PushReceipt
+
+GATEWAY = "g"
+NOW_MS = 1_800_000_000_000
+
+
+@dataclass
+class World:
+    """A gateway, a source, and polls that may be killed at any step."""
+
+    source: MemorySource = field(default_factory=MemorySource)
+    buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
+    objects: Objects = field(default_factory=Objects)
+    time: GivenTime = field(default_factory=lambda: GivenTime(NOW_MS))
+    saved: bytes = b""
+    steps_left: int = 1_000_000
+    pushed: list[Push] = field(default_factory=list)
+    push_fails: list[LakeSyncError] = field(default_factory=list)
+    tables: dict[str, str] = field(default_factory=lambda: {"items": "things"})
+
+    def __post_init__(self) -> None:
+        self.pusher = pusher(self.buffer, time_=self.time)
+
+    @property
+    def state(self) -> PollState:
+        """What was saved last."""
+        return state_from(self.saved)
+
+    def letters(self) -> DeadLetters:
+        """Give the dead letters."""
+        return DeadLetters(Storage(self.objects, GATEWAY, "c"))
+
+    def step(self) -> None:
+        """Die here, if it is time."""
+        self.steps_left -= 1
+        if self.steps_left <= 0:
+            raise Killed
+
+    def push(self, push: Push) -> PushReceipt:
+        """Push, and perhaps die before or after."""
+        self.step()
+        if self.push_fails:
+            raise self.push_fails.pop(0)
+        self.pushed.append(push)
+        receipt = self.pusher.push(GATEWAY, push)
+        self.step()
+        return receipt
+
+    def save(self, state: PollState) -> None:
+        """Save, and perhaps die before."""
+        self.step()
+        self.saved = state.to_json()
+
+    def poll(self, has_time: Callable[[], bool] = lambda: True) -> Polled:
+        """Go on as a new process."""
+        poll = Poll(
+            "c", self.source, self.tables, push=self.push, letters=self.letters(),
+            save=self.save, wall_clock=self.time.wall_clock,
+        )  # fmt: skip
+        self.time.sleep_ms(5)
+        return poll.run(self.state, has_time)
+
+    def rows(self, table: str = "things") -> dict[str, object]:
+        """Give the rows that a client has."""
+        rows: dict[str, object] = {}
+        for delta in pulled(self.buffer, GATEWAY):
+            if delta.table == table:
+                if delta.columns:
+                    rows[delta.row_id] = parse(delta.columns[0][1])
+                else:
+                    rows.pop(delta.row_id, None)
+        return rows
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.none() | st.integers(0, 5)), min_size=1, max_size=20
+)
+
+
+@pytest.mark.law("N1", "N2", "N3")
+@given(CHANGES, st.lists(st.integers(1, 12), max_size=6), st.sampled_from([3, 999]))
+def test_whoever_is_killed_wherever_everything_is_there_once(
+    changes: list[tuple[str, int | None]], kills: list[int], pages: int
+) -> None:
+    world = World()
+    expected: dict[str, object] = {}
+    for row_id, value in changes:
+        if value is None:
+            world.source.delete(row_id)
+            expected.pop(row_id, None)
+        else:
+            world.source.put({row_id: value})
+            expected[row_id] = value
+    for steps in kills:
+        world.steps_left = steps
+        try:
+            world.poll(iter([True] * pages + [False]).__next__)
+        except Killed:
+            continue
+    world.steps_left = 1_000_000
+    while world.poll().status != "done":
+        pass
+
+    assert world.rows() == expected
+    given_ids = [delta.delta_id for delta in pulled(world.buffer, GATEWAY)]
+    assert len(given_ids) == len(set(given_ids)) <= len(changes)
+
+
+@pytest.mark.law("N1")
+def test_a_cursor_is_saved_after_its_page_was_accepted() -> None:
+    world = World()
+    world.source.put({"a": 1})
+    world.steps_left = 2  # the poll's beginning is saved; then it dies, before the push
+    with pytest.raises(Killed):
+        world.poll()
+    assert world.state.cursors == {}
+    assert world.state.poll_ms
+
+    world.steps_left = 1_000_000
+    assert world.poll().status == "done"
+    assert world.rows() == {"a": 1}
+    assert world.state.cursors == {"items": "1"}
+
+
+@pytest.mark.law("N2")
+def test_what_has_no_time_of_its_own_is_as_old_as_the_poll_also_after_a_crash() -> None:
+    world = World()
+    world.source.log = [Change("a", {"value": 1}, None)]
+    world.steps_left = 3  # dies behind the push
+    with pytest.raises(Killed):
+        world.poll()
+    begun = world.state.poll_ms
+    world.time.sleep_ms(60_000)
+    world.steps_left = 1_000_000
+    world.poll()
+
+    (delta,) = pulled(world.buffer, GATEWAY)
+    assert delta.hlc >> 16 == begun
+
+
+@pytest.mark.law("N3")
+def test_a_stamp_is_the_sources_change_time_to_the_microsecond() -> None:
+    world = World()
+    world.source.log = [Change("a", {"value": 1}, 1_700_000_000_123_456)]
+    world.poll()
+
+    (delta,) = pulled(world.buffer, GATEWAY)
+    assert (delta.hlc >> 16, delta.hlc & 0xFFFF) == (1_700_000_000_123, 456)
+
+
+@pytest.mark.law("N3")
+def test_a_source_whose_clock_is_ahead_decides_nothing_that_comes_later() -> None:
+    world = World()
+    ahead_us = (NOW_MS + 3_600_000) * 1000
+    world.source.log = [Change("a", {"value": 1}, ahead_us)]
+
+    assert world.poll().status == "done"
+    assert world.state.fault is None
+    (delta,) = pulled(world.buffer, GATEWAY)
+    assert delta.hlc >> 16 == world.state.polled_ms
+
+
+@pytest.mark.law("N4")
+def test_what_is_refused_is_kept_with_its_reason_and_its_neighbours_go_on() -> None:
+    world = World()
+    administrator(world.buffer, time_=world.time).register_schema(
+        GATEWAY, {"table": "things", "columns": [{"name": "value", "type": "integer"}]}
+    )
+    world.source.put({"a": 1, "b": "no number", "c": 3})
+    world.source.log.append(Unreadable("d", "a column holds NaN"))
+    world.source.log.append(Change("", {"value": 4}))
+    world.poll()
+
+    assert world.rows() == {"a": 1, "c": 3}
+    letters = {letter["rowId"]: letter for letter in world.letters().first(10)}
+    assert letters.keys() == {"b", "d", ""}
+    assert letters["b"]["code"] == "SCHEMA_ERROR"
+    assert letters["b"]["columns"] == {"value": "no number"}
+    assert letters["d"]["reason"] == "a column holds NaN"
+    assert world.state.dead_letters == 3
+
+
+@pytest.mark.law("N4")
+def test_a_dead_letter_is_taken_back_when_its_row_is_accepted() -> None:
+    world = World()
+    world.source.log = [Unreadable("a", "broken")]
+    world.poll()
+    assert world.state.dead_letters == 1
+    world.source.put({"a": 1})
+    world.poll()
+
+    assert world.state.dead_letters == 0
+    assert len(world.letters()) == 0
+
+
+@pytest.mark.law("N4")
+def test_more_dead_letters_than_can_be_kept_stop_the_poll_and_lose_nothing() -> None:
+    world = World()
+    world.source.log = [Unreadable(f"{number}", "broken") for number in range(DEAD_LETTERS_MAX + 1)]
+
+    assert world.poll().status == "done"
+    assert world.state.fault is not None
+    assert "reset" in world.state.fault.message
+    assert world.state.poll_ms, "the poll is not at its end"
+    assert world.state.cursors == {"items": str(DEAD_LETTERS_MAX)}
+
+
+@pytest.mark.law("N4")
+def test_a_table_that_cannot_be_read_harms_no_other() -> None:
+    world = World(tables={"gone": "gone", "items": "things"})
+    world.source.fails = [AdapterRefused("there is no table gone")]
+    world.source.put({"a": 1})
+
+    assert world.poll() == Polled("done")
+    assert world.rows() == {"a": 1}
+    assert world.state.fault is not None
+    assert (world.state.fault.table, world.state.fault.code) == ("gone", "ADAPTER_REFUSED")
+    world.time.sleep_ms(1_000)
+    world.poll()
+    assert world.state.fault is None, "the table is there again"
+
+
+@pytest.mark.law("N4")
+def test_a_connector_that_raises_is_told_as_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("missing")
+
+    monkeypatch.setattr(world.source, "read", broken)
+
+    assert world.poll().status == "done"
+    assert world.state.fault is not None
+    assert "KeyError" in world.state.fault.message
+
+
+@pytest.mark.law("N6")
+@pytest.mark.parametrize("who", ["the source", "the gateway"])
+def test_who_asks_for_patience_is_given_it_and_the_poll_goes_on_there(who: str) -> None:
+    world = World()
+    world.source.put({"a": 1})
+    fails, error = {
+        "the source": (world.source.fails, RateLimited("slower", retry_after_s=42)),
+        "the gateway": (world.push_fails, Backpressure("full")),
+    }[who]
+    fails.append(error)
+
+    wait_s = error.retry_after_s
+    assert world.poll() == Polled("wait", wait_s)
+    assert world.state.wait_until_ms == world.time.wall_clock() + wait_s * 1000
+    begun = world.state.poll_ms
+    assert world.poll().status == "done"
+    assert world.state.polled_ms == begun
+    assert world.rows() == {"a": 1}
+
+
+@pytest.mark.law("N6")
+def test_no_source_makes_a_poll_wait_for_longer_than_an_hour() -> None:
+    world = World()
+    world.source.fails.append(AdapterUnreachable("later", retry_after_s=10**9))
+
+    assert world.poll() == Polled("wait", 3_600)
+
+
+def test_a_source_that_gives_one_page_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    for number in range(1_001):
+        world.source.put({str(number): number})
+    read = world.source.read
+    monkeypatch.setattr(world.source, "read", lambda table, _, **more: read(table, "0", **more))
+
+    assert world.poll().status == "wait"
+    assert world.state.fault is not None
+    assert "same page" in world.state.fault.message
+
+
+def test_who_lost_its_lease_stops() -> None:
+    world = World()
+    world.source.put({"a": 1})
+    world.push_fails.append(Conflict("somebody else polls"))
+
+    with pytest.raises(Conflict):
+        world.poll()
+
+
+def test_a_deleted_gateway_ends_the_poll_with_its_reason() -> None:
+    world = World()
+    world.source.put({"a": 1})
+    world.push_fails.append(GatewayDeleted(GatewayDeleted.ANSWER))
+
+    assert world.poll().status == "done"
+    assert world.state.fault is not None
+    assert world.state.fault.code == "GATEWAY_DELETED"
+    assert world.state.cursors == {}
+
+
+def test_sync_rules_do_not_judge_a_connector() -> None:
+    world = World()
+    bucket = {
+        "name": "all", "tables": ["things"], "filters": [],
+        "write": [{"column": "value", "op": "eq", "value": 7}],
+    }  # fmt: skip
+    rules = {"version": 1, "buckets": [bucket]}
+    administrator(world.buffer, time_=world.time).save_rules(GATEWAY, rules)
+    world.source.put({"a": 1})
+    world.poll()
+
+    assert world.rows() == {"a": 1}
+    assert len(world.letters()) == 0
+
+
+def test_a_cursor_that_is_too_large_is_refused() -> None:
+    assert check_cursor("x" * CURSOR_BYTES_MAX)
+    with pytest.raises(ValidationFailed):
+        check_cursor("x" * (CURSOR_BYTES_MAX + 1))
+
+
+def test_a_state_of_another_release_is_read() -> None:
+    body = b'{"rows": 3, "fault": null, "later": 1}'
+
+    assert state_from(body) == PollState(rows=3)
+    assert state_from(b"") == PollState()

@@ -1,0 +1,289 @@
+"""SQL databases as sources: late commits, ranges, deletions, types, what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from lakesync.connectors.sql.catalogue import PostgresSource
+from lakesync.connectors.sql.configuration import PostgresSettings
+from lakesync.connectors.sql.source import SqlConnector
+from lakesync.connectors.sql.values import column_type, json_value
+from lakesync.errors import AdapterRefused, AdapterUnreachable
+from lakesync.result import Err
+from lakesync.testing.connector_contract import Reader
+from tests.support.sources import SqlSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.connectors import SourcePage
+    from tools.local_stack.databases import Database
+
+
+@pytest.fixture
+def by_time(postgres: Database) -> Iterator[SqlSource]:
+    """A table with a column of change times."""
+    source = SqlSource(postgres, "postgres", by_time=True)
+    yield source
+    source.close()
+
+
+@pytest.fixture
+def by_difference(postgres: Database) -> Iterator[SqlSource]:
+    """A table without."""
+    source = SqlSource(postgres, "postgres", by_time=False)
+    yield source
+    source.close()
+
+
+def ids(pages: list[SourcePage]) -> list[str]:
+    """Give the row ids of all changes."""
+    return [change.row_id for page in pages for change in page.changes]
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N5")
+def test_a_transaction_that_commits_late_is_read_by_the_next_poll(by_time: SqlSource) -> None:
+    reader = Reader(by_time)
+    late = by_time.source.dialect.connect()
+    late.cursor().execute(f"INSERT INTO {by_time.table} VALUES (1, 'late', clock_timestamp())")  # noqa: S608
+    by_time.put({"2": "in time"})
+    reader.poll()
+    assert reader.rows == {"2": "in time"}
+    late.commit()
+    late.close()
+    reader.poll()
+
+    assert reader.rows == {"1": "late", "2": "in time"}
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N5")
+def test_a_source_at_rest_is_not_read_again_once_no_transaction_can_be_late(
+    postgres: Database,
+) -> None:
+    source = SqlSource(postgres, "postgres", by_time=True, overlap_s=0)
+    source.put({"1": "a"})
+    reader = Reader(source)
+    reader.poll()
+
+    assert ids(reader.poll()) == []
+    source.close()
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N5")
+def test_what_is_younger_than_the_cursor_is_fine_waits(postgres: Database) -> None:
+    source = SqlSource(postgres, "postgres", by_time=True, settle_s=3_600)
+    source.put({"1": "a"})
+
+    assert ids(Reader(source).poll()) == []
+    source.close()
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N5")
+def test_rows_of_one_instant_are_all_read_however_small_the_pages(by_time: SqlSource) -> None:
+    by_time.run(
+        f"INSERT INTO {by_time.table} SELECT n, 'x', now() - interval '1 day' "  # noqa: S608
+        "FROM generate_series(1, 25) n"
+    )
+
+    assert sorted(map(int, ids(Reader(by_time).poll(rows_max=4)))) == list(range(1, 26))
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N5")
+def test_ranges_that_grow_are_cut_and_lose_no_deletion(by_difference: SqlSource) -> None:
+    def insert(first: int, last: int, step: int) -> None:
+        by_difference.run(
+            f"INSERT INTO {by_difference.table} "  # noqa: S608
+            f"SELECT n, 'x', NULL FROM generate_series({first}, {last}, {step}) n"
+        )
+
+    insert(10, 400, 10)
+    reader = Reader(by_difference)
+    reader.poll(rows_max=5)
+    insert(11, 399, 10)
+    for step in range(12, 16):
+        insert(step, 60, 10)
+    by_difference.run(f"DELETE FROM {by_difference.table} WHERE id IN (10, 30, 50, 51, 400)")  # noqa: S608
+    reader.poll(rows_max=5)
+
+    connection = by_difference.source.dialect.connect()
+    cursor = connection.cursor()
+    cursor.execute(f"SELECT id FROM {by_difference.table}")  # noqa: S608
+    assert set(reader.rows) == {str(row[0]) for row in cursor.fetchall()}
+    connection.close()
+    assert ids(reader.poll(rows_max=5)) == []
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N2", "N5")
+def test_a_page_of_differences_is_given_as_it_was_though_the_table_changed(
+    by_difference: SqlSource,
+) -> None:
+    by_difference.put({"1": "a", "2": "b"})
+    reader = Reader(by_difference)
+    first = reader.page("", 50)
+    by_difference.put({"1": "later"})
+    reader.again()
+
+    assert reader.page("", 50) == first
+    reader.polls += 1
+    reader.apply(reader.page("", 50))
+    assert reader.rows == {"1": "later"}
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N5")
+def test_an_emptied_table_is_emptied(by_difference: SqlSource) -> None:
+    by_difference.put({str(number): "x" for number in range(12)})
+    reader = Reader(by_difference)
+    reader.poll(rows_max=5)
+    by_difference.run(f"TRUNCATE {by_difference.table}")
+    reader.poll(rows_max=5)
+
+    assert reader.rows == {}
+
+
+@pytest.mark.emulator
+def test_values_of_every_type_are_json_of_their_columns_types(by_difference: SqlSource) -> None:
+    by_difference.run(f"DROP TABLE {by_difference.table}")
+    by_difference.run(
+        f"CREATE TABLE {by_difference.table} (id uuid PRIMARY KEY, n numeric(10,2), b bytea, "
+        'j jsonb, t timestamptz, d date, big bigint, f double precision, y boolean, "a b" text[], '
+        "p point)"
+    )
+    by_difference.run(
+        f"INSERT INTO {by_difference.table} VALUES ('6f1e2d3c-0000-4000-8000-000000000001', 1.50, "  # noqa: S608
+        "'\\x00ff', '{\"x\": [1]}', '2026-01-02T03:04:05.000006+01:00', '2026-01-02', "
+        "9007199254740993, 0.5, true, '{q,NULL}', '(1,2)')"
+    )
+    connector = by_difference.connector()
+    (page,) = Reader(by_difference).poll()
+    (row,) = page.changes
+
+    assert row.row_id == "6f1e2d3c-0000-4000-8000-000000000001"
+    assert row.columns == {
+        "id": row.row_id, "n": "1.50", "b": "AP8=", "j": {"x": [1]},
+        "t": "2026-01-02T02:04:05.000006Z", "d": "2026-01-02", "big": "9007199254740993",
+        "f": 0.5, "y": True, "a_b": ["q", None], "p": "(1,2)",
+    }  # fmt: skip
+    tables = connector.discover().unwrap()
+    table = next(each for each in tables if each.name == by_difference.table)
+    assert {name: kind for name, kind, _ in table.columns}["n"] == "decimal(10,2)"
+
+
+@pytest.mark.emulator
+def test_a_row_that_json_cannot_hold_is_told_and_its_neighbours_are_read(
+    by_difference: SqlSource,
+) -> None:
+    by_difference.run(f"ALTER TABLE {by_difference.table} ADD COLUMN f double precision")
+    by_difference.run(
+        f"INSERT INTO {by_difference.table} (id, f) VALUES (1, 'NaN'), (2, 1)"  # noqa: S608
+    )
+    reader = Reader(by_difference)
+    (page,) = reader.poll()
+
+    assert ids([page]) == ["2"]
+    assert [told.row_id for told in page.unreadable] == ["1"]
+    assert "column f" in page.unreadable[0].reason
+    assert reader.poll()[0].unreadable == (), "it is told once"
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"key": ["nothing"]}, "no column nothing"),
+        ({"cursorColumn": "value"}, "holds no times"),
+        ({"columns": ["value", "elsewhere"]}, "no column elsewhere"),
+    ],
+)
+def test_what_cannot_be_read_is_told_by_check(
+    by_difference: SqlSource, asked: dict[str, Any], told: str
+) -> None:
+    body = by_difference.settings.model_dump(by_alias=True)
+    body["tables"] = [{"name": by_difference.table, **asked}]
+    settings = PostgresSettings.model_validate(body)
+    connector = SqlConnector(PostgresSource(settings), settings, by_difference.storage)
+    checked = connector.check()
+    connector.close()
+
+    assert isinstance(checked, Err)
+    assert isinstance(checked.error, AdapterRefused)
+    assert told in checked.error.message
+
+
+@pytest.mark.emulator
+def test_a_source_that_is_away_or_refuses_is_told_without_the_password(
+    by_difference: SqlSource,
+) -> None:
+    body = by_difference.settings.model_dump(by_alias=True) | {"password": "not-this-one"}
+    answers = []
+    for change in ({"port": 1}, {"user": "nobody"}):
+        settings = PostgresSettings.model_validate({**body, **change})
+        connector = SqlConnector(PostgresSource(settings), settings, by_difference.storage)
+        answers.append(connector.check())
+
+    assert [type(answer.error) for answer in answers if isinstance(answer, Err)] == [
+        AdapterUnreachable, AdapterRefused,
+    ]  # fmt: skip
+    assert "not-this-one" not in str(answers)
+
+
+@pytest.mark.emulator
+def test_a_connector_can_change_nothing_at_its_source(by_time: SqlSource) -> None:
+    connection = by_time.source.connect()
+
+    with pytest.raises(Exception, match="read-only"):
+        connection.cursor().execute(f"DELETE FROM {by_time.table}")  # noqa: S608
+    connection.close()
+
+
+@pytest.mark.emulator
+def test_a_column_that_appears_is_read_by_the_next_poll(by_difference: SqlSource) -> None:
+    by_difference.put({"1": "a"})
+    reader = Reader(by_difference)
+    reader.poll()
+    by_difference.run(f"ALTER TABLE {by_difference.table} ADD COLUMN more int DEFAULT 5")
+    reader.again()
+    (page,) = reader.poll()
+
+    assert page.changes[0].columns is not None
+    assert page.changes[0].columns["more"] == 5
+
+
+def test_every_fault_of_a_configuration_is_told_and_no_value() -> None:
+    table = {"name": "t", "as": "no name"}
+    body = {"host": "", "user": "u", "password": "hidden", "tables": [table], "x": 1}
+    with pytest.raises(ValidationError) as refused:
+        PostgresSettings.model_validate(body)
+
+    faults = {".".join(map(str, fault["loc"])) for fault in refused.value.errors()}
+    assert faults >= {"host", "database", "x", "tables.0"}
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("sql", "ours"),
+    [
+        ("numeric(12,3)", "decimal(12,3)"), ("numeric", "string"), ("decimal(40,2)", "string"),
+        ("tinyint(1)", "boolean"), ("int(11)", "integer"), ("bigint(20) unsigned", "string"),
+        ("timestamp with time zone", "timestamp"), ("datetime(6)", "timestamp"), ("date", "date"),
+        ("character varying(20)", "string"), ("integer[]", "json"), ("longblob", "bytes"),
+        ("double precision", "number"), ("interval", "string"), ("bigint", "integer"),
+    ],
+)  # fmt: skip
+def test_sql_types_are_told_as_those_of_columns(sql: str, ours: str) -> None:
+    assert column_type(sql) == ours
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("nan")]])
+def test_json_has_no_such_number(value: object) -> None:
+    with pytest.raises(ValueError, match="no JSON number"):
+        json_value(value, "json")

@@ -1,0 +1,170 @@
+"""Sources under test: one in memory that does as it is told, and tables of real databases."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakesync.connectors import Change, SourceColumn, SourcePage, SourceTable, Storage, Unreadable
+from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
+from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
+from lakesync.connectors.sql.source import SqlConnector
+from lakesync.errors import NotFound
+from lakesync.result import Err, Ok
+from tests.support.lake import Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
+    from tools.local_stack.databases import Database
+
+_numbers = itertools.count()
+
+
+@dataclass
+class MemorySource:
+    """A source in memory: its log of changes is read by its length."""
+
+    table: str = "items"
+    notices_deletions: bool = True
+    log: list[Change | Unreadable] = field(default_factory=list)
+    fails: list[LakeSyncError] = field(default_factory=list)
+    """What the next reads fail with."""
+    reads: int = 0
+    clock_us: int = 1_700_000_000_000_000
+
+    def connector(self) -> MemorySource:
+        """Give itself: it keeps nothing for one process."""
+        return self
+
+    def put(self, rows: Mapping[str, Any]) -> None:
+        """Change rows, one after another."""
+        for row_id, value in rows.items():
+            self.clock_us += 1_001
+            self.log.append(Change(row_id, {"value": value}, self.clock_us))
+
+    def delete(self, row_id: str) -> None:
+        """Delete a row."""
+        self.clock_us += 1_001
+        self.log.append(Change(row_id, None, self.clock_us))
+
+    def value(self, columns: Mapping[str, Any]) -> Any:
+        """Give the one column's value."""
+        return columns.get("value")
+
+    def check(self) -> Result[str, LakeSyncError]:
+        """Answer."""
+        return Ok("The source in memory answers.")
+
+    def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Give the one table."""
+        columns = (SourceColumn("id", "string"), SourceColumn("value", "json"))
+        return Ok((SourceTable(self.table, columns, ("id",)),))
+
+    def read(
+        self,
+        table: str,
+        cursor: str,
+        *,
+        rows_max: int,
+        poll_ms: int,  # noqa: ARG002
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give the next entries of the log."""
+        self.reads += 1
+        if self.fails:
+            return Err(self.fails.pop(0))
+        if table == "no_such_table":
+            return Err(NotFound("there is no such table"))
+        start = json.loads(cursor or "0")
+        some = self.log[start : start + rows_max]
+        changes = tuple(each for each in some if isinstance(each, Change))
+        unreadable = tuple(each for each in some if isinstance(each, Unreadable))
+        end = start + len(some)
+        return Ok(SourcePage(changes, str(end), end < len(self.log), unreadable))
+
+    def close(self) -> None:
+        """Let go of nothing."""
+
+
+class SqlSource:
+    """A table of a real database that is polled."""
+
+    def __init__(
+        self,
+        database: Database,
+        kind: str,
+        *,
+        by_time: bool,
+        overlap_s: int = 60,
+        settle_s: int = 0,
+    ) -> None:
+        self.table = f"source{next(_numbers)}"
+        self.notices_deletions = not by_time
+        self.storage = Storage(Objects(), "g", "c")
+        polled: dict[str, Any] = {"name": self.table}
+        if by_time:
+            polled["cursorColumn"] = "changed"
+        settings = {
+            "host": database.host, "port": database.port, "database": database.database,
+            "user": database.user, "password": database.password, "tls": "off",
+            "tables": [polled], "overlapS": overlap_s, "settleS": settle_s,
+        }  # fmt: skip
+        self.is_postgres = kind == "postgres"
+        if self.is_postgres:
+            self.settings: Any = PostgresSettings.model_validate(settings)
+            self.source: Any = PostgresSource(self.settings)
+        else:
+            self.settings = MySqlSettings.model_validate(settings)
+            self.source = MySqlSource(self.settings)
+        self._connectors: list[SqlConnector] = []
+        instant = "timestamptz" if self.is_postgres else "datetime(6)"
+        self.run(
+            f"CREATE TABLE {self.table} (id bigint PRIMARY KEY, value text, changed {instant})"
+        )
+
+    def connector(self) -> SqlConnector:
+        """Give a new connector."""
+        self._connectors.append(SqlConnector(self.source, self.settings, self.storage))
+        return self._connectors[-1]
+
+    def close(self) -> None:
+        """Close what was opened, and drop the table."""
+        for connector in self._connectors:
+            connector.close()
+        self.run(f"DROP TABLE {self.table}")
+
+    def run(self, statement: str, *parameters: object) -> None:
+        """Run a statement as the application that owns the database."""
+        connection = self.source.dialect.connect()
+        try:
+            connection.cursor().execute(statement, parameters)
+            connection.commit()
+        finally:
+            connection.close()
+
+    @property
+    def now(self) -> str:
+        """The database's own time, as an expression."""
+        return "clock_timestamp()" if self.is_postgres else "UTC_TIMESTAMP(6)"
+
+    def put(self, rows: Mapping[str, Any]) -> None:
+        """Insert or change rows."""
+        for row_id, value in rows.items():
+            self.run(f"DELETE FROM {self.table} WHERE id = %s", int(row_id))  # noqa: S608
+            self.run(
+                f"INSERT INTO {self.table} VALUES (%s, %s, {self.now})",  # noqa: S608
+                int(row_id),
+                value,
+            )
+
+    def delete(self, row_id: str) -> None:
+        """Delete a row."""
+        self.run(f"DELETE FROM {self.table} WHERE id = %s", int(row_id))  # noqa: S608
+
+    def value(self, columns: Mapping[str, Any]) -> Any:
+        """Give the one column's value."""
+        return columns.get("value")
