@@ -4,6 +4,8 @@ Start with `Client`. `HttpTransport` reaches a deployed gateway, `MemoryTranspor
 process; `SyncLoop` syncs in the background.
 """
 
+from lakesync.client.aio.client import AsyncClient
+from lakesync.client.aio.watch import AsyncWatch
 from lakesync.client.client import Client
 from lakesync.client.live.callbacks import Callback
 from lakesync.client.live.status import ClientStatus
@@ -18,6 +20,8 @@ from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.client.upload.push import PushSummary
 
 __all__ = [
+    "AsyncClient",
+    "AsyncWatch",
     "Callback",
     "Client",
     "ClientStatus",

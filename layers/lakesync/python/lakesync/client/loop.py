@@ -8,6 +8,7 @@ Rules of this module
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import threading
@@ -45,6 +46,8 @@ class SyncLoop:
 
         with SyncLoop(client, every_s=30):
             run_the_app()
+
+    With an `AsyncClient`: ``async with SyncLoop(client.client):``.
 
     Args:
         client: the client; the app goes on using it, and closes it after the loop has ended.
@@ -167,3 +170,10 @@ class SyncLoop:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop)

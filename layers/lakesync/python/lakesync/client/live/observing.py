@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from lakesync.client.live.callbacks import Callback
 from lakesync.client.live.changes import FRAME_MS_MAX, ChangeFeed
-from lakesync.client.live.status import Activity
-from lakesync.client.live.watch import UNCHANGED, LiveQuery, Watch
+from lakesync.client.live.status import Activity, ClientStatus
+from lakesync.client.live.watch import UNCHANGED, LiveQuery, Reading, Watch
 from lakesync.client.storage.editor import Editor
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lakesync.client.live.status import ClientStatus
     from lakesync.client.live.watch import Unchanged
     from lakesync.client.storage.file import ClientFile
 
@@ -78,8 +77,16 @@ class Observable(Editor):
         Raises:
             LakeSyncError: SQLite refuses the query.
         """
-        query: LiveQuery[Any] = LiveQuery(self._file.database, sql, parameters, tables, as_)
-        return Watch(self._feed, query.tables, query.read)
+        return Watch(self._feed, self._live_query(sql, parameters, tables, as_))
+
+    def _live_query(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object],
+        tables: Iterable[str] | None,
+        as_: type[T],
+    ) -> LiveQuery[T]:
+        return LiveQuery(self._file.database, sql, parameters, tables, as_)
 
     def on_change(
         self,
@@ -106,13 +113,23 @@ class Observable(Editor):
 
     def watch_status(self) -> Watch[ClientStatus]:
         """Give the status now, and again whenever it is another one; see `Watch`."""
-        last: list[ClientStatus] = []
+        return Watch(self._feed, self._live_status())
 
-        def read() -> ClientStatus | Unchanged:
-            now = self.status
-            if [now] == last:
-                return UNCHANGED
-            last[:] = [now]
-            return now
+    def _live_status(self) -> LiveStatus:
+        return LiveStatus(lambda: self.status)
 
-        return Watch(self._feed, None, read)
+
+class LiveStatus(Reading[ClientStatus]):
+    """The status, read again and again."""
+
+    def __init__(self, status: Callable[[], ClientStatus]) -> None:
+        self._status = status
+        self._last: ClientStatus | None = None
+
+    def read(self) -> ClientStatus | Unchanged:
+        """Give the status, if it is another one than this gave last."""
+        status = self._status()
+        if status == self._last:
+            return UNCHANGED
+        self._last = status
+        return status

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from lakesync.client.live.changes import Subscriber
@@ -16,7 +17,7 @@ from lakesync.client.storage.failures import query_result
 from lakesync.client.storage.shapes import shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakesync.client.live.changes import ChangeFeed, Changes
     from lakesync.client.storage.database import Database
@@ -31,7 +32,18 @@ class Unchanged:
 UNCHANGED: Final = Unchanged()
 
 
-class LiveQuery(Generic[T]):
+class Reading(ABC, Generic[T]):
+    """What is read again and again."""
+
+    tables: frozenset[str] | None = None
+    """What it depends on, in small letters; None for whatever is committed."""
+
+    @abstractmethod
+    def read(self) -> T | Unchanged:
+        """Give what there is, if it is something else than what this gave last."""
+
+
+class LiveQuery(Reading[list[T]]):
     """One query that is read again and again.
 
     Raises:
@@ -83,15 +95,10 @@ class Watch(Subscriber, Generic[T]):
     dropped is closed. For one thread at a time.
     """
 
-    def __init__(
-        self,
-        feed: ChangeFeed,
-        tables: frozenset[str] | None,
-        read: Callable[[], T | Unchanged],
-    ) -> None:
-        super().__init__(tables)
+    def __init__(self, feed: ChangeFeed, reading: Reading[T]) -> None:
+        super().__init__(reading.tables)
         self._feed = feed
-        self._read = read
+        self._reading = reading
         self._woken = threading.Event()
         self._woken.set()
         self._closed = False
@@ -134,7 +141,7 @@ class Watch(Subscriber, Generic[T]):
         # Cleared before it reads, not after: a change meanwhile is worth another reading.
         self._woken.clear()
         try:
-            return self._read()
+            return self._reading.read()
         except BaseException:
             if self.is_closed():
                 return UNCHANGED

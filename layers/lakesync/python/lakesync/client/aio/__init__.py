@@ -1,0 +1,1 @@
+"""The client for asyncio: the same names, awaited, over the same implementation."""

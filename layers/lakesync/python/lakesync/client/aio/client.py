@@ -1,0 +1,245 @@
+"""`AsyncClient`: `Client` for asyncio.
+
+::
+
+    async with AsyncClient("app.db", client_id="phone-1", transport=transport) as client:
+        (await client.insert("todos", "t1", {"title": "Buy milk"})).unwrap()
+        async for rows in client.watch("SELECT * FROM todos"):
+            show(rows)
+
+It is a `Client` whose operations run on threads of its own (`Threads`): each has the same name,
+does the same and gives the same, and is awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from lakesync.client.aio.editor import AsyncEditor, AsyncTransaction, answered
+from lakesync.client.aio.threads import Threads
+from lakesync.client.aio.watch import AsyncWatch
+from lakesync.client.client import Client
+from lakesync.errors import LakeSyncError
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
+    from pathlib import Path
+
+    from lakesync.client.live.callbacks import Callback
+    from lakesync.client.live.status import ClientStatus
+    from lakesync.client.summaries import PullSummary, SyncSummary
+    from lakesync.client.upload.entries import OutboxEntry
+    from lakesync.client.upload.push import PushSummary
+    from lakesync.core.delta import Delta
+    from lakesync.core.schema import TableSchema
+    from lakesync.ports import Transport
+    from lakesync.result import Result
+
+T = TypeVar("T")
+
+
+class AsyncClient(AsyncEditor):
+    """One client and its file, for the tasks of one event loop, as many as there are.
+
+    Args, and what is raised: as `Client`. ``client`` is that client, for `SyncLoop` and for other
+    threads of the app.
+
+    An operation that is cancelled while it waits for its turn does not happen; one that has begun
+    happens whole. A cancelled sync stops behind the request that is under way.
+    """
+
+    def __init__(
+        self, path: str | Path, *, client_id: str, transport: Transport, **options: Any
+    ) -> None:
+        self.client = Client(path, client_id=client_id, transport=transport, **options)
+        self.client_id = client_id
+        self._blocking = self.client
+        self._threads = Threads()
+
+    async def _write(
+        self, operation: Callable[[], Result[T, LakeSyncError]]
+    ) -> Result[T, LakeSyncError]:
+        return await answered(self._threads.write(operation))
+
+    async def _read(
+        self, operation: Callable[[], Result[T, LakeSyncError]]
+    ) -> Result[T, LakeSyncError]:
+        return await answered(self._threads.read(operation))
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncTransaction]:
+        """Make edits one transaction, as `Client.transaction`; ``await tx.insert(...)``.
+
+        Other tasks that write wait until it ends; in this one, and in those that it starts,
+        ``TRANSACTION_OPEN`` refuses what would wait for ever.
+
+        Raises:
+            LakeSyncError: an edit failed, or the commit did; or ``TRANSACTION_OPEN``.
+        """
+        threads = self._threads
+        threads.check_outside()
+        async with threads.turn:
+            block = self.client.transaction()
+            try:
+                transaction = await threads.in_turn(block.__enter__)
+            except asyncio.CancelledError as exc:
+                # It may have begun all the same: then it is undone before anything else happens.
+                threads.behind(lambda exc=exc: _end(block, exc))  # type: ignore[misc]
+                raise
+            threads.enter_block()
+            try:
+                yield AsyncTransaction(transaction, threads)
+            except BaseException as exc:
+                await asyncio.shield(threads.in_turn(lambda exc=exc: _end(block, exc)))  # type: ignore[misc]
+                raise
+            else:
+                await asyncio.shield(threads.in_turn(lambda: block.__exit__(None, None, None)))
+            finally:
+                threads.leave_block()
+
+    async def declare(
+        self, table: str, columns: Mapping[str, str], *, indexes: Sequence[Sequence[str]] = ()
+    ) -> Result[None, LakeSyncError]:
+        """As `Client.declare`."""
+        return await self._write(lambda: self.client.declare(table, columns, indexes=indexes))
+
+    async def schema(self, table: str) -> Result[TableSchema | None, LakeSyncError]:
+        """As `Client.schema`."""
+        return await self._read(lambda: self.client.schema(table))
+
+    async def sql_name(
+        self, table: str, column: str | None = None
+    ) -> Result[str | None, LakeSyncError]:
+        """As `Client.sql_name`."""
+        return await self._read(lambda: self.client.sql_name(table, column))
+
+    async def pending(self) -> Result[list[OutboxEntry], LakeSyncError]:
+        """As `Client.pending`."""
+        return await self._read(self.client.pending)
+
+    async def quarantined(self) -> Result[list[OutboxEntry], LakeSyncError]:
+        """As `Client.quarantined`."""
+        return await self._read(self.client.quarantined)
+
+    async def retry(self, delta_id: str) -> Result[Delta, LakeSyncError]:
+        """As `Client.retry`."""
+        return await self._write(lambda: self.client.retry(delta_id))
+
+    async def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
+        """As `Client.discard`."""
+        return await self._write(lambda: self.client.discard(delta_id))
+
+    async def push(self) -> Result[PushSummary, LakeSyncError]:
+        """As `Client.push`."""
+        return await answered(self._threads.sync(lambda _: self.client.push()))
+
+    async def pull(self) -> Result[PullSummary, LakeSyncError]:
+        """As `Client.pull`."""
+        return await answered(self._threads.sync(lambda _: self.client.pull()))
+
+    async def sync(
+        self, *, stopped: Callable[[], bool] = lambda: False
+    ) -> Result[SyncSummary, LakeSyncError]:
+        """As `Client.sync`; ``stopped`` is asked on another thread."""
+        return await answered(
+            self._threads.sync(
+                lambda given_up: self.client.sync(stopped=lambda: given_up() or stopped())
+            )
+        )
+
+    @overload
+    def watch(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] = ...,
+        *,
+        tables: Iterable[str] | None = ...,
+    ) -> AsyncWatch[list[dict[str, Any]]]: ...
+
+    @overload
+    def watch(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] = ...,
+        *,
+        tables: Iterable[str] | None = ...,
+        as_: type[T],
+    ) -> AsyncWatch[list[T]]: ...
+
+    def watch(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] = (),
+        *,
+        tables: Iterable[str] | None = None,
+        as_: type[Any] = dict,
+    ) -> AsyncWatch[list[Any]]:
+        """As `Client.watch`, for ``async for``; a wrong query is refused by the first step."""
+        client = self.client
+        return AsyncWatch(
+            client._feed,  # noqa: SLF001 - the two are one
+            lambda: client._live_query(sql, parameters, tables, as_),  # noqa: SLF001
+            self._threads.read,
+        )
+
+    def watch_status(self) -> AsyncWatch[ClientStatus]:
+        """As `Client.watch_status`, for ``async for``."""
+        client = self.client
+        return AsyncWatch(client._feed, client._live_status, self._threads.read)  # noqa: SLF001
+
+    def on_change(
+        self,
+        callback: Callable[[frozenset[str]], object],
+        tables: Iterable[str] | None = None,
+    ) -> Callback:
+        """As `Client.on_change`; called in this event loop, and awaited if it is a coroutine."""
+        loop = asyncio.get_running_loop()
+
+        async def call(changed: frozenset[str]) -> None:
+            result = callback(changed)
+            if inspect.isawaitable(result):
+                await result
+
+        def tell(changed: frozenset[str]) -> None:
+            asyncio.run_coroutine_threadsafe(call(changed), loop).result()
+
+        tell.__qualname__ = getattr(callback, "__qualname__", repr(callback))
+        return self.client.on_change(tell, tables)
+
+    @property
+    def status(self) -> Awaitable[ClientStatus]:
+        """How syncing goes: ``await client.status``."""
+        return self._status()
+
+    async def _status(self) -> ClientStatus:
+        try:
+            return await self._threads.read(lambda: self.client.status)
+        except LakeSyncError:  # closed: then it waits for nothing
+            return self.client.status
+
+    async def close(self) -> None:
+        """Let what has begun end, a sync behind its request, and close; safe to repeat."""
+        self.client._feed.close()  # noqa: SLF001 - what waits for changes need not wait longer
+        await asyncio.shield(self._threads.close(self.client.close))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _end(block: contextlib.AbstractContextManager[object], exc: BaseException) -> None:
+    """Undo a transaction for an exception, which whoever caused it raises by himself."""
+    with contextlib.suppress(BaseException):
+        block.__exit__(type(exc), exc, exc.__traceback__)

@@ -1,0 +1,359 @@
+"""`AsyncClient`: the same client for any number of tasks; what is cancelled leaks nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.client import AsyncClient, Client, ClientStatus, MemoryTransport, SyncLoop
+from lakesync.client.aio.editor import AsyncTransaction
+from lakesync.client.storage.edits import Transaction
+from lakesync.errors import LakeSyncError, TransactionOpen, ValidationFailed
+from lakesync.result import Err, Ok
+from tests.client.support.gateways import GATEWAY
+from tests.client.support.world import check_sound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from lakesync.client import SyncSummary
+    from lakesync.core.messages import Pull, PullPage
+    from lakesync.result import Result
+    from tests.client.support.world import World
+
+SOON_S = 10.0
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a test's tasks; every thread of its clients has ended then."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(4 * SOON_S):
+            await scenario()
+
+    asyncio.run(bounded())
+    until_s = time.monotonic() + SOON_S
+    while any("lakesync" in thread.name for thread in threading.enumerate()):
+        assert time.monotonic() < until_s, threading.enumerate()
+        time.sleep(0.01)
+
+
+def opened(world: World, name: str = "a", **options: Any) -> AsyncClient:
+    options.setdefault("transport", world.transport())
+    return AsyncClient(
+        world.folder / f"{name}.db",
+        client_id=name,
+        wall_clock=world.clock,
+        durability="NORMAL",
+        **options,
+    )
+
+
+def public(cls: type) -> dict[str, Any]:
+    return {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("blocking", "awaited"), [(Client, AsyncClient), (Transaction, AsyncTransaction)]
+)
+def test_each_name_of_the_client_is_there_with_the_same_parameters(
+    blocking: type, awaited: type
+) -> None:
+    names = {name: value for name, value in public(blocking).items() if callable(value)}
+    for name, function in names.items():
+        twin = getattr(awaited, name)
+        assert list(inspect.signature(twin).parameters) == list(
+            inspect.signature(function).parameters
+        ), name
+    assert set(public(awaited)) - set(public(blocking)) == set()
+
+
+def test_it_edits_reads_and_syncs_as_the_client_does(world: World) -> None:
+    async def scenario() -> None:
+        async with opened(world) as client, opened(world, "b") as other:
+            (await client.declare("todos", {"title": "string"}, indexes=[["title"]])).unwrap()
+            (await client.insert("todos", "t1", {"title": "x", "done": False})).unwrap()
+            (await client.update("todos", "t1", {"done": True})).unwrap()
+            assert len((await client.pending()).unwrap()) == 2
+            assert await client.query("SELECT title FROM todos", as_=tuple) == Ok([("x",)])
+            assert (await client.status).pending == 2
+            assert (await client.sync()).unwrap().pushed.accepted == 2
+            (await other.pull()).unwrap()
+            assert await other.get("todos", "t1") == Ok({"title": "x", "done": True})
+            (await other.delete("todos", "t1")).unwrap()
+            (await other.push()).unwrap()
+            (await client.pull()).unwrap()
+            assert await client.get("todos", "t1") == Ok(None)
+            assert isinstance(await client.query("DELETE FROM todos"), Err)
+        assert "closed" in str((await client.query("SELECT 1")).error)  # type: ignore[union-attr]
+        await client.close()
+
+    run(scenario)
+
+
+@pytest.mark.law("K24")
+def test_any_number_of_tasks_may_edit_watch_and_sync_at_once(world: World) -> None:
+    async def scenario() -> None:
+        async with opened(world) as client:
+
+            async def follow() -> None:
+                async for rows in client.watch("SELECT count(*) AS n FROM todos"):
+                    if rows[0]["n"] == 101:
+                        break
+
+            (await client.insert("todos", "first")).unwrap()
+            watching = [asyncio.create_task(follow()) for _ in range(20)]
+
+            async def edit(number: int) -> None:
+                if number % 5:
+                    (await client.insert("todos", f"t{number}", {"n": number})).unwrap()
+                    return
+                async with client.transaction() as tx:
+                    (await tx.insert("todos", f"t{number}", {"n": number})).unwrap()
+                    await asyncio.sleep(0)
+                    (await tx.update("todos", f"t{number}", {"n": -number})).unwrap()
+
+            await asyncio.gather(*map(edit, range(100)), *(client.sync() for _ in range(3)))
+            await asyncio.gather(*watching)
+            (await client.sync()).unwrap()
+
+    run(scenario)
+    assert len(world.rows()) == 101
+    check_sound(world.client())
+
+
+@pytest.mark.law("K24")
+def test_edits_of_other_tasks_wait_for_a_transaction_and_its_own_are_refused(world: World) -> None:
+    async def scenario() -> None:
+        async with opened(world) as client:
+            inside, go_on = asyncio.Event(), asyncio.Event()
+
+            async def transact() -> None:
+                async with client.transaction() as tx:
+                    (await tx.insert("todos", "t1")).unwrap()
+                    inside.set()
+                    await go_on.wait()
+                    assert (await tx.query("SELECT count(*) AS n FROM todos")).unwrap() == [
+                        {"n": 1}
+                    ]
+                    for refused in (client.insert("todos", "t2"), client.sync()):
+                        result = await refused
+                        assert isinstance(result, Err)
+                        assert isinstance(result.error, TransactionOpen)
+                    child = await asyncio.create_task(client.insert("todos", "t3"))
+                    assert isinstance(child, Err)
+                    with pytest.raises(TransactionOpen):
+                        async with client.transaction():
+                            pass
+                    assert (await client.query("SELECT 1 AS x")).unwrap() == [{"x": 1}]
+                (await client.insert("todos", "t4")).unwrap()
+
+            transacting = asyncio.create_task(transact())
+            await inside.wait()
+            waiting = asyncio.create_task(client.insert("todos", "t5"))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            assert await client.get("todos", "t5") == Ok(None)
+            go_on.set()
+            (await waiting).unwrap()
+            await transacting
+            rows = (await client.query("SELECT _row_id AS id FROM todos ORDER BY 1")).unwrap()
+            assert [row["id"] for row in rows] == ["t1", "t4", "t5"]
+
+    run(scenario)
+
+
+@pytest.mark.law("K24")
+def test_a_transaction_that_raises_or_is_cancelled_leaves_nothing(world: World) -> None:
+    async def scenario() -> None:
+        async with opened(world) as client:
+            (await client.insert("todos", "t0")).unwrap()
+
+            async def fail() -> None:
+                async with client.transaction() as tx:
+                    (await tx.insert("todos", "t1")).unwrap()
+                    raise ZeroDivisionError
+
+            with pytest.raises(ZeroDivisionError):
+                await fail()
+            with pytest.raises(LakeSyncError):
+                async with client.transaction() as tx:
+                    await tx.update("todos", "t1", {})
+            with pytest.raises(RuntimeError):
+                await tx.insert("todos", "t1")
+
+            async def transact() -> None:
+                async with client.transaction() as tx:
+                    (await tx.insert("todos", "t2")).unwrap()
+                    await asyncio.sleep(SOON_S)
+
+            for delay_s in (0, 0.001, 0.05):
+                task = asyncio.create_task(transact())
+                await asyncio.sleep(delay_s)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                (await client.update("todos", "t0", {"turn": delay_s})).unwrap()
+            assert len((await client.query("SELECT 1 FROM todos")).unwrap()) == 1
+
+    run(scenario)
+    check_sound(world.client())
+
+
+@pytest.mark.law("K24")
+def test_a_cancelled_edit_happened_whole_or_not_at_all(world: World) -> None:
+    async def scenario() -> None:
+        async with opened(world) as client:
+            for turn in range(60):
+                task = asyncio.create_task(client.insert("todos", f"t{turn}", {"turn": turn}))
+                for _ in range(turn % 4):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            (await client.insert("todos", "last")).unwrap()
+            (await client.sync()).unwrap()
+            rows = (await client.query("SELECT _row_id FROM todos")).unwrap()
+            assert len(world.rows()) == len(rows)
+
+    run(scenario)
+    check_sound(world.client())
+
+
+@pytest.mark.law("K24")
+def test_a_watch_that_is_given_up_for_a_while_misses_nothing(world: World) -> None:
+    async def scenario() -> None:
+        async with opened(world) as client:
+            (await client.insert("todos", "t0")).unwrap()
+            async with client.watch("SELECT count(*) AS n FROM todos") as watch:
+                assert await anext(watch) == [{"n": 1}]
+                for turn in range(20):
+                    task = asyncio.create_task(anext(watch))
+                    (await client.insert("todos", f"t{turn + 1}")).unwrap()
+                    for _ in range(turn):
+                        await asyncio.sleep(0.0005)
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+                    if not task.cancelled():
+                        continue
+                    rows = [{"n": 0}]
+                    while rows != [{"n": turn + 2}]:
+                        rows = await anext(watch)
+            with pytest.raises(StopAsyncIteration):
+                await anext(watch)
+            with pytest.raises(ValidationFailed, match="nowhere"):
+                await anext(client.watch("SELECT * FROM nowhere"))
+
+    run(scenario)
+
+
+@pytest.mark.law("K24")
+def test_thousands_of_watches_need_no_thread_each_and_end_with_the_client(world: World) -> None:
+    async def scenario() -> None:
+        client = opened(world)
+        (await client.insert("todos", "t0", {"n": 0})).unwrap()
+        first = asyncio.Event()
+
+        async def follow(number: int) -> None:
+            async for _ in client.watch("SELECT * FROM todos WHERE n >= ?", (number % 2,)):
+                first.set()
+
+        tasks = [asyncio.create_task(follow(number)) for number in range(1_000)]
+        await first.wait()
+        (await client.update("todos", "t0", {"n": 1})).unwrap()
+        assert len([t for t in threading.enumerate() if "lakesync" in t.name]) <= 4
+        for task in tasks[:300]:
+            task.cancel()
+        await asyncio.sleep(0.05)
+        await client.close()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(error) for error in ended} == {type(None), asyncio.CancelledError}
+
+    run(scenario)
+
+
+def test_callbacks_are_called_in_the_event_loop(world: World) -> None:
+    async def scenario() -> None:
+        told: asyncio.Queue[tuple[str, frozenset[str]]] = asyncio.Queue()
+        here = threading.current_thread()
+
+        def plain(tables: frozenset[str]) -> None:
+            assert threading.current_thread() is here
+            told.put_nowait(("plain", tables))
+
+        async def awaited(tables: frozenset[str]) -> None:
+            await told.put(("awaited", tables))
+
+        async with opened(world) as client:
+            client.on_change(plain)
+            client.on_change(awaited, ["todos"])
+            (await client.insert("todos", "t1")).unwrap()
+            both = {await told.get(), await told.get()}
+            assert both == {("plain", frozenset({"todos"})), ("awaited", frozenset({"todos"}))}
+
+    run(scenario)
+
+
+@pytest.mark.law("K24")
+def test_a_cancelled_sync_stops_behind_its_request_and_closing_waits_for_it(world: World) -> None:
+    requests: list[Pull] = []
+    requested = threading.Event()
+
+    class Slow(MemoryTransport):
+        def pull(self, pull: Pull) -> PullPage:
+            requests.append(pull)
+            requested.set()
+            time.sleep(0.2)
+            return super().pull(pull)
+
+    writer = world.client("writer")
+    for number in range(40):
+        writer.insert("todos", f"t{number}", {}).unwrap()
+        writer.push().unwrap()
+
+    async def scenario() -> None:
+        slow = Slow(GATEWAY, world.gateway, world.gateway)
+        async with opened(world, transport=slow, page_deltas=1) as client:
+            task = asyncio.create_task(client.sync())
+            await asyncio.to_thread(requested.wait, SOON_S)
+            (await client.insert("todos", "mine")).unwrap()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert len(requests) <= 2
+        assert (await client.status).last_error is not None
+
+    run(scenario)
+    assert len(world.client().pending().unwrap()) == 1
+
+
+def test_a_loop_syncs_in_the_background(world: World) -> None:
+    async def scenario() -> None:
+        synced: asyncio.Queue[bool] = asyncio.Queue()
+        here = asyncio.get_running_loop()
+
+        def note(result: Result[SyncSummary, LakeSyncError]) -> None:
+            here.call_soon_threadsafe(synced.put_nowait, isinstance(result, Ok))
+
+        async with opened(world) as client:
+            (await client.insert("todos", "t1")).unwrap()
+            async with SyncLoop(client.client, on_result=note):
+                assert await synced.get()
+            assert (await client.status).pending == 0
+
+    run(scenario)
+
+
+def test_a_status_is_awaited_and_streamed(world: World) -> None:
+    async def scenario() -> None:
+        async with opened(world) as client:
+            states = client.watch_status()
+            assert await anext(states) == ClientStatus()
+            (await client.insert("todos", "t1")).unwrap()
+            assert await anext(states) == ClientStatus(pending=1)
+
+    run(scenario)
