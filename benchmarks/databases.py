@@ -13,7 +13,7 @@ from benchmarks.flights import batches
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.core.schema import Column, TableSchema
-from tests.support.destinations import Destination, mariadb_dialect, postgres_dialect
+from tests.support.destinations import SqlDestination, mariadb_dialect, postgres_dialect
 from tools.local_stack.databases import start_mariadb, start_postgres
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _copied_s(dialect: Dialect, deltas: Sequence[Delta]) -> float:
 def _upserted_s(dialect: Dialect, deltas: Sequence[Delta]) -> float:
     """Measure a tenth, and give what all would take."""
     part = deltas[: len(deltas) // 10]
-    destination = Destination(dialect)
+    destination = SqlDestination(dialect)
     destination.run(
         "CREATE TABLE upserted (row_id text PRIMARY KEY, carrier text, tailnum text, "
         "dep_delay float8, air_time float8, cancelled bool)"

@@ -1,6 +1,6 @@
 """Makes what a fresh machine lacks: the virtual environments, and a Java that Spark can use.
 
-    tools/bootstrap.sh [dev] [emulator] [lambda] [sam] [java]
+    tools/bootstrap.sh [dev] [emulator] [bigquery] [lambda] [sam] [java]
 
 Every environment is installed from `requirements/<name>.lock` with hashes. A stamp inside the
 environment holds the lock's hash, and is written last: an interrupted run is simply done again,
@@ -53,6 +53,7 @@ class Environment:
 ENVIRONMENTS = (
     Environment("dev", ROOT / ".venv"),
     Environment("emulator", VENVS / "emulator"),
+    Environment("bigquery", VENVS / "bigquery"),
     Environment("lambda", VENVS / "lambda"),
     # `sam build` installs requirements with the pip of the interpreter that it finds beside it.
     Environment("sam", VENVS / "sam", with_pip=True),

@@ -7,15 +7,18 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from google.auth.credentials import AnonymousCredentials
 
 from lakesync.adapters.connect import database_adapter
 from lakesync.core.delta import Op, make_delta
 from tests.cli.test_declaring import run
+from tests.support.bigquery import DATASET
 from tests.support.destinations import batch, new_table, schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tools.local_stack.bigquery import BigQueryServer
     from tools.local_stack.databases import Database
 
 GATEWAY = "clidatabases"
@@ -66,6 +69,26 @@ def test_tables_are_copied_and_compared(
     assert table in unknown.stderr
 
 
+@pytest.mark.emulator
+def test_tables_are_copied_to_bigquery(
+    postgres: Database, bigquery: BigQueryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("google.auth.default", lambda *_, **__: (AnonymousCredentials(), None))
+    monkeypatch.setenv("OLD", url("postgresql", postgres))
+    monkeypatch.setenv("NEW", f"bigquery://{bigquery.project}/{DATASET}?location=US")
+    table = new_table() + "_cli"
+    deltas = [make_delta(Op.INSERT, table, f"r{n}", {"n": n}, client_id="c", hlc=1)
+              for n in range(5)]  # fmt: skip
+    with database_adapter(url("postgresql", postgres), GATEWAY) as source:
+        wanted = schema(table, {"n": "number"})
+        source.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    words = ("--from-env", "OLD", "--to-env", "NEW", "--table", table)
+    copied = run("databases", "copy", *words, "--json")
+    assert copied.exit_code == 0, copied.stderr
+    told, compared = map(json.loads, copied.stdout.splitlines())
+    assert (told["deltas"], compared["rows"], compared["equal"]) == (5, 5, True)
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -76,6 +99,10 @@ def test_tables_are_copied_and_compared(
         ("mysql://u:secret@h/d?tls=1", "postgresql://user"),
         ("postgresql://u:secret@127.0.0.1:1/d", "PostgreSQL"),
         ("mysql://u:secret@127.0.0.1:1/d", "MySQL"),
+        ("bigquery://project/", "bigquery://project/dataset"),
+        ("bigquery://u:secret@project/d", "bigquery://project/dataset"),
+        ("bigquery://project/d?key=secret", "bigquery://project/dataset"),
+        ("bigquery://project/d/e", "bigquery://project/dataset"),
     ],
 )
 def test_what_is_no_database_is_told_without_its_password(

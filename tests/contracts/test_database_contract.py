@@ -15,8 +15,9 @@ from lakesync.adapters.memory import MemoryDatabase
 from lakesync.core.delta import Op, make_delta
 from lakesync.errors import Conflict, CursorExpired
 from lakesync.result import Err
+from tests.support.bigquery import bigquery_destination
 from tests.support.destinations import (
-    Destination,
+    SqlDestination,
     batch,
     changed_rows,
     mariadb_dialect,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.database import DatabaseAdapter
     from lakesync.core.delta import Delta
+    from tools.local_stack.bigquery import BigQueryServer
 
 KINDS = [
     "memory",
@@ -53,7 +55,7 @@ def opened() -> Iterator[list[DatabaseAdapter]]:
         adapter.close()
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, pytest.param("bigquery", marks=pytest.mark.emulator)])
 def make(
     request: pytest.FixtureRequest, opened: list[DatabaseAdapter]
 ) -> Callable[[], DatabaseAdapter]:
@@ -61,9 +63,11 @@ def make(
 
     def database(kind: str) -> DatabaseAdapter:
         if kind == "postgres":
-            return Destination(postgres_dialect(request.getfixturevalue("postgres"))).adapter()
+            return SqlDestination(postgres_dialect(request.getfixturevalue("postgres"))).adapter()
         if kind == "mariadb":
-            return Destination(mariadb_dialect(request.getfixturevalue("mariadb"))).adapter()
+            return SqlDestination(mariadb_dialect(request.getfixturevalue("mariadb"))).adapter()
+        if kind == "bigquery":
+            return bigquery_destination(request.getfixturevalue("bigquery")).adapter()
         if kind == "composite":
             return Composite(MemoryDatabase(), {"elsewhere": MemoryDatabase()})
         if kind == "fan_out":
@@ -117,10 +121,27 @@ def history(adapter: DatabaseAdapter, table: str, deltas_max: int = 3) -> list[D
 @pytest.mark.law("P1", "P2", "P3")
 @few
 @given(data=st.data())
+@pytest.mark.parametrize("make", KINDS, indirect=True)
 def test_rows_and_history_are_those_of_what_was_inserted(
     make: Callable[[], DatabaseAdapter], opened: list[DatabaseAdapter], data: st.DataObject
 ) -> None:
-    table, adapter = new_table(), make()
+    rows_and_history_are_those_inserted(make(), data)
+    while opened:
+        opened.pop().close()
+
+
+@pytest.mark.law("P1", "P2", "P3")
+@pytest.mark.emulator
+@settings(few, max_examples=4)
+@given(data=st.data())
+def test_rows_and_history_are_those_of_what_was_inserted_in_bigquery(
+    bigquery: BigQueryServer, data: st.DataObject
+) -> None:
+    rows_and_history_are_those_inserted(bigquery_destination(bigquery).adapter(), data)
+
+
+def rows_and_history_are_those_inserted(adapter: DatabaseAdapter, data: st.DataObject) -> None:
+    table = new_table()
     deltas = data.draw(changed_rows(table))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(deltas)), max_size=3)))
     after = 0
@@ -139,8 +160,6 @@ def test_rows_and_history_are_those_of_what_was_inserted(
     target = MemoryDatabase()
     copy_table(adapter, target, table).unwrap()
     assert compare_table(adapter, target, table).unwrap().is_equal
-    while opened:
-        opened.pop().close()
 
 
 def test_a_table_without_batches_is_empty(make: Callable[[], DatabaseAdapter], table: str) -> None:

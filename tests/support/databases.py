@@ -1,11 +1,15 @@
-"""One PostgreSQL and one MariaDB for the whole run, started by the first test that asks."""
+"""One database of each kind for the whole run, started by the first test that asks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud.bigquery import Client
 
+from tests.support.bigquery import DATASET
+from tools.local_stack.bigquery import BigQueryServer, start_bigquery
 from tools.local_stack.databases import Database, start_mariadb, start_postgres
 
 if TYPE_CHECKING:
@@ -24,3 +28,14 @@ def mariadb() -> Iterator[Database]:
     """A MariaDB, shared: a test makes a database of its own."""
     with start_mariadb() as database:
         yield database
+
+
+@pytest.fixture(scope="session")
+def bigquery() -> Iterator[BigQueryServer]:
+    """A BigQuery emulator, shared: a test makes tables of its own."""
+    with start_bigquery() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIGQUERY_EMULATOR_HOST", server.endpoint)
+        client = Client(project=server.project, credentials=AnonymousCredentials())
+        client.create_dataset(DATASET, timeout=10)
+        client.close()
+        yield server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hypothesis import strategies as st
 
@@ -16,6 +16,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import fold, view
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import parse
+from tests.support.interrupted import interrupted
 from tests.support.strategies import ids, json_values
 
 if TYPE_CHECKING:
@@ -28,16 +29,67 @@ if TYPE_CHECKING:
 _numbers = itertools.count()
 
 
-@dataclass(frozen=True)
-class Destination:
+class Destination(Protocol):
     """A database of one kind, shared by many tests; each takes gateways and tables of its own."""
 
-    dialect: Dialect
+    def adapter(self, gateway: str = "") -> Any:
+        """Give the adapter of a gateway; of one that nobody else uses, unless it is named."""
+        ...
+
+    def interrupted(self, cut: int) -> Destination:
+        """Give the same database, lost at the statement or commit with this number."""
+        ...
+
+    @property
+    def statements(self) -> int:
+        """How many statements and commits one that is `interrupted` has been asked for."""
+        ...
+
+    def close(self) -> None:
+        """Close the adapters that were given."""
+        ...
+
+    def run(self, statement: str) -> object:
+        """Run a statement as somebody else who uses the database."""
+        ...
+
+    def set_props(self, table: str, text: str) -> None:
+        """Set every row's ``props`` as somebody else who uses the database."""
+        ...
+
+    def sql_type(self, type_name: str) -> str:
+        """Give the SQL type of a column type."""
+        ...
+
+    def columns(self, table: str) -> set[str]:
+        """Give the names of a table's columns."""
+        ...
+
+    def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
+        """Give a table's rows by row id."""
+        ...
+
+
+@dataclass(frozen=True)
+class SqlDestination:
+    """A `Destination` that has a dialect."""
+
+    dialect: Any
     _open: list[SqlAdapter] = field(default_factory=list)
 
-    def variant(self, dialect: Dialect) -> Destination:
+    def interrupted(self, cut: int) -> SqlDestination:
+        """Give the same database, to be lost; closed with this one."""
+        return self.variant(interrupted(self.dialect, cut))
+
+    def variant(self, dialect: Dialect) -> SqlDestination:
         """Give the same database by another dialect; closed with this one."""
         return replace(self, dialect=dialect)
+
+    @property
+    def statements(self) -> int:
+        """How many statements and commits were asked for."""
+        count: int = self.dialect.statements
+        return count
 
     def close(self) -> None:
         """Close the adapters that were given."""
@@ -46,7 +98,7 @@ class Destination:
 
     def adapter(self, gateway: str = "") -> SqlAdapter:
         """Give the adapter of a gateway; of one that nobody else uses, unless it is named."""
-        adapter = SqlAdapter(self.dialect, gateway or f"g{next(_numbers)}")
+        adapter = SqlAdapter(self.dialect, gateway or new_gateway())
         self._open.append(adapter)
         return adapter
 
@@ -62,15 +114,29 @@ class Destination:
             connection.close()
         return rows
 
-    def quote(self, name: str) -> str:
-        """Quote a name."""
-        return self.dialect.quote(name)
+    def set_props(self, table: str, text: str) -> None:
+        """Set every row's ``props``."""
+        self.run(f"UPDATE {table} SET props = %s", text)  # noqa: S608 - our own name
+
+    def sql_type(self, type_name: str) -> str:
+        """Give the SQL type of a column type."""
+        sql_type: str = self.dialect.column_type(type_name, in_key=False)
+        return sql_type
+
+    def columns(self, table: str) -> set[str]:
+        """Give the names of a table's columns."""
+        connection = self.dialect.connect()
+        try:
+            names: set[str] = self.dialect.existing_columns(connection.cursor(), table)
+        finally:
+            connection.close()
+        return names
 
     def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
         """Give a table's rows by row id."""
-        names = ", ".join(map(self.quote, ["row_id", *columns]))
-        found = self.run(f"SELECT {names} FROM {self.quote(table)}")  # noqa: S608 - quoted
-        return {row_id: tuple(values) for row_id, *values in found}
+        names = ", ".join(map(self.dialect.quote, ["row_id", *columns]))
+        rows = self.run(f"SELECT {names} FROM {self.dialect.quote(table)}")  # noqa: S608 - quoted
+        return {row_id: tuple(values) for row_id, *values in rows}
 
 
 def postgres_dialect(database: Database) -> Postgres:
@@ -91,6 +157,11 @@ def mariadb_dialect(database: Database) -> MySql:
         database.port,
         is_mariadb=True,
     )
+
+
+def new_gateway() -> str:
+    """Give a gateway that nobody else uses."""
+    return f"g{next(_numbers)}"
 
 
 def new_table() -> str:

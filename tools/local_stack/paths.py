@@ -12,6 +12,7 @@ JARS = LOCAL / "jars"
 
 PROJECT_PYTHON = ROOT / ".venv" / "bin" / "python"
 EMULATOR_PYTHON = VENVS / "emulator" / "bin" / "python"
+BIGQUERY_PYTHON = VENVS / "bigquery" / "bin" / "python"
 LAMBDA_PYTHON = VENVS / "lambda" / "bin" / "python"
 SAM = VENVS / "sam" / "bin" / "sam"
 

@@ -40,6 +40,7 @@
     ├── AdapterFailed              ADAPTER_ERROR       the same again      Retry.LATER
     │   ├── AdapterUnreachable     ADAPTER_UNREACHABLE
     │   ├── AdapterTimedOut        ADAPTER_TIMED_OUT
+    │   ├── AdapterQuotaExceeded   ADAPTER_QUOTA
     │   ├── OutcomeUnknown         ADAPTER_OUTCOME_UNKNOWN
     │   ├── AdapterRefused         ADAPTER_REFUSED     mend the other side Retry.NEVER
     │   └── ConstraintViolated     ADAPTER_CONSTRAINT  mend the other side Retry.NEVER
@@ -405,6 +406,13 @@ class AdapterTimedOut(AdapterFailed):
     """A destination or source was too slow, or locked; what was begun is undone."""
 
     code = "ADAPTER_TIMED_OUT"
+
+
+class AdapterQuotaExceeded(AdapterFailed):
+    """A destination or source takes no more for now: its quota or rate limit is used up."""
+
+    code = "ADAPTER_QUOTA"
+    wait_s = 60  # quotas are counted by minutes, or by days
 
 
 class OutcomeUnknown(AdapterFailed):

@@ -12,25 +12,25 @@ from __future__ import annotations
 import gc
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from lakesync.adapters.batches import merged, parts
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
 from lakesync.adapters.sql.query_tables import QueryTables
 from lakesync.adapters.sql.transactions import Transactions
-from lakesync.core.merge import EMPTY, fold, view
+from lakesync.core.merge import EMPTY, view
 from lakesync.core.values import parse
 from lakesync.errors import LakeSyncError, NotFound
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, TableBatch
     from lakesync.adapters.sql.dialect import Cursor, Dialect
     from lakesync.adapters.sql.ledger import Ledger
     from lakesync.core.clock import Stamp
-    from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
     from lakesync.result import Result
 
@@ -137,7 +137,7 @@ class SqlAdapter:
         written = {name for placed in batch.deltas for name, _ in placed.delta.columns}
         self._tables.prepare(batch.table, batch.schema, written)
         deltas, rows, dead = 0, 0, {}
-        for part, last in _parts(batch):
+        for part, last in parts(batch, DELTAS_MAX):
             with _collector_paused():
                 inserted = self._transactions.run(partial(self._insert_part, batch, part, last))
             deltas += inserted.deltas
@@ -160,24 +160,11 @@ class SqlAdapter:
             raise missing_batch(batch, mark)
         fresh = [placed for placed in part if placed.position.commit > mark]
         ledger.add_deltas(batch.table, fresh)
-        changed = self._merged(ledger, batch.table, fresh)
+        changed = merged(fresh, partial(ledger.states, batch.table))
         ledger.save_states(batch.table, changed)
         refused = self._tables.write(cursor, ledger, batch.table, changed)
         ledger.save_mark(batch.table, last)
         return Inserted(len(fresh), len(changed), refused)
-
-    def _merged(
-        self, ledger: Ledger, table: str, deltas: Iterable[PlacedDelta]
-    ) -> dict[str, RowState]:
-        """Give the new states of the rows that deltas change."""
-        by_row: dict[str, list[Any]] = {}
-        for _, delta in deltas:
-            by_row.setdefault(delta.row_id, []).append(delta)
-        stored = ledger.states(table, list(by_row))
-        folded = {
-            row_id: fold(deltas, stored.get(row_id, EMPTY)) for row_id, deltas in by_row.items()
-        }
-        return {row: state for row, state in folded.items() if state is not stored.get(row, EMPTY)}
 
     def _read(self, work: Callable[[Ledger], T]) -> Result[T, LakeSyncError]:
         """Do something with the ledger, which is made if it is not there."""
@@ -206,15 +193,3 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if is_enabled:
             gc.enable()
-
-
-def _parts(batch: TableBatch) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
-    """Cut a batch behind whole commits; each part with the mark that it leads to."""
-    part: list[PlacedDelta] = []
-    for _, commit in groupby(batch.deltas, key=lambda placed: placed.position.commit):
-        more = list(commit)
-        if part and len(part) + len(more) > DELTAS_MAX:
-            yield part, part[-1].position.commit
-            part = []
-        part += more
-    yield part, batch.last

@@ -9,17 +9,19 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, check_history
+from lakesync.adapters.batches import deltas_behind
+from lakesync.adapters.database import DeadLetter, check_history
 from lakesync.adapters.sql.definition import PREFIX, Definition, from_json
 from lakesync.adapters.sql.dialect import STAGE
 from lakesync.adapters.sql.ledger_tables import KEYS, definitions
 from lakesync.adapters.sql.staging import fill_stage
-from lakesync.wire.records import decode_records, encode_records
+from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from lakesync.adapters.database import PlacedDelta, Position
     from lakesync.adapters.sql.dialect import Cursor, Dialect
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
@@ -85,22 +87,16 @@ class Ledger:
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
         """Give deltas behind a position, in order: so many at least, if there are."""
         check_history(table, since, self._marks(table)[1])
-        after, count = since.commit - 1, 0
-        while count < deltas_max:
+
+        def commits_after(after: Stamp) -> Sequence[Any]:
             self._cursor.execute(
                 "SELECT commit_stamp, records FROM lakesync_commits WHERE gateway = %s "
                 "AND table_name = %s AND commit_stamp > %s ORDER BY commit_stamp LIMIT %s",
                 (self._gateway, table, after, COMMITS_READ),
             )
-            commits = self._cursor.fetchall()
-            if not commits:
-                return
-            for commit, records in commits:
-                for place, delta in enumerate(decode_records(bytes(records))):
-                    if (commit, place) > since:
-                        count += 1
-                        yield PlacedDelta(Position(commit, place), delta)
-            after = commits[-1][0]
+            return self._cursor.fetchall()
+
+        yield from deltas_behind(since, deltas_max, commits_after)
 
     def forget_commits(self, table: str, until: Stamp) -> None:
         """Remove commits from the history, and note up to where."""

@@ -15,9 +15,9 @@ from lakesync.errors import Conflict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakesync.adapters.connect import OpenedAdapter
     from lakesync.adapters.copying import Compared, Copied
     from lakesync.adapters.database import DatabaseAdapter
-    from lakesync.adapters.sql.adapter import SqlAdapter
     from lakesync.cli.output import Output
 
 _SOURCE = typer.Option("--from-env", metavar="NAME", help="Variable with the source's URL.")
@@ -38,7 +38,7 @@ def copy(
 
     It goes on from where the target is: repeat it after any failure, or to follow a source that
     grows. URLs are read from environment variables, so that no password is in a command:
-    postgresql://user:password@host/database, mysql://… or mariadb://….
+    postgresql://user:password@host/database, mysql://…, mariadb://… or bigquery://project/dataset.
 
     Example:
       lakesync databases copy --gateway acme --from-env OLD_URL --to-env NEW_URL
@@ -106,7 +106,7 @@ def _compare(
         )
 
 
-def _opened(session: Session, variable: str) -> SqlAdapter:
+def _opened(session: Session, variable: str) -> OpenedAdapter:
     from lakesync.adapters.connect import database_adapter
 
     url = os.environ.get(variable)

@@ -1,0 +1,73 @@
+"""What every destination does with a batch: cut it behind whole commits, merge it, page history."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from lakesync.adapters.database import PlacedDelta, Position
+from lakesync.core.merge import EMPTY, fold
+from lakesync.wire.records import decode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from lakesync.adapters.database import TableBatch
+    from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
+
+
+def parts(batch: TableBatch, deltas_max: int) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
+    """Cut a batch behind whole commits; each part with the mark that it leads to."""
+    part: list[PlacedDelta] = []
+    for _, commit in groupby(batch.deltas, key=lambda placed: placed.position.commit):
+        more = list(commit)
+        if part and len(part) + len(more) > deltas_max:
+            yield part, part[-1].position.commit
+            part = []
+        part += more
+    yield part, batch.last
+
+
+def merged(
+    deltas: Iterable[PlacedDelta], stored: Callable[[list[str]], Mapping[str, RowState]]
+) -> dict[str, RowState]:
+    """Give the new states of the rows that deltas change.
+
+    Args:
+        deltas: in commit order.
+        stored: gives the states of rows, without those that are not there.
+    """
+    by_row: dict[str, list[Any]] = {}
+    for _, delta in deltas:
+        by_row.setdefault(delta.row_id, []).append(delta)
+    before = stored(list(by_row))
+    folded = {
+        row_id: fold(changes, before.get(row_id, EMPTY)) for row_id, changes in by_row.items()
+    }
+    return {row: state for row, state in folded.items() if state is not before.get(row, EMPTY)}
+
+
+def deltas_behind(
+    since: Position,
+    deltas_max: int,
+    commits_after: Callable[[Stamp], Sequence[tuple[Stamp, bytes]]],
+) -> Iterator[PlacedDelta]:
+    """Give deltas behind a position, in order: so many at least, if there are.
+
+    Args:
+        since: behind what.
+        deltas_max: when to stop reading.
+        commits_after: gives the next commits behind a stamp with their records, none at the end.
+    """
+    after, count = since.commit - 1, 0
+    while count < deltas_max:
+        commits = commits_after(after)
+        if not commits:
+            return
+        for commit, records in commits:
+            for place, delta in enumerate(decode_records(bytes(records))):
+                if (commit, place) > since:
+                    count += 1
+                    yield PlacedDelta(Position(commit, place), delta)
+        after = commits[-1][0]

@@ -1,0 +1,181 @@
+"""`DatabaseAdapter` and `Materialisable` on BigQuery.
+
+BigQuery has no cheap transactions of rows, so a batch is merged here, by `core.merge`, and written
+as a whole: one load job brings history, states and values into a stage, and one script writes all
+of it and moves the mark, in one transaction. What was read before it is still true then, because
+states change with the mark alone: the script ends without effect if that is not as it was read.
+
+Statements for a batch are constant: none is run for each row.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from lakesync.adapters.batches import merged, parts
+from lakesync.adapters.bigquery.ledger import BigQueryLedger
+from lakesync.adapters.bigquery.tables import ATTEMPTS_MAX, BigQueryTables
+from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
+from lakesync.core.merge import EMPTY, view
+from lakesync.core.values import parse
+from lakesync.errors import AdapterTimedOut, Contention, LakeSyncError, NotFound
+from lakesync.result import Err, Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lakesync.adapters.bigquery.jobs import Jobs
+    from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, TableBatch
+    from lakesync.core.clock import Stamp
+    from lakesync.core.schema import TableSchema
+    from lakesync.result import Result
+
+T = TypeVar("T")
+
+DELTAS_MAX: Final = 20_000
+"""Deltas of one transaction, unless one commit has more. A larger batch is several transactions,
+each with its mark."""
+
+
+class BigQueryAdapter:
+    """One gateway's deltas and rows in one BigQuery dataset. Not for several threads at once.
+
+    Args:
+        jobs: the dataset, and how it is asked.
+        gateway: whose.
+    """
+
+    def __init__(self, jobs: Jobs, gateway: str) -> None:
+        self._jobs = jobs
+        self._ledger = BigQueryLedger(jobs, gateway)
+        self._tables = BigQueryTables(jobs, self._ledger, gateway)
+
+    def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
+        """Create or extend the table to query; see `DatabaseAdapter`."""
+        made = self._answer(lambda: self._tables.prepare(schema.table, schema, ()))
+        return made.map(lambda _: None)
+
+    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take a batch; see `DatabaseAdapter`."""
+        return self._answer(lambda: self._insert(batch))
+
+    def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
+        """Give a table's mark; see `DatabaseAdapter`."""
+        return self._answer(lambda: self._ledger.marks(table)[0])
+
+    def query_deltas_since(
+        self, table: str, since: Position, deltas_max: int
+    ) -> Result[DeltaPage, LakeSyncError]:
+        """Give a table's history behind a position; see `DatabaseAdapter`."""
+
+        def work() -> DeltaPage:
+            deltas = list(islice(self._ledger.deltas(table, since, deltas_max + 1), deltas_max + 1))
+            page = tuple(deltas[:deltas_max])
+            until = page[-1].position if page else since
+            return DeltaPage(page, until, len(deltas) > deltas_max)
+
+        return self._answer(work)
+
+    def latest_state(
+        self, table: str, row_id: str
+    ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
+        """Give one row; see `DatabaseAdapter`."""
+
+        def work() -> Mapping[str, Any] | None:
+            values = view(self._ledger.states(table, [row_id]).get(row_id, EMPTY))
+            return None if values is None else {name: parse(raw) for name, raw in values.items()}
+
+        return self._answer(work)
+
+    def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
+        """Give the tables with their schemas; see `DatabaseAdapter`."""
+        return self._answer(self._ledger.schemas)
+
+    def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
+        """Give a table's rows behind a row id; see `DatabaseAdapter`."""
+
+        def work() -> RowPage:
+            states = self._ledger.states_after(table, row_id, rows_max + 1)
+            return RowPage(dict(islice(states.items(), rows_max)), len(states) > rows_max)
+
+        return self._answer(work)
+
+    def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
+        """Forget a table's deltas; see `DatabaseAdapter`."""
+        return self._answer(lambda: retried(lambda: self._ledger.forget_commits(table, until)))
+
+    def rewrite(self, table: str) -> Result[int, LakeSyncError]:
+        """Write every row of a table anew; see `Materialisable`."""
+        if table not in self.tables().unwrap_or({}):
+            return Err(NotFound(f"there is no table {table} in this dataset"))
+        return self._answer(lambda: self._tables.prepare(table, None, (), always=True))
+
+    def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
+        """Give the rows that the table to query lacks; see `Materialisable`."""
+        return self._answer(lambda: self._ledger.dead_letters(table))
+
+    def close(self) -> None:
+        """End the connections; the next operation makes others."""
+        self._tables.forget()
+        self._jobs.close()
+
+    def __enter__(self) -> Self:
+        """Use the adapter, and close it in the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- a batch ----------------------------------------------------------------------------------
+
+    def _insert(self, batch: TableBatch) -> Inserted:
+        written = {name for placed in batch.deltas for name, _ in placed.delta.columns}
+        self._tables.prepare(batch.table, batch.schema, written)
+        deltas, rows = 0, 0
+        dead: tuple[DeadLetter, ...] = ()
+        for part, last in parts(batch, DELTAS_MAX):
+            inserted = retried(partial(self._insert_part, batch, part, last))
+            deltas += inserted.deltas
+            rows += inserted.rows
+            dead = inserted.dead_letters
+        return Inserted(deltas, rows, dead)
+
+    def _insert_part(self, batch: TableBatch, part: Sequence[PlacedDelta], last: Stamp) -> Inserted:
+        mark, refused = self._ledger.standing(batch.table)
+        if mark >= last:
+            return Inserted(dead_letters=self._ledger.dead_letters(batch.table))
+        if mark < batch.after:
+            raise missing_batch(batch, mark)
+        fresh = [placed for placed in part if placed.position.commit > mark]
+        stored: dict[str, Any] = {}
+
+        def states(row_ids: list[str]) -> Mapping[str, Any]:
+            stored.update(self._ledger.states(batch.table, [*row_ids, *refused]))
+            return stored
+
+        changed = merged(fresh, states)
+        again = {row_id: stored[row_id] for row_id in refused if row_id not in changed}
+        dead = self._tables.write(batch.table, mark, last, fresh, {**changed, **again})
+        return Inserted(len(fresh), len(changed), dead)
+
+    def _answer(self, work: Callable[[], T]) -> Result[T, LakeSyncError]:
+        try:
+            return Ok(work())
+        except LakeSyncError as error:
+            self._tables.forget()  # another writer may have changed them: they are read again
+            return Err(error)
+
+
+def retried(work: Callable[[], T]) -> T:
+    """Do what reads a mark and writes behind it again, if another writer was first.
+
+    Raises:
+        AdapterTimedOut: others were first each time.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        with suppress(Contention):
+            return work()
+    raise AdapterTimedOut("BigQuery: others keep writing the same table; repeat the same")

@@ -1,0 +1,94 @@
+"""BigQuery's errors made ours, each once, by what they are: class, status and reason."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import Final
+
+import requests
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+
+from lakesync.errors import (
+    AdapterFailed,
+    AdapterQuotaExceeded,
+    AdapterRefused,
+    AdapterTimedOut,
+    AdapterUnreachable,
+    ConstraintViolated,
+    Contention,
+    LakeSyncError,
+)
+
+MARK_MOVED: Final = "lakesync: the mark moved"
+"""What a script says that found another writer's mark."""
+_ABORTED: Final = "aborted due to concurrent update"
+_QUOTA: Final = frozenset({"quotaExceeded", "rateLimitExceeded", "jobRateLimitExceeded"})
+_ROW_FAULTS: Final = (
+    "cannot be assigned",
+    "cannot be null",
+    "Required field",
+    "out of range",
+    "Bad double value",
+    "Could not cast",
+)
+"""How BigQuery begins to say that a table there already does not take our values."""
+_CREDENTIALS: Final = (
+    "BigQuery: no Application Default Credentials: run `gcloud auth application-default login`, or "
+    "set up workload identity federation where this runs"
+)
+
+
+def is_missing_table(error: LakeSyncError) -> bool:
+    """Tell whether there is no such table: it was never made, or somebody dropped it."""
+    return type(error) is AdapterFailed and isinstance(error.__cause__, api.NotFound)
+
+
+def translated(error: Exception) -> LakeSyncError | None:
+    """Give an error of the client, of its transport or of Google's sign-in as ours.
+
+    None for what is a bug. `Contention` is another writer that was first: nothing was written.
+    """
+    cause = getattr(error, "cause", None)
+    if isinstance(error, api.RetryError) and isinstance(cause, Exception):
+        return translated(cause) or AdapterTimedOut(_told(error))
+    if isinstance(error, api.GoogleAPICallError):
+        return _refused(error)
+    if isinstance(error, auth.TransportError):
+        return AdapterUnreachable(_told(error))
+    if isinstance(error, auth.DefaultCredentialsError):
+        return AdapterRefused(_CREDENTIALS)
+    if isinstance(error, auth.GoogleAuthError):
+        return AdapterRefused(_told(error))
+    if isinstance(error, TimeoutError | concurrent.futures.TimeoutError | requests.Timeout):
+        return AdapterTimedOut("BigQuery was too slow; the job was cancelled, repeat the same")
+    if isinstance(error, requests.RequestException | OSError):
+        return AdapterUnreachable("BigQuery could not be reached, or the connection was lost")
+    return None
+
+
+def _refused(error: api.GoogleAPICallError) -> LakeSyncError:
+    told = _told(error)
+    reasons = {item.get("reason") for item in error.errors or () if isinstance(item, dict)}
+    if reasons & _QUOTA or isinstance(error, api.TooManyRequests):
+        return AdapterQuotaExceeded(told)
+    if MARK_MOVED in told or _ABORTED in told:
+        return Contention("BigQuery: another writer was first; repeat the same")
+    if isinstance(error, api.NotFound):
+        is_table = "table" in told.lower()
+        return AdapterFailed(told) if is_table else AdapterRefused(f"{told}; create the dataset")
+    if isinstance(error, api.Forbidden | api.Unauthorized):
+        return AdapterRefused(told)
+    if isinstance(error, api.GatewayTimeout | api.DeadlineExceeded):
+        return AdapterTimedOut(told)
+    if isinstance(error, api.ServiceUnavailable | api.BadGateway):
+        return AdapterUnreachable(told)
+    if isinstance(error, api.BadRequest) and any(words in told for words in _ROW_FAULTS):
+        return ConstraintViolated(told)
+    return AdapterFailed(told)
+
+
+def _told(error: Exception) -> str:
+    """Give what the other side says in one line, without the request's address."""
+    message = getattr(error, "message", None) or str(error)
+    return f"BigQuery: {' '.join(str(message).split())[:300]}"

@@ -1,0 +1,239 @@
+"""What is asked of BigQuery: statements, scripts, loads and tables, each with a bounded wait.
+
+Credentials are Application Default Credentials or workload identity, never a key in our hands; the
+endpoint is the library's own setting (``BIGQUERY_EMULATOR_HOST`` for an emulator).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import uuid4
+
+from google.cloud import bigquery
+from google.cloud.bigquery.retry import DEFAULT_RETRY
+
+from lakesync.adapters.bigquery.faults import is_missing_table, translated
+from lakesync.adapters.bigquery.names import quoted
+from lakesync.errors import (
+    AdapterFailed,
+    AdapterTimedOut,
+    AdapterUnreachable,
+    LakeSyncError,
+    OutcomeUnknown,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_S: Final = 30
+"""How long one request may take."""
+RETRY_S: Final = 30
+"""How long a request that fails for a moment is tried again."""
+JOB_TIMEOUT_S: Final = 300
+"""How long a statement, script or load may run."""
+STAGE_HOURS_MAX: Final = 24
+"""After this BigQuery removes a stage that a killed writer left."""
+
+
+class Jobs:
+    """One dataset, asked for one thing after another. Nothing is connected before the first.
+
+    Args:
+        project: whose jobs they are, and whose dataset it is.
+        dataset: where tables are, unless their names say otherwise; it has to be there.
+        location: of the dataset, such as ``EU``; BigQuery finds out by itself if it is empty.
+        client: a client of other credentials than the default ones.
+        retry_s: how long a request that fails for a moment is tried again.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        dataset: str,
+        location: str = "",
+        client: bigquery.Client | None = None,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        self.project = project
+        self.dataset = dataset
+        self._location = location
+        self._own = client
+        self._retry = DEFAULT_RETRY.with_timeout(retry_s)
+
+    def close(self) -> None:
+        """End the connections; the next request makes others."""
+        if self._own is not None:
+            self._own.close()
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def query(self, statement: str, **parameters: str | int | Sequence[str]) -> list[Any]:
+        """Run a statement that reads; gives its rows."""
+        return self._asked(lambda: list(self._finished(statement, parameters)[1]))
+
+    def change(self, statement: str, **parameters: str | int | Sequence[str]) -> int:
+        """Run a statement that changes rows; gives how many. It may be repeated."""
+        return self._asked(lambda: self._finished(statement, parameters)[0])
+
+    def transact(self, script: str) -> None:
+        """Run a script that is one transaction.
+
+        Raises:
+            Contention: another writer was first; nothing took place.
+            OutcomeUnknown: nobody knows whether it took place.
+        """
+        try:
+            self._asked(lambda: self._finished(script, {}))
+        except (AdapterUnreachable, AdapterTimedOut) as error:
+            raise OutcomeUnknown(
+                "BigQuery was lost while a transaction ran; repeat the same"
+            ) from error
+
+    def _finished(
+        self, statement: str, parameters: Mapping[str, Any]
+    ) -> tuple[int, Iterable[tuple[Any, ...]]]:
+        # A name of our own: a request that is sent again begins no second job.
+        job = self._client.query(
+            statement,
+            job_config=bigquery.QueryJobConfig(
+                query_parameters=[_parameter(name, value) for name, value in parameters.items()],
+                default_dataset=f"{self.project}.{self.dataset}",
+                job_timeout_ms=JOB_TIMEOUT_S * 1_000,
+            ),
+            job_id=f"lakesync_{uuid4().hex}",
+            retry=self._retry,
+            job_retry=None,
+            timeout=REQUEST_TIMEOUT_S,
+        )
+        try:
+            rows = job.result(timeout=JOB_TIMEOUT_S, retry=self._retry, job_retry=None)
+        except TimeoutError:
+            with suppress(Exception):  # that it was too slow is what counts
+                job.cancel(retry=None, timeout=REQUEST_TIMEOUT_S)
+            raise
+        return job.num_dml_affected_rows or 0, (tuple(row) for row in rows)
+
+    # --- tables -----------------------------------------------------------------------------------
+
+    def columns(self, table: str) -> set[str] | None:
+        """Give the names of a table's columns; None if there is no such table."""
+
+        def work() -> set[str]:
+            # A dry run costs nothing, and is told what statements see.
+            job = self._client.query(
+                f"SELECT * FROM {quoted(self._placed(table))}",  # noqa: S608 - quoted
+                job_config=bigquery.QueryJobConfig(dry_run=True, use_query_cache=False),
+                retry=self._retry,
+                job_retry=None,
+                timeout=REQUEST_TIMEOUT_S,
+            )
+            return {field.name for field in job.schema or ()}
+
+        try:
+            return self._asked(work)
+        except AdapterFailed as error:
+            if is_missing_table(error):
+                return None
+            raise
+
+    def create(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        cluster_by: str = "",
+        *,
+        is_stage: bool = False,
+    ) -> None:
+        """Create a table, if it is not there."""
+        made = bigquery.Table(self._placed(table), schema=_fields(columns))
+        if cluster_by:
+            made.clustering_fields = [cluster_by]
+        if is_stage:
+            made.expires = datetime.now(UTC) + timedelta(hours=STAGE_HOURS_MAX)
+        self._asked(
+            lambda: self._client.create_table(
+                made, exists_ok=True, retry=self._retry, timeout=REQUEST_TIMEOUT_S
+            )
+        )
+
+    def load(self, table: str, columns: Mapping[str, str], rows: Iterable[object]) -> None:
+        """Load rows, as JSON's, into a stage that is made for them."""
+        body = b"\n".join(json.dumps(row, ensure_ascii=False).encode() for row in rows)
+        self.create(table, columns, is_stage=True)
+
+        def work() -> None:
+            job = self._client.load_table_from_file(
+                io.BytesIO(body),
+                self._placed(table),
+                job_config=bigquery.LoadJobConfig(
+                    source_format=bigquery.SourceFormat.NEWLINE_DELIMITED_JSON,
+                    write_disposition=bigquery.WriteDisposition.WRITE_TRUNCATE,
+                    schema=_fields(columns),
+                ),
+                timeout=REQUEST_TIMEOUT_S,
+            )
+            job.result(timeout=JOB_TIMEOUT_S, retry=self._retry)
+
+        self._asked(work)
+
+    def drop(self, table: str) -> None:
+        """Remove a table, if it is there."""
+        self._asked(
+            lambda: self._client.delete_table(
+                self._placed(table),
+                not_found_ok=True,
+                retry=self._retry,
+                timeout=REQUEST_TIMEOUT_S,
+            )
+        )
+
+    # --- the client -------------------------------------------------------------------------------
+
+    @property
+    def _client(self) -> bigquery.Client:
+        if self._own is None:
+            self._own = bigquery.Client(project=self.project, location=self._location or None)
+        return self._own
+
+    def _placed(self, table: str) -> str:
+        parts = [self.project, self.dataset, table]
+        named = table.split(".")
+        return ".".join(parts[: 3 - len(named)] + named)
+
+    def _asked(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except LakeSyncError:
+            raise
+        except Exception as exc:
+            error = translated(exc)
+            if error is None:
+                raise
+            raise error from exc
+
+
+def _parameter(name: str, value: str | int | Sequence[str]) -> Any:
+    if isinstance(value, str):
+        return bigquery.ScalarQueryParameter(name, "STRING", value)
+    if isinstance(value, int):
+        return bigquery.ScalarQueryParameter(name, "INT64", value)
+    return bigquery.ArrayQueryParameter(name, "STRING", list(value))
+
+
+def _fields(columns: Mapping[str, str]) -> list[bigquery.SchemaField]:
+    """Give fields for SQL types, such as ``NUMERIC(12, 2)`` or ``STRING NOT NULL``."""
+    fields = []
+    for name, kind in columns.items():
+        base, _, digits = kind.removesuffix(" NOT NULL").rstrip(")").partition("(")
+        size: dict[str, Any] = {}
+        if digits:
+            size = dict(zip(("precision", "scale"), map(int, digits.split(",")), strict=True))
+        mode = "REQUIRED" if kind.endswith("NOT NULL") else "NULLABLE"
+        fields.append(bigquery.SchemaField(name, base, mode=mode, **size))
+    return fields

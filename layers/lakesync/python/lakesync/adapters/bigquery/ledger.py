@@ -1,0 +1,209 @@
+"""The ledger in BigQuery: what makes a batch's effect happen exactly once.
+
+For each synced table ``lakesync_rows_…`` has what its deltas merge to and which rows are refused,
+``lakesync_commits_…`` its history, ``lakesync_mark_…`` one row: up to where it has come. BigQuery
+undoes one of two transactions that change the same table, so tables share none of these.
+``lakesync_tables`` says what tables to query look like.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.adapters.batches import deltas_behind
+from lakesync.adapters.bigquery.faults import is_missing_table
+from lakesync.adapters.bigquery.names import (
+    COMMITS_COLUMNS,
+    ROWS_COLUMNS,
+    TABLES,
+    TABLES_COLUMNS,
+    destination_name,
+    ledger_tables,
+    quoted,
+)
+from lakesync.adapters.bigquery.statements import (
+    definition_added,
+    definition_changed,
+    history_forgotten,
+    mark_created,
+)
+from lakesync.adapters.database import DeadLetter, check_history
+from lakesync.adapters.sql.definition import Definition, from_json
+from lakesync.errors import AdapterFailed
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakesync.adapters.bigquery.jobs import Jobs
+    from lakesync.adapters.database import PlacedDelta, Position
+    from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
+    from lakesync.core.schema import TableSchema
+
+COMMITS_READ: Final = 1_000
+"""Commits of the history that are read at a time; each has the deltas of a push at the most."""
+ROW_IDS_BYTES_MAX: Final = 4_000_000
+"""Bytes of row ids that one statement is given; a request may have 10 MB."""
+
+
+class Standing(NamedTuple):
+    """How far a table has come, and which of its rows are refused."""
+
+    mark: Stamp
+    refused: Sequence[str]
+
+
+class BigQueryLedger:
+    """One gateway's ledger. What is not there yet reads as empty."""
+
+    def __init__(self, jobs: Jobs, gateway: str) -> None:
+        self._jobs = jobs
+        self._gateway = gateway
+
+    def create(self, table: str) -> None:
+        """Create what is missing of a table's ledger."""
+        names = ledger_tables(self._gateway, table)
+        self._jobs.create(names.rows, ROWS_COLUMNS, cluster_by="row_id")
+        self._jobs.create(names.commits, COMMITS_COLUMNS, cluster_by="commit_stamp")
+        self._jobs.change(mark_created(names.mark))
+
+    # --- marks and history ------------------------------------------------------------------------
+
+    def marks(self, table: str) -> tuple[Stamp, Stamp]:
+        """Give a table's mark, and up to where its history was forgotten."""
+        mark = quoted(ledger_tables(self._gateway, table).mark)
+        rows = self._read(f"SELECT mark, forgotten FROM {mark}")  # noqa: S608 - quoted
+        return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
+
+    def standing(self, table: str) -> Standing:
+        """Give a table's mark and its refused rows, as of one moment."""
+        names = ledger_tables(self._gateway, table)
+        ((mark, refused),) = self._jobs.query(
+            f"SELECT (SELECT mark FROM {quoted(names.mark)}) AS mark, "  # noqa: S608 - quoted
+            f"ARRAY(SELECT row_id FROM {quoted(names.rows)} "
+            "WHERE refusal IS NOT NULL ORDER BY row_id) AS refused"
+        )
+        return Standing(int(mark), refused)
+
+    def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
+        """Give deltas behind a position, in order: so many at least, if there are."""
+        commits = quoted(ledger_tables(self._gateway, table).commits)
+
+        def commits_after(after: Stamp) -> Sequence[Any]:
+            read = self._read(
+                f"SELECT commit_stamp, records FROM {commits} WHERE commit_stamp > @after "  # noqa: S608
+                f"ORDER BY commit_stamp LIMIT {COMMITS_READ}",
+                after=after,
+            )
+            # Behind the commits: what was forgotten before they were read is told, never skipped.
+            check_history(table, since, self.marks(table)[1])
+            return read
+
+        return deltas_behind(since, deltas_max, commits_after)
+
+    def forget_commits(self, table: str, until: Stamp) -> None:
+        """Remove commits from the history, and note up to where."""
+        self.create(table)
+        self._jobs.transact(history_forgotten(ledger_tables(self._gateway, table), until))
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
+        """Give the states of rows; those that are not there are left out."""
+        rows = quoted(ledger_tables(self._gateway, table).rows)
+        states: dict[str, RowState] = {}
+        for some in _portions(row_ids):
+            states |= self._states(
+                f"SELECT row_id, state FROM {rows} WHERE row_id IN UNNEST(@row_ids)",  # noqa: S608
+                row_ids=some,
+            )
+        return states
+
+    def states_after(self, table: str, after: str, count: int) -> dict[str, RowState]:
+        """Give the states of a table's rows behind a row id, in the order of its bytes."""
+        rows = quoted(ledger_tables(self._gateway, table).rows)
+        return self._states(
+            f"SELECT row_id, state FROM {rows} WHERE row_id > @after "  # noqa: S608 - quoted
+            f"ORDER BY row_id LIMIT {count:d}",
+            after=after,
+        )
+
+    def dead_letters(self, table: str) -> tuple[DeadLetter, ...]:
+        """Give the rows that the table to query lacks."""
+        rows = quoted(ledger_tables(self._gateway, table).rows)
+        refused = self._read(
+            f"SELECT row_id, refusal FROM {rows} WHERE refusal IS NOT NULL ORDER BY row_id"  # noqa: S608
+        )
+        return tuple(DeadLetter(table, row_id, reason) for row_id, reason in refused)
+
+    # --- what tables to query look like -----------------------------------------------------------
+
+    def definition(self, table: str) -> tuple[Definition, str]:
+        """Give what a table to query looks like, and the text it was read from, empty at first."""
+        rows = self._read(
+            f"SELECT definition FROM {quoted(TABLES)} "  # noqa: S608 - quoted
+            "WHERE gateway = @gateway AND table_name = @name",
+            gateway=self._gateway,
+            name=table,
+        )
+        return (from_json(table, rows[0][0]), rows[0][0]) if rows else (Definition(table), "")
+
+    def schemas(self) -> dict[str, TableSchema | None]:
+        """Give the newest schema of each table that there is."""
+        rows = self._read(
+            f"SELECT table_name, definition FROM {quoted(TABLES)} "  # noqa: S608 - quoted
+            "WHERE gateway = @gateway ORDER BY table_name",
+            gateway=self._gateway,
+        )
+        return {table: from_json(table, text).schema for table, text in rows}
+
+    def owner(self, destination: str) -> tuple[str, str] | None:
+        """Give the gateway and table whose rows a table to query has."""
+        rows = self._read(
+            f"SELECT gateway, table_name FROM {quoted(TABLES)} "  # noqa: S608 - quoted
+            "WHERE destination = @destination",
+            destination=destination,
+        )
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def save_definition(self, definition: Definition, before: str) -> bool:
+        """Note what a table to query looks like, unless another writer has noted something else."""
+        told = {
+            "gateway": self._gateway,
+            "name": definition.table,
+            "destination": destination_name(definition),
+            "definition": definition.to_json(),
+        }
+        if before:
+            return bool(self._jobs.change(definition_changed(), **told, before=before))
+        self._jobs.create(TABLES, TABLES_COLUMNS, cluster_by="gateway")
+        return bool(self._jobs.change(definition_added(), **told))
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _states(self, statement: str, **parameters: str | Sequence[str]) -> dict[str, RowState]:
+        rows = self._read(statement, **parameters)
+        return {row_id: decode_row_state(state) for row_id, state in rows}
+
+    def _read(self, statement: str, **parameters: str | int | Sequence[str]) -> list[Any]:
+        try:
+            return self._jobs.query(statement, **parameters)
+        except AdapterFailed as error:
+            if is_missing_table(error):
+                return []
+            raise
+
+
+def _portions(row_ids: Sequence[str]) -> Iterator[list[str]]:
+    """Cut row ids into as few portions as statements take; one, if there are none."""
+    portion: list[str] = []
+    size = 0
+    for row_id in row_ids:
+        length = len(row_id.encode())
+        if portion and size + length > ROW_IDS_BYTES_MAX:
+            yield portion
+            portion, size = [], 0
+        portion.append(row_id)
+        size += length
+    yield portion

@@ -1,0 +1,165 @@
+"""The SQL that BigQuery is asked: each statement and script. Pure; tests parse all of it.
+
+Names are quoted and checked, values are parameters or lie in the stage. A script takes no
+parameters; the whole numbers that change from batch to batch are written into it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.adapters.bigquery.faults import MARK_MOVED
+from lakesync.adapters.bigquery.names import (
+    TABLES,
+    column_name,
+    column_type,
+    destination_name,
+    quoted,
+    stored,
+)
+from lakesync.adapters.sql.definition import DELETED_AT, PROPS, SYNCED_AT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.adapters.bigquery.names import LedgerTables
+    from lakesync.adapters.sql.definition import Definition
+    from lakesync.core.clock import Stamp
+
+# --- definitions ----------------------------------------------------------------------------------
+
+
+def mark_created(mark: str) -> str:
+    """Create a mark's table with its one row, at once, if it is not there."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {quoted(mark)} "
+        "AS SELECT CAST(0 AS INT64) AS mark, CAST(0 AS INT64) AS forgotten"
+    )
+
+
+def columns_added(table: str, columns: Mapping[str, str]) -> str:
+    """Add columns: all at once, as BigQuery counts changes of a table."""
+    added = ", ".join(
+        f"ADD COLUMN IF NOT EXISTS {quoted(name)} {kind}" for name, kind in columns.items()
+    )
+    return f"ALTER TABLE {quoted(table)} {added}"
+
+
+def column_widened(table: str, column: str, sql_type: str) -> str:
+    """Widen a column."""
+    return f"ALTER TABLE {quoted(table)} ALTER COLUMN {quoted(column)} SET DATA TYPE {sql_type}"
+
+
+def column_dropped(table: str, column: str) -> str:
+    """Drop a column."""
+    return f"ALTER TABLE {quoted(table)} DROP COLUMN IF EXISTS {quoted(column)}"
+
+
+def definition_added() -> str:
+    """Note a new table, unless a table has its destination."""
+    return (
+        f"MERGE {quoted(TABLES)} t USING (SELECT @gateway AS gateway, @name AS table_name, "  # noqa: S608
+        "@destination AS destination, @definition AS definition) s "
+        "ON t.destination = s.destination "
+        "WHEN NOT MATCHED THEN INSERT (gateway, table_name, destination, definition) "
+        "VALUES (s.gateway, s.table_name, s.destination, s.definition)"
+    )
+
+
+def definition_changed() -> str:
+    """Note another definition, if nobody else has meanwhile."""
+    return (
+        f"UPDATE {quoted(TABLES)} SET definition = @definition, destination = @destination "  # noqa: S608
+        "WHERE gateway = @gateway AND table_name = @name AND definition = @before"
+    )
+
+
+# --- a batch --------------------------------------------------------------------------------------
+
+
+def batch_taken(
+    names: LedgerTables, definition: Definition, stage: str | None, seen: Stamp, last: Stamp
+) -> str:
+    """Give the script that writes a stage and moves the mark, in one transaction.
+
+    The mark goes first: of two writers at once BigQuery undoes one, as both change its table, and
+    a writer that comes later finds another mark than it saw, which ends the script and undoes it.
+    """
+    guard = f"IF(mark = {seen:d}, CAST({last:d} AS INT64), ERROR('{MARK_MOVED}'))"
+    steps = [f"UPDATE {quoted(names.mark)} SET mark = {guard} WHERE TRUE"]  # noqa: S608 - quoted
+    if stage:
+        steps += [
+            _commits_added(names.commits, stage),
+            _states_merged(names.rows, stage),
+            _rows_merged(definition, stage),
+        ]
+    return transaction(steps)
+
+
+def history_forgotten(names: LedgerTables, until: Stamp) -> str:
+    """Give the script that forgets commits, none above the mark."""
+    bound = f"GREATEST(forgotten, LEAST(mark, {until:d}))"
+    known = f"(SELECT forgotten FROM {quoted(names.mark)})"  # noqa: S608 - quoted
+    return transaction(
+        [
+            f"UPDATE {quoted(names.mark)} SET forgotten = {bound} WHERE TRUE",  # noqa: S608 - quoted
+            f"DELETE FROM {quoted(names.commits)} WHERE commit_stamp <= {known}",  # noqa: S608 - quoted
+        ]
+    )
+
+
+def transaction(steps: Sequence[str]) -> str:
+    """Give a script in which all of the steps take place, or none."""
+    return ";\n".join(["BEGIN TRANSACTION", *steps, "COMMIT TRANSACTION"]) + ";"
+
+
+def _commits_added(commits: str, stage: str) -> str:
+    return (
+        f"INSERT INTO {quoted(commits)} (commit_stamp, records) "  # noqa: S608 - quoted
+        f"SELECT commit_stamp, FROM_BASE64(records) FROM {quoted(stage)} "
+        "WHERE commit_stamp IS NOT NULL"
+    )
+
+
+def _states_merged(rows: str, stage: str) -> str:
+    return (
+        f"MERGE {quoted(rows)} t USING (SELECT row_id, FROM_BASE64(state) AS state, refusal "  # noqa: S608
+        f"FROM {quoted(stage)} WHERE row_id IS NOT NULL) s ON t.row_id = s.row_id "
+        "WHEN MATCHED THEN UPDATE SET state = s.state, refusal = s.refusal "
+        "WHEN NOT MATCHED THEN INSERT (row_id, state, refusal) "
+        "VALUES (s.row_id, s.state, s.refusal)"
+    )
+
+
+def _rows_merged(definition: Definition, stage: str) -> str:
+    """Write the rows of a stage that fit into the table to query, and take deleted ones away."""
+    synced = stored(definition)
+    names = [quoted(column_name(name)) for name, _ in synced]
+    values = [_value(f"v{place}", kind) for place, (_, kind) in enumerate(synced)]
+    chosen = "".join(f", {value} AS v{place}" for place, value in enumerate(values))
+    assigned = "".join(f"{name} = s.v{place}, " for place, name in enumerate(names))
+    listed = "".join(f", {name}" for name in names)
+    given = "".join(f", s.v{place}" for place in range(len(names)))
+    now = f"{SYNCED_AT} = CURRENT_TIMESTAMP(), {DELETED_AT} = s.{DELETED_AT}"
+    gone = f"UPDATE SET {now}" if definition.keeps_deleted else "DELETE"
+    return (
+        f"MERGE {quoted(destination_name(definition))} t "  # noqa: S608 - quoted
+        f"USING (SELECT row_id, {DELETED_AT}{chosen} FROM {quoted(stage)} "
+        "WHERE row_id IS NOT NULL AND refusal IS NULL) s ON t.row_id = s.row_id "
+        f"WHEN MATCHED AND s.{DELETED_AT} IS NOT NULL THEN {gone} "
+        f"WHEN MATCHED THEN UPDATE SET {assigned}{now} "
+        f"WHEN NOT MATCHED AND s.{DELETED_AT} IS NULL THEN "
+        f"INSERT (row_id{listed}, {PROPS}, {SYNCED_AT}) "
+        f"VALUES (s.row_id{given}, PARSE_JSON('{{}}'), CURRENT_TIMESTAMP())"
+    )
+
+
+def _value(staged: str, kind: str) -> str:
+    """Give a staged value as its column has it."""
+    sql_type = column_type(kind)
+    if sql_type == "JSON":
+        return f"PARSE_JSON({staged}, wide_number_mode => 'round')"
+    if sql_type == "BYTES":
+        return f"FROM_BASE64({staged})"
+    base = sql_type.partition("(")[0]
+    return f"PARSE_{base}({staged})" if base.endswith("NUMERIC") else staged

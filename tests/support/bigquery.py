@@ -1,0 +1,144 @@
+"""BigQuery under test: the emulator, and what of BigQuery it does not do itself."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import sqlglot
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery as google
+
+from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
+from lakesync.adapters.bigquery.names import column_type, quoted
+from lakesync.errors import AdapterUnreachable
+from tests.support.destinations import new_gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tools.local_stack.bigquery import BigQueryServer
+
+T = TypeVar("T")
+
+DATASET: Final = "lakesync"
+
+
+def check_statement(statement: str) -> None:
+    """Parse a statement or script as BigQuery's own: the emulator takes what BigQuery would not."""
+    for parsed in sqlglot.parse(statement, read="bigquery"):
+        assert parsed is None or not isinstance(parsed, sqlglot.exp.Command), statement
+
+
+class EmulatedJobs(Jobs):
+    """Jobs on the emulator.
+
+    Of two transactions that change one table BigQuery undoes one. The emulator isolates none from
+    another, and undoing one there may undo another's work: here scripts run one after another, and
+    who comes later finds a mark that moved, as with BigQuery. That BigQuery undoes one is shown by
+    its own words, in ``tests/adapters/test_bigquery.py``.
+    """
+
+    _one_at_a_time = threading.Lock()
+
+    def __init__(self, server: BigQueryServer) -> None:
+        client = google.Client(project=server.project, credentials=AnonymousCredentials())
+        super().__init__(server.project, DATASET, client=client, retry_s=2)
+
+    def _finished(self, statement: str, parameters: Mapping[str, Any]) -> Any:
+        check_statement(statement)
+        return super()._finished(statement, parameters)
+
+    def change(self, statement: str, **parameters: Any) -> int:
+        """Change rows or tables; the emulator adds one column at a time."""
+        first, *more = statement.split(", ADD COLUMN ")
+        table = first.partition(" ADD COLUMN ")[0]
+        changed = super().change(first, **parameters)
+        for column in more:
+            super().change(f"{table} ADD COLUMN {column}")
+        return changed
+
+    def transact(self, script: str) -> None:
+        with self._one_at_a_time:
+            super().transact(script)
+
+
+class InterruptedJobs(EmulatedJobs):
+    """Jobs that are lost at one request: before it was sent, or before its answer came."""
+
+    def __init__(self, server: BigQueryServer, cut: int) -> None:
+        super().__init__(server)
+        self._left = cut
+        self.statements = 0
+
+    def _asked(self, work: Callable[[], T]) -> T:
+        self._step()
+        done = super()._asked(work)
+        self._step()
+        return done
+
+    def _step(self) -> None:
+        self.statements += 1
+        self._left -= 1
+        if not self._left:
+            raise AdapterUnreachable("the connection was lost")
+
+
+@dataclass(frozen=True)
+class BigQueryDestination:
+    """`tests.support.destinations.Destination` on the emulator."""
+
+    server: BigQueryServer
+    jobs: EmulatedJobs
+    _open: list[BigQueryAdapter] = field(default_factory=list)
+
+    def adapter(self, gateway: str = "") -> BigQueryAdapter:
+        """Give the adapter of a gateway."""
+        is_interrupted = isinstance(self.jobs, InterruptedJobs)
+        jobs = self.jobs if is_interrupted else EmulatedJobs(self.server)
+        adapter = BigQueryAdapter(jobs, gateway or new_gateway())
+        self._open.append(adapter)
+        return adapter
+
+    def interrupted(self, cut: int) -> BigQueryDestination:
+        """Give the same dataset, to be lost at a request; closed with this one."""
+        return replace(self, jobs=InterruptedJobs(self.server, cut))
+
+    @property
+    def statements(self) -> int:
+        """How many requests were made, each counted before and behind it."""
+        assert isinstance(self.jobs, InterruptedJobs)
+        return self.jobs.statements
+
+    def close(self) -> None:
+        """Close the adapters that were given."""
+        while self._open:
+            self._open.pop().close()
+
+    def run(self, statement: str) -> list[Any]:
+        """Run a statement as somebody else who uses the dataset."""
+        return self.jobs.query(statement)
+
+    def set_props(self, table: str, text: str) -> None:
+        """Set every row's ``props``."""
+        self.run(f"UPDATE {table} SET props = PARSE_JSON('{text}') WHERE TRUE")  # noqa: S608 - ours
+
+    def sql_type(self, type_name: str) -> str:
+        """Give the SQL type of a column type."""
+        return column_type(type_name)
+
+    def columns(self, table: str) -> set[str]:
+        """Give the names of a table's columns."""
+        return self.jobs.columns(table) or set()
+
+    def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
+        """Give a table's rows by row id."""
+        names = ", ".join(map(quoted, ["row_id", *columns]))
+        rows = self.run(f"SELECT {names} FROM {quoted(table)}")  # noqa: S608 - quoted
+        return {row_id: tuple(values) for row_id, *values in rows}
+
+
+def bigquery_destination(server: BigQueryServer) -> BigQueryDestination:
+    """Give the emulator's dataset."""
+    return BigQueryDestination(server, EmulatedJobs(server))
