@@ -11,84 +11,29 @@ step that was done is found done, and 2 and 3 go on at once. Laws L1-L6: ``docs/
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
-from uuid import uuid4
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
 from lakesync_spark.chain import Link, next_chain
 from lakesync_spark.changes import change_rows
 from lakesync_spark.columns import wanted_columns
-from lakesync_spark.fold import fold, state_writes, written
-from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH
 from lakesync_spark.scheduling import pool_of, table_threads
-from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, ID, STATE_TABLE
+from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
 from lakesync_spark.staging import read_deltas
-from lakesync_spark.state import Bounds, Synced, merge_statement, state_rows
-from lakesync_spark.tables import create_table, evolve_table, find_table
-from lakesync_spark.writing import execute, overwrite
+from lakesync_spark.state_merge import merge_state
+from lakesync_spark.tables import create_table, evolve_table
+from lakesync_spark.workbench import Target
+from lakesync_spark.writing import overwrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakesync.core.clock import Stamp
     from lakesync_spark.batches import Batch
     from lakesync_spark.chain import Chain
-    from lakesync_spark.columns import LakeColumn
-    from lakesync_spark.lake_table import BatchMark, LakeTable
-    from lakesync_spark.lease import Lease
     from lakesync_spark.shape import Kind
-    from lakesync_spark.storage import LakeStore
     from lakesync_spark.tables import TableName
-
-REWRITE_DELTAS_PER_ROW: Final = 1.0
-"""How many deltas and dead rows for each row of the state table let a batch write it anew."""
-
-
-class Target(NamedTuple):
-    """A lake table as a step finds it."""
-
-    table: LakeTable
-    batch_mark: BatchMark
-    columns: tuple[LakeColumn, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Workbench:
-    """What all steps need."""
-
-    spark: SparkSession
-    store: LakeStore
-    lease: Lease
-    stack: str
-    """Whose tables these are."""
-
-    @property
-    def now(self) -> str:
-        """The time, as an SQL literal."""
-        return f"TIMESTAMP '{self.store.now:%Y-%m-%d %H:%M:%S}Z'"
-
-    def find(self, name: str) -> Target | None:
-        """Give a table as it is now, after making sure that no later run has written to it."""
-        table = find_table(self.spark, name, self.stack)
-        if table is None:
-            return None
-        table.keep_mark()  # before the mark is read: both are of one look at the table
-        batch_mark = table.batch_mark()
-        self.lease.rise_above(batch_mark.epoch)
-        return Target(table, batch_mark, table.columns())
-
-    def deltas(self, links: Sequence[Link], target: Target) -> DataFrame:
-        """Give the staged deltas that a table has not got yet."""
-        names = [column.name for column in target.columns]
-        return read_deltas(self.spark, self.store.root, links, names, target.batch_mark.commit)
-
-    def properties(self, commit: Stamp, batch: str) -> dict[str, str]:
-        """Give what the snapshot of a commit carries."""
-        return {COMMIT: str(commit), BATCH: batch, EPOCH: str(self.lease.epoch)}
+    from lakesync_spark.workbench import Workbench
 
 
 def survey(bench: Workbench, name: TableName, batches: Sequence[Batch], deltas_max: int) -> Chain:
@@ -122,7 +67,9 @@ def apply_chain(bench: Workbench, name: TableName, chain: Chain) -> None:
 
 def prepare(bench: Workbench, name: TableName, kind: Kind, batches: Sequence[Batch]) -> Target:
     """Make sure that a table exists and has the columns of its batches."""
-    wanted = wanted_columns(batches)
+    others = [bench.find(each) for each in (name.changes, name.rows)]
+    current = [column for other in others if other for column in other.columns]
+    wanted = wanted_columns(batches, current)
     partition = next((b.schema.partition for b in reversed(batches) if b.schema), ())
     table = name.changes if kind is CHANGES_TABLE else name.rows
     target = bench.find(table)
@@ -143,7 +90,7 @@ def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
     """
     if target.batch_mark.commit >= chain.last:
         return
-    deltas = bench.deltas(chain.links, target)
+    deltas = bench.deltas(chain.links, target, target.columns)
     rows = change_rows(deltas, target.table.kind, target.columns, bench.now)
     commit = sf.col("_commit")
     bench.lease.check()
@@ -153,35 +100,7 @@ def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
         (commit > target.batch_mark.commit) & (commit <= chain.last),
         bench.properties(chain.last, chain.links[-1].batch.name),
     )
-    _keep_mark(target.table)
-
-
-def merge_state(bench: Workbench, target: Target, chain: Chain) -> None:
-    """Merge the chain's deltas into the rows, whatever their order."""
-    if target.batch_mark.commit >= chain.last:
-        return
-    names = [column.name for column in target.columns]
-    rows = bench.spark.table(target.table.name)
-    writes = written(bench.deltas(chain.links, target), names, rows)
-    properties = bench.properties(chain.last, chain.links[-1].batch.name)
-    synced = Synced(chain.last, bench.now)
-    bench.lease.check()
-    if _is_rewritten(target.table, chain):
-        if target.table.snapshot_id is not None:
-            writes = writes.unionByName(state_writes(rows, names))
-        # All of the table: any commit since `target` was found makes this one fail.
-        states = state_rows(fold(writes, names), target.columns, synced)
-        overwrite(states, target.table, sf.lit(True), properties)
-        _keep_mark(target.table)
-        return
-    folded = f"lakesync_folded_{uuid4().hex}"  # a session has one name space for all threads
-    fold(writes, names).createOrReplaceTempView(folded)
-    statement = merge_statement(target.table.name, folded, target.columns, _bounds(writes), synced)
-    try:
-        execute(bench.spark, statement, properties)
-    finally:
-        bench.spark.catalog.dropTempView(folded)
-    _keep_mark(target.table)
+    target.keep_mark()
 
 
 def forget(bench: Workbench, batches: Sequence[Batch]) -> None:
@@ -198,7 +117,7 @@ def is_readable(bench: Workbench, batch: Batch) -> bool:
         bench.spark,
         bench.store.root,
         [Link(batch, batch.after)],
-        [name for _, name in batch.columns],
+        {name: name for _, name in batch.columns},
         0,
     )
     try:
@@ -213,24 +132,3 @@ def _is_events(rows: Target | None, batches: Sequence[Batch]) -> bool:
     if rows is not None:
         return rows.table.kind is EVENTS_TABLE
     return min(batches, key=lambda batch: batch.last).append
-
-
-def _keep_mark(table: LakeTable) -> None:
-    table.refresh()
-    table.keep_mark()
-
-
-def _is_rewritten(table: LakeTable, chain: Chain) -> bool:
-    """Tell whether writing all rows anew is cheaper than a merge: there is no less to be done.
-
-    A merge joins, and writes each row that changes and a delete file. Each dead row came of a delta
-    of some merge before, so a rewrite that they bring about costs in proportion to all of those.
-    """
-    deltas = sum(link.batch.deltas for link in chain.links)
-    live, dead = table.records()
-    return table.snapshot_id is None or deltas + dead >= REWRITE_DELTAS_PER_ROW * live
-
-
-def _bounds(writes: DataFrame) -> Bounds:
-    ends = writes.agg(sf.min(ID), sf.max(ID)).first()
-    return Bounds(*(ends or ("", "")))

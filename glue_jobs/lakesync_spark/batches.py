@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import check_identifier
-from lakesync.core.names import lake_column
+from lakesync.core.names import staged_column
 from lakesync.core.schema import schema_from_json
 from lakesync.core.stored import check_format
 from lakesync.errors import ValidationFailed
@@ -39,7 +39,7 @@ class Batch:
     append: bool
     schema: TableSchema | None
     columns: tuple[tuple[str, str], ...]
-    """Wire name and lake name of each column that occurs."""
+    """Each column that occurs: its name on the wire, and in the object."""
 
     @property
     def name(self) -> str:
@@ -119,8 +119,8 @@ def _columns(body: Any) -> tuple[tuple[str, str], ...]:
         raise ValidationFailed("a claim's columns must be an object", field="columns")
     for written, name in body.items():
         check_identifier(written, "columns")
-        if name != lake_column(written):
+        if name != staged_column(written):
             raise ValidationFailed(
-                f"the lake's name of column {written} is {lake_column(written)}", field="columns"
+                f"column {written} is {staged_column(written)} in an object", field="columns"
             )
     return tuple(sorted(body.items()))

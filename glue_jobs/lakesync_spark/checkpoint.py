@@ -17,8 +17,8 @@ from lakesync.checkpoint.store import Checkpoints, put_manifest
 from lakesync.errors import Conflict
 from lakesync_spark.report import say
 from lakesync_spark.row_chunks import Destination, write_chunks
-from lakesync_spark.shape import DELETED, IS_DELETED
-from lakesync_spark.tables import TableName, find_table
+from lakesync_spark.shape import HLC, IS_DELETED, STATE_TABLE
+from lakesync_spark.tables import find_table, located
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,9 +92,9 @@ def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[s
     flushed: Flushed = arguments.flushed
     by_name = {}
     for name in flushed.tables:
-        lake = TableName(arguments.catalog, arguments.database_prefix, flushed.gateway, name)
+        lake = located(spark, arguments.catalog, arguments.database_prefix, flushed.gateway, name)
         table = find_table(spark, lake.rows, arguments.stack)
-        if table is not None and table.kind.has_stamps and table.snapshot_id is not None:
+        if table is not None and table.kind is STATE_TABLE and table.snapshot_id is not None:
             by_name[name] = table
     return by_name
 
@@ -102,7 +102,7 @@ def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[s
 def _rows(spark: SparkSession, table: LakeTable, forgotten: Stamp) -> DataFrame:
     """Give the rows of a table's snapshot, without the tombstones that the buffer may forget."""
     rows = spark.sql(f"SELECT * FROM {table.name} VERSION AS OF {table.snapshot_id}")  # noqa: S608 - ours
-    return rows.where(f"NOT ({IS_DELETED} AND {DELETED} <= {forgotten})")
+    return rows.where(f"NOT ({IS_DELETED} AND {HLC} <= {forgotten})")
 
 
 def _write(rows: DataFrame, table: LakeTable, to: Destination) -> TableChunks:

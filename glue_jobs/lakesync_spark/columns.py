@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.column_types import precision_scale, widens
-from lakesync.core.names import lake_column
+from lakesync.core.delta import is_identifier
+from lakesync.core.names import folded, lake_columns, lake_name_choices, staged_column
 from lakesync.errors import SchemaMismatch
 from lakesync_spark.json_text import UNTYPED, spark_type
 
@@ -32,6 +33,11 @@ class LakeColumn:
     name: str
     type: str
     written: str
+
+    @property
+    def staged(self) -> str:
+        """Its name in the objects of batches."""
+        return staged_column(self.written)
 
     @property
     def comment(self) -> str:
@@ -67,7 +73,8 @@ def described(name: str, recorded: Sequence[str] | None, comment: str | None) ->
     if recorded:
         return LakeColumn(name, *recorded)
     type_name, _, written = (comment or "").partition(" ")
-    is_ours = bool(written) and lake_column(written) == name and _is_type(type_name)
+    is_ours = is_identifier(written) and name in lake_name_choices(written, "c")
+    is_ours = is_ours and _is_type(type_name)
     return LakeColumn(name, type_name, written) if is_ours else None
 
 
@@ -79,18 +86,25 @@ def _is_type(type_name: str) -> bool:
     return True
 
 
-def wanted_columns(batches: Iterable[Batch]) -> tuple[LakeColumn, ...]:
-    """Give the columns of a table by its newest schema; those in no schema are untyped."""
+def wanted_columns(
+    batches: Iterable[Batch], current: Iterable[LakeColumn] = ()
+) -> tuple[LakeColumn, ...]:
+    """Give the columns of a table by its newest schema; those in no schema are untyped.
+
+    Args:
+        batches: those that come next.
+        current: columns that there are, of this table and of the others that tell of the same one:
+            what has a name keeps it.
+    """
     batches = list(batches)
     schemas = [batch.schema for batch in batches if batch.schema is not None]
     newest = max(schemas, key=lambda schema: schema.version, default=None)
-    declared = {
-        column.name: LakeColumn(lake_column(column.name), column.type, column.name)
-        for column in (newest.columns if newest else ())
-    }
-    written = sorted({name for batch in batches for name, _ in batch.columns} - declared.keys())
-    untyped = (LakeColumn(lake_column(name), UNTYPED, name) for name in written)
-    return (*declared.values(), *untyped)
+    types = {column.name: column.type for column in (newest.columns if newest else ())}
+    written = sorted({name for batch in batches for name, _ in batch.columns} - types.keys())
+    types |= dict.fromkeys(written, UNTYPED)
+    taken = {folded(column.written): column.name for column in current}
+    names = lake_columns(types, taken)
+    return tuple(LakeColumn(names[name], kind, name) for name, kind in types.items())
 
 
 def evolve(current: Sequence[LakeColumn], wanted: Iterable[LakeColumn]) -> Evolution:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.column_types import precision_scale
+from lakesync_spark.typed_text import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,9 +49,6 @@ _INSTANT: Final = '"[-0-9]{10}T[0-9:]{8}([.](?!000Z)[0-9]{3}|[.][0-9]{3}(?!000)[
 _WHOLE_SECONDS: Final = len('"2013-01-01T05:00:00Z"')
 _STRAY_BITS: Final = '([^AQgw]==|[^AEIMQUYcgkosw048=]=)"'
 """How base64 ends that has bits behind its last byte."""
-_EXACT_INT_MAX: Final = (1 << 53) - 1
-_EXACT_DIGITS: Final = 15
-"""Decimal digits that a double carries, whatever they are."""
 
 
 def spark_type(type_name: str) -> str:
@@ -108,6 +106,14 @@ def kept_texts(
     return f"if({' OR '.join(lost.values())}, {kept}, NULL)"
 
 
+def kept_text(type_name: str, value: str, text: str) -> str:
+    """Give the SQL of a text of the state table that its value cannot give back, or NULL.
+
+    A JSON null is such a text: NULL alone is a column that was never written.
+    """
+    return f"if({text} = 'null' OR {is_lost(type_name, value, text)}, {text}, NULL)"
+
+
 def is_lost(type_name: str, value: str, text: str) -> str:
     """Tell whether a typed value says less than its text; both are SQL expressions, as is this."""
     exact = _exact(type_name, value, text)
@@ -118,26 +124,19 @@ def is_lost(type_name: str, value: str, text: str) -> str:
 def _exact(type_name: str, value: str, text: str) -> str:
     """Tell whether a text is the one that its value stands for; empty if it always is.
 
-    It depends on the value and the scale alone: a decimal that gets more digits keeps its text.
+    What takes long is asked only where a quicker look says nothing. It depends on the value and the
+    scale alone: a decimal that gets more digits keeps its text.
     """
-    decimal = precision_scale(type_name)
-    if decimal:
-        ten = f"1E{_EXACT_DIGITS - decimal[1]}D"
-        return _as_number(value, text, f"abs(CAST({value} AS DOUBLE)) < {ten}")
-    if type_name == "integer":
-        return _as_number(value, text, f"{value} BETWEEN -{_EXACT_INT_MAX} AND {_EXACT_INT_MAX}")
+    if type_name in {"boolean", "json", "null", "date"}:
+        return ""
     if type_name == "timestamp":
         # Nearly all are of whole seconds, and need no look at each character.
         whole = f"substr({text}, 12, 1) = 'T' AND endswith({text}, 'Z\"')"
         return f"if(char_length({text}) = {_WHOLE_SECONDS}, {whole}, {text} RLIKE '^{_INSTANT}$')"
     if type_name == "bytes":
         return f"NOT {text} RLIKE '{_STRAY_BITS}$'"
-    return ""
-
-
-def _as_number(value: str, text: str, is_small: str) -> str:
-    """Tell it of numbers: what a double carries stands for a JSON number, all else for text."""
-    return f"if({is_small}, NOT startswith({text}, '\"'), {text} = concat('\"', {value}, '\"'))"
+    exact = f"{text} <=> {text_of(value, type_name)}"
+    return f"NOT contains({text}, char(92)) OR {exact}" if type_name == "string" else exact
 
 
 def _string(text: str) -> str:

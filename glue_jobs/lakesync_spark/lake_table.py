@@ -29,9 +29,11 @@ MARK_TAG: Final = "lakesync"
 """The tag of the snapshot that carries the mark."""
 KIND: Final = "lakesync.kind"
 STACK: Final = "lakesync.stack"
+WRITTEN: Final = "lakesync.table"
+"""The name on the wire."""
 COLUMNS: Final = "lakesync.columns"
 """Type and wire name of each column, as JSON by field id."""
-_FOR_EVER_MS: Final = (1 << 63) - 1
+FOR_EVER_MS: Final = (1 << 63) - 1
 
 
 class BatchMark(NamedTuple):
@@ -63,6 +65,8 @@ class LakeTable:
         jvm: Any = spark._jvm  # noqa: SLF001
         self._jvm = jvm
         self._table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark, name)
+        self.java = self._table
+        """Iceberg's own object."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -86,6 +90,11 @@ class LakeTable:
         if kind is None:
             raise Conflict(f"{self.name} exists and is not LakeSync's; move it out of the way")
         return kind
+
+    @property
+    def written(self) -> str:
+        """The table that it tells of, on the wire; empty if it does not say."""
+        return str(self._table.properties().get(WRITTEN) or "")
 
     def check_stack(self, stack: str) -> None:
         """Make sure that a stack made the table.
@@ -164,7 +173,7 @@ class LakeTable:
             return
         change = self._table.manageSnapshots()
         move = change.replaceTag if tagged else change.createTag
-        move(MARK_TAG, marked.snapshotId()).setMaxRefAgeMs(MARK_TAG, _FOR_EVER_MS).commit()
+        move(MARK_TAG, marked.snapshotId()).setMaxRefAgeMs(MARK_TAG, FOR_EVER_MS).commit()
         self.refresh()
 
     def records(self) -> Records:

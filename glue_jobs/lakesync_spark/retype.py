@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from lakesync_spark.json_text import is_lost, kept_texts, typed
-from lakesync_spark.shape import STAMPS, TEXTS
+from lakesync_spark.json_text import is_lost, kept_text, typed
+from lakesync_spark.shape import STATE_TABLE, TEXTS
+from lakesync_spark.state import KEPT, kept_json, opened, register_text
 from lakesync_spark.writing import overwrite
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def fill_helpers(
 ) -> None:
     """Write every row again, with the helper columns filled."""
     rows = spark.table(table.name)
-    if table.kind.has_stamps:
-        rows = retyped_state(rows, evolution.columns, evolution.retyped)
+    if table.kind is STATE_TABLE:
+        rows = retyped_state(rows, table.columns(), evolution.retyped)
     else:
         rows = retyped_changes(rows, evolution.retyped)
     overwrite(rows, table, sf.lit(True), properties)
@@ -67,11 +68,26 @@ def fill_helpers(
 def retyped_state(
     rows: DataFrame, columns: Sequence[LakeColumn], retyped: Sequence[LakeColumn]
 ) -> DataFrame:
-    """Give state rows with the helper columns filled: each is a view of its registers."""
-    texts = {column.name: f"`{STAMPS}`.`{column.name}`.json" for column in columns}
-    values = {column.name: typed(texts[column.name], column.type) for column in columns}
-    filled = {_helper(column): values[column.name] for column in retyped}
-    return _replaced(rows, {**filled, TEXTS: kept_texts(columns, values, texts)})
+    """Give state rows with the helper columns filled: each is a view of its text.
+
+    Args:
+        rows: rows of the state table.
+        columns: its columns, as they are.
+        retyped: those that change, as they will be.
+    """
+    before = {column.name: column for column in columns}
+    texts = {c.name: register_text(before[c.name]) for c in retyped}
+    typed_rows = opened(rows, columns).withColumns(
+        {_helper(c): sf.expr(typed(texts[c.name], c.type)) for c in retyped}
+    )
+    kept = {
+        # Until the swap only the text says what a column of type null has: it stays.
+        KEPT + c.name: kept_text(c.type, f"`{_helper(c)}`", texts[c.name])
+        for c in retyped
+        if before[c.name].type != "null"
+    }
+    told = typed_rows.withColumns({name: sf.expr(text) for name, text in kept.items()})
+    return told.withColumn(TEXTS, sf.expr(kept_json(list(before)))).select(*rows.columns)
 
 
 def retyped_changes(rows: DataFrame, retyped: Sequence[LakeColumn]) -> DataFrame:

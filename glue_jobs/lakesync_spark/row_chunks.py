@@ -16,7 +16,8 @@ from lakesync.checkpoint.store import put_chunk
 from lakesync.core.merge import RowState
 from lakesync.ports import StoredRow
 from lakesync.wire.row_state import encode_row_state
-from lakesync_spark.shape import ALIVE, DELETED, ID, STAMPS
+from lakesync_spark.shape import ID
+from lakesync_spark.state import registers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,13 +71,12 @@ def write_chunks(
         to: where the chunks go.
     """
     names = tuple(column.written for column in columns)
-    registers = (rows[STAMPS][column.name].alias(column.name) for column in columns)
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _written(batches, names, to)
 
     # In the order of ids, from one chunk to the next: so clients write their tables.
-    ordered = rows.select(ID, ALIVE, DELETED, *registers).orderBy(ID)
+    ordered = registers(rows, columns).orderBy(ID)
     index = ordered.mapInArrow(write, _INDEX)
     return map(_from_index, sorted(index.collect(), key=lambda row: row["number"]))
 
@@ -127,12 +127,12 @@ def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str, St
         for index, name in enumerate(names, start=3)
     ]
     for index, row_id in enumerate(ids):
-        registers = {
+        written = {
             name: (hlcs[index], clients[index], texts[index].encode())
             for name, hlcs, clients, texts in by_column
             if hlcs[index] is not None
         }
-        state = encode_row_state(RowState(alive[index], deleted[index], registers))
+        state = encode_row_state(RowState(alive[index], deleted[index], written))
         yield row_id, StoredRow(state, 0)
 
 

@@ -15,12 +15,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from lakesync_spark.apply import Workbench
 from lakesync_spark.groups import GATEWAY_GROUPS, group_of_table, table_of
 from lakesync_spark.lease import Lease
 from lakesync_spark.report import Report, say
 from lakesync_spark.scheduling import table_threads
 from lakesync_spark.table_run import TableRun
+from lakesync_spark.workbench import Workbench
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -15,32 +15,34 @@ if TYPE_CHECKING:
     from lakesync_spark.columns import LakeColumn
 
 ID: Final = "_id"
-STAMPS: Final = "_stamps"
-ALIVE: Final = "_alive_hlc"
-DELETED: Final = "_deleted_hlc"
-IS_DELETED: Final = "_is_deleted"
+UPDATED_AT: Final = "_updated_at"
 COMMIT_STAMP: Final = "_commit"
 SYNCED_AT: Final = "_synced_at"
+IS_DELETED: Final = "_is_deleted"
+HLC: Final = "_hlc"
+CLIENT: Final = "_client_id"
+STAMPS: Final = "_stamps"
 TEXTS: Final = "_texts"
 CARRIED: Final = "_columns"
 
-REGISTER: Final = "STRUCT<hlc: BIGINT, client_id: STRING, json: STRING>"
-
+# All of them primitive: a nested column would switch Iceberg's vectorised reader off.
 _STATE: Final = {
-    ALIVE: "BIGINT",
-    DELETED: "BIGINT",
-    IS_DELETED: "BOOLEAN",
+    UPDATED_AT: "TIMESTAMP",
     COMMIT_STAMP: "BIGINT",
     SYNCED_AT: "TIMESTAMP",
-    TEXTS: "MAP<STRING, STRING>",
+    IS_DELETED: "BOOLEAN",
+    HLC: "BIGINT",
+    CLIENT: "STRING",
+    STAMPS: "STRING",
+    TEXTS: "STRING",
 }
 _DELTA: Final = {
     COMMIT_STAMP: "BIGINT",
     "_ordinal": "INT",
     "_op": "STRING",
     ID: "STRING",
-    "_client_id": "STRING",
-    "_hlc": "BIGINT",
+    CLIENT: "STRING",
+    HLC: "BIGINT",
     "_delta_id": "STRING",
 }
 _CHANGES_TAIL: Final = {
@@ -60,19 +62,16 @@ class Kind:
     """LakeSync's columns before the table's own, and their SQL types."""
     tail: Mapping[str, str]
     """LakeSync's columns after them."""
-    has_stamps: bool = False
     may_partition: bool = True
     """Whether the schema's partition columns apply."""
 
     def definitions(self, columns: Sequence[LakeColumn]) -> list[str]:
         """Give the table's columns as DDL declares them, in order."""
         own = [column.definition() for column in columns]
-        # A struct needs a field: the first column brings it.
-        stamps = {STAMPS: stamps_type(columns)} if self.has_stamps and columns else {}
-        return [*_declared(self.head), *own, *_declared(stamps), *_declared(self.tail)]
+        return [*_declared(self.head), *own, *_declared(self.tail)]
 
 
-STATE_TABLE: Final = Kind("state", {ID: "STRING"}, _STATE, has_stamps=True)
+STATE_TABLE: Final = Kind("state", {ID: "STRING"}, _STATE)
 """Current rows, tombstones included: one for each row id that was ever written."""
 CHANGES_TABLE: Final = Kind("changes", _DELTA, _CHANGES_TAIL, may_partition=False)
 """Every delta, in commit order. Not partitioned: most deltas lack the partition's columns."""
@@ -81,12 +80,6 @@ EVENTS_TABLE: Final = Kind(
 )
 """The rows of a table that is declared ``append``: one for each delta."""
 KINDS: Final = {kind.name: kind for kind in (STATE_TABLE, CHANGES_TABLE, EVENTS_TABLE)}
-
-
-def stamps_type(columns: Sequence[LakeColumn]) -> str:
-    """Give the type of `STAMPS`: a register for each column."""
-    fields = ", ".join(f"`{column.name}`: {REGISTER}" for column in columns)
-    return f"STRUCT<{fields}>"
 
 
 def _declared(columns: Mapping[str, str]) -> list[str]:

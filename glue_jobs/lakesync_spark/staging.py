@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from lakesync.core.clock import Stamp
     from lakesync_spark.chain import Link
 
-_SYSTEM: Final = (
-    "_commit BIGINT, _ordinal INT, _op STRING, _row_id STRING, _client_id STRING, _hlc BIGINT,"
-    " _delta_id STRING"
-)
+_SYSTEM: Final = {
+    "_commit": "BIGINT",
+    "_ordinal": "INT",
+    "_op": "STRING",
+    "_row_id": "STRING",
+    "_client_id": "STRING",
+    "_hlc": "BIGINT",
+    "_delta_id": "STRING",
+}
 
 
 def read_deltas(
-    spark: SparkSession, root: str, links: Sequence[Link], names: Sequence[str], applied: Stamp
+    spark: SparkSession,
+    root: str,
+    links: Sequence[Link],
+    names: Mapping[str, str],
+    applied: Stamp,
 ) -> DataFrame:
     """Give the deltas of a chain above a commit; each commit once, however batches overlap.
 
@@ -30,11 +39,13 @@ def read_deltas(
         spark: the session.
         root: where object keys begin, as ``s3://bucket``.
         links: the chain.
-        names: the columns, by their lake names; one that a batch lacks is NULL there.
+        names: the columns, by their lake names, and their names in the objects; one that an object
+            lacks is NULL there.
         applied: commits at or below it are left out.
     """
     # Given, not read from each file's footer.
-    schema = ", ".join([_SYSTEM, *(f"`{name}` STRING" for name in names)])
+    types = {**_SYSTEM, **dict.fromkeys(names.values(), "STRING")}
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in types.items())
     above = [link for link in links if link.batch.last > applied]
     floors = [(f"{root}/{link.batch.object_key}", link) for link in above]
     whole = [path for path, link in floors if max(link.above, applied) <= link.batch.after]
@@ -43,4 +54,6 @@ def read_deltas(
     for path, link in floors:
         if path not in whole:
             parts.append(reader.parquet(path).where(sf.col("_commit") > max(link.above, applied)))
-    return reduce(lambda left, right: left.unionByName(right), parts)
+    deltas = reduce(lambda left, right: left.unionByName(right), parts)
+    own = (sf.col(staged).alias(name) for name, staged in names.items())
+    return deltas.select(*_SYSTEM, *own)

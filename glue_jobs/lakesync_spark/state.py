@@ -1,28 +1,37 @@
-"""Makes a row of the state table of its registers, and merges two such rows.
+"""The state table: its rows as registers, and registers as its rows.
 
-The registers in `STAMPS` are the row, exactly as ``core.merge`` has it: stamp, client and canonical
-JSON of each column. The typed columns are a view of them. So the merge is one ``greatest`` for each
-column, ties included, and a column can be given another type at any time without loss.
+A row is what ``core.merge`` has: for each column the stamp, the client and the canonical JSON of
+the write that won. The table says it in primitive columns alone. A typed value stands for its text
+(`lakesync_spark.typed_text`); a text that it cannot give back, and a JSON null, stands in `TEXTS`.
+`HLC` and `CLIENT` are the row's greatest stamp. `STAMPS` is NULL where that is every column's; else
+it tells what differs, as JSON:
+
+    {"_alive": 7, "_deleted": 3, "_rest": {"hlc": 5}, "a": {"hlc": 6, "client_id": "b"}, "n": {}}
+
+``_rest`` is the least stamp, of all columns that are not named: after an update of one column of
+twenty, one is named. Of a stamp only what differs from the row's is said. ``_alive`` is there if
+the row was not inserted with its least stamp, ``_deleted`` if a row that exists was deleted once.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as sf
 
-from lakesync_spark.fold import STATE_HASH, state_hash
-from lakesync_spark.json_text import kept_texts, typed
+from lakesync_spark.fold import ALIVE, DELETED
 from lakesync_spark.shape import (
-    ALIVE,
+    CLIENT,
     COMMIT_STAMP,
-    DELETED,
+    HLC,
     ID,
     IS_DELETED,
     STAMPS,
     SYNCED_AT,
     TEXTS,
+    UPDATED_AT,
 )
+from lakesync_spark.typed_text import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +40,14 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync_spark.columns import LakeColumn
+
+REST: Final = "_rest"
+_STAMP: Final = "STRUCT<hlc: BIGINT, client_id: STRING>"
+# No column of a table begins with `_`, so what is made of one on the way may.
+KEPT: Final = "_kept_"
+"""Before a column's name: the text that its value cannot give back."""
+AT: Final = "_at_"
+"""Before a column's name: the stamp and client of its register; NULL if it was never written."""
 
 
 class Synced(NamedTuple):
@@ -42,123 +59,150 @@ class Synced(NamedTuple):
     """When it was begun, as an SQL literal."""
 
 
-class Bounds(NamedTuple):
-    """The least and the greatest row id of a batch."""
+def opened(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
+    """Give rows of the state table with their stamps said: what `closed` takes.
 
-    least: str
-    greatest: str
-
-
-def state_rows(folded: DataFrame, columns: Sequence[LakeColumn], synced: Synced) -> DataFrame:
-    """Give rows of the state table out of folded ones; a state that stays keeps its `Synced`.
-
-    Args:
-        folded: as `lakesync_spark.fold.fold` gives it.
-        columns: the table's columns.
-        synced: what the rows that change carry.
+    Returns:
+        The table's columns, `ALIVE`, `DELETED`, and for each column `AT` and `KEPT`.
     """
     names = [column.name for column in columns]
-    texts = {name: f"{STAMPS}.`{name}`.json" for name in names}
-    lives = [f"{ALIVE} > 0", *(f"{STAMPS}.`{name}` IS NOT NULL" for name in names)]
-    stays = sf.col(STATE_HASH) == state_hash(names)
-    return _valued(folded, columns).select(
-        ID,
-        *names,
-        *([STAMPS] if names else []),
-        ALIVE,
-        DELETED,
-        sf.expr(f"NOT ({' OR '.join(lives)})").alias(IS_DELETED),
-        sf.when(stays, sf.col(COMMIT_STAMP)).otherwise(sf.lit(synced.commit)).alias(COMMIT_STAMP),
-        sf.when(stays, sf.col(SYNCED_AT)).otherwise(sf.expr(synced.at)).alias(SYNCED_AT),
-        sf.expr(kept_texts(columns, {name: f"`{name}`" for name in names}, texts)).alias(TEXTS),
+    stamps = ", ".join([f"_alive: BIGINT, _deleted: BIGINT, {REST}: {_STAMP}", *_fields(names)])
+    texts = ", ".join(f"`{name}`: STRING" for name in names)
+    # A step of its own: each is parsed once.
+    parsed = rows.select(
+        "*",
+        sf.expr(_parsed(STAMPS, stamps)).alias("_said"),
+        *([sf.expr(_parsed(TEXTS, texts)).alias("_kept")] if names else []),
+    )
+    rest = parsed.select(
+        "*",
+        sf.expr(_stamp_of(f"_said.{REST}")).alias(REST),
+        *(sf.col("_kept")[name].alias(KEPT + name) for name in names),
+    )
+    return rest.select(
+        *rows.columns,
+        sf.expr(f"if({IS_DELETED}, 0L, coalesce(_said._alive, {REST}.hlc))").alias(ALIVE),
+        sf.expr(f"coalesce(_said._deleted, if({IS_DELETED}, {HLC}, 0L))").alias(DELETED),
+        *(KEPT + name for name in names),
+        *(sf.expr(_at(name)).alias(AT + name) for name in names),
     )
 
 
-def _valued(folded: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
-    """Put the registers into `STAMPS`, and typed values in their place.
+def registers(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
+    """Give rows of the state table as the core has them.
 
-    A step of its own: what reads a value afterwards does not compute it again.
+    Returns:
+        `ID`, `ALIVE`, `DELETED`, and a register ``(hlc, client_id, json)`` under the name of each
+        column, or NULL.
     """
-    return folded.select(
+    return opened(rows, columns).select(
         ID,
         ALIVE,
         DELETED,
-        COMMIT_STAMP,
-        SYNCED_AT,
-        STATE_HASH,
-        *(sf.expr(typed(f"`{c.name}`.json", c.type)).alias(c.name) for c in columns),
-        *([sf.struct(*(column.name for column in columns)).alias(STAMPS)] if columns else []),
+        *(
+            sf.expr(
+                f"if(`{AT}{c.name}` IS NULL, NULL, named_struct('hlc', `{AT}{c.name}`.hlc,"
+                f" 'client_id', `{AT}{c.name}`.client_id, 'json', {register_text(c)}))"
+            ).alias(c.name)
+            for c in columns
+        ),
     )
 
 
-def merge_statement(
-    table: str, source: str, columns: Sequence[LakeColumn], bounds: Bounds, synced: Synced
-) -> str:
-    """Give the ``MERGE`` of folded rows into the state table; rows that would not change stay.
+def register_text(column: LakeColumn) -> str:
+    """Give the SQL of the canonical text of a column of an opened row."""
+    return f"coalesce(`{KEPT}{column.name}`, {text_of(f'`{column.name}`', column.type)})"
+
+
+def closed(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
+    """Give rows of the state table out of values and stamps: the inverse of `opened`.
 
     Args:
-        table: the state table.
-        source: a view of folded rows.
+        rows: `ID`, the typed values, `COMMIT_STAMP`, `SYNCED_AT`, `ALIVE`, `DELETED`, and for each
+            column `AT` and `KEPT`.
         columns: the table's columns.
-        bounds: literal bounds of the row ids: they prune the table's files, and narrow what a
-            concurrent commit can conflict with.
-        synced: what the rows that change carry.
     """
-    alive, deleted = (f"greatest(t.{name}, s.{name})" for name in (ALIVE, DELETED))
-    merged = {column.name: _joined(column.name, deleted) for column in columns}
-    theirs = {column.name: f"s.`{column.name}`" for column in columns}
-    stamps = (f"if({alive} > {deleted}, {alive}, 0L)", deleted)
-    updated = _row(columns, merged, stamps, synced)
-    inserted = _row(columns, theirs, (f"s.{ALIVE}", f"s.{DELETED}"), synced)
-    least, greatest = map(_literal, bounds)
-    return f"""
-        MERGE INTO {table} AS t USING {source} AS s
-        ON t.{ID} = s.{ID} AND t.{ID} >= {least} AND t.{ID} <= {greatest}
-        WHEN MATCHED AND ({_changes_something(columns)}) THEN
-          UPDATE SET {", ".join(f"t.`{name}` = {value}" for name, value in updated.items())}
-        WHEN NOT MATCHED THEN
-          INSERT (`{ID}`, {", ".join(f"`{name}`" for name in inserted)})
-          VALUES (s.`{ID}`, {", ".join(inserted.values())})
-    """  # noqa: S608 - names are safe by core.names, row ids are hexadecimal
+    names = [column.name for column in columns]
+    written = [f"`{AT}{name}`" for name in names]
+    own = f"named_struct('hlc', greatest({ALIVE}, {DELETED}), 'client_id', CAST(NULL AS STRING))"
+    lives = " OR ".join([f"{ALIVE} > 0", *(f"{at} IS NOT NULL" for at in written)])
+    greatest = f"greatest({', '.join([own, *written])})" if names else own
+    # What stands for the whole row, then what is made of it.
+    summed = rows.select(
+        "*",
+        sf.expr(greatest).alias("_greatest"),
+        sf.expr(f"NOT ({lives})").alias(IS_DELETED),
+    )
+    least = f"least({', '.join(['_greatest', *written])})" if names else "_greatest"
+    told = summed.select("*", sf.expr(least).alias("_least"))
+    return told.select(
+        ID,
+        *names,
+        sf.expr("timestamp_millis(shiftright(_greatest.hlc, 16))").alias(UPDATED_AT),
+        COMMIT_STAMP,
+        SYNCED_AT,
+        IS_DELETED,
+        sf.expr("_greatest.hlc").alias(HLC),
+        sf.expr("_greatest.client_id").alias(CLIENT),
+        sf.expr(_stamps(names)).alias(STAMPS),
+        sf.expr(kept_json(names)).alias(TEXTS),
+    )
 
 
-def _row(
-    columns: Sequence[LakeColumn],
-    registers: Mapping[str, str],
-    stamps: tuple[str, str],
-    synced: Synced,
-) -> dict[str, str]:
-    """Give the SQL of each column of the state table but `ID`, out of the SQL of its registers."""
-    alive, deleted = stamps
-    texts = {name: f"{register}.json" for name, register in registers.items()}
-    values = {column.name: typed(texts[column.name], column.type) for column in columns}
-    fields = ", ".join(f"'{name}', {register}" for name, register in registers.items())
-    lives = [f"{alive} > 0", *(f"{register} IS NOT NULL" for register in registers.values())]
-    return {
-        **values,
-        **({STAMPS: f"named_struct({fields})"} if registers else {}),
-        ALIVE: alive,
-        DELETED: deleted,
-        IS_DELETED: f"NOT ({' OR '.join(lives)})",
-        COMMIT_STAMP: f"{synced.commit}L",
-        SYNCED_AT: synced.at,
-        TEXTS: kept_texts(columns, values, texts),
+def json_of(fields: Mapping[str, str], is_empty: str) -> str:
+    """Give the SQL of a JSON object of the fields that are not NULL; NULL if it `is_empty`."""
+    pairs = ", ".join(f"'{name}', {value}" for name, value in fields.items())
+    # Few rows have any: to all others the object need not be made.
+    written = f"to_json(named_struct({pairs}), map('ignoreNullFields', 'true'))"
+    return f"if({is_empty}, CAST(NULL AS STRING), {written})"
+
+
+def kept_json(names: Sequence[str]) -> str:
+    """Give the SQL of `TEXTS`, out of the columns `KEPT`."""
+    kept = {name: f"`{KEPT}{name}`" for name in names}
+    if not kept:
+        return "CAST(NULL AS STRING)"
+    return json_of(kept, " AND ".join(f"{text} IS NULL" for text in kept.values()))
+
+
+def _stamps(names: Sequence[str]) -> str:
+    alive = f"if({IS_DELETED} OR {ALIVE} = _least.hlc, NULL, {ALIVE})"
+    deleted = f"if({IS_DELETED} OR {DELETED} = 0, NULL, {DELETED})"
+    fields = {
+        "_alive": alive,
+        "_deleted": deleted,
+        REST: _said("_least", "_greatest"),
+        **{name: _said(f"`{AT}{name}`", "_least") for name in names},
     }
+    return json_of(fields, f"_least <=> _greatest AND {alive} IS NULL AND {deleted} IS NULL")
 
 
-def _joined(name: str, deleted: str) -> str:
-    winner = f"greatest(t.{STAMPS}.`{name}`, s.`{name}`)"
-    return f"if({winner}.hlc > {deleted}, {winner}, NULL)"
+def _said(stamp: str, by_default: str) -> str:
+    """Give what is said of a stamp: only what differs from the row's; NULL if it is the default."""
+    fields = ", ".join(
+        f"'{part}', if({stamp}.{part} <=> _greatest.{part}, NULL, {stamp}.{part})"
+        for part in ("hlc", "client_id")
+    )
+    return f"if({stamp} IS NULL OR {stamp} <=> {by_default}, NULL, named_struct({fields}))"
 
 
-def _changes_something(columns: Sequence[LakeColumn]) -> str:
-    newer = [f"s.{DELETED} > t.{DELETED}", f"(s.{ALIVE} > t.{ALIVE} AND s.{ALIVE} > t.{DELETED})"]
-    for column in columns:
-        ours, theirs = f"t.{STAMPS}.`{column.name}`", f"s.`{column.name}`"
-        newer.append(f"({theirs}.hlc > t.{DELETED} AND ({ours} IS NULL OR {theirs} > {ours}))")
-    return " OR ".join(newer)
+def _parsed(column: str, fields: str) -> str:
+    return f"from_json({column}, 'STRUCT<{fields}>', map('mode', 'FAILFAST'))"
 
 
-def _literal(text: str) -> str:
-    """Give text as an SQL literal that needs no escaping."""
-    return f"CAST(X'{text.encode().hex()}' AS STRING)"
+def _fields(names: Sequence[str]) -> list[str]:
+    return [f"`{name}`: {_STAMP}" for name in names]
+
+
+def _stamp_of(said: str) -> str:
+    """Give a stamp of which only what differs from the row's was said."""
+    return (
+        f"named_struct('hlc', coalesce({said}.hlc, {HLC}),"
+        f" 'client_id', coalesce({said}.client_id, {CLIENT}))"
+    )
+
+
+def _at(name: str) -> str:
+    said = f"_said.`{name}`"
+    stamp = f"if({said} IS NULL, {REST}, {_stamp_of(said)})"
+    return f"if(`{name}` IS NULL AND `{KEPT}{name}` IS NULL, NULL, {stamp})"

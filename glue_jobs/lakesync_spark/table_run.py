@@ -15,17 +15,18 @@ from lakesync_spark.apply import apply_chain, forget, is_readable, survey
 from lakesync_spark.batches import parse_claim
 from lakesync_spark.chain import FOLD_DELTAS_MAX
 from lakesync_spark.report import Failure, reason_of, say
-from lakesync_spark.tables import TableName
+from lakesync_spark.tables import located
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync_spark.apply import Workbench
     from lakesync_spark.arguments import Arguments
     from lakesync_spark.batches import Batch
     from lakesync_spark.chain import Chain
     from lakesync_spark.report import Report
     from lakesync_spark.storage import ClaimEntry
+    from lakesync_spark.tables import TableName
+    from lakesync_spark.workbench import Workbench
 
 WAIT_S_MAX: Final = 900.0
 """How long a batch may wait behind a gap before the run reports it as a failure."""
@@ -49,9 +50,9 @@ class TableRun:
         self._bench = bench
         self._report = report
         self._table = table
-        self._name = TableName(
+        self._located = (
             arguments.catalog, arguments.database_prefix, *table.partition("/")[::2]
-        )
+        )  # fmt: skip
         self._stuck = stuck
         self._read: dict[str, Batch] = {}
         self._is_singly = False
@@ -98,9 +99,10 @@ class TableRun:
         chain = None
         try:
             deltas_max = 0 if self._is_singly else FOLD_DELTAS_MAX
-            chain = survey(self._bench, self._name, batches, deltas_max)
+            name = located(self._bench.spark, *self._located)
+            chain = survey(self._bench, name, batches, deltas_max)
             if chain.links:
-                self._apply(chain)
+                self._apply(name, chain)
                 return True
             forget(self._bench, chain.covered)
         except Exception as error:  # noqa: BLE001 - one table's failure must not stop the others
@@ -110,11 +112,11 @@ class TableRun:
         self._note_waiting(chain, entries)
         return bool(chain.covered)
 
-    def _apply(self, chain: Chain) -> None:
+    def _apply(self, name: TableName, chain: Chain) -> None:
         deltas = sum(link.batch.deltas for link in chain.links)
         table, batches = self._table, len(chain.links)
         say("applying", table=table, batches=batches, deltas=deltas)
-        apply_chain(self._bench, self._name, chain)
+        apply_chain(self._bench, name, chain)
         self._report.add_applied(table, batches=batches, deltas=deltas, commit=chain.last)
         say("applied", table=table, commit=str(chain.last))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.core.names import CHANGES_SUFFIX, lake_column, lake_database, lake_table
+from lakesync.core.names import CHANGES_SUFFIX, folded, lake_database, lake_tables
+from lakesync.errors import Conflict
 from lakesync_spark.columns import evolve
 from lakesync_spark.json_text import spark_type
-from lakesync_spark.lake_table import KIND, STACK, LakeTable
+from lakesync_spark.lake_table import KIND, STACK, WRITTEN, LakeTable
 from lakesync_spark.retype import retype
-from lakesync_spark.shape import REGISTER, STAMPS, stamps_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.delete.mode": "merge-on-read",
-    "write.update.mode": "merge-on-read",
-    "write.merge.mode": "merge-on-read",
-    "write.merge.isolation-level": "serializable",
+    "write.delete.isolation-level": "serializable",
     "write.metadata.delete-after-commit.enabled": "true",
-    # What a merge takes away from one file comes to one task: delete files are as few as files,
-    # whatever the table is sorted by. What it adds is one group then, and cut into tasks again.
-    "write.merge.distribution-mode": "hash",
+    # What is taken away from one file comes to one task: delete files are as few as files.
+    "write.delete.distribution-mode": "hash",
     "write.spark.advisory-partition-size-bytes": str(64 << 20),
     # Rows arrive hashed by row id, or partitioned by the write itself: no sort before it.
     "write.spark.fanout.enabled": "true",
@@ -44,6 +41,9 @@ class TableName(NamedTuple):
     prefix: str
     gateway: str
     table: str
+    """On the wire."""
+    lake_table: str
+    """In the lake."""
 
     @property
     def database(self) -> str:
@@ -53,12 +53,40 @@ class TableName(NamedTuple):
     @property
     def rows(self) -> str:
         """The table of current rows, or of events."""
-        return f"{self.database}.`{lake_table(self.table)}`"
+        return f"{self.database}.`{self.lake_table}`"
 
     @property
     def changes(self) -> str:
         """The table of deltas."""
-        return f"{self.database}.`{lake_table(self.table)}{CHANGES_SUFFIX}`"
+        return f"{self.database}.`{self.lake_table}{CHANGES_SUFFIX}`"
+
+
+def located(spark: SparkSession, catalog: str, prefix: str, gateway: str, table: str) -> TableName:
+    """Find the lake tables of a gateway's table, or the name under which they are to be made.
+
+    A name in words may be another table's already; then it is the one with a digest. What has a
+    name keeps it: the tables themselves say whose they are.
+    """
+    names = [TableName(catalog, prefix, gateway, table, name) for name in lake_tables(table)]
+    free = None
+    for name in names:
+        owner = _owner(spark, name)
+        if owner is not None and folded(owner) == folded(table):
+            return name
+        if owner is None and free is None:
+            free = name
+    return free or names[-1]
+
+
+def _owner(spark: SparkSession, name: TableName) -> str | None:
+    """Give the table that lake tables tell of; itself if they do not say, None if there are none.
+
+    Those that LakeSync did not make are in the way, and not passed by.
+    """
+    for table in (name.rows, name.changes):
+        if spark.catalog.tableExists(table):
+            return LakeTable(spark, table).written or name.table
+    return None
 
 
 def find_table(spark: SparkSession, name: str, stack: str) -> LakeTable | None:
@@ -85,7 +113,7 @@ def create_table(
     """Make the table of a kind, unless there is one.
 
     Raises:
-        Conflict: another stack made it meanwhile.
+        Conflict: another stack, or another table of the gateway, made it meanwhile.
     """
     table = name.changes if kind.name == "changes" else name.rows
     fields = _partition_fields(columns, partition) if kind.may_partition else {}
@@ -95,7 +123,7 @@ def create_table(
         KIND: kind.name,
         STACK: stack,
         "lakesync.gateway": name.gateway,
-        "lakesync.table": name.table,
+        WRITTEN: name.table,
     }
     partitioned = f"PARTITIONED BY ({', '.join(fields.values())})" if fields else ""
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {name.database}")
@@ -105,6 +133,8 @@ def create_table(
     )
     made = LakeTable(spark, table)
     made.check_stack(stack)
+    if folded(made.written) != folded(name.table):
+        raise Conflict(f"{made.written} took the name {table} meanwhile; it is tried with another")
     return made
 
 
@@ -130,9 +160,8 @@ def evolve_table(
     current = table.columns()
     evolution = evolve(current, wanted)
     if evolution.added:
-        spark.sql(
-            f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(_added(table, evolution.added))})"
-        )
+        added = ", ".join(column.definition() for column in evolution.added)
+        spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({added})")
     comments = {column.name: column.comment for column in current}
     for column in evolution.widened:
         alter = f"ALTER TABLE {table.name} ALTER COLUMN `{column.name}`"
@@ -148,15 +177,6 @@ def evolve_table(
     return table.columns()
 
 
-def _added(table: LakeTable, columns: Sequence[LakeColumn]) -> list[str]:
-    added = [column.definition() for column in columns]
-    if table.kind.has_stamps:
-        if not table.has_field(STAMPS):
-            return [*added, f"`{STAMPS}` {stamps_type(columns)}"]
-        added += [f"`{STAMPS}`.`{column.name}` {REGISTER}" for column in columns]
-    return added
-
-
 def _add_partition_fields(
     spark: SparkSession, table: LakeTable, columns: Sequence[LakeColumn], partition: Sequence[str]
 ) -> None:
@@ -168,11 +188,9 @@ def _add_partition_fields(
 
 def _partition_fields(columns: Sequence[LakeColumn], partition: Sequence[str]) -> dict[str, str]:
     """Give the partition's expression for each of its columns: time by day, all else as it is."""
-    types = {column.name: column.type for column in columns}
-    names = [lake_column(written) for written in partition]
-    return {
-        name: f"days(`{name}`)" if types[name] == "timestamp" else f"`{name}`" for name in names
-    }
+    by_written = {folded(column.written): column for column in columns}
+    fields = [by_written[folded(written)] for written in partition]
+    return {c.name: f"days(`{c.name}`)" if c.type == "timestamp" else f"`{c.name}`" for c in fields}
 
 
 def _listed(properties: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from lakesync.cli.app import app
 from lakesync.core.gateway_secret import gateway_secret
-from lakesync.core.names import lake_column, lake_table
+from lakesync.core.names import lake_columns, lake_tables
 from tests.support.commits import Writer
 from tests.support.emulated_stack import emulated_stack
 from tests.support.stores import TABLE, with_table
@@ -237,10 +237,10 @@ def lake(emulator: Emulator) -> list[tuple[int, int, int]]:
     catalogue.create_namespace("lakesync_acme")
     schema = Schema(
         NestedField(1, "_id", StringType()),
-        NestedField(2, lake_column("Title"), StringType()),
+        NestedField(2, lake_columns(["Title"], {})["Title"], StringType()),
         NestedField(3, "n", LongType()),
         NestedField(4, "_is_deleted", BooleanType()),
-        NestedField(5, "_alive_hlc", LongType()),
+        NestedField(5, "_hlc", LongType()),
     )
     written = {"2": ("string", "Title"), "3": ("integer", "n")}
     properties = {
@@ -248,7 +248,7 @@ def lake(emulator: Emulator) -> list[tuple[int, int, int]]:
         "lakesync.table": WIRE_NAME,
         "lakesync.columns": json.dumps(written),
     }
-    identifier = f"lakesync_acme.{lake_table(WIRE_NAME)}"
+    identifier = f"lakesync_acme.{lake_tables(WIRE_NAME)[0]}"
     location = "s3://some-lake/warehouse/todos"
     table = catalogue.create_table(identifier, schema, location=location, properties=properties)
     rows = [("r1", "Milk", 1, False, 7), ("r2", "gone", 2, True, 0)]
@@ -281,7 +281,7 @@ def test_all_columns_shows_tombstones_and_bookkeeping() -> None:
     found = lines(run("query", SQL, "--json", "--all-columns"))
     assert [row["_id"] for row in found] == ["r1", "r2", "r3"]
     assert found[1]["_is_deleted"] is True
-    assert found[0]["_alive_hlc"] == 7
+    assert found[0]["_hlc"] == 7
 
 
 def test_the_past_is_found_by_snapshot_by_time_and_by_commit_stamp(

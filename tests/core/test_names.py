@@ -3,51 +3,106 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakesync.core.names import CHANGES_SUFFIX, folded, lake_column, lake_database, lake_table
+from lakesync.core.names import (
+    CHANGES_SUFFIX,
+    folded,
+    in_words,
+    lake_columns,
+    lake_database,
+    lake_tables,
+    staged_column,
+)
 from tests.support.strategies import identifiers, texts
+
+if TYPE_CHECKING:
+    from random import Random
 
 SAFE = re.compile(r"[a-z][a-z0-9_]*")
 
 look_alikes = st.sampled_from(
-    ["Todos", "todos", "TODOS", "_todos", "todos_", "__todos", "t_todos", "todos__changes"]
-)
-names = identifiers | look_alikes | look_alikes.map(lake_table) | look_alikes.map(lake_column)
+    [
+        "Todos", "todos", "TODOS", "_todos", "todos_", "__todos", "t_todos", "todos__changes",
+        "dueDate", "due_date", "DueDate", "due_Date", "duedate", "c_duedate_ac10f8c163",
+    ]
+)  # fmt: skip
+names = identifiers | look_alikes | look_alikes.map(staged_column)
+tables = st.lists(names, max_size=8, unique_by=folded)
+"""Names of columns that a table may have."""
 
 
 @pytest.mark.law("S5")
 @given(names, names)
-@example("Todos", lake_table("Todos"))
-@example("Todos", lake_column("Todos"))
-def test_two_names_never_meet(one: str, other: str) -> None:
-    is_one = folded(one) == folded(other)
-    assert (lake_table(one) == lake_table(other)) == is_one
-    assert (lake_column(one) == lake_column(other)) == is_one
+@example("Todos", staged_column("Todos"))
+def test_two_names_never_meet_in_an_object(one: str, other: str) -> None:
+    assert (staged_column(one) == staged_column(other)) == (folded(one) == folded(other))
+    assert SAFE.fullmatch(staged_column(one))
+
+
+@pytest.mark.law("S5")
+@given(tables, tables, st.randoms(use_true_random=False))
+@example(["dueDate"], ["due_date"], None)
+@example(["due_date"], ["dueDate"], None)
+@example(["dueDate", "due_date"], [], None)
+def test_columns_never_meet_and_what_comes_later_renames_none(
+    first: list[str], later: list[str], random: Random | None
+) -> None:
+    taken = {folded(name): column for name, column in lake_columns(first, {}).items()}
+    both = [*first, *(name for name in later if folded(name) not in taken)]
+    if random:
+        random.shuffle(both)
+    columns = lake_columns(both, taken)
+
+    assert len(set(columns.values())) == len({folded(name) for name in both})
+    assert taken.items() <= {folded(name): column for name, column in columns.items()}.items()
+    assert columns == lake_columns(sorted(both), taken), "whatever their order is"
+    for column in columns.values():
+        assert SAFE.fullmatch(column)
+        assert not column.startswith("_")
 
 
 @pytest.mark.law("S5")
 @given(names)
-def test_every_name_is_lower_case_and_safe(name: str) -> None:
-    assert SAFE.fullmatch(lake_table(name))
-    assert SAFE.fullmatch(lake_column(name))
+def test_every_table_has_two_safe_names_and_none_is_the_changes_of_another(name: str) -> None:
+    for table in lake_tables(name):
+        assert SAFE.fullmatch(table)
+        assert not table.endswith(CHANGES_SUFFIX)
 
 
 @pytest.mark.law("S5")
-@given(names | st.builds("{}__changes".format, identifiers))
-def test_no_table_is_taken_for_the_changes_of_another(name: str) -> None:
-    assert not lake_table(name).endswith(CHANGES_SUFFIX)
+@given(names, names)
+def test_of_two_tables_one_has_a_name_that_the_other_has_not(one: str, other: str) -> None:
+    if folded(one) != folded(other):
+        assert lake_tables(one)[1] not in lake_tables(other)
 
 
 @pytest.mark.law("S5")
-@given(st.from_regex(r"[a-z][a-z0-9_]{0,20}[a-z]", fullmatch=True))
-def test_a_name_is_its_folded_form_but_where_it_is_reserved(name: str) -> None:
-    for spelled in (name, name.upper(), name.title()):
-        assert lake_column(spelled) == name
-        assert lake_table(spelled) == name or name.endswith(CHANGES_SUFFIX)
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("dueDate", "due_date"), ("DueDate", "due_date"), ("due_date", "due_date"), ("id", "id"),
+        ("userID", "user_id"), ("HTTPServer", "http_server"), ("SKU", "sku"), ("a1Of", "a1_of"),
+    ],
+)  # fmt: skip
+def test_a_name_in_the_lake_is_written_in_words(written: str, words: str) -> None:
+    assert in_words(written) == words
+    assert lake_columns([written], {}) == {written: words}
+    assert lake_tables(written)[0] == words
+
+
+@pytest.mark.law("S5")
+def test_a_digest_tells_apart_only_what_meets() -> None:
+    assert lake_columns(["dueDate", "n"], {}) == {"dueDate": "due_date", "n": "n"}
+    assert lake_columns(["dueDate", "due_date"], {}) == {
+        "due_date": "due_date",
+        "dueDate": "c_duedate_ac10f8c163",
+    }
+    assert lake_columns(["due_date"], {"duedate": "due_date"})["due_date"].startswith("c_due_date_")
 
 
 @pytest.mark.law("S5")
@@ -59,11 +114,12 @@ def test_gateways_have_databases_of_their_own(one: str, other: str) -> None:
 
 @pytest.mark.law("S5")
 def test_names_in_the_lake_never_change_from_one_release_to_the_next() -> None:
-    assert lake_table("Todos") == lake_table("TODOS") == "todos"
+    assert lake_tables("Todos")[0] == lake_tables("TODOS")[0] == "todos"
     assert (
-        lake_table("todos__changes")
-        == lake_table("Todos__Changes")
-        == "t_todos__changes_62d197050b"
+        lake_tables("todos__changes")
+        == lake_tables("Todos__Changes")
+        == ("t_todos__changes_62d197050b",) * 2
     )
-    assert lake_column("_id") == "c_id_b6f7460b47"
+    assert staged_column("_id") == "c_id_b6f7460b47"
+    assert staged_column("dueDate") == "duedate"
     assert lake_database("lake", "tenant-1") == "lake_g_tenant_1_0a96abb33b"

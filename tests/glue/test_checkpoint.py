@@ -27,7 +27,7 @@ from lakesync_spark.arguments import Arguments, CheckpointArguments
 from lakesync_spark.checkpoint import build
 from lakesync_spark.row_chunks import Destination, write_chunks
 from lakesync_spark.run import run
-from lakesync_spark.tables import TableName, find_table
+from lakesync_spark.tables import TableName, find_table, located
 from tests.glue.support.files import FileStore
 from tests.glue.support.lake import PREFIX, STACK
 from tests.glue.support.objects import FolderObjects
@@ -67,7 +67,7 @@ class Gateway(Kept):
 
     def name(self, table: str) -> TableName:
         """Give the lake's names of a table."""
-        return TableName(CATALOG, self.prefix, GATEWAY, table)
+        return located(self.spark, CATALOG, self.prefix, GATEWAY, table)
 
     def flush(self) -> None:
         """Flush all of the log, as the function does."""

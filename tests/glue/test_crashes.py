@@ -11,11 +11,11 @@ import pytest
 
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict
-from lakesync_spark import apply, fold, lease, retype, table_run
+from lakesync_spark import apply, branch_write, fold, lease, retype, state_merge, table_run
 from lakesync_spark.groups import group_of
 from lakesync_spark.lease import LEASE_S, Lease
 from tests.glue.support.spark import BESIDE
-from tests.support.builders import insert, update
+from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,6 +83,73 @@ def test_a_killed_run_is_healed_by_the_next(
     assert lake.pending() == []
 
 
+STEPS = [
+    ("open_branch", True), ("add_rows", True), ("delete_replaced", True), ("publish", False),
+    ("publish", True),
+]  # fmt: skip
+
+
+@pytest.mark.law("L6", "L7")
+@pytest.mark.parametrize(("step", "after"), STEPS, ids=[f"{s}-{a and 'after'}" for s, a in STEPS])
+def test_a_run_killed_while_it_merges_on_a_branch_is_healed_by_the_next(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str, *, after: bool
+) -> None:
+    monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", math.inf)
+    lake.put([insert("r1", at=5, n=1), insert("r2", at=6, n=1)])
+    lake.run()
+    before = lake.rows()
+    lake.put([update("r1", at=7, n=2), insert("r3", at=8, n=1), delete("r2", at=9)])
+    with monkeypatch.context() as patch:
+        kill(patch, branch_write, step, after=after)
+        with pytest.raises(Killed):
+            lake.run()
+    seen = lake.rows()
+    is_published = step == "publish" and after
+    assert (seen == before) is not is_published, "all of it, or nothing"
+    assert lake.run().problem() == ""
+
+    assert {name: row["n"] for name, row in lake.visible().items()} == {"r1": "2", "r3": "1"}
+    assert not is_published or lake.rows() == seen
+    assert {mark.commit for mark in lake.marks().values()} == {5}
+    assert refs(lake) == ["lakesync", "main"]
+
+
+def refs(lake: Lake) -> list[str]:
+    return sorted(row["name"] for row in lake.read(f"{lake.name.rows}.refs").collect())
+
+
+@pytest.mark.law("L7", "L16")
+def test_a_merge_begins_again_behind_whoever_compacts_the_table_meanwhile(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", math.inf)
+    for at in (5, 6):
+        lake.put([insert(f"r{at}", at=at, n=1)])
+        lake.run()
+    lake.put([update("r5", at=7, n=2)])
+    real = branch_write.publish
+    tries: list[str] = []
+
+    def compact_first(spark: Any, table: Any, branch: str, start: int) -> None:
+        if not tries:
+            name = lake.name.rows.partition(".")[2]
+            lake.spark.sql(
+                f"CALL {lake.catalog}.system.rewrite_data_files(table => '{name}',"
+                " options => map('rewrite-all', 'true'))"
+            )
+        tries.append(branch)
+        real(spark, table, branch, start)
+
+    monkeypatch.setattr(branch_write, "publish", compact_first)
+    report = lake.run()
+
+    assert report.problem() == ""
+    assert len(set(tries)) == 2
+    assert lake.visible() == {"r5": {"n": "2"}, "r6": {"n": "1"}}
+    assert {mark.commit for mark in lake.marks().values()} == {3}
+    assert refs(lake) == ["lakesync", "main"]
+
+
 SCHEMA = TableSchema("todos", (Column("n", "number"), Column("m", "string")))
 
 
@@ -136,7 +203,9 @@ def test_of_two_runs_at_once_each_commit_counts_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str, loads: str
 ) -> None:
     expected = {"r1": {"n": "2"}}
-    monkeypatch.setattr(apply, "REWRITE_DELTAS_PER_ROW", 0 if loads == "rewrite" else math.inf)
+    monkeypatch.setattr(
+        state_merge, "REWRITE_DELTAS_PER_ROW", 0 if loads == "rewrite" else math.inf
+    )
     if loads != "first load":
         lake.put([insert("r0", at=4, n=0)])
         lake.run()
@@ -160,7 +229,7 @@ def test_of_two_runs_at_once_each_commit_counts_once(
 def test_a_merge_that_another_run_overtakes_midway_fails(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
 ) -> None:
-    monkeypatch.setattr(apply, "REWRITE_DELTAS_PER_ROW", per_row)
+    monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", per_row)
     lake.put([insert("r1", at=5, n=1)])
     lake.run()
     lake.put([update("r1", at=6, n=2)])
@@ -176,17 +245,19 @@ def test_a_merge_that_another_run_overtakes_midway_fails(
         with pytest.raises(Conflict, match="lost its lease"):
             replace(lake, catalog=BESIDE).run()
 
-    monkeypatch.setattr(apply, "fold", slow)
+    monkeypatch.setattr(state_merge, "fold", slow)
     first = Thread(target=run_slowly)
     first.start()
     assert merging.wait(30)
-    monkeypatch.setattr(apply, "fold", real)
+    monkeypatch.setattr(state_merge, "fold", real)
     lake.store.pause(LEASE_S + 1)
     assert lake.run().problem() == ""
     first.join(60)
-    snapshots = lake.read(f"{lake.name.rows}.snapshots").collect()
+    current = {row["snapshot_id"] for row in lake.read(f"{lake.name.rows}.history").collect()}
+    snapshots = lake.read(f"{lake.name.rows}.snapshots").orderBy("committed_at").collect()
+    seen = [snapshot["summary"] for snapshot in snapshots if snapshot["snapshot_id"] in current]
 
-    assert [snapshot["summary"]["lakesync.epoch"] for snapshot in snapshots] == ["1", "3"]
+    assert [summary["lakesync.epoch"] for summary in seen] == ["1", "3"]
     assert lake.visible() == {"r1": {"n": "2"}}
 
 

@@ -13,10 +13,14 @@ import pytest
 from lakesync.core.column_types import TYPES, fits
 from lakesync.core.values import NULL, canonical
 from lakesync_spark.columns import LakeColumn
+from lakesync_spark.json_text import kept_text as kept_sql
 from lakesync_spark.json_text import kept_texts, typed
+from lakesync_spark.typed_text import text_of as text_sql
 from tests.glue.support.texts import kept_text, text_of, typed_value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
 KINDS = [
@@ -79,6 +83,17 @@ def hostile() -> list[bytes]:
     return sorted({canonical(value) for value in [*said, *JSON]})
 
 
+def given_back(columns: Sequence[LakeColumn]) -> list[str]:
+    """Give the SQL of the text that the state table holds, by column."""
+    values = {c.name: f"`{c.name}`" for c in columns}
+    backs = {
+        c.name: f"coalesce({kept_sql(c.type, values[c.name], 'text')},"
+        f" {text_sql(values[c.name], c.type)})"
+        for c in columns
+    }
+    return [f"{back} AS back_{name}" for name, back in backs.items()]
+
+
 TEXTS = hostile()
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -102,12 +117,12 @@ def test_spark_and_the_gateway_agree_on_hostile_texts(spark: SparkSession) -> No
     rows = (
         spark.createDataFrame([(text.decode(),) for text in TEXTS], "text STRING")
         .selectExpr("text", *(f"{value} AS `{name}`" for name, value in values.items()))
-        .selectExpr("text", f"{kept} AS kept", *shown)
+        .selectExpr("text", f"{kept} AS kept", *shown, *given_back(columns))
         .collect()
     )
 
     assert len(rows) == len(TEXTS) > 600
-    wrong = []
+    wrong: list[tuple[object, ...]] = []
     for row in rows:
         text = row["text"].encode()
         for column in columns:
@@ -115,6 +130,8 @@ def test_spark_and_the_gateway_agree_on_hostile_texts(spark: SparkSession) -> No
             value = bytes(found) if isinstance(found, bytearray) else found
             got = (value, (row["kept"] or {}).get(column.name))
             expected = (comparable(typed_value(column.type, text)), kept_text(column.type, text))
+            if row[f"back_{column.name}"] != row["text"]:
+                wrong.append((column.type, text, "is given back as", row[f"back_{column.name}"]))
             if got != expected or (value is None) == (text != NULL and fits(column.type, text)):
                 wrong.append((column.type, text, got, expected))
     assert wrong == []

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lakesync.core.delta import Op, checked_delta, make_delta
 from lakesync.core.merge import EMPTY, fold, view
-from lakesync_spark import apply
+from lakesync_spark import state_merge
 from tests.glue.support.lake import Lake
 from tests.support.oracle import expected_row
 from tests.support.strategies import json_values, row_delta
@@ -58,7 +58,7 @@ def fresh(lake: Lake) -> Lake:
 def run_with(lake: Lake, per_row: float) -> None:
     """Run with merges only, or with rewrites only."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(apply, "REWRITE_DELTAS_PER_ROW", per_row)
+        patch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", per_row)
         lake.run()
 
 

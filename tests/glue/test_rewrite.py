@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as sf
 
-from lakesync_spark import apply, table_run
+from lakesync_spark import apply, state_merge, table_run
 from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 def test_only_rows_that_change_are_synced_anew(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
 ) -> None:
-    monkeypatch.setattr(apply, "REWRITE_DELTAS_PER_ROW", per_row)
+    monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", per_row)
     lake.put([insert(f"r{n}", at=9, n=1) for n in range(3)])
     lake.run()
     first = lake.rows()
@@ -46,9 +46,9 @@ def test_who_reads_on_by_commit_misses_nothing_of_a_run_that_commits_several_tim
     lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
 ) -> None:
     """The reader comes between any two commits to the table, and takes what it has not seen."""
-    monkeypatch.setattr(apply, "REWRITE_DELTAS_PER_ROW", per_row)
+    monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", per_row)
     monkeypatch.setattr(table_run, "FOLD_DELTAS_MAX", 1)
-    real = apply.merge_state
+    real = state_merge.merge_state
     seen: dict[str, dict[str, Any]] = {}
     times = set()
 

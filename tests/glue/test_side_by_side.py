@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync_spark import apply, lease, run
+from lakesync_spark import apply, lease, run, state_merge
 from lakesync_spark.groups import GATEWAY_GROUPS, group_of, group_of_table, table_of
 from lakesync_spark.lease import LEASE_S, Lease
 from lakesync_spark.scheduling import SCHEDULER, pool_of
@@ -81,7 +81,7 @@ def test_two_runs_side_by_side_share_the_groups_and_no_delta_counts_twice(
     lake.store.meanwhile = lambda: time.sleep(0.2)
     both = threading.Barrier(2, timeout=WAIT_S)
     met: set[str] = set()
-    real = apply.merge_state
+    real = state_merge.merge_state
 
     def together(bench: Any, target: Any, chain: Any) -> None:
         catalog = target.table.name.split(".")[0]
@@ -164,7 +164,7 @@ def test_a_slow_table_delays_no_other_and_not_what_comes_while_it_is_at_work(
     quick.put([insert("r1", at=5, n=1)])
     pools: dict[str, str | None] = {}
     is_done = threading.Event()
-    real = apply.merge_state
+    real = state_merge.merge_state
 
     def merge(bench: Any, target: Any, chain: Any) -> None:
         table = chain.links[0].batch.table

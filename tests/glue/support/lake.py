@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.core.merge import RowState
-from lakesync.core.names import lake_column
+from lakesync.core.names import staged_column
 from lakesync.maintenance.batches import Batch
 from lakesync.ports import BatchRow
 from lakesync_spark.arguments import Arguments
 from lakesync_spark.run import run
-from lakesync_spark.tables import TableName, find_table
+from lakesync_spark.tables import find_table, located
 from tests.glue.support.spark import CATALOG
+from tests.glue.support.texts import text_in_lake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.schema import TableSchema
+    from lakesync_spark.columns import LakeColumn
     from lakesync_spark.lake_table import BatchMark
     from lakesync_spark.report import Report
+    from lakesync_spark.tables import TableName
     from tests.glue.support.files import FileStore
 
 PREFIX = "ls"
@@ -45,7 +49,7 @@ class Lake:
 
     @property
     def name(self) -> TableName:
-        return TableName(self.catalog, PREFIX, self.gateway, self.table)
+        return located(self.spark, self.catalog, PREFIX, self.gateway, self.table)
 
     def put(
         self,
@@ -64,7 +68,7 @@ class Lake:
             for place, (s, d) in enumerate(zip(stamps, found, strict=True))
         )
         names = sorted({name for row in rows for name, _ in row.columns})
-        columns = {name: lake_column(name) for name in names}
+        columns = {name: staged_column(name) for name in names}
         batch = Batch(self.gateway, self.table, start, stamps[-1], rows, columns)
         body = ParquetEncoder().encode(rows, columns)
         self.store.put(batch.object_key, body)
@@ -98,7 +102,9 @@ class Lake:
 
     def states(self) -> dict[str, RowState]:
         """Give the rows as `lakesync.core.merge` has them."""
-        return {row_id: state_in(row) for row_id, row in self.rows().items()}
+        table = find_table(self.spark, self.name.rows, self.stack)
+        columns = table.columns() if table else ()
+        return {row_id: state_in(row, columns) for row_id, row in self.rows().items()}
 
     def changes(self) -> list[Row]:
         """Give the changes table in commit order."""
@@ -120,11 +126,20 @@ class Lake:
         return [entry.key.rpartition("/")[2] for entry in self.store.claims()]
 
 
-def state_in(row: dict[str, Any]) -> RowState:
-    """Give the row state that a row of a state table holds."""
-    registers = {
-        name: (held["hlc"], held["client_id"], held["json"].encode())
-        for name, held in (row.get("_stamps") or {}).items()
-        if held is not None
-    }
-    return RowState(row["_alive_hlc"], row["_deleted_hlc"], registers)
+def state_in(row: dict[str, Any], columns: Iterable[LakeColumn]) -> RowState:
+    """Give the row state that a row of a state table holds, read as docs/spec/lake.md has it."""
+    said = json.loads(row["_stamps"] or "{}")
+    texts = json.loads(row["_texts"] or "{}")
+    own = {"hlc": row["_hlc"], "client_id": row["_client_id"]}
+    rest = own | said.get("_rest", {})
+    registers = {}
+    for column in columns:
+        value, text = row[column.name], texts.get(column.name)
+        if value is None and text is None:
+            continue
+        json_text = text.encode() if text is not None else text_in_lake(column.type, value)
+        stamp = own | said[column.name] if column.name in said else rest
+        registers[column.name] = (stamp["hlc"], stamp["client_id"], json_text)
+    if row["_is_deleted"]:
+        return RowState(0, row["_hlc"], registers)
+    return RowState(said.get("_alive", rest["hlc"]), said.get("_deleted", 0), registers)

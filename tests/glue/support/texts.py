@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -12,6 +13,8 @@ from lakesync.core.values import NULL, canonical
 
 _EXACT_INT_MAX = (1 << 53) - 1
 _EXACT_DIGITS = 15
+_CONTROL = re.compile("[\x00-\x07\x0b\x0e-\x1f]")
+"""Characters that JSON writes by number."""
 
 
 def typed_value(kind: str, text: bytes) -> object:
@@ -26,6 +29,10 @@ def kept_text(kind: str, text: bytes) -> str | None:
     """Give the text if a column of a type cannot give it back."""
     value = typed_value(kind, text)
     is_exact = value is not None and (kind == "json" or text_of(kind, value) == text)
+    if kind == "number" and isinstance(value, float | int):
+        is_exact = is_exact and b"e" not in text and abs(value) < float(f"1e{_EXACT_DIGITS}")
+    if kind == "string" and isinstance(value, str):
+        is_exact = is_exact and not _CONTROL.search(value)
     return None if text == NULL or is_exact else text.decode()
 
 
@@ -44,6 +51,15 @@ def text_of(kind: str, value: object) -> bytes:
     if isinstance(value, bytes):
         return canonical(base64.b64encode(value).decode())
     return canonical(value)
+
+
+def text_in_lake(kind: str, value: object) -> bytes:
+    """Give the text of a value as Spark hands it out."""
+    if kind == "json":
+        return str(value).encode()
+    if isinstance(value, datetime):
+        return text_of(kind, value.replace(tzinfo=UTC))
+    return text_of(kind, bytes(value) if isinstance(value, bytearray) else value)
 
 
 def _instant(value: datetime) -> str:

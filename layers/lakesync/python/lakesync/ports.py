@@ -686,7 +686,7 @@ class BatchEncoder(Protocol):
 
         Args:
             rows: the deltas in commit order.
-            columns: the lake's name of each column that occurs.
+            columns: the name in the object of each column that occurs.
         """
         ...
 

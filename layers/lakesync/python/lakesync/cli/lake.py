@@ -26,18 +26,10 @@ if TYPE_CHECKING:
 ROW_ID: Final = "_id"
 """The column that holds a row's id."""
 IS_DELETED: Final = "_is_deleted"
-HIDDEN: Final = frozenset(
-    {
-        "_stamps",
-        "_alive_hlc",
-        "_deleted_hlc",
-        IS_DELETED,
-        "_columns",
-        "_synced_at",
-        "_texts",
-    }
-)
+HIDDEN: Final = frozenset({"_stamps", IS_DELETED, "_columns", "_synced_at", "_texts"})
 """What LakeSync keeps for itself, and who queries rows does not ask for."""
+_OF_ROWS: Final = frozenset({"_updated_at", "_commit", "_hlc", "_client_id"})
+"""What is looked for in a history, where nothing is deleted, but not in rows."""
 _OP: Final = "_op"
 _MARK: Final = "lakesync.commit"
 _MARK_TAG: Final = "lakesync"
@@ -69,8 +61,7 @@ class Lake:
         table = self._tables[name]
         snapshot_id = None if wanted is None else self._snapshot_id(name, table, wanted)
         fields = [field.name for field in table.scan(snapshot_id=snapshot_id).projection().fields]
-        # In a history, where nothing is deleted, commits are what is looked for.
-        hidden = HIDDEN | {"_commit"} if IS_DELETED in fields else HIDDEN
+        hidden = HIDDEN | _OF_ROWS if IS_DELETED in fields else HIDDEN
         visible = fields if all_columns else [field for field in fields if field not in hidden]
         # The filter reaches the files: statistics spare reading those of deleted rows only.
         alive = f"{IS_DELETED} = false" if IS_DELETED in fields and not all_columns else "true"
@@ -169,8 +160,11 @@ def history(table: Any) -> list[Moment]:
     """
     lineage = []
     snapshot = table.current_snapshot()
+    # Of a merge there is one that was never current: rows are added, and not yet replaced.
+    was_current = {entry.snapshot_id for entry in table.history()}
     while snapshot is not None:
-        lineage.append(snapshot)
+        if snapshot.snapshot_id in was_current:
+            lineage.append(snapshot)
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
     moments: list[Moment] = []

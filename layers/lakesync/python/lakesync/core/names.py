@@ -2,8 +2,9 @@
 
 SQLite, Iceberg and Athena fold case, so names that differ in it alone are one name: of a gateway's
 tables, and of a table's columns, the first spelling stands and another is refused. In the lake a
-name is its folded form. What LakeSync keeps for itself there (columns that begin with ``_``, tables
-that end in `CHANGES_SUFFIX`) carries a short digest, so that two names never meet.
+name is written in words: ``dueDate`` is ``due_date``. Two names that are one so (``due_date`` was
+there before) are told apart by a short digest of the later one, and so is what LakeSync keeps for
+itself there: columns that begin with ``_``, tables that end in `CHANGES_SUFFIX`.
 Law S5: ``docs/spec/schema.md``.
 """
 
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 from lakesync.errors import NameTaken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 CHANGES_SUFFIX: Final = "__changes"
 _SAFE = re.compile(r"[a-z][a-z0-9_]*")
+_WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Where a word ends though no ``_`` says so: ``due|Date``, ``HTTP|Server``."""
 
 
 def folded(name: str) -> str:
@@ -50,15 +53,50 @@ def name_taken(name: str, first: str, of: str) -> NameTaken:
     )
 
 
-def lake_column(name: str) -> str:
-    """Give the lake's name of a column."""
+def staged_column(name: str) -> str:
+    """Give the name of a column in a batch's object: by the name alone, and of one name alone."""
     return _lake_name(folded(name), "c")
 
 
-def lake_table(name: str) -> str:
-    """Give the lake's name of a table; never one that ends in `CHANGES_SUFFIX`."""
-    name = folded(name)
-    return _digested(name, "t") if name.endswith(CHANGES_SUFFIX) else _lake_name(name, "t")
+def lake_columns(names: Iterable[str], taken: Mapping[str, str]) -> dict[str, str]:
+    """Give the lake's names of a table's columns, by the names on the wire.
+
+    Names that are taken stay, whatever comes later. Of new ones that meet, the one that is written
+    in words already comes first, then the first by its folded form: whatever their order is.
+
+    Args:
+        names: the columns', on the wire.
+        taken: the lake's names that the table has already, by the folded name on the wire.
+    """
+    chosen = dict(taken)
+    used = set(taken.values())
+    given = sorted(names, key=lambda name: (in_words(name) != folded(name), folded(name)))
+    for name in given:
+        if folded(name) in chosen:
+            continue
+        plain, digested = lake_name_choices(name, "c")
+        chosen[folded(name)] = digested if plain in used else plain
+        used.add(chosen[folded(name)])
+    return {name: chosen[folded(name)] for name in given}
+
+
+def lake_tables(name: str) -> tuple[str, str]:
+    """Give the lake's names that a table may have: its own, and the one if another has that."""
+    if folded(name).endswith(CHANGES_SUFFIX) or in_words(name).endswith(CHANGES_SUFFIX):
+        return (_digested(folded(name), "t"),) * 2
+    return lake_name_choices(name, "t")
+
+
+def lake_name_choices(name: str, kind: str) -> tuple[str, str]:
+    """Give a name in words, and the one with a digest; the latter twice where it must have one."""
+    digested = _digested(folded(name), kind)
+    plain = in_words(name)
+    return (plain if _is_plain(plain, kind) else digested, digested)
+
+
+def in_words(name: str) -> str:
+    """Give a name in lower case, its words joined by ``_``."""
+    return _WORD_ENDS.sub("_", name).lower()
 
 
 def lake_database(prefix: str, gateway: str) -> str:
@@ -70,10 +108,12 @@ def lake_database(prefix: str, gateway: str) -> str:
 
 
 def _lake_name(name: str, kind: str) -> str:
+    return name if _is_plain(name, kind) else _digested(name, kind)
+
+
+def _is_plain(name: str, kind: str) -> bool:
     # A safe name that looks digested is digested too: else it could be another name's digest.
-    if _SAFE.fullmatch(name) and not re.fullmatch(rf"{kind}_.*_[0-9a-f]{{10}}", name):
-        return name
-    return _digested(name, kind)
+    return bool(_SAFE.fullmatch(name)) and not re.fullmatch(rf"{kind}_.*_[0-9a-f]{{10}}", name)
 
 
 def _digested(name: str, kind: str) -> str:

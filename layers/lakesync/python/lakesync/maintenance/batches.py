@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.names import lake_column
+from lakesync.core.names import staged_column
 from lakesync.core.schema import schema_to_json
 from lakesync.core.stored import WRITES
 from lakesync.ports import BatchRow
@@ -40,7 +40,7 @@ class Batch:
     last: Stamp
     rows: tuple[BatchRow, ...]
     columns: Mapping[str, str]
-    """The lake's name of each column that occurs."""
+    """The name in the object of each column that occurs."""
 
     @property
     def range_name(self) -> str:
@@ -128,5 +128,5 @@ def batches(gateway: str, table: str, rows: Iterable[BatchRow], after: Stamp) ->
 def _batch(
     gateway: str, table: str, after: Stamp, rows: Sequence[BatchRow], columns: Iterable[str]
 ) -> Batch:
-    names = {name: lake_column(name) for name in sorted(columns)}
+    names = {name: staged_column(name) for name in sorted(columns)}
     return Batch(gateway, table, after, rows[-1].commit, tuple(rows), names)

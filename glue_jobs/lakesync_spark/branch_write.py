@@ -1,0 +1,106 @@
+"""Replaces rows of a table by way of a branch: readers see all of it or nothing.
+
+    1. dead branches are dropped, and a branch of its own is made at the current snapshot
+    2. the rows that change are added to it
+    3. what they replace is deleted from it, by row id: the snapshot carries the mark
+    4. the main branch is moved there, the tag with it, and the branch is gone     one commit
+
+Step 4 is refused if the main branch is another than in step 1: whoever was quicker, all of this is
+nothing, and done again. What dies before leaves a branch that nobody reads and the next one drops.
+Laws L6, L7: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from pyspark.sql import functions as sf
+
+from lakesync_spark.branches import branch_names, drop_branch, fast_forward, make_branch
+from lakesync_spark.shape import COMMIT_STAMP, ID
+from lakesync_spark.writing import execute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakesync.core.clock import Stamp
+    from lakesync_spark.lake_table import LakeTable
+
+PREFIX: Final = "lakesync_merge_"
+"""How the names of such branches begin."""
+
+
+def replace_rows(
+    spark: SparkSession,
+    table: LakeTable,
+    change: Callable[[DataFrame], DataFrame],
+    commit: Stamp,
+    properties: Mapping[str, str],
+    *,
+    broadcast: bool,
+) -> None:
+    """Put rows in the place of those with the same ids. Safe to repeat, and to kill.
+
+    Args:
+        spark: the session.
+        table: the table as it was looked at: its current snapshot must still be so at the end.
+        change: gives the rows that change out of all rows; their `COMMIT_STAMP` is `commit`.
+        commit: greater than that of any row of the table.
+        properties: what the snapshot carries.
+        broadcast: whether the ids of the rows that change fit into memory.
+
+    Raises:
+        Conflict: the table has changed meanwhile; nothing was done.
+    """
+    start = table.snapshot_id
+    branch = open_branch(table, start)
+    on_branch = f"{table.name}.`branch_{branch}`"
+    add_rows(change(spark.table(on_branch)), on_branch)
+    delete_replaced(spark, on_branch, commit, properties, broadcast=broadcast)
+    publish(spark, table, branch, start)
+
+
+def open_branch(table: LakeTable, start: int | None) -> str:
+    """Drop the branches of runs that died, and make one at a snapshot."""
+    for dead in branch_names(table, PREFIX):
+        drop_branch(table, dead)
+    branch = f"{PREFIX}{uuid4().hex}"
+    make_branch(table, branch, start)
+    return branch
+
+
+def add_rows(rows: DataFrame, on_branch: str) -> None:
+    """Write the rows beside those that they replace."""
+    rows.writeTo(on_branch).append()
+
+
+def delete_replaced(
+    spark: SparkSession,
+    on_branch: str,
+    commit: Stamp,
+    properties: Mapping[str, str],
+    *,
+    broadcast: bool,
+) -> None:
+    """Delete the rows of which there is a later one."""
+    view = f"lakesync_replaced_{uuid4().hex}"  # a session has one name space for all threads
+    added = spark.table(on_branch).where(sf.col(COMMIT_STAMP) == commit).select(ID)
+    added.createOrReplaceTempView(view)
+    hint = f"/*+ BROADCAST({view}) */" if broadcast else ""
+    try:
+        execute(
+            spark,
+            f"DELETE FROM {on_branch} WHERE {COMMIT_STAMP} < {commit}"  # noqa: S608 - ours
+            f" AND {ID} IN (SELECT {hint} {ID} FROM {view})",
+            properties,
+        )
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def publish(spark: SparkSession, table: LakeTable, branch: str, start: int | None) -> None:
+    """Move the main branch and the tag to the end of the branch, and drop it, in one commit."""
+    fast_forward(spark, table, branch, start)

@@ -1,0 +1,63 @@
+"""Branches of an Iceberg table: made, dropped, and published in one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.errors import Conflict
+from lakesync_spark.lake_table import FOR_EVER_MS, MARK_TAG
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakesync_spark.lake_table import LakeTable
+
+_MAIN: Final = "main"
+BRANCH_AGE_MS_MAX: Final = 86_400_000
+"""After how long a branch that is forgotten expires, when snapshots do."""
+
+
+def branch_names(table: LakeTable, prefix: str) -> list[str]:
+    """Give the branches whose names begin so."""
+    refs = dict(table.java.refs())
+    return [name for name, ref in refs.items() if ref.isBranch() and name.startswith(prefix)]
+
+
+def make_branch(table: LakeTable, name: str, start: int | None) -> None:
+    """Make a branch at a snapshot."""
+    change = table.java.manageSnapshots().createBranch(name, start)
+    change.setMaxRefAgeMs(name, BRANCH_AGE_MS_MAX).commit()
+    table.refresh()
+
+
+def drop_branch(table: LakeTable, name: str) -> None:
+    """Drop a branch, and what is on it alone."""
+    table.java.manageSnapshots().removeBranch(name).commit()
+    table.refresh()
+
+
+def fast_forward(spark: SparkSession, table: LakeTable, branch: str, start: int | None) -> None:
+    """Move the main branch and the tag to the end of a branch, and drop it, in one commit.
+
+    Args:
+        spark: the session.
+        table: the table.
+        branch: its end carries a mark.
+        start: the snapshot that must be current.
+
+    Raises:
+        Conflict: another is, or the branch is gone; nothing was done.
+    """
+    operations = table.java.operations()
+    base = operations.refresh()
+    end, now = base.ref(branch), base.currentSnapshot().snapshotId()
+    if end is None or now != start:
+        raise Conflict(f"{table.name} was changed while rows were merged; they are merged again")
+    iceberg = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]  # noqa: SLF001
+    main, tip = base.ref(_MAIN), end.snapshotId()
+    tag = iceberg.SnapshotRef.tagBuilder(tip).maxRefAgeMs(FOR_EVER_MS).build()
+    update = iceberg.TableMetadata.buildFrom(base).setRef(MARK_TAG, tag)
+    update = update.setRef(_MAIN, iceberg.SnapshotRef.builderFrom(main, tip).build())
+    # Against `base` itself, as in `LakeTable.swap_columns`.
+    operations.commit(base, update.removeRef(branch).build())
+    table.refresh()

@@ -1,0 +1,92 @@
+"""Brings deltas into the state table: merges the rows that they are of, or writes all rows anew.
+
+Laws L1, L6, L7: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as sf
+
+from lakesync.errors import Conflict
+from lakesync_spark.branch_write import replace_rows
+from lakesync_spark.fold import fold
+from lakesync_spark.merging import merged
+from lakesync_spark.shape import ID
+from lakesync_spark.state import Synced
+from lakesync_spark.writing import overwrite
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakesync_spark.chain import Chain
+    from lakesync_spark.lake_table import LakeTable
+    from lakesync_spark.workbench import Target, Workbench
+
+REWRITE_DELTAS_PER_ROW: Final = 1.0
+"""How many deltas and dead rows for each row of the state table let a batch write it anew."""
+BROADCAST_DELTAS_MAX: Final = 4_000_000
+"""Up to how many deltas their row ids are sent to each task that reads the table: 0.3 GB."""
+
+
+def merge_state(bench: Workbench, target: Target, chain: Chain, tries_left: int = 2) -> None:
+    """Merge the chain's deltas into the rows, whatever their order.
+
+    What somebody else commits meanwhile, as a compaction does, makes it begin again.
+    """
+    if target.batch_mark.commit >= chain.last:
+        return
+    staged = {name for link in chain.links for _, name in link.batch.columns}
+    given = [column for column in target.columns if column.staged in staged]
+    names = [column.name for column in given]
+    deltas = bench.deltas(chain.links, target, given)
+    properties = bench.properties(chain.last, chain.links[-1].batch.name)
+    synced = Synced(chain.last, bench.now)
+
+    def change(rows: DataFrame, *, all_rows: bool) -> DataFrame:
+        folded = fold(deltas, names)
+        return merged(folded, rows, target.columns, names, synced, all_rows=all_rows)
+
+    bench.lease.check()
+    if _is_rewritten(target.table, chain):
+        rows = bench.spark.table(target.table.name)
+        # All of the table: any commit since `target` was found makes this one fail.
+        rows = rows if target.table.snapshot_id is not None else rows.where("false")
+        overwrite(change(rows, all_rows=True), target.table, sf.lit(True), properties)
+        target.keep_mark()
+        return
+    broadcast = sum(link.batch.deltas for link in chain.links) <= BROADCAST_DELTAS_MAX
+
+    def change_some(rows: DataFrame) -> DataFrame:
+        return change(_of_deltas(rows, deltas) if broadcast else rows, all_rows=False)
+
+    try:
+        replace_rows(
+            bench.spark, target.table, change_some, chain.last, properties, broadcast=broadcast
+        )
+    except Conflict:
+        now = bench.find(target.table.name)
+        if now is None or now.table.snapshot_id == target.table.snapshot_id or not tries_left:
+            raise
+        merge_state(bench, now, chain, tries_left - 1)
+
+
+def _of_deltas(rows: DataFrame, deltas: DataFrame) -> DataFrame:
+    """Give the rows that the deltas are of, and those few that share a hash with one.
+
+    The table is neither shuffled nor sorted: the hashes of the deltas' row ids go to each task.
+    """
+    hashes = deltas.select(sf.xxhash64("_row_id").alias("_hash"))
+    return rows.join(sf.broadcast(hashes), sf.xxhash64(ID) == sf.col("_hash"), "left_semi")
+
+
+def _is_rewritten(table: LakeTable, chain: Chain) -> bool:
+    """Tell whether writing all rows anew is cheaper than a merge: there is no less to be done.
+
+    A merge joins, and writes each row that changes and a delete file. Each dead row came of a delta
+    of some merge before, so a rewrite that they bring about costs in proportion to all of those.
+    """
+    deltas = sum(link.batch.deltas for link in chain.links)
+    live, dead = table.records()
+    return table.snapshot_id is None or deltas + dead >= REWRITE_DELTAS_PER_ROW * live

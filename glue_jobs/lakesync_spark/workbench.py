@@ -1,0 +1,72 @@
+"""What all steps of a run on a table need: session, store, lease, and a look at the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH
+from lakesync_spark.staging import read_deltas
+from lakesync_spark.tables import find_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakesync.core.clock import Stamp
+    from lakesync_spark.chain import Link
+    from lakesync_spark.columns import LakeColumn
+    from lakesync_spark.lake_table import BatchMark, LakeTable
+    from lakesync_spark.lease import Lease
+    from lakesync_spark.storage import LakeStore
+
+
+class Target(NamedTuple):
+    """A lake table as a step finds it."""
+
+    table: LakeTable
+    batch_mark: BatchMark
+    columns: tuple[LakeColumn, ...]
+
+    def keep_mark(self) -> None:
+        """Move the tag to the mark that was just committed."""
+        self.table.refresh()
+        self.table.keep_mark()
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """What all steps need."""
+
+    spark: SparkSession
+    store: LakeStore
+    lease: Lease
+    stack: str
+    """Whose tables these are."""
+
+    @property
+    def now(self) -> str:
+        """The time, as an SQL literal."""
+        return f"TIMESTAMP '{self.store.now:%Y-%m-%d %H:%M:%S}Z'"
+
+    def find(self, name: str) -> Target | None:
+        """Give a table as it is now, after making sure that no later run has written to it."""
+        table = find_table(self.spark, name, self.stack)
+        if table is None:
+            return None
+        table.keep_mark()  # before the mark is read: both are of one look at the table
+        batch_mark = table.batch_mark()
+        self.lease.rise_above(batch_mark.epoch)
+        return Target(table, batch_mark, table.columns())
+
+    def deltas(
+        self, links: Sequence[Link], target: Target, columns: Sequence[LakeColumn]
+    ) -> DataFrame:
+        """Give the staged deltas that a table has not got yet, with some of its columns."""
+        names = {column.name: column.staged for column in columns}
+        return read_deltas(self.spark, self.store.root, links, names, target.batch_mark.commit)
+
+    def properties(self, commit: Stamp, batch: str) -> dict[str, str]:
+        """Give what the snapshot of a commit carries."""
+        return {COMMIT: str(commit), BATCH: batch, EPOCH: str(self.lease.epoch)}
