@@ -26,7 +26,7 @@ class S3Objects:
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
         """Store an object; storing the same again changes nothing."""
-        with _Translated(key):
+        with self._translated(key):
             self._client.put_object(
                 Bucket=self._bucket, Key=key, Body=body, ContentType=content_type
             )
@@ -37,7 +37,7 @@ class S3Objects:
         Raises:
             NotFound: there is none.
         """
-        with _Translated(key):
+        with self._translated(key):
             body: bytes = self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
             return body
 
@@ -48,15 +48,18 @@ class S3Objects:
             NotFound: there is no such object, or it ends before the place.
         """
         span = f"bytes={start}-{start + size - 1}"
-        with _Translated(key):
+        with self._translated(key):
             answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=span)
             body: bytes = answer["Body"].read()
             return body
 
     def list_objects(self, prefix: str) -> list[str]:
         """Give the keys under a prefix, in order."""
-        with _Translated(prefix):
+        with self._translated(prefix):
             return list(self._pages(prefix))
+
+    def _translated(self, key: str) -> Any:
+        return _Translated(key)
 
     def _pages(self, prefix: str) -> Iterator[str]:
         pages = self._client.get_paginator("list_objects_v2")
@@ -65,7 +68,7 @@ class S3Objects:
 
     def delete_object(self, key: str) -> None:
         """Remove an object; removing it again changes nothing."""
-        with _Translated(key):
+        with self._translated(key):
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
 

@@ -1,0 +1,106 @@
+"""Object stores as source and destination: the interface, and what passes through it.
+
+A `LakeAdapter` is a `lakesync.ports.ObjectStore`, which is what the engine asks of S3, with what
+those need besides who keep data of their own there: metadata, bounded pages, removal of many, and a
+put that writes over nothing. One that you write passes ``tests/contracts/test_lake_contract.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from lakesync.errors import ValidationFailed
+from lakesync.ports import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+PAGE_KEYS_MAX: Final = 1_000
+"""Objects of one page, as S3 has it."""
+KEY_BYTES_MAX: Final = 1_024
+"""Bytes of a key, as S3 has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectHead:
+    """What is known of an object without reading it."""
+
+    key: str
+    size_bytes: int
+    etag: str
+    """Changes with the content; means nothing else."""
+    modified_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPage:
+    """Some of the objects under a prefix, in the order of their keys' bytes."""
+
+    objects: tuple[ObjectHead, ...]
+    has_more: bool
+
+
+class LakeAdapter(ObjectStore, Protocol):
+    """Objects under keys in one bucket.
+
+    Every operation may be repeated after any error. Errors are `lakesync.errors.AdapterFailed` and
+    what is below it: never connected, refused, too slow, a rate limit; and those that are named.
+    """
+
+    def put_new_object(self, key: str, body: bytes, content_type: str) -> bool:
+        """Store an object unless there is one; tells whether it was stored.
+
+        Of any number who do so at once one is told that it was. Who repeats it after an error may
+        find his own.
+
+        Raises:
+            lakesync.errors.AdapterRefused: the store has no such operation.
+        """
+        ...
+
+    def head_object(self, key: str) -> ObjectHead:
+        """Tell what is known of an object.
+
+        Raises:
+            lakesync.errors.NotFound: there is none.
+        """
+        ...
+
+    def list_page(self, prefix: str, after: str = "", keys_max: int = PAGE_KEYS_MAX) -> ObjectPage:
+        """Give objects under a prefix whose keys come behind ``after``.
+
+        Raises:
+            lakesync.errors.ValidationFailed: more than `PAGE_KEYS_MAX` are asked for, or none.
+        """
+        ...
+
+    def delete_objects(self, keys: Iterable[str]) -> None:
+        """Remove objects; those that are not there change nothing.
+
+        After an error some may be gone.
+        """
+        ...
+
+
+def check_page(keys_max: int) -> None:
+    """Refuse a page that is no page.
+
+    Raises:
+        ValidationFailed: it is none.
+    """
+    if not 1 <= keys_max <= PAGE_KEYS_MAX:
+        raise ValidationFailed(
+            f"ask for 1 to {PAGE_KEYS_MAX} objects at a time, not {keys_max}", field="keys_max"
+        )
+
+
+def check_key(key: str) -> None:
+    """Refuse a key under which no object can be stored.
+
+    Raises:
+        ValidationFailed: it is empty or too long.
+    """
+    if not 1 <= len(key.encode()) <= KEY_BYTES_MAX:
+        raise ValidationFailed(f"a key has 1 to {KEY_BYTES_MAX} bytes", field="key")

@@ -1,0 +1,243 @@
+"""What each `LakeAdapter` does: in memory, on S3, and on another endpoint with paths.
+
+S3 is moto in this process; the other endpoint is the AWS emulator, addressed as MinIO is. Neither
+throttles or signs anybody out: those errors are given in S3's own words below.
+"""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore import exceptions as boto
+from botocore.stub import Stubber
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from moto import mock_aws
+
+from lakesync.adapters.lake.adapter import KEY_BYTES_MAX, PAGE_KEYS_MAX
+from lakesync.adapters.lake.memory import MemoryAdapter
+from lakesync.adapters.lake.s3_adapter import S3Adapter, s3_adapter
+from lakesync.errors import (
+    AdapterFailed,
+    AdapterQuotaExceeded,
+    AdapterRefused,
+    AdapterTimedOut,
+    AdapterUnreachable,
+    NotFound,
+    Retry,
+    ValidationFailed,
+)
+from tools.local_stack.aws_emulator import start_emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.adapters.lake.adapter import LakeAdapter
+
+REGION = "us-east-1"
+_numbers = itertools.count()
+keys = st.text(st.sampled_from("ab/é\U0001f600\uffee .="), min_size=1, max_size=6).filter(
+    lambda key: (
+        not key.startswith("/") and "//" not in key and not set(key.split("/")) & {".", ".."}
+    )
+)
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with start_emulator() as emulator:
+        yield str(emulator.client_options()["endpoint_url"])
+
+
+@pytest.fixture(params=["memory", "s3", pytest.param("endpoint", marks=pytest.mark.emulator)])
+def lake(request: pytest.FixtureRequest) -> Iterator[LakeAdapter]:
+    """An empty bucket of each kind."""
+    bucket = f"lake-{next(_numbers)}"
+    if request.param == "memory":
+        yield MemoryAdapter()
+    elif request.param == "s3":
+        with mock_aws():
+            boto3.client("s3").create_bucket(Bucket=bucket)
+            yield s3_adapter(bucket, region=REGION)
+    else:
+        address = request.getfixturevalue("endpoint")
+        boto3.client("s3", endpoint_url=address).create_bucket(Bucket=bucket)
+        yield s3_adapter(bucket, endpoint=address, region=REGION, path_style=True)
+
+
+def test_an_object_comes_back_and_storing_it_again_changes_nothing(lake: LakeAdapter) -> None:
+    for _ in range(2):
+        lake.put_object("g/\u00e9 =.parquet", b"\x00bytes", "application/x")
+    assert lake.get_object("g/\u00e9 =.parquet") == b"\x00bytes"
+    assert lake.get_range("g/\u00e9 =.parquet", 1, 3) == b"byt"
+    head = lake.head_object("g/\u00e9 =.parquet")
+    assert (head.key, head.size_bytes) == ("g/\u00e9 =.parquet", 6)
+    assert head.modified_at.tzinfo is not None
+    lake.put_object("g/\u00e9 =.parquet", b"other", "application/x")
+    assert lake.head_object("g/\u00e9 =.parquet").etag != head.etag
+    assert lake.get_object("g/\u00e9 =.parquet") == b"other"
+
+
+def test_what_is_not_there_is_not_found_and_can_be_removed(lake: LakeAdapter) -> None:
+    for ask in (lake.get_object, lake.head_object, lambda key: lake.get_range(key, 0, 1)):
+        with pytest.raises(NotFound):
+            ask("nowhere")
+    lake.delete_object("nowhere")
+    lake.delete_objects(["nowhere", "neither"])
+    lake.put_object("once", b"", "text/plain")
+    lake.delete_object("once")
+    with pytest.raises(NotFound):
+        lake.get_object("once")
+
+
+def test_a_new_object_is_written_over_nothing(lake: LakeAdapter) -> None:
+    assert lake.put_new_object("claim", b"first", "text/plain")
+    assert not lake.put_new_object("claim", b"second", "text/plain")
+    assert lake.get_object("claim") == b"first"
+    lake.delete_object("claim")
+    assert lake.put_new_object("claim", b"third", "text/plain")
+
+
+def test_of_many_at_once_one_stores_a_new_object(lake: LakeAdapter) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        stored = list(
+            threads.map(
+                lambda number: lake.put_new_object("claim", b"%d" % number, "text/plain"), range(8)
+            )
+        )
+    assert stored.count(True) == 1
+    assert lake.get_object("claim") == b"%d" % stored.index(True)
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(names=st.lists(keys, unique=True, max_size=8), size=st.integers(1, 4))
+def test_pages_give_each_key_once_in_the_order_of_its_bytes(
+    lake: LakeAdapter, names: list[str], size: int
+) -> None:
+    for name in names:
+        lake.put_object(f"p/{name}", name.encode(), "text/plain")
+    lake.put_object("q", b"", "text/plain")
+    after, listed = "", list[str]()
+    while True:
+        page = lake.list_page("p/", after, size)
+        assert len(page.objects) <= size
+        listed += [head.key for head in page.objects]
+        if not page.has_more:
+            break
+        after = listed[-1]
+    assert listed == sorted((f"p/{name}" for name in names), key=str.encode)
+    assert lake.list_objects("p/") == listed
+    lake.delete_objects(listed)
+    assert lake.list_page("").objects[0].key == "q"
+    assert lake.list_objects("p/") == []
+
+
+def test_more_objects_than_one_request_takes_are_removed(
+    lake: LakeAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests of three here: S3 takes a thousand, and gives as many (`test_lake_adapters`)."""
+    monkeypatch.setattr("lakesync.adapters.lake.s3_adapter.PAGE_KEYS_MAX", 3)
+    names = [f"many/{number}" for number in range(8)]
+    for name in names:
+        lake.put_object(name, b"", "text/plain")
+    assert lake.list_page("many/", keys_max=7).has_more
+    lake.delete_objects(iter(names))
+    assert lake.list_objects("many/") == []
+
+
+@pytest.mark.parametrize("keys_max", [0, PAGE_KEYS_MAX + 1])
+def test_a_page_that_is_none_is_refused(lake: LakeAdapter, keys_max: int) -> None:
+    with pytest.raises(ValidationFailed, match=str(PAGE_KEYS_MAX)):
+        lake.list_page("", "", keys_max)
+
+
+@pytest.mark.parametrize("key", ["", "é" * (KEY_BYTES_MAX // 2) + "x"])
+def test_a_key_that_is_none_is_refused(lake: LakeAdapter, key: str) -> None:
+    for put in (lake.put_object, lake.put_new_object):
+        with pytest.raises(ValidationFailed, match="key"):
+            put(key, b"", "text/plain")
+
+
+# --- S3's errors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "retry"),
+    [
+        ("AccessDenied", AdapterRefused, Retry.NEVER),
+        ("NoSuchBucket", AdapterRefused, Retry.NEVER),
+        ("NotImplemented", AdapterRefused, Retry.NEVER),
+        ("ExpiredToken", AdapterRefused, Retry.NEVER),
+        ("SlowDown", AdapterQuotaExceeded, Retry.LATER),
+        ("RequestTimeout", AdapterTimedOut, Retry.LATER),
+        ("ConditionalRequestConflict", AdapterTimedOut, Retry.LATER),
+        ("InternalError", AdapterFailed, Retry.LATER),
+    ],
+)
+def test_what_s3_says_is_one_of_our_errors(
+    code: str, kind: type[AdapterFailed], retry: Retry
+) -> None:
+    client = boto3.client("s3", region_name=REGION)
+    calls: list[tuple[str, Any]] = [
+        ("put_object", lambda s3: s3.put_new_object("k", b"", "text/plain")),
+        ("list_objects_v2", lambda s3: s3.list_page("")),
+        ("delete_objects", lambda s3: s3.delete_objects(["k"])),
+        ("get_object", lambda s3: s3.get_object("k")),
+    ]
+    for operation, ask in calls:
+        with Stubber(client) as stub:
+            stub.add_client_error(operation, code, http_status_code=400)
+            with pytest.raises(AdapterFailed, match=code) as told:
+                ask(S3Adapter("lake", client))
+        assert type(told.value) is kind
+        assert told.value.retry is retry
+
+
+def test_one_object_that_is_not_removed_is_told() -> None:
+    client = boto3.client("s3", region_name=REGION)
+    with Stubber(client) as stub:
+        stub.add_response(
+            "delete_objects", {"Errors": [{"Key": "k", "Code": "AccessDenied", "Message": "no"}]}
+        )
+        with pytest.raises(AdapterRefused):
+            S3Adapter("lake", client).delete_objects(["k", "l"])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (boto.NoCredentialsError(), AdapterRefused),
+        (boto.ReadTimeoutError(endpoint_url="x"), AdapterTimedOut),
+        (boto.ConnectTimeoutError(endpoint_url="x"), AdapterTimedOut),
+        (boto.EndpointConnectionError(endpoint_url="x"), AdapterUnreachable),
+    ],
+)
+def test_a_store_that_does_not_answer_is_told(
+    theirs: Exception, ours: type[AdapterFailed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Silent:
+        def list_objects_v2(self, **_: object) -> None:
+            raise theirs
+
+    with pytest.raises(AdapterFailed) as told:
+        S3Adapter("lake", Silent()).list_page("")
+    assert type(told.value) is ours
+
+
+def test_endpoint_and_path_style_are_what_was_asked_for() -> None:
+    minio = s3_adapter("lake", endpoint="http://minio:9000", region=REGION, path_style=True)
+    url = minio._client.generate_presigned_url("get_object", Params={"Bucket": "lake", "Key": "k"})
+    assert url.startswith("http://minio:9000/lake/k?")
+    r2 = s3_adapter("lake", endpoint="https://account.r2.cloudflarestorage.com", region="auto")
+    assert r2._client.meta.endpoint_url == "https://account.r2.cloudflarestorage.com"
