@@ -63,9 +63,14 @@ class World:
     def __init__(self, *lag_ms: int) -> None:
         self.store = Store()
         self.now_ms = WALL_MS
+        self.lag_ms = list(lag_ms) or [0]
         self.processes = [
-            Access(self.store, wall_clock=lambda lag=lag: self.now_ms + lag)
-            for lag in lag_ms or (0,)
+            Access(
+                self.store,
+                wall_clock=lambda number=number: self.now_ms + self.lag_ms[number],
+                monotonic_ms=lambda: self.now_ms,
+            )
+            for number in range(len(self.lag_ms))
         ]
         self.admin = AccessAdmin(self.store, wall_clock=lambda: self.now_ms)
 
@@ -85,6 +90,7 @@ STEPS = st.one_of(
     st.tuples(
         st.sampled_from(["revoke", "restore"]), st.just("client"), st.sampled_from(["phone", "ann"])
     ),
+    st.tuples(st.just("step"), st.integers(0, 2), st.sampled_from([-60_000, -1, 40_000])),
     st.tuples(st.just("wait"), st.sampled_from([1, 5_000, 30_000, 59_999, 60_000, 90_000])),
 )
 
@@ -99,6 +105,8 @@ def test_whatever_happens_in_whichever_process(steps: list[tuple[object, ...]]) 
     for step in steps:
         if step[0] == "wait":
             world.now_ms += int(str(step[1]))
+        elif step[0] == "step":
+            world.lag_ms[int(str(step[1]))] += int(str(step[2]))
         elif step[0] == "use":
             _, process, user, client_id = step
             lets_in = world.lets_in(str(user), str(client_id), int(str(process)))

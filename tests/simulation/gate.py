@@ -35,7 +35,8 @@ class Gate:
 
     def access(self, clock: WallClock) -> Access:
         """Give what lets callers in to one process."""
-        return Access(self._store, wall_clock=clock)
+        scheduler = self._world.scheduler
+        return Access(self._store, wall_clock=clock, monotonic_ms=lambda: scheduler.elapsed_ms)
 
     def passes(self, access: Access, client_id: str) -> None:
         """Let a client in, and nobody else under its name; and look at the ghosts."""

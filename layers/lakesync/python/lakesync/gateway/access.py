@@ -12,14 +12,19 @@ Laws U1-U4: ``docs/spec/access.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.core.delta import check_client_id
 from lakesync.errors import ClientTaken, GatewayDeleted, Revoked, ValidationFailed
 from lakesync.ports import GATEWAY_KIND, Revocation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakesync.ports import AccessStore, WallClock
+
+_Reading: TypeAlias = tuple[int, int]
+"""The milliseconds that the wall clock and the monotonic one showed."""
 
 KINDS: Final = ("user", "client")
 REMEMBERED_MS_MAX: Final = 50_000
@@ -56,13 +61,25 @@ class Access:
 
     Cost: half a read unit for each client and a read unit for each gateway, each at most once in
     `REMEMBERED_MS_MAX` of a process; a write unit when a client is first used.
+
+    Args:
+        store: where users, clients and revocations are.
+        wall_clock: the time.
+        monotonic_ms: a clock that never steps, but may stand still while the process is frozen; the
+            wall clock if left out.
     """
 
-    def __init__(self, store: AccessStore, *, wall_clock: WallClock) -> None:
+    def __init__(
+        self,
+        store: AccessStore,
+        *,
+        wall_clock: WallClock,
+        monotonic_ms: Callable[[], int] | None = None,
+    ) -> None:
         self._store = store
-        self._wall_clock = wall_clock
-        self._users: dict[tuple[str, str], tuple[int, str]] = {}
-        self._revoked: dict[str, tuple[int, frozenset[tuple[str, str]]]] = {}
+        self._clocks = (wall_clock, monotonic_ms or wall_clock)
+        self._users: dict[tuple[str, str], tuple[_Reading, str]] = {}
+        self._revoked: dict[str, tuple[_Reading, frozenset[tuple[str, str]]]] = {}
 
     def check_user(self, gateway: str, user: str, *, even_deleted: bool = False) -> None:
         """Refuse a user who is shut out, and everybody once the gateway was deleted.
@@ -93,7 +110,7 @@ class Access:
             raise Revoked("this client is shut out of the gateway; ask its administrator")
         if self._remembered(gateway, client_id) == user:
             return
-        read_ms = self._wall_clock()
+        read_at = self._now()
         stored = self._store.user_of(gateway, client_id)
         if stored is None:
             stored = self._store.bind(gateway, client_id, user)
@@ -104,7 +121,7 @@ class Access:
                 field="clientId",
             )
         self._users.pop((gateway, client_id), None)  # what was read last is forgotten last
-        self._users[gateway, client_id] = (read_ms, user)
+        self._users[gateway, client_id] = (read_at, user)
         while len(self._users) > CLIENTS_REMEMBERED_MAX:
             del self._users[next(iter(self._users))]
 
@@ -116,17 +133,25 @@ class Access:
         known = self._revoked.get(gateway)
         if known and self._is_current(known[0]):
             return known[1]
-        read_ms = self._wall_clock()
+        read_at = self._now()
         revoked = frozenset((each.kind, each.name) for each in self._store.revocations(gateway))
         self._revoked.pop(gateway, None)
-        self._revoked[gateway] = (read_ms, revoked)
+        self._revoked[gateway] = (read_at, revoked)
         while len(self._revoked) > GATEWAYS_REMEMBERED_MAX:
             del self._revoked[next(iter(self._revoked))]
         return revoked
 
-    def _is_current(self, read_ms: int) -> bool:
-        # A clock that stepped back would let things be remembered for longer.
-        return 0 <= self._wall_clock() - read_ms < REMEMBERED_MS_MAX
+    def _now(self) -> _Reading:
+        wall_clock, monotonic_ms = self._clocks
+        return wall_clock(), monotonic_ms()
+
+    def _is_current(self, read_at: _Reading) -> bool:
+        # By either clock alone things could be remembered for longer: one steps back, the other
+        # stands still while the process is frozen.
+        return all(
+            0 <= now_ms - read_ms < REMEMBERED_MS_MAX
+            for now_ms, read_ms in zip(self._now(), read_at, strict=True)
+        )
 
 
 class AccessAdmin:

@@ -56,6 +56,11 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+def monotonic_ms() -> int:
+    """Give the milliseconds of a clock that never steps."""
+    return time.monotonic_ns() // 1_000_000
+
+
 def sleep_ms(milliseconds: float) -> None:
     """Wait."""
     time.sleep(milliseconds / 1000)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def access(settings: BufferSettings) -> Access:
     """Give what lets callers in."""
-    return Access(store(settings), wall_clock=wiring.wall_clock)
+    return Access(store(settings), wall_clock=wiring.wall_clock, monotonic_ms=wiring.monotonic_ms)
 
 
 def access_admin(settings: BufferSettings) -> AccessAdmin:
