@@ -66,10 +66,6 @@ def test_a_row_that_was_deleted_is_found_until_the_last_copy_is_gone() -> None:
     kept.time.now_ms += 2 * KEEP_MS
     keeper.clean(GATEWAY, "")
     assert counted(kept) == {"row": 0, "log": 1, "checkpoints": 0, "batches": 1}
-    # What is trimmed may lie in a head until enough was pushed after it.
-    kept.push(*(update("r2", at=at_ms(100 + n), text="y" * 10_000) for n in range(3)))
-    flush(kept)
-    kept.build()
     kept.trim(keeper.covered(GATEWAY, ""))
     assert counted(kept) == NONE | {"batches": 1}
     for key in kept.objects.list_objects("staging/"):

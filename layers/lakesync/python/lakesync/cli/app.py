@@ -15,6 +15,7 @@ from lakesync.cli.commands.checkpoint import show as show_checkpoint
 from lakesync.cli.commands.databases import compare as compare_databases
 from lakesync.cli.commands.databases import copy as copy_databases
 from lakesync.cli.commands.doctor import doctor
+from lakesync.cli.commands.erase import erase
 from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.gateways import delete as delete_gateway
 from lakesync.cli.commands.gateways import export, find_row
@@ -87,9 +88,12 @@ access.command("show")(show_access)
 for _command in (revoke, restore, release):
     access.command()(_command)
 app.add_typer(access, name="access")
-gateways = typer.Typer(no_args_is_help=True, help="Export a gateway, or delete it; find a row.")
+gateways = typer.Typer(
+    no_args_is_help=True, help="Export a gateway, or delete it; find or erase a row."
+)
 gateways.command()(export)
 gateways.command("find-row")(find_row)
+gateways.command()(erase)
 gateways.command("delete")(delete_gateway)
 app.add_typer(gateways, name="gateways")
 databases = typer.Typer(

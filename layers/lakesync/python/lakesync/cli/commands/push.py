@@ -8,7 +8,7 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -114,28 +114,43 @@ def _push_edit(
 # --- deltas of a file -----------------------------------------------------------------------------
 
 
-def _push_file(session: Session, file: str, *, atomic: bool) -> None:
-    from lakesync.core.messages import OutcomeKind, Push
+class Pushed(NamedTuple):
+    """What became of deltas."""
 
+    accepted: int
+    duplicates: int
+    refused: list[DeltaOutcome]
+    server_hlc: int
+
+
+def _push_file(session: Session, file: str, *, atomic: bool) -> None:
     items = _items(_text(file), "standard input" if file == "-" else file)
     _speak_for_their_client(session, items)
+    with session.out.progress(f"pushing {plural(len(items), 'delta')} …"):
+        done = pushed(session, items, atomic=atomic)
+    _report(session, done)
+
+
+def pushed(session: Session, items: Sequence[Any], *, atomic: bool = False) -> Pushed:
+    """Push deltas as `push` takes them from a file; gives what became of them."""
+    from lakesync.core.messages import OutcomeKind, Push
+
     deltas = _deltas(session, items)
     transport = session.transport()
     accepted, duplicates, server_hlc = 0, 0, 0
     refused: list[DeltaOutcome] = []
     size = max(len(deltas), 1) if atomic else BATCH_DELTAS
-    with session.out.progress(f"pushing {plural(len(deltas), 'delta')} …"):
-        for start in range(0, len(deltas), size):
-            part = tuple(enumerate(deltas[start : start + size]))
-            receipt = transport.push(Push(session.client_id, part, atomic=atomic))
-            accepted += receipt.accepted
-            server_hlc = receipt.server_hlc
-            for outcome in receipt.outcomes:
-                if outcome.kind is OutcomeKind.DUPLICATE:
-                    duplicates += 1
-                else:
-                    refused.append(replace(outcome, index=start + outcome.index))
-    _report(session, accepted, duplicates, refused, server_hlc)
+    for start in range(0, len(deltas), size):
+        part = tuple(enumerate(deltas[start : start + size]))
+        receipt = transport.push(Push(session.client_id, part, atomic=atomic))
+        accepted += receipt.accepted
+        server_hlc = receipt.server_hlc
+        for outcome in receipt.outcomes:
+            if outcome.kind is OutcomeKind.DUPLICATE:
+                duplicates += 1
+            else:
+                refused.append(replace(outcome, index=start + outcome.index))
+    return Pushed(accepted, duplicates, refused, server_hlc)
 
 
 def _text(file: str) -> str:
@@ -203,13 +218,7 @@ def _deltas(session: Session, items: Sequence[Any]) -> list[Delta]:
     return deltas
 
 
-def _report(
-    session: Session,
-    accepted: int,
-    duplicates: int,
-    refused: Sequence[DeltaOutcome],
-    server_hlc: int,
-) -> None:
+def _report(session: Session, done: Pushed) -> None:
     faults = [
         {
             "index": outcome.index,
@@ -218,19 +227,19 @@ def _report(
             "error": outcome.error.message if outcome.error else "",
             "field": outcome.error.field if outcome.error else None,
         }
-        for outcome in refused
+        for outcome in done.refused
     ]
     answer = {
-        "accepted": accepted,
-        "duplicates": duplicates,
+        "accepted": done.accepted,
+        "duplicates": done.duplicates,
         "refused": faults,
-        "serverHlc": str(server_hlc),
+        "serverHlc": str(done.server_hlc),
     }
-    already = f", of which {duplicates:,} were there already" if duplicates else ""
+    already = f", of which {done.duplicates:,} were there already" if done.duplicates else ""
     for fault in [] if session.out.json_lines else faults[:_REFUSED_SHOWN_MAX]:
         session.out.note(f"refused: delta {fault['index']}: {fault['code']}: {fault['error']}")
     if len(faults) > _REFUSED_SHOWN_MAX and not session.out.json_lines:
         session.out.note(f"… and {len(faults) - _REFUSED_SHOWN_MAX:,} more: see --json")
-    session.out.answer(answer, f"{plural(accepted, 'delta')} accepted{already}")
-    if refused:
+    session.out.answer(answer, f"{plural(done.accepted, 'delta')} accepted{already}")
+    if done.refused:
         raise typer.Exit(FAILED)

@@ -1,0 +1,145 @@
+"""`lakesync gateways erase`: rows are deleted, and what is kept of before goes with them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from lakesync.cli.commands.gateways import now_ms, stores
+from lakesync.cli.faults import FAILED, UsageFault
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+from lakesync.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.ports import ObjectStore, RowKey
+
+_POLL_S: Final = 2.0
+_TOLD: Final = {
+    "flush": "the flush",
+    "time": "a minute to pass since the deletion",
+    "checkpoint": "a checkpoint behind the deletion",
+    "later commits": "later commits that lie in one item with it",
+    "delivery": "the lake and other destinations to take its batches",
+}
+
+
+@command
+def erase(
+    session: Session,
+    *,
+    name: Annotated[str, typer.Argument(help="The gateway's id.")],
+    table: Annotated[str, typer.Argument(help="The rows' table.")],
+    rows: Annotated[list[str], typer.Argument(help="The rows' ids.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Erase them, for good.")] = False,
+    timeout: Annotated[int, typer.Option(help="Seconds to wait for all of it.", min=1)] = 1_800,
+) -> None:
+    """Delete rows, and erase what is kept of them: log, checkpoints and staged batches.
+
+    Devices drop the rows with their next pull; those that are behind by more than some minutes read
+    a checkpoint first. It waits until the deletion is flushed and delivered. Repeating it, and
+    killing it, does no harm. It works with your own AWS credentials, ends with 0 if no value is
+    left in the gateway, and says which copies are not its to erase: docs/operations.md.
+
+    Example:
+      lakesync gateways erase prod users ann --yes
+    """
+    from lakesync.maintenance.erasure import ROWS_MAX
+
+    if not yes:
+        raise UsageFault(f"this erases {plural(len(rows), 'row')} for good: pass --yes")
+    if len(rows) > ROWS_MAX:
+        raise UsageFault(f"at most {ROWS_MAX} rows are erased at a time")
+    session.connection = replace(session.place, gateway=name)
+    keys = [(table, row) for row in dict.fromkeys(rows)]
+    _delete(session, name, keys)
+    with session.out.progress(f"erasing {plural(len(keys), 'row')} …"):
+        _erase(session, name, keys, time.monotonic() + timeout)
+    _tell(session, name, keys)
+
+
+def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
+    """Delete those of the rows that there are, as a client does it.
+
+    Raises:
+        UsageFault: the sync rules do not let the token delete one.
+    """
+    from lakesync.cli.commands.push import pushed
+    from lakesync.wire.row_state import decode_row_state
+
+    buffer, _ = stores(session)
+    stored = buffer.rows(gateway, keys)
+    items = [
+        {"op": "DELETE", "table": table, "rowId": row_id}
+        for (table, row_id), row in stored.items()
+        if decode_row_state(row.state).columns
+    ]
+    if not items:
+        return
+    refused = pushed(session, items).refused
+    if refused:
+        told = refused[0].error.message if refused[0].error else refused[0].kind.name
+        raise UsageFault(
+            f"{plural(len(refused), 'row')} could not be deleted: {told}; set LAKESYNC_TOKEN "
+            "to one with --role admin and the --claim that the sync rules ask for (lakesync token)"
+        )
+
+
+def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: float) -> None:
+    """Flush and erase until nothing is waited for.
+
+    Raises:
+        Unavailable: it did not come to its end in time.
+    """
+    from lakesync.checkpoint.store import Checkpoints
+    from lakesync.maintenance.erasure import Eraser
+
+    buffer, objects = stores(session)
+    eraser = Eraser(buffer, objects, Checkpoints(objects), wall_clock=now_ms)
+    while True:
+        session.ask("POST", f"/admin/flush/{gateway}")
+        report = eraser.erase(gateway, keys)
+        waits_for = report.waits_for or _remove_batches(objects, gateway, keys[0][0])
+        if not waits_for:
+            return
+        wait_s = max((report.ready_ms - now_ms()) / 1000, _POLL_S)
+        if time.monotonic() + wait_s > deadline_s:
+            raise Unavailable(
+                f"the erasure still waits for {_TOLD[waits_for]}; the same command goes on"
+            )
+        time.sleep(wait_s)
+
+
+def _remove_batches(objects: ObjectStore, gateway: str, table: str) -> str:
+    """Remove the table's staged batches; gives what is waited for if one is not delivered yet."""
+    if objects.list_objects(f"claims/{gateway}/{table}/"):
+        return "delivery"
+    for key in objects.list_objects(f"staging/{gateway}/{table}/"):
+        objects.delete_object(key)
+    return ""
+
+
+def _tell(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
+    """Count what is left, as `find-row` does, but for the lake."""
+    from lakesync.cli.row_copies import copies
+
+    buffer, objects = stores(session)
+    left: dict[str, int] = {}
+    with session.out.progress("looking for what is left …"):
+        for key in keys:
+            for store, number in copies(gateway, key, buffer, objects, None).items():
+                left[store] = left.get(store, 0) + number
+    counted = ", ".join(f"{store} {number}" for store, number in left.items())
+    answer = {"gateway": gateway, "table": keys[0][0], "rows": len(keys), "left": left}
+    session.out.answer(answer, f"{plural(len(keys), 'row')} erased; left: {counted}")
+    session.out.note(
+        "not erased: the lake's history, old versions of objects, backups, declared destinations "
+        "and devices that are offline; docs/operations.md says what removes them"
+    )
+    if any(left.values()):
+        raise typer.Exit(FAILED)
