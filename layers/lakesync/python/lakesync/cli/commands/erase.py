@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakesync.ports import ObjectStore, RowKey
 
 _POLL_S: Final = 2.0
-_TOLD: Final = {
+_REASONS: Final = {
     "flush": "the flush",
     "time": "a minute to pass since the deletion",
     "checkpoint": "a checkpoint behind the deletion",
@@ -83,9 +83,9 @@ def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
         return
     refused = pushed(session, items).refused
     if refused:
-        told = refused[0].error.message if refused[0].error else refused[0].kind.name
+        reason = refused[0].error.message if refused[0].error else refused[0].kind.name
         raise UsageFault(
-            f"{plural(len(refused), 'row')} could not be deleted: {told}; set LAKESYNC_TOKEN "
+            f"{plural(len(refused), 'row')} could not be deleted: {reason}; set LAKESYNC_TOKEN "
             "to one with --role admin and the --claim that the sync rules ask for (lakesync token)"
         )
 
@@ -110,7 +110,7 @@ def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: f
         wait_s = max((report.ready_ms - now_ms()) / 1000, _POLL_S)
         if time.monotonic() + wait_s > deadline_s:
             raise Unavailable(
-                f"the erasure still waits for {_TOLD[waits_for]}; the same command goes on"
+                f"the erasure still waits for {_REASONS[waits_for]}; the same command goes on"
             )
         time.sleep(wait_s)
 
