@@ -10,7 +10,7 @@ from lakesync.client.download import apply as apply_module
 from lakesync.client.download.apply import Pages
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.storage import edits
+from lakesync.client.storage import edits, writing
 from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.rows import NOT_STORED, Rows
 from lakesync.client.sync import Syncer
@@ -194,7 +194,7 @@ def plain_edits_join_transactions() -> list[Replaced]:
     ) -> Delta:
         if not file.connection.in_transaction:
             return real(file, op, table, row_id, columns)
-        encoded = edits.encoded_columns(op, table, row_id, columns)
-        return edits.write(file, op, table, row_id, encoded, file.clock.now())
+        encoded = writing.encoded_columns(op, table, row_id, columns)
+        return writing.write(file, op, table, row_id, encoded, file.clock.now())
 
     return [(client, "record", record)]

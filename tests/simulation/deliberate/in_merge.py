@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.storage import edits
+from lakesync.client.storage import writing
 from lakesync.core import merge
 from lakesync.core.delta import Op
 from lakesync.core.merge import RowState
@@ -21,7 +21,7 @@ real = merge.apply
 
 def everywhere(apply: Callable[[RowState, Delta], RowState]) -> list[Replaced]:
     """Replace the merge in client and gateway alike."""
-    owners: list[Any] = [merge, merge_batch, edits]
+    owners: list[Any] = [merge, merge_batch, writing]
     return [(owner, "apply", apply) for owner in owners]
 
 

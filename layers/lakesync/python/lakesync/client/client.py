@@ -21,14 +21,18 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from lakesync.client.live.changes import FRAME_MS
 from lakesync.client.live.observing import Observable
 from lakesync.client.recovery.salvage import is_sound
+from lakesync.client.recovery.wipe import wipe
 from lakesync.client.storage.declare import declare
 from lakesync.client.storage.device_clock import system_clock
 from lakesync.client.storage.edits import local_transaction, record
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import open_file
+from lakesync.client.storage.statements import execute
+from lakesync.client.storage.writing import Writer
 from lakesync.client.sync import PAGE_DELTAS, PAGE_DELTAS_MAX, Syncer, never
+from lakesync.client.upload.keeper import OutboxKeeper
 from lakesync.errors import ValidationFailed
-from lakesync.result import Result, heard
+from lakesync.result import Ok, Result, heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
     from lakesync.client.storage.edits import Transaction
     from lakesync.client.storage.reading import Answer
     from lakesync.client.summaries import PullSummary, SyncSummary
-    from lakesync.client.upload.entries import OutboxEntry
     from lakesync.client.upload.push import PushSummary
     from lakesync.core.delta import Delta, Op
     from lakesync.core.schema import TableSchema
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Client(Observable):
+class Client(Observable, OutboxKeeper):
     """One client and its file. Safe to use from several threads, and to open in several processes.
 
     Args:
@@ -92,6 +95,7 @@ class Client(Observable):
             self._file.database.close()
             raise
         self._syncer = Syncer(self._file, transport, page_deltas, self._activity)
+        self._path = path
         self.client_id = client_id
         self.edited = threading.Event()
         """Set by each edit; `SyncLoop` waits for it."""
@@ -103,6 +107,20 @@ class Client(Observable):
         if not self.edited.is_set():
             self.edited.set()
         return heard(result, f"{op.name} of {table!r}, {row_id!r}")
+
+    def _edits(
+        self, what: str, operation: Callable[[Writer], T], *, is_group: bool
+    ) -> Result[T, LakeSyncError]:
+        def commit() -> T:
+            with self._file.database.transaction():
+                return operation(Writer(self._file, is_group=is_group))
+
+        result = self._attempt(commit)
+        self.edited.set()
+        return heard(result, what)
+
+    def _execute(self, writer: Writer, sql: str, parameters: object) -> int:
+        return execute(self._file, writer, sql, parameters)
 
     def _read(self, sql: str, parameters: object) -> Answer:
         return self._file.database.read(sql, parameters)
@@ -161,29 +179,6 @@ class Client(Observable):
         """
         return self._attempt(lambda: self._file.sql_name(table, column))
 
-    def pending(self) -> Result[list[OutboxEntry], LakeSyncError]:
-        """Give the edits that the gateway is not known to hold, oldest first."""
-        return self._attempt(lambda: self._file.entries(quarantined=False))
-
-    def quarantined(self) -> Result[list[OutboxEntry], LakeSyncError]:
-        """Give the edits that were refused, with code and reason; their values stay in the rows."""
-        return self._attempt(lambda: self._file.entries(quarantined=True))
-
-    def retry(self, delta_id: str) -> Result[Delta, LakeSyncError]:
-        """Let a quarantined edit go with the next push; ``NOT_FOUND`` if there is none."""
-        result = self._attempt(lambda: self._file.retry(delta_id))
-        self.edited.set()
-        return heard(result, f"retry of {delta_id!r}")
-
-    def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
-        """Drop an edit that is pending or quarantined; its row becomes what the others make of it.
-
-        A pending one whose push is under way, or was not answered, may have arrived: then the next
-        pull brings it back. ``NOT_FOUND`` if the outbox does not hold it.
-        """
-        result = self._attempt(lambda: self._file.discard(delta_id))
-        return heard(result, f"discard of {delta_id!r}")
-
     def push(self) -> Result[PushSummary, LakeSyncError]:
         """Push all that waits; refused edits are quarantined, their neighbours flow.
 
@@ -204,6 +199,17 @@ class Client(Observable):
         One half may fail alone: the ``done`` of an error is a `SyncSummary`.
         """
         return self._attempt(lambda: self._syncer.sync(stopped))
+
+    def wipe(self, *, lose_edits: bool = False) -> Result[None, LakeSyncError]:
+        """Sign out: close the client, and remove its file with all that it holds from the disk.
+
+        That is rows, outbox, and tables of the app's own. ``CONFLICT``, and nothing is wiped, while
+        edits wait for the gateway or for the app, unless they may be lost.
+        """
+        result = self._attempt(lambda: wipe(self._file, self._path, lose_edits=lose_edits))
+        if isinstance(result, Ok):
+            self._feed.close()
+        return heard(result, "wipe")
 
     def close(self) -> None:
         """Close the file; safe to repeat. Nothing is lost: everything is on the disk already.

@@ -139,6 +139,10 @@ class AsyncClient(AsyncEditor):
         """As `Client.discard`."""
         return await self._write(lambda: self.client.discard(delta_id))
 
+    async def wipe(self, *, lose_edits: bool = False) -> Result[None, LakeSyncError]:
+        """As `Client.wipe`; close the client afterwards, to end its threads."""
+        return await self._write(lambda: self.client.wipe(lose_edits=lose_edits))
+
     async def push(self) -> Result[PushSummary, LakeSyncError]:
         """As `Client.push`."""
         return await answered(self._threads.sync(lambda _: self.client.push()))

@@ -47,6 +47,18 @@ class AsyncEditor(ABC):
         """As `Client.delete`."""
         return await self._write(lambda: self._blocking.delete(table, row_id))
 
+    async def insert_many(
+        self, table: str, rows: Mapping[str, Mapping[str, object]]
+    ) -> Result[int, LakeSyncError]:
+        """As `Client.insert_many`."""
+        return await self._write(lambda: self._blocking.insert_many(table, rows))
+
+    async def execute(
+        self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()
+    ) -> Result[int, LakeSyncError]:
+        """As `Client.execute`."""
+        return await self._write(lambda: self._blocking.execute(sql, parameters))
+
     async def get(self, table: str, row_id: str) -> Result[dict[str, Any] | None, LakeSyncError]:
         """As `Client.get`."""
         return await self._read(lambda: self._blocking.get(table, row_id))

@@ -57,6 +57,8 @@ class AppTable:
     delete: str = ""
     booleans: dict[str, bool | None] = field(default_factory=dict)
     """Columns that hold nothing but booleans, or, where it is None, nothing but nulls so far."""
+    declared: dict[str, str] = field(default_factory=dict)
+    """The types that the app declared."""
     kinds: dict[str, bool] = field(default_factory=dict)
     """Of which of these that is decided anew, and is yet to be stored."""
 

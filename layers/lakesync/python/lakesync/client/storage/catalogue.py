@@ -55,13 +55,15 @@ class Catalogue:
         for row in tables.fetchall():
             self._remember(AppTable(*row))
         columns = self._connection.execute(
-            "SELECT table_id, name, sql_name, is_boolean FROM _lakesync_columns "
+            "SELECT table_id, name, sql_name, is_boolean, declared FROM _lakesync_columns "
             "ORDER BY table_id, place"
         )
-        for table_id, name, sql_name, is_boolean in columns.fetchall():
+        for table_id, name, sql_name, is_boolean, declared in columns.fetchall():
             self._by_id[table_id].columns[name] = sql_name
             if is_boolean != 0:
                 self._by_id[table_id].booleans[name] = is_boolean and True
+            if declared:
+                self._by_id[table_id].declared[name] = declared
         for table in self._tables.values():
             table.prepare()
 
@@ -72,6 +74,20 @@ class Catalogue:
     def by_id(self, table_id: int) -> AppTable:
         """Give the table that a row or an outbox entry names."""
         return self._by_id[table_id]
+
+    def by_sql_name(self, sql_name: str) -> AppTable | None:
+        """Give the table that SQLite knows by a name, in any spelling; None if it is none."""
+        small = sql_name.lower()
+        tables = self._tables.values()
+        return next((table for table in tables if table.sql_name.lower() == small), None)
+
+    def keep_declared(self, table: AppTable, types: Mapping[str, str]) -> None:
+        """Store the types that the app declared."""
+        table.declared |= types
+        self._connection.executemany(
+            "UPDATE _lakesync_columns SET declared = ? WHERE table_id = ? AND name = ?",
+            [(type_name, table.id, name) for name, type_name in types.items()],
+        )
 
     def table(self, name: str, columns: Iterable[str], *, received: bool = False) -> AppTable:
         """Give a table, made and widened as needed, within the caller's transaction.
@@ -156,7 +172,7 @@ class Catalogue:
                 taken.add(sql_name.lower())
                 added.append((sql_name, sql_type))
             self._connection.execute(
-                "INSERT INTO _lakesync_columns VALUES (?, ?, ?, ?, NULL)",
+                "INSERT INTO _lakesync_columns VALUES (?, ?, ?, ?, NULL, NULL)",
                 (table.id, len(table.columns), name, sql_name),
             )
             table.columns[name] = sql_name

@@ -45,6 +45,7 @@ def declare(
         declared = file.catalogue.table(table, ())
         new = {name: kind for name, kind in sql_types.items() if name not in declared.columns}
         file.catalogue.widen(declared, new)
+        file.catalogue.keep_declared(declared, columns)
         file.catalogue.note_change(declared)
         _retype(connection, declared, sql_types)
         for index in indexes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from lakesync.client.storage.catalogue import checked_name, checked_text
@@ -11,12 +12,14 @@ from lakesync.client.storage.shapes import shape
 from lakesync.core.delta import Op, check_row_id
 from lakesync.core.merge import view
 from lakesync.core.values import parse
+from lakesync.errors import ValidationFailed
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from lakesync.client.storage.reading import Answer
+    from lakesync.client.storage.writing import Writer
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
@@ -107,6 +110,48 @@ class Editor(ABC):
             return shaped(names, answer, self._boolean_names())
 
         return query_result(rows)
+
+    def insert_many(
+        self, table: str, rows: Mapping[str, Mapping[str, object]]
+    ) -> Result[int, LakeSyncError]:
+        """Insert rows by their ids, all of them or none; gives how many.
+
+        One write to the disk, hence much faster than one by one. They leave in large batches, each
+        row for itself: where others must see all of them or none, use ``transaction()``.
+        """
+
+        def insert(writer: Writer) -> int:
+            if not isinstance(rows, Mapping):
+                raise ValidationFailed("rows map row ids to columns", field="rows")
+            for row_id, columns in rows.items():
+                writer.write(Op.INSERT, table, row_id, columns)
+            return len(rows)
+
+        return self._edits(f"insert_many into {table!r}", insert, is_group=False)
+
+    def execute(
+        self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()
+    ) -> Result[int, LakeSyncError]:
+        """Run one INSERT, UPDATE or DELETE on a synced table; gives how many rows it wrote.
+
+        Each row that it writes is an edit, and all of them are one transaction. Of an updated row
+        only the columns that it changes are written. Parameters may be dates, decimals, lists and
+        dictionaries. ``VALIDATION_ERROR`` with the reason, and nothing written, if SQLite refuses
+        it or it cannot be edits: it writes another table, changes a ``_row_id``, stores bytes where
+        none are declared, has RETURNING, or makes tables (`declare` does).
+        """
+        what = f"execute of {str(sql)[:80]!r}"
+        return self._edits(
+            what, lambda writer: self._execute(writer, sql, parameters), is_group=True
+        )
+
+    @abstractmethod
+    def _edits(
+        self, what: str, operation: Callable[[Writer], T], *, is_group: bool
+    ) -> Result[T, LakeSyncError]: ...
+
+    @abstractmethod
+    def _execute(self, writer: Writer, sql: str, parameters: object) -> int: ...
 
     @abstractmethod
     def _edit(

@@ -7,7 +7,7 @@ through, and only if it is sound the exception goes on.
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from lakesync import errors
 from lakesync.errors import FileCorrupt, LakeSyncError, ValidationFailed
@@ -35,6 +35,18 @@ _SALVAGE: Final = (
     "the client's file is damaged: close the client, call lakesync.client.salvage with the path, "
     "which saves the edits that wait and begins a new file, and open it again"
 )
+_ONLY: Final = {
+    "query": "a query only reads; write by insert, update, delete, execute and transaction()",
+    "statement": "execute takes INSERT, UPDATE and DELETE; tables are declared, and read by query",
+}
+_HINTS: Final = {
+    "no such table": "a table is there once it is declared, edited or pulled: declare it first",
+    "no such column": "a column is there once it is declared, edited or pulled: declare it first",
+    "has no column named": "a column is there once it is declared, edited or pulled: declare it",
+    "NOT NULL constraint failed": "each row has a _row_id, chosen by the app: name it",
+    "UNIQUE constraint failed": "the row is there: use UPDATE, or INSERT … ON CONFLICT",
+}
+"""What to do, by what SQLite says."""
 _QUERY_FAULTS: Final = (sqlite3.Error, sqlite3.Warning, TypeError, ValueError, OverflowError)
 
 
@@ -80,8 +92,10 @@ def translated(exc: sqlite3.Error) -> LakeSyncError:
     return _caused(error, exc)
 
 
-def query_result(operation: Callable[[], T]) -> Result[T, LakeSyncError]:
-    """Give what a query of the app gives, or why SQLite refuses it."""
+def query_result(
+    operation: Callable[[], T], what: Literal["query", "statement"] = "query"
+) -> Result[T, LakeSyncError]:
+    """Give what a query, or a statement, of the app gives, or why SQLite refuses it."""
     try:
         return Ok(operation())
     except LakeSyncError as error:
@@ -91,11 +105,10 @@ def query_result(operation: Callable[[], T]) -> Result[T, LakeSyncError]:
         disk = code in _UNAVAILABLE or code in _DAMAGED or _CLOSED in str(exc)
         if disk and isinstance(exc, sqlite3.Error):
             return Err(translated(exc))
-        sentence = f"SQLite refuses the query: {exc}"
-        if "no such table" in sentence:
-            sentence += "; a table is there once it is declared, edited or pulled: declare it first"
+        sentence = f"SQLite refuses the {what}: {exc}"
+        sentence += next((f"; {hint}" for sign, hint in _HINTS.items() if sign in sentence), "")
         if code == sqlite3.SQLITE_AUTH or "not authorized" in sentence:  # mostly without a code
-            sentence = "a query only reads; write by insert, update, delete and transaction()"
+            sentence = _ONLY[what]
         return Err(_caused(ValidationFailed(sentence, field="sql"), exc))
 
 

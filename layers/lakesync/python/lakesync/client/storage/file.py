@@ -6,6 +6,7 @@ import json
 import sqlite3
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.client.storage.capture import Capture
 from lakesync.client.storage.catalogue import Catalogue, checked_name
 from lakesync.client.storage.database import Database
 from lakesync.client.storage.device_clock import DeviceClock, system_clock
@@ -91,6 +92,7 @@ class ClientFile:
         self.rows = Rows(self.connection, self.catalogue)
         self.outbox = Outbox(self.connection)
         self.clock = DeviceClock(self.connection, wall_clock)
+        self.capture = Capture(self.connection)
         database.on_reload(self.catalogue.reload)
         database.on_reload(self.clock.reload)
 

@@ -67,11 +67,15 @@ def answer_of(connection: sqlite3.Connection, sql: str, parameters: object = ())
 
 def only_reads(action: int, subject: str | None, detail: str | None, *_: object) -> int:
     """Let SQLite prepare what reads, and nothing else."""
-    allowed = action in _READING or (
+    return sqlite3.SQLITE_OK if is_reading(action, subject, detail) else sqlite3.SQLITE_DENY
+
+
+def is_reading(action: int, subject: str | None, detail: str | None) -> bool:
+    """Tell whether something that SQLite is about to prepare reads, and nothing else."""
+    return action in _READING or (
         (action == sqlite3.SQLITE_FUNCTION and detail != "load_extension")
         or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS)
         or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS_BARE and detail is None)
         # SQLite says this of table-valued functions; it refuses to write to that table by itself.
         or (action == sqlite3.SQLITE_UPDATE and subject == "sqlite_master")
     )
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY

@@ -47,12 +47,14 @@ TABLES: Final = (
         sql_name TEXT NOT NULL UNIQUE COLLATE NOCASE)""",
     # A column without sql_name found no room in the app's table; it is kept in the row state.
     # is_boolean: all of its values so far, but for nulls; null where there was none.
+    # declared: the type that the app declared, if it did.
     """CREATE TABLE _lakesync_columns (
         table_id INTEGER NOT NULL,
         place INTEGER NOT NULL,
         name TEXT NOT NULL COLLATE NOCASE,
         sql_name TEXT COLLATE NOCASE,
         is_boolean INTEGER,
+        declared TEXT,
         PRIMARY KEY (table_id, place),
         UNIQUE (table_id, name)) WITHOUT ROWID""",
     # state: everything merged, unsent edits too. base: the same without what waits in the

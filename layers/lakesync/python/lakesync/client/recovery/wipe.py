@@ -1,0 +1,61 @@
+"""Signing out: everything that a client's file holds is gone from the disk.
+
+The contents go before the file does, and are overwritten as they go: a crash in between leaves an
+empty file, and no copy of a page in the log. What the storage underneath keeps of overwritten
+blocks is beyond any program.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakesync.client.storage.app_table import quote
+from lakesync.errors import Conflict
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from lakesync.client.storage.file import ClientFile
+
+_OTHER_FILES = ("-wal", "-shm", "-journal")
+
+
+def wipe(file: ClientFile, path: str | Path, *, lose_edits: bool) -> None:
+    """Empty a file, close it and remove it."""
+    writer = file.database.writer
+    with file.database.lock:
+        file.database.must_be_idle()
+        writer.execute("PRAGMA secure_delete = ON").close()
+        with file.database.transaction() as connection:
+            if not lose_edits:
+                _check_nothing_is_lost(connection)
+            _drop_everything(connection)
+        writer.execute("VACUUM")
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+    file.database.close()
+    for ending in (*_OTHER_FILES, ""):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+
+
+def _check_nothing_is_lost(connection: sqlite3.Connection) -> None:
+    waiting, refused = connection.execute(
+        "SELECT count(*) FILTER (WHERE status <> 'quarantined'), "
+        "count(*) FILTER (WHERE status = 'quarantined') FROM _lakesync_outbox"
+    ).fetchone()
+    if waiting or refused:
+        raise Conflict(
+            f"{waiting} edits wait for the gateway and {refused} were refused; they would be lost: "
+            "sync first and see to those, or wipe with lose_edits=True; nothing was wiped"
+        )
+
+
+def _drop_everything(connection: sqlite3.Connection) -> None:
+    # Views and triggers first: a table that they name could not go before them.
+    there = connection.execute(
+        "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger', 'table') "
+        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
+        "ORDER BY type = 'table', type = 'view', rootpage DESC"
+    ).fetchall()
+    for kind, name in there:
+        connection.execute(f"DROP {kind} IF EXISTS {quote(name)}")

@@ -1,0 +1,191 @@
+"""INSERT, UPDATE and DELETE of an app, as the edits that they are.
+
+Rules of this module
+    1. A statement runs once to be noted, and is undone; then its notes are written as any edits. So
+       what stands in the app's table is what was made deltas of, and nothing else.
+    2. A row's columns that the statement leaves as they are are not written: others may have
+       changed them meanwhile.
+    3. What cannot become deltas is refused before anything is written, with the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.client.storage.app_table import ROW_ID, quote
+from lakesync.client.storage.failures import query_result
+from lakesync.client.storage.reading import is_reading
+from lakesync.core.delta import Op
+from lakesync.core.values import parse
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.capture import Note
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.writing import Writer
+
+_WRITING: Final = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
+_MISSING: Final = object()
+_TARGETS_REMEMBERED: Final = 512
+
+
+def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> int:
+    """Run one statement that writes to a synced table, as edits; gives how many rows it wrote."""
+    given = _adapted(parameters)
+    targets = file.capture.targets
+    name = targets.get(str(sql))
+    if name is None:
+        name = query_result(lambda: _target(file.connection, sql, given), "statement").unwrap()
+        if len(targets) >= _TARGETS_REMEMBERED:
+            targets.clear()
+        targets[str(sql)] = name
+    table = file.catalogue.by_sql_name(name)
+    if table is None:
+        raise _refused(
+            f"{name or 'nothing'} is no synced table; execute writes to those, query reads, and "
+            "tables of the app's own are written over a connection of its own"
+        )
+    notes = query_result(lambda: _noted(file, table, sql, given), "statement").unwrap()
+    for note in notes:
+        _write(file, writer, table, note)
+    return len(notes)
+
+
+def _refused(sentence: str) -> ValidationFailed:
+    return ValidationFailed(sentence, field="sql")
+
+
+def _target(connection: sqlite3.Connection, sql: str, parameters: Any) -> str:
+    """Give the table that a statement writes to; empty if it only reads."""
+    written: set[str] = set()
+
+    def check(action: int, subject: str | None, detail: str | None, *where: str | None) -> int:
+        if action in _WRITING and subject and subject != "sqlite_master":
+            if where[-1] is None:  # not by a trigger
+                written.add(subject)
+            return sqlite3.SQLITE_OK
+        return sqlite3.SQLITE_OK if is_reading(action, subject, detail) else sqlite3.SQLITE_DENY
+
+    connection.set_authorizer(check)
+    try:
+        connection.execute(f"EXPLAIN {sql}", parameters).close()
+    finally:
+        connection.set_authorizer(None)
+    return "".join(written)  # SQLite writes to one
+
+
+def _noted(file: ClientFile, table: AppTable, sql: str, parameters: Any) -> list[Note]:
+    """Run a statement, note what it writes, and undo it."""
+    run = file.connection.execute
+    replaces = "replace" in sql.lower()
+    with file.capture.noting(table) as notes:
+        if replaces:  # what it replaces is deleted, which triggers hear of only so
+            run("PRAGMA recursive_triggers = ON")
+        run("SAVEPOINT _lakesync_statement")
+        try:
+            cursor = run(sql, parameters)
+            gives_rows = cursor.description is not None
+            cursor.close()
+        finally:
+            if file.connection.in_transaction:
+                run("ROLLBACK TO _lakesync_statement")
+                run("RELEASE _lakesync_statement")
+            if replaces:
+                run("PRAGMA recursive_triggers = OFF")
+    if gives_rows:
+        raise _refused("RETURNING is not for execute: query what was written afterwards")
+    return notes
+
+
+def _write(file: ClientFile, writer: Writer, table: AppTable, note: Note) -> None:
+    if note.row_id != note.old_id:
+        raise _refused("a row keeps its _row_id: delete it, and insert another one")
+    if not isinstance(note.row_id, str):
+        raise _refused(f"a _row_id is text, not {type(note.row_id).__name__}")
+    row_id = note.row_id
+    if note.op is Op.DELETE:
+        writer.write(Op.DELETE, table.name, row_id, {})
+        return
+    before = _before(file, table, row_id)
+    kinds = _kinds(file, table)
+    columns = {
+        name: _value(name, value, kinds.get(name), table, before.get(name))
+        for name, value in zip(table.shown, note.cells, strict=True)
+        if (value is not None or name in before) and not _same(value, before.get(name, _MISSING))
+    }
+    if columns or note.op is Op.INSERT:
+        writer.write(note.op, table.name, row_id, columns)
+
+
+def _same(one: object, other: object) -> bool:
+    return one == other and type(one) is type(other)
+
+
+def _before(file: ClientFile, table: AppTable, row_id: str) -> dict[str, object]:
+    """Give the cells of a row before a note of it is written; none if there is no row."""
+    names = ", ".join(quote(c) for c in table.columns.values() if c) or "NULL"
+    row = file.connection.execute(
+        f"SELECT {names} FROM {quote(table.sql_name)} WHERE {quote(ROW_ID)} = ?",  # noqa: S608 - quoted
+        (row_id,),
+    ).fetchone()
+    return dict(zip(table.shown, row, strict=False)) if row else {}
+
+
+def _kinds(file: ClientFile, table: AppTable) -> dict[str, str]:
+    """Give the types of columns: the schema's, or what the app declared."""
+    schema = file.schema(table.name)
+    told = {column.name: column.type for column in schema.columns} if schema else {}
+    return table.declared | told
+
+
+def _value(name: str, cell: object, kind: str | None, table: AppTable, before: object) -> object:
+    """Give the value that a cell stands for."""
+    if isinstance(cell, bytes):
+        if kind != "bytes":
+            raise _refused(
+                f"the column {name} is given bytes, which need the type bytes: declare it so, or "
+                "write text"
+            )
+        return base64.b64encode(cell).decode()
+    if isinstance(cell, int) and cell in (0, 1):
+        is_boolean = table.booleans.get(name) is True if kind is None else kind == "boolean"
+        return bool(cell) if is_boolean else cell
+    looks_like_json = kind is None and isinstance(before, str) and before[:1] in {"[", "{"}
+    if isinstance(cell, str) and (kind == "json" or looks_like_json):
+        try:
+            return parse(cell.encode())
+        except ValidationFailed:
+            return cell
+    return cell
+
+
+_ADAPTED: Final[dict[type, Callable[[Any], object]]] = {
+    Decimal: str,
+    list: json.dumps,
+    dict: json.dumps,
+}
+
+
+def _adapted(parameters: object) -> Any:
+    """Give parameters as SQLite takes them: dates, decimals and lists as on the wire."""
+    if isinstance(parameters, Mapping):
+        return {name: _plain(value) for name, value in parameters.items()}
+    if isinstance(parameters, list | tuple):
+        return tuple(map(_plain, parameters))
+    return parameters
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, date):  # a datetime too
+        return value.isoformat()
+    change = _ADAPTED.get(type(value))
+    return value if change is None else change(value)

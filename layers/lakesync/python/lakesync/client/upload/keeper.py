@@ -1,0 +1,46 @@
+"""What an app sees of the outbox, and does about edits that were refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.client.storage.editor import Editor
+from lakesync.result import Result, heard
+
+if TYPE_CHECKING:
+    import threading
+
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.upload.entries import OutboxEntry
+    from lakesync.core.delta import Delta
+    from lakesync.errors import LakeSyncError
+
+
+class OutboxKeeper(Editor):
+    """The part of a client that has an outbox."""
+
+    _file: ClientFile
+    edited: threading.Event
+
+    def pending(self) -> Result[list[OutboxEntry], LakeSyncError]:
+        """Give the edits that the gateway is not known to hold, oldest first."""
+        return self._attempt(lambda: self._file.entries(quarantined=False))
+
+    def quarantined(self) -> Result[list[OutboxEntry], LakeSyncError]:
+        """Give the edits that were refused, with code and reason; their values stay in the rows."""
+        return self._attempt(lambda: self._file.entries(quarantined=True))
+
+    def retry(self, delta_id: str) -> Result[Delta, LakeSyncError]:
+        """Let a quarantined edit go with the next push; ``NOT_FOUND`` if there is none."""
+        result = self._attempt(lambda: self._file.retry(delta_id))
+        self.edited.set()
+        return heard(result, f"retry of {delta_id!r}")
+
+    def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
+        """Drop an edit that is pending or quarantined; its row becomes what the others make of it.
+
+        A pending one whose push is under way, or was not answered, may have arrived: then the next
+        pull brings it back. ``NOT_FOUND`` if the outbox does not hold it.
+        """
+        result = self._attempt(lambda: self._file.discard(delta_id))
+        return heard(result, f"discard of {delta_id!r}")

@@ -1,0 +1,189 @@
+"""`MemoryGateway`: a gateway in the test's own process, for tests of an app.
+
+It is the gateway's own code on a buffer in memory: it merges, refuses, decides by sync rules and
+schemas, and encodes all that crosses as a network would.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.client import AsyncClient, Client, MemoryTransport
+from lakesync.core.merge import view
+from lakesync.errors import Unreachable, ValidationFailed
+from lakesync.gateway.admin import AdminService
+from lakesync.gateway.pull import PullService
+from lakesync.gateway.push import PushService
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.schema import Schemas
+    from lakesync.ports import WallClock
+
+_ROWS_READ: Final = 1_000
+
+
+class _Chance:
+    def jitter(self) -> float:
+        return random.random()  # noqa: S311 - spreads retries, hides nothing
+
+    def token(self) -> str:
+        return uuid.uuid4().hex
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class GatewayTransport(MemoryTransport):
+    """How one client reaches a `MemoryGateway`; ``faults`` happen to its next requests.
+
+    ``claims`` are what its token would say; set others and the rules decide by those.
+    """
+
+    def __init__(self, gateway: MemoryGateway, claims: Mapping[str, Any]) -> None:
+        super().__init__(gateway.name, self._Service(self), self._Service(self))
+        self.claims = dict(claims)
+        self.gateway = gateway
+
+    class _Service:
+        def __init__(self, transport: GatewayTransport) -> None:
+            self._transport = transport
+
+        def push(self, gateway: str, push: Push) -> PushReceipt:
+            to = self._transport
+            return to.gateway.push(gateway, replace(push, claims=to.claims))
+
+        def pull(self, gateway: str, pull: Pull) -> PullPage:
+            to = self._transport
+            return to.gateway.pull(gateway, replace(pull, claims=to.claims))
+
+    def schemas(self) -> Schemas:
+        """Fetch the schemas of the tables that the client may see."""
+        return self.gateway.schemas_for(self.claims)
+
+
+class MemoryGateway:
+    """A gateway in memory, and the clients that a test opens. Safe to use from several threads.
+
+    ::
+
+        with MemoryGateway(tmp_path) as gateway:
+            phone, laptop = gateway.client("phone"), gateway.client("laptop")
+
+    Args:
+        folder: where the clients' files are.
+        wall_clock: the gateway's clock, in milliseconds since 1970.
+    """
+
+    name: Final = "test"
+
+    def __init__(self, folder: Path | str, *, wall_clock: WallClock = _now_ms) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._buffer = MemoryBuffer()
+        services: dict[str, Any] = {
+            "wall_clock": wall_clock,
+            "sleep_ms": lambda ms: time.sleep(ms / 1000),
+            "chance": _Chance(),
+        }
+        self._admin = AdminService(self._buffer, **services)
+        self._pushes = PushService(self._buffer, **services)
+        self._pulls = PullService(self._buffer, wall_clock=wall_clock)
+        self._clients: list[Client] = []
+        self.online = True
+        """Set it to False, and no request arrives."""
+
+    def transport(self, **claims: Any) -> GatewayTransport:
+        """Give a way to this gateway, for a client whose token says this."""
+        return GatewayTransport(self, claims)
+
+    def client(
+        self, client_id: str, *, claims: Mapping[str, Any] | None = None, **options: Any
+    ) -> Client:
+        """Open a client; its file is there again if the test closes it and opens it once more."""
+        transport = self.transport(**(claims or {}))
+        client = Client(self._path(client_id), client_id=client_id, transport=transport, **options)
+        self._clients.append(client)
+        return client
+
+    def async_client(
+        self, client_id: str, *, claims: Mapping[str, Any] | None = None, **options: Any
+    ) -> AsyncClient:
+        """Open a client for asyncio; the test closes it."""
+        transport = self.transport(**(claims or {}))
+        return AsyncClient(
+            self._path(client_id), client_id=client_id, transport=transport, **options
+        )
+
+    def _path(self, client_id: str) -> str:
+        if not client_id.replace("-", "").replace("_", "").isalnum():
+            raise ValidationFailed("in tests a client id is letters, digits, - and _")
+        return f"{self._folder}/{client_id}.db"
+
+    def put_schema(self, schema: Mapping[str, Any]) -> None:
+        """Register a table's schema, as ``lakesync schema put`` does."""
+        with self._lock:
+            self._admin.register_schema(self.name, json.loads(json.dumps(schema)))
+
+    def put_rules(self, rules: Mapping[str, Any]) -> None:
+        """Save sync rules, as ``lakesync rules put`` does."""
+        with self._lock:
+            self._admin.save_rules(self.name, json.loads(json.dumps(rules)))
+
+    def rows(self, table: str) -> dict[str, dict[str, Any]]:
+        """Give a table's rows by their ids, as they are at the gateway, whoever may see them."""
+        rows: dict[str, dict[str, Any]] = {}
+        place = ""
+        while True:
+            with self._lock:
+                part = self._buffer.scan_rows(self.name, table, place, _ROWS_READ)
+            for row_id, stored in part.rows:
+                columns = view(decode_row_state(stored.state))
+                if columns is not None:
+                    rows[row_id] = {name: json.loads(value) for name, value in columns.items()}
+            place = part.place
+            if not place:
+                return rows
+
+    def push(self, gateway: str, push: Push) -> PushReceipt:
+        """Answer a push."""
+        with self._reached():
+            return self._pushes.push(gateway, push)
+
+    def pull(self, gateway: str, pull: Pull) -> PullPage:
+        """Answer a pull."""
+        with self._reached():
+            return self._pulls.pull(gateway, pull)
+
+    def schemas_for(self, claims: Mapping[str, Any]) -> Schemas:
+        """Answer a client that asks for the schemas."""
+        with self._reached():
+            return self._admin.schemas_for(self.name, claims)
+
+    def _reached(self) -> threading.Lock:
+        if not self.online:
+            raise Unreachable("the test has taken the gateway offline")
+        return self._lock
+
+    def close(self) -> None:
+        """Close the clients that `client` opened."""
+        for client in self._clients:
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,84 @@
+"""The guide's code does what the guide says: each page runs, against a gateway in memory."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import lakesync.client
+from lakesync.testing.memory_gateway import MemoryGateway
+from tests.support.repository import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest_plugins = ["pytester"]
+
+PAGES = [
+    ROOT / "docs" / "guide" / f"{name}.md"
+    for name in (
+        *("README", "offline", "live-queries", "sql", "rules", "async", "testing", "errors"),
+    )
+]
+"""The pages for those who write an app."""
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def code(page: Path) -> str:
+    """Give a page's code, each line where it stands on the page."""
+    text = page.read_text("utf-8")
+    lines = [""] * (text.count("\n") + 1)
+    for block in BLOCK.finditer(text):
+        start = text.count("\n", 0, block.start(1))
+        for number, line in enumerate(block.group(1).splitlines()):
+            lines[start + number] = line
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "testing"], ids=lambda p: p.stem)
+def test_the_code_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reached(url: str, *, gateway: str, token: str) -> Any:
+        assert url.startswith("https://")
+        assert gateway
+        assert token
+        return here.transport()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lakesync.client, "HttpTransport", reached)
+    with MemoryGateway(tmp_path) as here:
+        scope: dict[str, Any] = {"__name__": f"guide_{page.stem}"}
+        monkeypatch.setitem(__import__("sys").modules, scope["__name__"], _module(scope))
+        exec(compile(code(page), str(page), "exec"), scope)  # noqa: S102 - our own page
+        client = scope.get("client")
+        if client is not None:
+            client.close()
+
+
+def _module(scope: dict[str, Any]) -> Any:
+    """Give a module of a page's names, by which a dataclass finds its types."""
+    import types  # noqa: PLC0415
+
+    module = types.ModuleType(scope["__name__"])
+    module.__dict__.update(scope)
+    return module
+
+
+def test_the_tests_of_the_page_on_testing_pass(pytester: pytest.Pytester) -> None:
+    text = (ROOT / "docs" / "guide" / "testing.md").read_text("utf-8")
+    conftest, *blocks = BLOCK.findall(text)
+    pytester.makeconftest(conftest)
+    pytester.makepyfile("\n\n".join(blocks))
+
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-W", "error")
+
+    result.assert_outcomes(passed=4)
+
+
+def test_links_of_the_guide_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
