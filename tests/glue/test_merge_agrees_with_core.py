@@ -55,10 +55,11 @@ def fresh(lake: Lake) -> Lake:
     return Lake(lake.spark, lake.store, f"{lake.gateway}-{next(_numbers)}")
 
 
-def run_with(lake: Lake, per_row: float) -> None:
+def run_with(lake: Lake, per_row: float, broadcast_max: float) -> None:
     """Run with merges only, or with rewrites only."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", per_row)
+        patch.setattr(state_merge, "BROADCAST_DELTAS_MAX", broadcast_max)
         lake.run()
 
 
@@ -91,11 +92,15 @@ def agree(lake: Lake, deltas: list[Delta]) -> None:
 
 
 @pytest.mark.law("L1")
-@pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
+@pytest.mark.parametrize(
+    ("per_row", "broadcast_max"),
+    [(0, 0), (math.inf, math.inf), (math.inf, 0)],
+    ids=["rewrites", "merges", "merges by a join of all rows"],
+)
 @given(deltas=tables(), seed=st.integers(0, 1000), cuts=st.integers(1, 3))
 @SLOW
 def test_any_batches_in_any_order_give_the_rows_of_the_core(
-    lake: Lake, per_row: float, deltas: list[Delta], seed: int, cuts: int
+    lake: Lake, per_row: float, broadcast_max: float, deltas: list[Delta], seed: int, cuts: int
 ) -> None:
     """Some batches in one fold, others merged in later runs, and some deltas twice."""
     dealer = Random(seed)
@@ -106,8 +111,8 @@ def test_any_batches_in_any_order_give_the_rows_of_the_core(
         dealer.shuffle(part)
         table.put(part)
         if place % 2 == 0:
-            run_with(table, per_row)
-    run_with(table, per_row)
+            run_with(table, per_row, broadcast_max)
+    run_with(table, per_row, broadcast_max)
 
     agree(table, deltas)
     assert len(table.changes()) == len(deltas) + len(again)
