@@ -12,7 +12,7 @@ runtime := $(notdir $(patsubst %/,%,$(dir $(chosen))))
 build := python3 "$(here)build_layer.py" --runtime $(runtime) --architecture $(architecture) \
 	--into "$(ARTIFACTS_DIR)"
 
-.PHONY: build-LakesyncLayer build-WebLayer build-CryptoLayer build-LakeLayer
+.PHONY: build-LakesyncLayer build-WebLayer build-CryptoLayer build-LakeLayer build-DriversLayer
 
 # The Glue job runs the same library, so its script is bundled with it: docs/adr/0003.
 build-LakesyncLayer:
@@ -27,3 +27,6 @@ build-CryptoLayer:
 
 build-LakeLayer:
 	$(build) --name lake
+
+build-DriversLayer:
+	$(build) --name drivers

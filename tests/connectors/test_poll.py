@@ -80,7 +80,7 @@ class World:
         self.step()
         return receipt
 
-    def save(self, state: PollState) -> None:
+    def save(self, state: PollState, *, ends: bool = False) -> None:  # noqa: ARG002
         """Save, and perhaps die before."""
         self.step()
         self.saved = state.to_json()

@@ -14,8 +14,9 @@ import pytest
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.buffer.memory_quota import MemoryQuotas
-from lakesync.runtime import wiring, wiring_access
+from lakesync.runtime import wiring, wiring_access, wiring_connectors
 from tests.support.logs import logged
 from tests.support.repository import ROOT
 
@@ -39,6 +40,10 @@ ENVIRONMENT = {
     "FLUSH_FUNCTION": "flush",
     "RETAIN_FUNCTION": "retain",
     "LAKE_BUCKET": "lake",
+    "CONNECTOR_SECRETS": "stack/connectors/",
+    "POLL_MACHINE": "arn:aws:states:eu-central-1:123456789012:stateMachine:poll",
+    "POLL_SCHEDULE_GROUP": "polls",
+    "POLL_SCHEDULE_ROLE": "arn:aws:iam::123456789012:role/poll",
     "ANNOUNCE_QUEUE_URL": "unset",
     "GLUE_JOB": "materialise",
     "RUNS_MAX": "4",
@@ -124,6 +129,8 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     held, access = MemoryBuffer(), MemoryAccess()
     monkeypatch.setattr(wiring, "buffer", lambda _: held)
     monkeypatch.setattr(wiring_access, "store", lambda _: access)
+    connectors = MemoryConnectors()
+    monkeypatch.setattr(wiring_connectors, "connector_store", lambda _: connectors)
     quotas = MemoryQuotas()
     monkeypatch.setattr(wiring_access, "quota_store", lambda _: quotas)
     # Mangum makes a loop for the life of its process, and a test is not one.

@@ -52,7 +52,7 @@ def test_every_task_is_tried_again_and_the_whole_ends(path: Any) -> None:
         if state["Type"] == "Task":
             assert state["Retry"], name
         else:
-            assert state["Type"] in {"Choice", "Map", "Pass", "Succeed", "Fail"}
+            assert state["Type"] in {"Choice", "Map", "Pass", "Succeed", "Fail", "Wait"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -85,7 +85,9 @@ def test_only_these_write_to_the_buffer() -> None:
         if "dynamodb:PutItem" in as_list(statement["Action"])
     }
 
-    assert writers == {"PushFunction", "AdminFunction", "FlushFunction", "RetainFunction"}
+    assert writers == {
+        "PushFunction", "AdminFunction", "FlushFunction", "RetainFunction", "IngestFunction",
+    }  # fmt: skip
 
 
 def test_an_administrator_deletes_no_data() -> None:
@@ -102,6 +104,7 @@ def test_an_administrator_deletes_no_data() -> None:
     assert statement["Action"] == "dynamodb:DeleteItem"
     assert may_delete(keys.revoked_pk("g1"))
     assert may_delete(keys.user_pk("g1", "phone|1"))
+    assert may_delete(keys.connector_pk("g1"))
     for gateway in ("g1", "user", "revoked"):
         assert not may_delete(keys.config_pk(gateway))
         for name in ("user", "revoked", "|user|", "|revoked|"):
@@ -183,9 +186,27 @@ def test_only_the_authoriser_reads_the_secret() -> None:
         owner
         for owner, held in statements()
         if any(action.startswith("secretsmanager:") for action in as_list(held["Action"]))
+        and "/connectors/*" not in json.dumps(held["Resource"])
     }
 
     assert readers == {"AuthoriseFunction"}
+
+
+def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() -> None:
+    prefix = "${AWS::StackName}/connectors/"
+    users = {
+        owner: as_list(held["Action"])
+        for owner, held in statements()
+        if f"secret:{prefix}*" in json.dumps(held["Resource"])
+    }
+    told = {
+        name
+        for name, each in functions().items()
+        if each["Environment"]["Variables"].get("CONNECTOR_SECRETS") == {"Fn::Sub": prefix}
+    }
+
+    assert users.keys() == told == {"AdminFunction", "IngestFunction"}
+    assert users["IngestFunction"] == ["secretsmanager:GetSecretValue"]
 
 
 def test_every_route_but_the_open_ones_asks_for_a_token() -> None:
@@ -288,7 +309,8 @@ def test_http_functions_end_before_api_gateway_gives_up() -> None:
 
 @pytest.mark.law("B11")
 def test_a_function_that_pushes_ends_long_before_its_commits_must_be_visible() -> None:
-    assert functions()["PushFunction"]["Timeout"] * 1000 <= VISIBLE_MS_MAX // 2
+    for name in ("PushFunction", "IngestFunction"):
+        assert functions()[name]["Timeout"] * 1000 <= VISIBLE_MS_MAX // 2
     assert Limits().commit_deadline_ms < VISIBLE_MS_MAX // 2
 
 
@@ -371,6 +393,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("ScheduleFlushFunction", settings.ScheduleFlushSettings),
         ("MaterialiseFunction", settings.MaterialiseSettings),
         ("RetainFunction", settings.RetainSettings),
+        ("IngestFunction", settings.IngestSettings),
     ],
 )
 def test_each_function_is_told_what_it_asks_and_no_more(name: str, kind: Any) -> None:

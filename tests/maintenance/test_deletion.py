@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.buffer.memory_removal import MemoryItems
 from lakesync.checkpoint.store import Checkpoints
@@ -52,6 +53,7 @@ class World:
 
     def __init__(self) -> None:
         self.buffer, self.access, self.quotas = MemoryBuffer(), MemoryAccess(), MemoryQuotas()
+        self.connectors = MemoryConnectors()
         self.objects, self.time = Objects(), GivenTime(WALL_MS)
         self.flusher = Flusher(self.buffer, self.objects, Messages(), ParquetEncoder())
         for gateway in ("g1", *OTHERS):
@@ -81,10 +83,12 @@ class World:
         self.access.revoke(gateway, Revocation("user", "bob", 1, "ops"))
         self.quotas.report(gateway, 1, Usage(1, 1, 1))
         self.quotas.set_quota(gateway, Quota(5))
+        self.connectors.add(gateway, "shop", b"{}", 1)
+        self.objects.put_object(f"connectors/{gateway}/shop/ranges/1", b"{}", "application/json")
 
     @property
     def items(self) -> MemoryItems:
-        return MemoryItems(self.buffer, self.access, self.quotas)
+        return MemoryItems(self.buffer, self.access, self.quotas, self.connectors)
 
     def deleter(self, life: Life | None = None) -> Deleter:
         """Give what deletes, as a process that may die has it."""
@@ -94,7 +98,7 @@ class World:
             buffer, wall_clock=self.time.wall_clock, sleep_ms=self.time.sleep_ms,
             chance=SeededChance(),
         )  # fmt: skip
-        items = MemoryItems(buffer, of(self.access), of(self.quotas))
+        items = MemoryItems(buffer, of(self.access), of(self.quotas), of(self.connectors))
         return Deleter(
             buffer, items, of(self.access), of(self.objects), declare,
             wall_clock=self.time.wall_clock,

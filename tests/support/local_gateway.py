@@ -51,7 +51,9 @@ from lakesync.runtime.delete_gateway import delete_and_wait, delete_task
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.keys import Authorities
 from lakesync.runtime.tokens import TokenRules
+from lakesync.runtime.wiring_connectors import and_connectors
 from tests.support.lake import Objects
+from tests.support.polling import MemorySecrets, PollingByHand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,6 +87,7 @@ class LocalGateway:
     access: MemoryAccess = field(default_factory=MemoryAccess)
     quotas: MemoryQuotas = field(default_factory=MemoryQuotas)
     objects: Objects = field(default_factory=Objects)
+    secrets: MemorySecrets = field(default_factory=MemorySecrets)
     requests: list[str] = field(default_factory=list)
     ahead_ms: int = 0
     """By how much its clock is ahead of the real one."""
@@ -156,7 +159,10 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
         return {"batches": report.batches, "deltas": report.deltas}
 
     declare = Declare(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
-    items = MemoryItems(held.buffer, held.access, held.quotas)
+    polling = PollingByHand(
+        push.push, wall_clock, objects=held.objects, access=held.access, secrets=held.secrets
+    )
+    items = MemoryItems(held.buffer, held.access, held.quotas, polling.store)
     deleter = Deleter(
         held.buffer, items, held.access, held.objects, declare, wall_clock=wall_clock
     )  # fmt: skip
@@ -177,7 +183,13 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
         ),
         pull_routes(FollowingPulls(pulls, held.buffer, wall_clock=wall_clock)),
         checkpoint_routes(CheckpointService(held.buffer, checkpoints)),
-        admin_routes(admin, AccessAdmin(held.access, wall_clock=wall_clock), flush_now, delete_now),
+        admin_routes(
+            admin,
+            AccessAdmin(held.access, wall_clock=wall_clock),
+            flush_now,
+            and_connectors(lambda: polling.admin, delete_now),
+            lambda: polling.admin,
+        ),
         open_routes(),
         access=Access(held.access, wall_clock=wall_clock),
     )

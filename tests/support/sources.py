@@ -7,7 +7,18 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakesync.connectors import Change, SourceColumn, SourcePage, SourceTable, Storage, Unreadable
+from pydantic import BaseModel, ConfigDict, SecretStr
+
+from lakesync.connectors import (
+    Change,
+    ConnectorType,
+    SourceColumn,
+    SourcePage,
+    SourceTable,
+    Storage,
+    Unreadable,
+    registry,
+)
 from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
 from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
 from lakesync.connectors.sql.source import SqlConnector
@@ -17,6 +28,8 @@ from tests.support.lake import Objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pytest
 
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
@@ -168,3 +181,38 @@ class SqlSource:
     def value(self, columns: Mapping[str, Any]) -> Any:
         """Give the one column's value."""
         return columns.get("value")
+
+
+class MemorySettings(BaseModel):
+    """How the source in memory is configured."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    token: SecretStr
+    table: str = "items"
+
+
+SOURCE = MemorySource()
+"""What connectors of the type `MEMORY` read; a test makes it anew."""
+TOKENS: list[str] = []
+"""The tokens that connectors were made with."""
+
+
+def _made(settings: MemorySettings, _: Storage) -> MemorySource:
+    TOKENS.append(settings.token.get_secret_value())
+    return SOURCE
+
+
+MEMORY = ConnectorType(
+    "memory", "What a test says", MemorySettings, _made,
+    lambda settings: {settings.table: "things"},
+)  # fmt: skip
+
+
+def use_memory_source(patch: pytest.MonkeyPatch) -> MemorySource:
+    """Let there be connectors of the type ``memory``; give the source that they read."""
+    own = {**registry.BUILT_IN, "memory": "tests.support.sources:MEMORY"}
+    patch.setattr(registry, "BUILT_IN", own)
+    SOURCE.__init__()  # type: ignore[misc]  # as it is at first
+    TOKENS.clear()
+    return SOURCE

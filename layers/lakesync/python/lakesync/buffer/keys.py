@@ -15,6 +15,7 @@ client state          ``gw|client|hash``     client id     d h
 client's user         ``|user|gw|hash``      client id     us
 revocation            ``|revoked|gw``        kind, name    ad ms
 use and quota         ``|quota|gw``          ``quota``     nb nd np qb qd qp w
+connector             ``|connector|gw``      name          d le lu ps
 registry of gateways  ``gateways``           gateway id
 ====================  =====================  ============  ====================================
 
@@ -31,10 +32,11 @@ The index ``unflushed`` has the keys ``pk`` and ``o``, so it lists the items tha
 heads behind which something waits. The first commit sets it, a flush that caught up removes it.
 
 Attributes: ``ad`` administrator, ``c`` commit, ``d`` data, ``e`` epoch, ``fb`` flushed bytes, ``h``
-digest, ``i`` entries in the head, ``l`` last entry, ``lb`` logged bytes, ``ln`` lanes, ``ms``
-milliseconds, ``nb`` ``nd`` ``np`` used bytes, deltas, pushes, ``o`` oldest unflushed, ``qb`` ``qd``
-``qp`` quota of them, ``t`` trimmed, ``u`` until, ``us`` user, ``v`` configuration version, ``w``
-watermark or window, ``x`` closed. None is a word that DynamoDB reserves.
+digest, ``i`` entries in the head, ``l`` last entry, ``lb`` logged bytes, ``le`` lease, ``ln``
+lanes, ``lu`` leased until, ``ms`` milliseconds, ``nb`` ``nd`` ``np`` used bytes, deltas, pushes,
+``o`` oldest unflushed, ``ps`` poll state, ``qb`` ``qd`` ``qp`` quota of them, ``t`` trimmed, ``u``
+until, ``us`` user, ``v`` configuration version, ``w`` watermark or window, ``x`` closed. None is a
+word that DynamoDB reserves.
 """
 
 from __future__ import annotations
@@ -174,6 +176,11 @@ def _part(client_id: str) -> str:
 def quota_pk(gateway: str) -> str:
     """Give the partition key of what a gateway uses and may use."""
     return f"|quota|{check_gateway(gateway)}"
+
+
+def connector_pk(gateway: str) -> str:
+    """Give the partition key of a gateway's connectors; the sort key is the name."""
+    return f"|connector|{check_gateway(gateway)}"
 
 
 def revoked_pk(gateway: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lakesync.buffer.memory_connectors import MemoryConnectors
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -16,15 +18,22 @@ if TYPE_CHECKING:
 class MemoryItems:
     """`lakesync.ports.GatewayItems` of stores in one process."""
 
-    def __init__(self, buffer: MemoryBuffer, access: MemoryAccess, quotas: MemoryQuotas) -> None:
+    def __init__(
+        self,
+        buffer: MemoryBuffer,
+        access: MemoryAccess,
+        quotas: MemoryQuotas,
+        connectors: MemoryConnectors | None = None,
+    ) -> None:
         self._buffer = buffer
         self._access = access
         self._quotas = quotas
+        self._connectors = connectors or MemoryConnectors()
 
     def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
         """Tell how much is stored of a gateway, by kind."""
         del tables  # what is in memory tells
-        parts = (self._buffer, self._access, self._quotas)
+        parts = (self._buffer, self._access, self._quotas, self._connectors)
         return {
             kind: number for part in parts for kind, number in part.count_items(gateway).items()
         }
@@ -35,7 +44,8 @@ class MemoryItems:
         kinds = self._buffer.count_items(gateway)
         steps = [partial(self._buffer.remove_items, gateway, kind) for kind in kinds]
         for step in (*steps, partial(self._access.remove, gateway),
-                     partial(self._quotas.remove, gateway)):  # fmt: skip
+                     partial(self._quotas.remove, gateway),
+                     partial(self._connectors.remove_all, gateway)):  # fmt: skip
             if not has_time():
                 return False
             step()

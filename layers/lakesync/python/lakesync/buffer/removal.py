@@ -99,4 +99,5 @@ def _partitions(gateway: str, tables: Iterable[str], heads: Mapping[str, Head]) 
         *(_Partition("users", pk) for pk in keys.user_pks(gateway)),
         _Partition("revocations", keys.revoked_pk(gateway), kept),
         _Partition("quota", keys.quota_pk(gateway)),
+        _Partition("connectors", keys.connector_pk(gateway)),
     ]

@@ -12,6 +12,14 @@ from lakesync.cli.commands.access import show as show_access
 from lakesync.cli.commands.checkpoint import build
 from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
 from lakesync.cli.commands.checkpoint import show as show_checkpoint
+from lakesync.cli.commands.connectors import add as add_connector
+from lakesync.cli.commands.connectors import check as check_connector
+from lakesync.cli.commands.connectors import configure, pause, remove, resume
+from lakesync.cli.commands.connectors import list_ as list_connectors
+from lakesync.cli.commands.connectors import reset as reset_connector
+from lakesync.cli.commands.connectors import run as run_connector
+from lakesync.cli.commands.connectors import show as show_connector
+from lakesync.cli.commands.connectors import types as connector_types
 from lakesync.cli.commands.databases import compare as compare_databases
 from lakesync.cli.commands.databases import copy as copy_databases
 from lakesync.cli.commands.doctor import doctor
@@ -102,6 +110,20 @@ databases = typer.Typer(
 databases.command("copy")(copy_databases)
 databases.command("compare")(compare_databases)
 app.add_typer(databases, name="databases")
+connectors = typer.Typer(
+    no_args_is_help=True, help="Poll outside systems, whose rows become the gateway's."
+)
+connectors.command("types")(connector_types)
+connectors.command("list")(list_connectors)
+connectors.command("show")(show_connector)
+connectors.command("add")(add_connector)
+connectors.command("configure")(configure)
+connectors.command("check")(check_connector)
+connectors.command("run")(run_connector)
+connectors.command("reset")(reset_connector)
+for _command in (pause, resume, remove):
+    connectors.command()(_command)
+app.add_typer(connectors, name="connectors")
 quota = typer.Typer(no_args_is_help=True, help="Say what a gateway may push in a second.")
 quota.command("show")(show_quota)
 quota.command("set")(set_quota)

@@ -30,10 +30,11 @@ def call(url: str, token: str, method: str, path: str, body: object = None) -> d
         raise Unreachable(f"the gateway did not answer: {str(exc) or type(exc).__name__}") from exc
     if not answer.is_success:
         raise error_of(answer.status_code, answer.headers, answer.content)
+    no_gateway = Unavailable(f"what answers at {url} is no LakeSync gateway: check --url")
     try:
-        fields = answer.json()
-    except ValueError:
-        fields = None
-    if not isinstance(fields, dict):
-        raise Unavailable(f"what answers at {url} is no LakeSync gateway: check --url")
+        fields: dict[str, Any] = answer.json()
+    except ValueError as exc:
+        raise no_gateway from exc
+    if type(fields) not in {dict, list}:
+        raise no_gateway
     return fields

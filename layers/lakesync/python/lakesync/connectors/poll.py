@@ -14,7 +14,7 @@ Laws N1-N6: ``docs/spec/connectors.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lakesync.connectors.deltas import client_id_of, deltas_of, pushes_of
 from lakesync.connectors.state import check_cursor
@@ -47,6 +47,18 @@ class Polled:
     wait_s: int = 0
 
 
+class Saves(Protocol):
+    """Makes the state durable."""
+
+    def __call__(self, state: PollState, *, ends: bool = False) -> None:
+        """Save it; if the poll ends here, others may poll from then on.
+
+        Raises:
+            Conflict: somebody else polls.
+        """
+        ...
+
+
 class Poll:
     """Polls one connector.
 
@@ -56,7 +68,7 @@ class Poll:
         tables: the source's tables, each with its name in the gateway.
         push: hands deltas over; raises `LakeSyncError`.
         letters: where rows go that are refused.
-        save: makes the state durable, or raises `Conflict`: somebody else polls.
+        save: makes the state durable.
         wall_clock: the time.
     """
 
@@ -68,7 +80,7 @@ class Poll:
         *,
         push: Callable[[Push], PushReceipt],
         letters: DeadLetters,
-        save: Callable[[PollState], None],
+        save: Saves,
         wall_clock: WallClock,
     ) -> None:
         self._client_id = client_id_of(name)
@@ -105,7 +117,7 @@ class Poll:
         state.polled_ms, state.poll_ms, state.finished = state.poll_ms, 0, []
         state.wait_until_ms = 0
         state.polls += 1
-        self._save(state)
+        self._save(state, ends=True)
         return Polled("done")
 
     def _stopped(self, state: PollState, error: LakeSyncError) -> Polled:
@@ -116,7 +128,7 @@ class Poll:
         state.note(error, now_ms)
         wait_s = min(error.retry_after_s, WAIT_S_MAX)
         state.wait_until_ms = now_ms + wait_s * 1000
-        self._save(state)
+        self._save(state, ends=True)
         return Polled("wait", wait_s) if error.retry is Retry.LATER else Polled("done")
 
     def _table(
@@ -138,6 +150,8 @@ class Poll:
                 state.cursors[source] = check_cursor(page.cursor)
                 if not page.has_more:
                     state.finished.append(source)
+                if not (page.has_more or page.changes or page.unreadable):
+                    continue  # nothing is lost with it; the next save has it
             self._save(state)
         return True
 

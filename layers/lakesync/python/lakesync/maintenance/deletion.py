@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 QUIET_MS: Final = 16 * 60_000
 """After so long nothing is under way that began before: a Lambda function lives for 15 minutes."""
-OBJECT_KINDS: Final = ("claims", "claims-failed", "staging", "checkpoints")
+OBJECT_KINDS: Final = ("claims", "claims-failed", "staging", "checkpoints", "connectors")
 """Prefixes of the bucket that hold objects by gateway."""
 
 

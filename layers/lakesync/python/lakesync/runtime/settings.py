@@ -107,6 +107,23 @@ class AdminSettings(BufferSettings):
     """The name of ``functions/flush``, which ``POST /admin/flush`` waits for."""
     retain_function: str = _variable("RETAIN_FUNCTION", _text)
     """The name of ``functions/retain``, which ``DELETE /admin/gateways`` waits for."""
+    lake_bucket: str = _variable("LAKE_BUCKET", _text)
+    """Where connectors keep what is too large for an item."""
+    connector_secrets: str = _variable("CONNECTOR_SECRETS", _text)
+    """What the names of connectors' secrets begin with."""
+    poll_machine: str = _variable("POLL_MACHINE", _text)
+    """The ARN of the state machine that polls connectors."""
+    poll_schedule_group: str = _variable("POLL_SCHEDULE_GROUP", _text)
+    poll_schedule_role: str = _variable("POLL_SCHEDULE_ROLE", _text)
+    """The ARN of the role by which schedules start polls."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestSettings(PushSettings):
+    """What ``functions/ingest`` needs: it pushes what connectors read."""
+
+    lake_bucket: str = _variable("LAKE_BUCKET", _text)
+    connector_secrets: str = _variable("CONNECTOR_SECRETS", _text)
 
 
 @dataclass(frozen=True, kw_only=True)

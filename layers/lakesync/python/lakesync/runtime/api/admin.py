@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.access import add_access_routes
+from lakesync.runtime.api.connectors import add_connector_routes
 from lakesync.runtime.api.deletion import add_deletion_route
 from lakesync.runtime.api.registry import add_schema_routes
 from lakesync.runtime.api.rules import add_rules_routes
@@ -17,6 +18,7 @@ from lakesync.runtime.http import Client, Gateway, admin_of_gateway, answer_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakesync.connectors.admin import ConnectorAdmin
     from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin import AdminService
     from lakesync.runtime.api.deletion import DeleteNow
@@ -27,7 +29,11 @@ _ADMIN: Final = [Depends(admin_of_gateway)]
 
 
 def admin_routes(
-    service: AdminService, access: AccessAdmin, flush_now: FlushNow, delete_now: DeleteNow
+    service: AdminService,
+    access: AccessAdmin,
+    flush_now: FlushNow,
+    delete_now: DeleteNow,
+    connectors: Callable[[], ConnectorAdmin],
 ) -> APIRouter:
     """Give the routes around the services.
 
@@ -36,12 +42,14 @@ def admin_routes(
         access: what changes and shows who may come in.
         flush_now: flushes one gateway and gives what was done, or raises `LakeSyncError`.
         delete_now: deletes one gateway for a user, and tells how far that is.
+        connectors: gives what registers connectors, made when it is first asked for.
     """
     router = APIRouter()
     add_schema_routes(router, service)
     add_rules_routes(router, service)
     add_table_routes(router, service)
     add_access_routes(router, access)
+    add_connector_routes(router, connectors)
     add_deletion_route(router, delete_now)
 
     @router.post(

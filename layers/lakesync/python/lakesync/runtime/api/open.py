@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
 from lakesync.runtime.api import schemas
+from lakesync.runtime.api.connectors import add_type_route
 from lakesync.runtime.http import answer_json
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def open_routes() -> APIRouter:
     async def health(request: Request) -> Response:
         """Tell that the API answers; it asks nothing of what stands behind it."""
         return answer_json(request, {"status": "ok"})
+
+    add_type_route(router)
 
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi(request: Request) -> Response:

@@ -1,0 +1,245 @@
+"""`lakesync connectors`: outside systems that a gateway polls."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+
+from lakesync.cli.session import Session, command
+from lakesync.errors import AdapterFailed, AdapterRefused, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POLL_SEEN_S_MAX: Final = 30
+"""How long `run --follow` waits for a poll to begin."""
+_LOOK_S: Final = 1.0
+_NAME = typer.Argument(help="The connector's name.")
+_FILE = typer.Argument(help="A JSON file: type, name, configuration; - reads standard input.")
+_FOLLOW = typer.Option("--follow", help="Show how far it is until it came to its end.")
+_NO_CHECK = typer.Option("--no-check", help="Do not ask the source before.")
+
+
+@command
+def types(session: Session) -> None:
+    """List the types of connectors, and their settings; an asterisk marks what must be set.
+
+    Example:
+      lakesync connectors types
+    """
+    listed: Any = session.ask("GET", "/connectors/types")
+    if session.out.json_lines:
+        for each in listed:
+            session.out.json(each)
+        return
+    rows = [(each["type"], each["title"], _settings(each["configuration"])) for each in listed]
+    session.out.table(("type", "for", "settings"), rows, title="Types of connectors.")
+
+
+@command
+def list_(session: Session) -> None:
+    """List the gateway's connectors, with how far each is.
+
+    Example:
+      lakesync connectors list
+    """
+    listed: Any = session.ask("GET", _path(session))
+    if session.out.json_lines:
+        for each in listed:
+            session.out.json(each)
+        return
+    rows = [
+        (each["name"], each["type"], _state(each), _lag(each), each["rows"],
+         each["deadLetterCount"], each.get("lastError", {}).get("error", ""))
+        for each in listed
+    ]  # fmt: skip
+    columns = ("name", "type", "state", "behind", "rows", "dead letters", "last error")
+    session.out.table(columns, rows, title="Connectors.")
+
+
+@command
+def show(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Show one connector: its settings without secrets, its last error, its first dead letters.
+
+    Example:
+      lakesync connectors show shop
+    """
+    told = session.ask("GET", _path(session, name))
+    session.out.answer(told, json.dumps(told, indent=2, ensure_ascii=False))
+
+
+@command
+def add(
+    session: Session,
+    *,
+    file: Annotated[str, _FILE],
+    no_check: Annotated[bool, _NO_CHECK] = False,
+) -> None:
+    """Register a connector, once its source answers, and begin to poll it.
+
+    Secrets stand in the file; they are stored as secrets, and never shown again.
+
+    Example:
+      lakesync connectors add shop.json
+    """
+    body = _read(file)
+    told = session.ask("POST", _path(session), body | ({"check": False} if no_check else {}))
+    session.out.answer(told, f"registered: {told['name']}. {told.get('told', '')}".rstrip())
+
+
+@command
+def configure(
+    session: Session, *, name: Annotated[str, _NAME], file: Annotated[str, _FILE]
+) -> None:
+    """Give a connector other settings; secrets that the file leaves out stay as they are.
+
+    Example:
+      lakesync connectors configure shop settings.json
+    """
+    body = _read(file)
+    settings = body.get("configuration", body)
+    told = _do(session, name, "configure", configuration=settings)
+    session.out.answer(told, f"configured: {name}. {told.get('told', '')}".rstrip())
+
+
+@command
+def check(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Ask a connector's source whether all is right.
+
+    Example:
+      lakesync connectors check shop
+    """
+    told = _do(session, name, "check")
+    session.out.answer(told, told.get("told", "it answers"))
+
+
+@command
+def run(
+    session: Session,
+    *,
+    name: Annotated[str, _NAME],
+    follow: Annotated[bool, _FOLLOW] = False,
+) -> None:
+    """Poll a connector now, without waiting for its interval.
+
+    Example:
+      lakesync connectors run shop --follow
+    """
+    before = session.ask("GET", _path(session, name))
+    told = _do(session, name, "run")
+    if not follow:
+        session.out.answer(told, f"begun: {name}; see `lakesync connectors list`")
+        return
+    after = _followed(session, name, before, time.monotonic)
+    rows = after["rows"] - before["rows"]
+    session.out.answer(after, f"done: {name}, {rows} rows, {after['deadLetterCount']} dead letters")
+    if "lastError" in after:
+        raise AdapterRefused(f"not all could be read: {after['lastError']['error']}")
+
+
+@command
+def pause(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Poll a connector no more, until it is resumed.
+
+    Example:
+      lakesync connectors pause shop
+    """
+    session.out.answer(_do(session, name, "pause"), f"paused: {name}")
+
+
+@command
+def resume(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Poll a paused connector again.
+
+    Example:
+      lakesync connectors resume shop
+    """
+    session.out.answer(_do(session, name, "resume"), f"resumed: {name}")
+
+
+@command
+def reset(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Read everything of a connector's source anew at its next poll; dead letters are forgotten.
+
+    Example:
+      lakesync connectors reset shop
+    """
+    session.out.answer(_do(session, name, "reset"), f"reset: {name}; its next poll reads all")
+
+
+@command
+def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Remove a connector, with its secrets; what it brought stays.
+
+    Example:
+      lakesync connectors remove shop
+    """
+    told = session.ask("DELETE", _path(session, name))
+    session.out.answer(told, f"removed: {name}")
+
+
+def _followed(
+    session: Session, name: str, before: dict[str, Any], seconds: Callable[[], float]
+) -> dict[str, Any]:
+    """Show a poll's progress until its end.
+
+    Raises:
+        AdapterFailed: none began.
+        AdapterRefused: it stopped.
+    """
+    begun, rows = seconds(), before["rows"]
+    while True:
+        now = session.ask("GET", _path(session, name))
+        if now["polls"] > before["polls"]:
+            return now
+        if now["rows"] > rows:
+            rows = now["rows"]
+            session.out.note(f"{rows - before['rows']} rows")
+        fault = now.get("lastError", {})
+        if fault.get("atMs", 0) > before.get("lastError", {}).get("atMs", 0):
+            raise AdapterRefused(f"the poll stopped: {fault['error']}")
+        if not now["isReading"] and rows == before["rows"] and seconds() - begun > POLL_SEEN_S_MAX:
+            raise AdapterFailed(f"no poll began in {POLL_SEEN_S_MAX} s: see the stack's alarms")
+        time.sleep(_LOOK_S)
+
+
+def _do(session: Session, name: str, action: str, **more: object) -> dict[str, Any]:
+    return session.ask("POST", _path(session, name), {"do": action, **more})
+
+
+def _path(session: Session, name: str = "") -> str:
+    path = f"/admin/connectors/{session.connection.gateway}"
+    return f"{path}/{quote(name, safe='')}" if name else path
+
+
+def _read(file: str) -> dict[str, Any]:
+    text = typer.get_text_stream("stdin").read() if file == "-" else Path(file).read_text("utf-8")
+    try:
+        body = json.loads(text)
+    except ValueError as exc:
+        raise ValidationFailed(f"{file} is not JSON: {exc}") from exc
+    if not isinstance(body, dict):
+        raise ValidationFailed(f"{file} must hold an object")
+    return body
+
+
+def _settings(schema: dict[str, Any]) -> str:
+    needed = set(schema.get("required", ()))
+    return ", ".join(f"{key}*" if key in needed else key for key in schema.get("properties", {}))
+
+
+def _state(each: dict[str, Any]) -> str:
+    if not each["isPolling"]:
+        return "paused"
+    if "waitS" in each:
+        return f"waits {each['waitS']} s"
+    return "reads" if each["isReading"] else f"every {each['everyMinutes']} min"
+
+
+def _lag(each: dict[str, Any]) -> str:
+    return f"{each['lagS']} s" if "lagS" in each else "never polled"

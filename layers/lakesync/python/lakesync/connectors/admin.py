@@ -1,0 +1,275 @@
+"""What administrators do with connectors: register, look, check, pause, run, reset, remove.
+
+Secrets are taken out of the settings before anything else is stored, and are given to nobody but
+the connector itself.
+Laws N7-N8: ``docs/spec/connectors.md``.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.definition import Definition, Registration, check_name, definition_from
+from lakesync.connectors.deltas import client_id_of
+from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
+from lakesync.connectors.state import PollState, state_from
+from lakesync.connectors.storage import Storage
+from lakesync.errors import Conflict, LakeSyncError, NotFound, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.connectors.port import Connector
+    from lakesync.ports import (
+        AccessStore,
+        ConnectorStore,
+        ObjectStore,
+        PollSchedules,
+        SecretStore,
+        StoredConnector,
+        WallClock,
+    )
+
+CONNECTORS_MAX: Final = 50
+"""Connectors of one gateway; each has a secret of its own, at $0.40 a month."""
+LETTERS_SHOWN_MAX: Final = 20
+"""Dead letters that are shown of a connector."""
+OWNER: Final = "|connectors"
+"""Whose the clients are that connectors write as: no user's."""
+_RESET_MS: Final = 60_000
+
+
+class ConnectorAdmin:
+    """Registers and shows the connectors of gateways."""
+
+    def __init__(
+        self,
+        store: ConnectorStore,
+        secrets: SecretStore,
+        schedules: PollSchedules,
+        objects: ObjectStore,
+        access: AccessStore,
+        *,
+        wall_clock: WallClock,
+    ) -> None:
+        self._store = store
+        self._secrets = secrets
+        self._schedules = schedules
+        self._objects = objects
+        self._access = access
+        self._wall_clock = wall_clock
+
+    def register(self, gateway: str, wanted: Registration) -> str:
+        """Register a connector, and begin to poll it; gives what its source said.
+
+        Raises:
+            ValidationFailed: the settings are not right.
+            NotFound: there is no such type.
+            Conflict: the name is in use.
+            LakeSyncError: the source does not answer as it should.
+        """
+        kind = connector_type(wanted.type)
+        secret = secret_names(kind)
+        settings = configured(kind, dict(wanted.configuration))
+        tables_of(kind, settings)
+        taken = [each.name for each in self._store.connectors(gateway)]
+        if wanted.name in taken:
+            raise _taken(wanted.name)
+        if len(taken) >= CONNECTORS_MAX:
+            raise ValidationFailed(f"a gateway has at most {CONNECTORS_MAX} connectors")
+        told = ""
+        if wanted.check:
+            with closing(kind.make(settings, self._storage(gateway, wanted.name))) as connector:
+                told = connector.check().unwrap()
+        if self._access.bind(gateway, client_id_of(wanted.name), OWNER) != OWNER:
+            raise Conflict("a client writes under this connector's id: choose another name")
+        public = {name: value for name, value in wanted.configuration.items() if name not in secret}
+        definition = Definition(wanted.type, public, wanted.every_minutes)
+        now_ms = self._wall_clock()
+        if not self._store.add(gateway, wanted.name, definition.to_json(), now_ms):
+            raise _taken(wanted.name)
+        given = wanted.configuration
+        hidden = {name: str(value) for name, value in given.items() if name in secret}
+        try:
+            self._secrets.put(secret_name(gateway, wanted.name), hidden)
+            self._schedules.put(gateway, wanted.name, wanted.every_minutes, paused=False)
+        except LakeSyncError:
+            # Half of a connector would be polled, or not, without anybody knowing.
+            self.remove(gateway, wanted.name)
+            raise
+        return told
+
+    def all(self, gateway: str) -> list[dict[str, Any]]:
+        """Give a gateway's connectors, with how far they are, and without secrets."""
+        return [self._shown(each) for each in self._store.connectors(gateway)]
+
+    def one(self, gateway: str, name: str) -> dict[str, Any]:
+        """Give one of them, with its settings and its first dead letters.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        stored = self._stored(gateway, name)
+        letters = DeadLetters(self._storage(gateway, name)).first(LETTERS_SHOWN_MAX)
+        definition = definition_from(stored.definition)
+        settings = {"configuration": definition.configuration, "deadLetters": letters}
+        return self._shown(stored) | settings
+
+    def check(self, gateway: str, name: str) -> str:
+        """Ask a connector's source whether all is right; gives its sentence.
+
+        Raises:
+            NotFound: there is none of that name.
+            LakeSyncError: what is wrong.
+        """
+        stored = self._stored(gateway, name)
+        definition = definition_from(stored.definition)
+        storage = self._storage(gateway, name)
+        connector, _ = made_connector(self._secrets, storage, gateway, name, definition)
+        with closing(connector):
+            return connector.check().unwrap()
+
+    def configure(self, gateway: str, name: str, configuration: Mapping[str, Any]) -> str:
+        """Give a connector other settings, having asked its source; gives what that said.
+
+        Secrets that are not named stay as they are.
+
+        Raises:
+            NotFound: there is none of that name.
+            ValidationFailed: the settings are not right.
+            Conflict: it was just changed by somebody else.
+            LakeSyncError: the source does not answer as it should.
+        """
+        stored = self._stored(gateway, name)
+        definition = definition_from(stored.definition)
+        kind = connector_type(definition.type)
+        secret = secret_names(kind)
+        hidden = dict(self._secrets.get(secret_name(gateway, name)))
+        hidden |= {key: str(value) for key, value in configuration.items() if key in secret}
+        public = {key: value for key, value in configuration.items() if key not in secret}
+        settings = configured(kind, {**public, **hidden})
+        tables_of(kind, settings)
+        with closing(kind.make(settings, self._storage(gateway, name))) as connector:
+            told = connector.check().unwrap()
+        self._secrets.put(secret_name(gateway, name), hidden)
+        changed = replace(definition, configuration=public)
+        if not self._store.change(gateway, name, stored.definition, changed.to_json()):
+            raise Conflict("the connector was just changed; try again")
+        return told
+
+    def set_paused(self, gateway: str, name: str, *, paused: bool) -> None:
+        """Pause or resume the polls of a connector. Safe to repeat.
+
+        Raises:
+            NotFound: there is none of that name.
+            Conflict: it was just changed by somebody else.
+        """
+        stored = self._stored(gateway, name)
+        definition = replace(definition_from(stored.definition), paused=paused)
+        if not self._store.change(gateway, name, stored.definition, definition.to_json()):
+            raise Conflict("the connector was just changed; try again")
+        self._schedules.put(gateway, name, definition.every_minutes, paused=paused)
+
+    def run(self, gateway: str, name: str) -> None:
+        """Begin a poll now, and do not wait for it.
+
+        Raises:
+            NotFound: there is none of that name.
+            Conflict: it is paused.
+        """
+        if definition_from(self._stored(gateway, name).definition).paused:
+            raise Conflict(f"{name} is paused: resume it first")
+        self._schedules.poll_now(gateway, name)
+
+    def reset(self, gateway: str, name: str) -> None:
+        """Forget how far a connector is, so that its next poll reads everything. Safe to repeat.
+
+        What comes again is a duplicate, or as old as that poll where the source tells no times.
+
+        Raises:
+            NotFound: there is none of that name.
+            Conflict: it is being polled.
+        """
+        self._stored(gateway, name)
+        now_ms = self._wall_clock()
+        stored = self._store.lease(gateway, name, now_ms, now_ms + _RESET_MS)
+        if stored is None:
+            raise Conflict(f"{name} is being polled: pause it, and try again in a minute")
+        before = state_from(stored.state)
+        self._storage(gateway, name).clear()
+        # The next poll is later than every one before, or what it reads would be older.
+        fresh = PollState(polled_ms=max(before.polled_ms, before.poll_ms))
+        self._store.save(gateway, name, stored.lease, fresh.to_json(), 0)
+
+    def remove(self, gateway: str, name: str) -> None:
+        """Remove a connector; what it brought stays. Safe to repeat.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        self._stored(gateway, name)
+        self._schedules.remove(gateway, name)
+        self._secrets.remove(secret_name(gateway, name))
+        self._storage(gateway, name).clear()
+        self._store.remove(gateway, name)
+
+    def remove_all(self, gateway: str) -> None:
+        """Remove all connectors of a gateway, as it is deleted. Safe to repeat."""
+        for each in self._store.connectors(gateway):
+            self.remove(gateway, each.name)
+
+    def _stored(self, gateway: str, name: str) -> StoredConnector:
+        stored = self._store.connector(gateway, check_name(name))
+        if stored is None:
+            raise NotFound(f"there is no connector {name}", field="name")
+        return stored
+
+    def _storage(self, gateway: str, name: str) -> Storage:
+        return Storage(self._objects, gateway, name)
+
+    def _shown(self, stored: StoredConnector) -> dict[str, Any]:
+        definition, state = definition_from(stored.definition), state_from(stored.state)
+        now_ms = self._wall_clock()
+        shown: dict[str, Any] = {
+            "name": stored.name,
+            "type": definition.type,
+            "hasIngest": True,
+            "isPolling": not definition.paused,
+            "everyMinutes": definition.every_minutes,
+            "polls": state.polls,
+            "rows": state.rows,
+            "deadLetterCount": state.dead_letters,
+            "isReading": stored.leased_until_ms > now_ms,
+        }
+        if state.polled_ms:
+            shown["polledMs"] = state.polled_ms
+            shown["lagS"] = max(now_ms - state.polled_ms, 0) // 1000
+        if state.wait_until_ms > now_ms:
+            shown["waitS"] = (state.wait_until_ms - now_ms) // 1000
+        if state.fault:
+            fault = state.fault
+            shown["lastError"] = {"code": fault.code, "error": fault.message, "atMs": fault.at_ms}
+            shown["lastError"] |= {"table": fault.table} if fault.table else {}
+        return shown
+
+
+def secret_name(gateway: str, name: str) -> str:
+    """Give the name of a connector's secret, below the stack's prefix."""
+    return f"{gateway}/{name}"
+
+
+def made_connector(
+    secrets: SecretStore, storage: Storage, gateway: str, name: str, definition: Definition
+) -> tuple[Connector, dict[str, str]]:
+    """Make a registered connector, with its secrets; and give the tables that it reads."""
+    kind = connector_type(definition.type)
+    hidden = secrets.get(secret_name(gateway, name))
+    settings = configured(kind, {**definition.configuration, **hidden})
+    return kind.make(settings, storage), dict(tables_of(kind, settings))
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(f"there is a connector {name} already: choose another name, or remove it first")

@@ -1,0 +1,118 @@
+"""Polls of registered connectors, one at a time for each: what the state machine asks for.
+
+A poll holds its connector's lease, whose number every save is conditional on. Whoever is killed
+keeps others out until the lease ends; whoever comes back after that saves nothing any more.
+Law N7: ``docs/spec/connectors.md``.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.connectors.admin import made_connector
+from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.definition import definition_from
+from lakesync.connectors.poll import Poll, Polled
+from lakesync.connectors.state import state_from
+from lakesync.connectors.storage import Storage
+from lakesync.errors import Conflict, LakeSyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.connectors.state import PollState
+    from lakesync.core.messages import Push, PushReceipt
+    from lakesync.ports import (
+        ConnectorStore,
+        ObjectStore,
+        SecretStore,
+        StoredConnector,
+        WallClock,
+    )
+
+LEASE_MS: Final = 60_000
+"""Longer than a function takes that polls, its start included."""
+
+
+class Step(NamedTuple):
+    """What one call of the function did."""
+
+    status: str
+    """As `Polled.status`; or ``busy``, ``paused`` and ``gone``: nothing was read."""
+    wait_s: int = 0
+    lease: int = 0
+    """What to come back with, for ``more``."""
+
+
+class Polls:
+    """Polls registered connectors."""
+
+    def __init__(
+        self,
+        store: ConnectorStore,
+        secrets: SecretStore,
+        objects: ObjectStore,
+        push: Callable[[str, Push], PushReceipt],
+        *,
+        wall_clock: WallClock,
+    ) -> None:
+        self._store = store
+        self._secrets = secrets
+        self._objects = objects
+        self._push = push
+        self._wall_clock = wall_clock
+
+    def poll(self, gateway: str, name: str, lease: int, has_time: Callable[[], bool]) -> Step:
+        """Go on with a connector's poll, or begin one.
+
+        Args:
+            gateway: whose.
+            name: the connector's.
+            lease: `Step.lease` of the call before in the same execution; 0 for its first.
+            has_time: asked before each page.
+        """
+        now_ms = self._wall_clock()
+        stored = self._store.connector(gateway, name)
+        if stored is None:
+            return Step("gone")
+        if definition_from(stored.definition).paused:
+            return Step("paused")
+        waits_ms = state_from(stored.state).wait_until_ms - now_ms
+        if waits_ms > 0:
+            return Step("busy")
+        leased = self._store.lease(gateway, name, now_ms, now_ms + LEASE_MS, lease)
+        if leased is None:
+            return Step("busy")
+        try:
+            polled = self._polled(gateway, leased, has_time)
+        except Conflict:
+            return Step("busy")
+        return Step(polled.status, polled.wait_s, leased.lease if polled.status == "more" else 0)
+
+    def _polled(
+        self, gateway: str, leased: StoredConnector, has_time: Callable[[], bool]
+    ) -> Polled:
+        name, state = leased.name, state_from(leased.state)
+        storage = Storage(self._objects, gateway, name)
+
+        def save(state: PollState, *, ends: bool = False) -> None:
+            until_ms = 0 if ends else self._wall_clock() + LEASE_MS
+            if not self._store.save(gateway, name, leased.lease, state.to_json(), until_ms):
+                raise Conflict("somebody else polls this connector")
+
+        try:
+            made = made_connector(
+                self._secrets, storage, gateway, name, definition_from(leased.definition)
+            )
+        except LakeSyncError as error:
+            state.note(error, self._wall_clock())
+            save(state, ends=True)
+            return Polled("done")
+        with closing(made[0]) as connector:
+            poll = Poll(
+                name, connector, made[1],
+                push=lambda push: self._push(gateway, push), letters=DeadLetters(storage),
+                save=save, wall_clock=self._wall_clock,
+            )  # fmt: skip
+            return poll.run(state, has_time)

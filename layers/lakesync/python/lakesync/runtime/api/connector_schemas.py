@@ -1,0 +1,66 @@
+"""What is sent and read about connectors, as JSON Schema; see `lakesync.runtime.api.schemas`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakesync.connectors.definition import EVERY_MINUTES_MAX
+from lakesync.runtime.api.shapes import COUNT, FLAG, TEXT, Schema, list_of, object_of, reference
+
+ANYTHING: Final[Schema] = {"type": "object"}
+CONNECTOR_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"}
+DO: Final = ("check", "run", "pause", "resume", "reset")
+
+CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
+    "Connector": object_of(
+        {"type": TEXT, "name": CONNECTOR_NAME, "configuration": ANYTHING},
+        {
+            "everyMinutes": {"type": "integer", "minimum": 1, "maximum": EVERY_MINUTES_MAX},
+            "check": FLAG | {"description": "Ask the source first; true unless it says no."},
+        },
+    )
+    | {"additionalProperties": False},
+    "Registered": object_of(
+        {"registered": FLAG, "name": TEXT}, {"told": TEXT | {"description": "By the source."}}
+    ),
+    "Unregistered": object_of({"unregistered": FLAG, "name": TEXT}),
+    "ConnectorAction": {
+        "oneOf": [
+            object_of({"do": {"type": "string", "enum": [*DO]}}) | {"additionalProperties": False},
+            object_of({"do": {"type": "string", "enum": ["configure"]}, "configuration": ANYTHING})
+            | {"additionalProperties": False},
+        ]
+    },
+    "Done": object_of({"done": FLAG}, {"told": TEXT | {"description": "By the source."}}),
+    "ConnectorTypes": list_of(
+        object_of(
+            {
+                "type": TEXT,
+                "title": TEXT,
+                "configuration": ANYTHING | {"description": "A JSON Schema."},
+            }
+        )
+    ),
+    "Connectors": list_of(reference("ConnectorState")),
+    "ConnectorState": object_of(
+        {
+            "name": TEXT,
+            "type": TEXT,
+            "hasIngest": FLAG,
+            "isPolling": FLAG | {"description": "It is not paused."},
+            "isReading": FLAG | {"description": "A poll is under way at this moment."},
+            "everyMinutes": COUNT,
+            "polls": COUNT | {"description": "Polls that came to their end."},
+            "rows": COUNT | {"description": "Rows that were pushed, deletions included."},
+            "deadLetterCount": COUNT,
+        },
+        {
+            "polledMs": COUNT | {"description": "Everything of before is here."},
+            "lagS": COUNT,
+            "waitS": COUNT | {"description": "The source or the gateway asked for patience."},
+            "lastError": object_of({"code": TEXT, "error": TEXT, "atMs": COUNT}, {"table": TEXT}),
+            "configuration": ANYTHING | {"description": "Without secrets."},
+            "deadLetters": list_of(ANYTHING),
+        },
+    ),
+}

@@ -1,0 +1,153 @@
+"""Routes for connectors: their types, for everybody; those of a gateway, for administrators."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from lakesync.errors import ValidationFailed
+from lakesync.runtime.api import schemas
+from lakesync.runtime.api.connector_schemas import DO
+from lakesync.runtime.bodies import Encoding
+from lakesync.runtime.http import Gateway, admin_of_gateway, answer, answer_json, json_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.connectors.admin import ConnectorAdmin
+
+CONNECTOR_BODY_BYTES_MAX: Final = 64 * 1024
+"""A connector's settings fit many times over."""
+ACTIONS: Final = (*DO, "configure")
+_ADMIN: Final = [Depends(admin_of_gateway)]
+_SHAPE: Final = f'send {{"do": one of {", ".join(ACTIONS)}}}; configure takes "configuration" too'
+Name = Annotated[str, Path(description="The connector's name.", pattern="^[A-Za-z0-9_-]{1,64}$")]
+
+
+def add_type_route(router: APIRouter) -> None:
+    """Add the open route that tells which connectors there are."""
+
+    @router.get(
+        "/connectors/types",
+        summary="Types of connectors, and how each is configured",
+        operation_id="connectorTypes",
+        response_class=Response,
+        responses=schemas.answers("ConnectorTypes", "With JSON Schemas.", common=()),
+        openapi_extra={"security": []},
+    )
+    async def connector_types(request: Request) -> Response:
+        """Give all types with the JSON Schema of their settings; secrets are `writeOnly`."""
+        from lakesync.connectors.registry import (  # noqa: PLC0415 - only who asks needs them
+            connector_type,
+            described,
+            type_names,
+        )
+
+        return _listed(request, [described(connector_type(name)) for name in type_names()])
+
+
+def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin]) -> None:
+    """Add the routes around the service, which is made when it is first asked."""
+
+    @router.post(
+        "/admin/connectors/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Register a connector, and begin to poll it",
+        operation_id="registerConnector",
+        response_class=Response,
+        responses=schemas.answers("Registered", "It is polled.", 404, 409, 413, 502),
+        openapi_extra=schemas.takes("Connector"),
+    )
+    async def register(gateway: Gateway, request: Request) -> Response:
+        """Register a connector, having asked its source. Its secrets are never told again."""
+        from lakesync.connectors.definition import registration_from  # noqa: PLC0415
+
+        body = await json_body(request, "a connector is JSON", CONNECTOR_BODY_BYTES_MAX)
+        wanted = registration_from(body)
+        told = service().register(gateway, wanted)
+        answered = {"registered": True, "name": wanted.name} | ({"told": told} if told else {})
+        return answer_json(request, answered)
+
+    @router.get(
+        "/admin/connectors/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="The connectors, and how far they are",
+        operation_id="connectors",
+        response_class=Response,
+        responses=schemas.answers("Connectors", "Without secrets."),
+    )
+    async def connectors(gateway: Gateway, request: Request) -> Response:
+        """Give all connectors: state, lag, rows, the last error."""
+        return _listed(request, service().all(gateway))
+
+    @router.get(
+        "/admin/connectors/{gateway}/{name}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="One connector, with its settings and dead letters",
+        operation_id="connector",
+        response_class=Response,
+        responses=schemas.answers("ConnectorState", "Without secrets.", 404),
+    )
+    async def connector(gateway: Gateway, name: Name, request: Request) -> Response:
+        """Give one connector."""
+        return answer_json(request, service().one(gateway, name))
+
+    @router.post(
+        "/admin/connectors/{gateway}/{name}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Check, run, pause, resume, reset or configure a connector",
+        operation_id="changeConnector",
+        response_class=Response,
+        responses=schemas.answers("Done", "It is done.", 404, 409, 413, 502),
+        openapi_extra=schemas.takes("ConnectorAction"),
+    )
+    async def change(gateway: Gateway, name: Name, request: Request) -> Response:
+        """Do something with a connector. Safe to repeat."""
+        body = await json_body(request, _SHAPE, CONNECTOR_BODY_BYTES_MAX)
+        told = _do(service(), gateway, name, body)
+        return answer_json(request, {"done": True} | ({"told": told} if told else {}))
+
+    @router.delete(
+        "/admin/connectors/{gateway}/{name}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Remove a connector; what it brought stays",
+        operation_id="removeConnector",
+        response_class=Response,
+        responses=schemas.answers("Unregistered", "It is polled no more.", 404, 502),
+    )
+    async def remove(gateway: Gateway, name: Name, request: Request) -> Response:
+        """Remove a connector, with its secrets and how far it was."""
+        service().remove(gateway, name)
+        return answer_json(request, {"unregistered": True, "name": name})
+
+
+def _do(service: ConnectorAdmin, gateway: str, name: str, body: object) -> str | None:
+    action = body.get("do") if isinstance(body, dict) else None
+    settings = body.get("configuration") if isinstance(body, dict) else None
+    if not isinstance(body, dict) or action not in ACTIONS or body.keys() - {"do", "configuration"}:
+        raise ValidationFailed(_SHAPE, field="do")
+    if (action == "configure") != isinstance(settings, dict):
+        raise ValidationFailed(_SHAPE, field="configuration")
+    if action == "configure" and isinstance(settings, dict):
+        return service.configure(gateway, name, settings)
+    if action == "check":
+        return service.check(gateway, name)
+    if action in {"pause", "resume"}:
+        service.set_paused(gateway, name, paused=action == "pause")
+    elif action == "run":
+        service.run(gateway, name)
+    else:
+        service.reset(gateway, name)
+    return None
+
+
+def _listed(request: Request, values: list[dict[str, Any]]) -> Response:
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    return answer(request, text.encode(), Encoding.JSON)

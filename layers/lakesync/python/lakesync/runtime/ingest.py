@@ -1,0 +1,71 @@
+"""The handler of ``functions/ingest``: some pages of one connector's poll."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.connectors.definition import check_name
+from lakesync.errors import LakeSyncError, ValidationFailed
+from lakesync.runtime import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.connectors.polls import Polls
+    from lakesync.runtime.tasks import Handler
+
+WAIT_IN_MACHINE_S_MAX: Final = 60
+"""How long a state machine waits for a source; longer, and the connector's next poll goes on."""
+EXECUTION_S_MAX: Final = 200
+"""How long one execution begins anything: it may take five minutes. Then another goes on."""
+_MARGIN_S: Final = 12
+"""Left of a function's time when it reads no other page: a push gives up after 8 s."""
+
+
+def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
+    """Give the handler of ``functions/ingest``.
+
+    Its answer is its next event: who polls, by which lease, after how long; and what is next:
+    ``again``, ``wait``, ``goOn`` in another execution, or ``end``.
+
+    Args:
+        polls: polls registered connectors.
+        seconds: a clock that only goes forward.
+    """
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, object]:
+        begins = seconds()
+        ends = begins + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
+        gateway = event.get("gateway")
+        lease, spent_s = event.get("lease", 0), event.get("spentS", 0)
+        if not isinstance(gateway, str) or type(lease) is not int or type(spent_s) is not int:
+            raise ValidationFailed("name a gateway and one of its connectors", field="gateway")
+        name = check_name(event.get("name"))
+        try:
+            step = polls.poll(gateway, name, lease, lambda: seconds() < ends)
+        except LakeSyncError as error:
+            observe.failure(error, gateway=gateway, connector=name)
+            raise
+        finally:
+            observe.publish()
+        spent_s += ceil(seconds() - begins) + step.wait_s
+        return {
+            "gateway": gateway,
+            "name": name,
+            "lease": step.lease,
+            "status": step.status,
+            "waitS": step.wait_s,
+            "spentS": spent_s,
+            "next": _following(step.status, step.wait_s, spent_s),
+        }
+
+    return handler
+
+
+def _following(status: str, wait_s: int, spent_s: int) -> str:
+    has_time = spent_s <= EXECUTION_S_MAX
+    if status == "more":
+        return "again" if has_time else "goOn"
+    is_brief = status == "wait" and 0 < wait_s <= WAIT_IN_MACHINE_S_MAX
+    return "wait" if is_brief and has_time else "end"

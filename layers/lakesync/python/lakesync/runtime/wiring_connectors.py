@@ -1,0 +1,96 @@
+"""What polls connectors and registers them, as settings say. Part of `lakesync.runtime.wiring`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.ports import Usage
+from lakesync.runtime import observe, wiring, wiring_access
+from lakesync.runtime.poll_schedules import EventBridgePolls
+from lakesync.runtime.secrets import Secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.buffer.connectors import DynamoConnectors
+    from lakesync.connectors.admin import ConnectorAdmin
+    from lakesync.connectors.polls import Polls
+    from lakesync.core.messages import Push, PushReceipt
+    from lakesync.runtime.api.deletion import DeleteNow
+    from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings, IngestSettings
+
+_OVERHEAD_BYTES: Final = 150
+"""About what a delta is on the wire beside its values."""
+
+
+def connector_store(settings: BufferSettings) -> DynamoConnectors:
+    """Give the connectors in the buffer's table."""
+    from lakesync.buffer.connectors import DynamoConnectors  # noqa: PLC0415
+    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
+
+    return DynamoConnectors(settings.buffer_table, dynamo(settings))
+
+
+def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
+    """Give what registers connectors; imported when a route first asks for it."""
+    from lakesync.connectors.admin import ConnectorAdmin  # noqa: PLC0415
+
+    schedules = EventBridgePolls(
+        cache(lambda service: wiring.client(settings, service)),
+        settings.poll_schedule_group,
+        settings.poll_machine,
+        settings.poll_schedule_role,
+    )
+    return ConnectorAdmin(
+        connector_store(settings),
+        secrets(settings, settings.connector_secrets),
+        schedules,
+        wiring.objects(settings, settings.lake_bucket),
+        wiring_access.store(settings),
+        wall_clock=wiring.wall_clock,
+    )
+
+
+def and_connectors(connectors: Callable[[], ConnectorAdmin], delete_now: DeleteNow) -> DeleteNow:
+    """Give what deletes a gateway's connectors, with their secrets, and then the gateway."""
+
+    def delete(gateway: str, user: str) -> Mapping[str, object]:
+        connectors().remove_all(gateway)
+        return delete_now(gateway, user)
+
+    return delete
+
+
+def secrets(settings: Aws, prefix: str) -> Secrets:
+    """Give secrets below a prefix."""
+    made: Callable[[], Any] = cache(lambda: wiring.client(settings, "secretsmanager"))
+    return Secrets(made, prefix)
+
+
+def polls(settings: IngestSettings) -> Polls:
+    """Give what ``functions/ingest`` asks: its pushes are within the gateway's quota."""
+    from lakesync.connectors.polls import Polls  # noqa: PLC0415
+
+    service, quotas = wiring.push_service(settings), wiring_access.quotas(settings)
+
+    def push(gateway: str, push: Push) -> PushReceipt:
+        quotas.check(gateway)
+        size = sum(
+            _OVERHEAD_BYTES + sum(len(name) + len(value) for name, value in delta.columns)
+            for _, delta in push.deltas
+        )
+        usage = Usage(1, len(push.deltas), size)
+        quotas.use(gateway, usage)
+        receipt = service.push(gateway, push)
+        observe.count("DeltasAccepted", receipt.accepted)
+        observe.usage(gateway, usage)
+        return receipt
+
+    return Polls(
+        connector_store(settings),
+        secrets(settings, settings.connector_secrets),
+        wiring.objects(settings, settings.lake_bucket),
+        push,
+        wall_clock=wiring.wall_clock,
+    )

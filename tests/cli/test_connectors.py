@@ -1,0 +1,100 @@
+"""`lakesync connectors` against a real gateway."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.errors import AdapterRefused
+from tests.cli.test_declaring import gateway, run
+from tests.support.gateways import pulled
+from tests.support.local_gateway import GATEWAY
+from tests.support.sources import use_memory_source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.local_gateway import LocalGateway
+    from tests.support.sources import MemorySource
+
+__all__ = ["gateway"]  # the fixture
+
+
+@pytest.fixture
+def source(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> MemorySource:
+    """What connectors of the type ``memory`` read."""
+    return use_memory_source(monkeypatch)
+
+
+@pytest.fixture
+def shop(source: MemorySource, tmp_path: Path) -> str:
+    """A file that registers a connector."""
+    body = {"type": "memory", "name": "shop", "configuration": {"token": "hush"}}
+    (tmp_path / "shop.json").write_text(json.dumps(body))
+    return str(tmp_path / "shop.json")
+
+
+@pytest.mark.law("N8")
+def test_a_connector_from_its_file_to_its_rows(
+    gateway: LocalGateway, source: MemorySource, shop: str
+) -> None:
+    assert "memory" in run("connectors", "types").stdout
+    assert "The source in memory answers." in run("connectors", "add", shop).stdout
+    again = run("connectors", "add", shop)
+    assert (again.exit_code, "already" in again.stderr) == (1, True)
+    source.put({"a": 1, "b": 2})
+    assert "2 rows" in run("connectors", "run", "shop", "--follow").stdout
+    brought = [each.row_id for each in pulled(gateway.buffer, GATEWAY) if each.table == "things"]
+    assert brought == ["a", "b"]
+
+    (listed,) = run("connectors", "list", "--json").stdout.splitlines()
+    assert json.loads(listed)["rows"] == 2
+    assert "every 15 min" in run("connectors", "list").stdout
+    assert "hush" not in run("connectors", "show", "shop").stdout
+    assert "answers" in run("connectors", "check", "shop").stdout
+    for action in ("pause", "resume", "reset", "remove"):
+        assert run("connectors", action, "shop").exit_code == 0
+    assert run("connectors", "list", "--json").stdout == ""
+    assert "there is no connector shop" in run("connectors", "check", "shop").stderr
+
+
+def test_a_poll_that_fails_is_told(source: MemorySource, shop: str) -> None:
+    run("connectors", "add", shop)
+    source.fails = [AdapterRefused("the token has expired")]
+    done = run("connectors", "run", "shop", "--follow")
+
+    assert done.exit_code == 1
+    assert "the token has expired" in done.stderr
+
+
+def test_other_settings_are_given_by_a_file(
+    source: MemorySource, shop: str, tmp_path: Path
+) -> None:
+    run("connectors", "add", shop)
+    (tmp_path / "other.json").write_text('{"table": "others"}')
+    assert run("connectors", "configure", "shop", str(tmp_path / "other.json")).exit_code == 0
+
+    assert '"others"' in run("connectors", "show", "shop").stdout
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{"])
+def test_a_file_that_holds_no_connector_is_told(
+    gateway: LocalGateway, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    done = run("connectors", "add", str(tmp_path / "bad.json"))
+
+    assert done.exit_code == 1
+    assert "bad.json" in done.stderr
+
+
+def test_a_deleted_gateway_takes_its_connectors_along(
+    gateway: LocalGateway, source: MemorySource, shop: str
+) -> None:
+    run("connectors", "add", shop)
+    assert gateway.secrets.stored
+    run("gateways", "delete", GATEWAY, "--yes")
+
+    assert gateway.secrets.stored == {}

@@ -1,0 +1,324 @@
+"""Connectors as administrators have them: registered once, without secrets, never polled twice."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.connectors import registry
+from lakesync.connectors.admin import CONNECTORS_MAX
+from lakesync.connectors.definition import EVERY_MINUTES_MAX, registration_from
+from lakesync.connectors.polls import LEASE_MS
+from lakesync.errors import (
+    AdapterFailed,
+    AdapterRefused,
+    ClientTaken,
+    Conflict,
+    NotFound,
+    RateLimited,
+    ValidationFailed,
+)
+from lakesync.gateway.access import Access
+from lakesync.result import Err
+from tests.support.gateways import GivenTime, pulled, pusher
+from tests.support.polling import PollingByHand
+from tests.support.sources import TOKENS, use_memory_source
+
+if TYPE_CHECKING:
+    from tests.support.sources import MemorySource
+
+G = "g"
+BODY: dict[str, Any] = {"type": "memory", "name": "shop", "configuration": {"token": "hush"}}
+
+
+class World:
+    """A gateway with connectors."""
+
+    def __init__(self, source: MemorySource) -> None:
+        self.source = source
+        self.time = GivenTime(1_800_000_000_000)
+        self.buffer = MemoryBuffer()
+        service = pusher(self.buffer, time_=self.time)
+        self.by_hand = PollingByHand(service.push, self.time.wall_clock)
+        self.admin = self.by_hand.admin
+
+    def add(self, **more: Any) -> str:
+        """Register a connector."""
+        return self.admin.register(G, registration_from({**BODY, **more}))
+
+    def poll(self, lease: int = 0) -> str:
+        """Poll it."""
+        return self.by_hand.polls.poll(G, "shop", lease, lambda: True).status
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What an administrator sees of it."""
+        return self.admin.one(G, "shop")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A gateway without connectors."""
+    return World(use_memory_source(monkeypatch))
+
+
+@pytest.mark.law("N8")
+def test_a_connector_is_registered_once_and_polled_at_its_interval(world: World) -> None:
+    assert world.add(everyMinutes=5) == "The source in memory answers."
+    assert world.by_hand.schedules == {(G, "shop"): (5, False)}
+    with pytest.raises(Conflict, match="already"):
+        world.add()
+    world.source.put({"a": 1})
+
+    assert world.poll() == "done"
+    shown = world.shown
+    assert (shown["rows"], shown["polls"], shown["isPolling"], shown["hasIngest"]) == (
+        1,
+        1,
+        True,
+        True,
+    )
+    assert [delta.row_id for delta in pulled(world.buffer, G)] == ["a"]
+    world.time.sleep_ms(90_000)
+    assert world.shown["lagS"] == 90
+
+
+@pytest.mark.law("N8")
+def test_secrets_are_stored_as_secrets_and_told_to_nobody_but_the_connector(world: World) -> None:
+    world.add()
+    world.poll()
+    stored = world.by_hand.store.connector(G, "shop")
+    assert stored is not None
+    told = [repr(stored), json.dumps(world.shown), json.dumps(world.admin.all(G))]
+
+    assert TOKENS == ["hush", "hush"]
+    assert not [text for text in told if "hush" in text]
+    assert world.by_hand.secrets.stored == {"g/shop": '{"token": "hush"}'}
+
+
+@pytest.mark.law("N8")
+def test_a_source_that_does_not_answer_leaves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.source, "check", lambda: Err(AdapterRefused("wrong token")))
+    with pytest.raises(AdapterRefused):
+        world.add()
+    assert world.by_hand.store.connectors(G) == []
+    assert world.by_hand.secrets.stored == {}
+
+    world.add(check=False)
+    assert [each["name"] for each in world.admin.all(G)] == ["shop"]
+
+
+@pytest.mark.law("N8")
+def test_half_a_registration_is_taken_back(world: World) -> None:
+    world.by_hand.secrets.fails = True
+    with pytest.raises(AdapterFailed):
+        world.add()
+
+    assert world.by_hand.store.connectors(G) == []
+    assert world.by_hand.schedules == {}
+
+
+@pytest.mark.law("N8")
+def test_removing_leaves_what_was_brought_and_nothing_else(world: World) -> None:
+    world.add()
+    world.source.put({"a": 1})
+    world.poll()
+    world.admin.remove(G, "shop")
+
+    assert world.poll() == "gone"
+    assert world.by_hand.secrets.stored == {}
+    assert world.by_hand.schedules == {}
+    assert world.by_hand.objects.held == {}
+    assert len(pulled(world.buffer, G)) == 1
+    with pytest.raises(NotFound):
+        world.admin.remove(G, "shop")
+    world.add()
+    assert world.poll() == "done"
+    assert len(pulled(world.buffer, G)) == 1, "what comes again is a duplicate"
+
+
+@pytest.mark.law("N8")
+def test_nobody_else_writes_as_a_connector(world: World) -> None:
+    world.add()
+    access = Access(world.by_hand.access, wall_clock=world.time.wall_clock)
+    with pytest.raises(ClientTaken):
+        access.check_client(G, "ann", "connector:shop")
+    access.check_client(G, "ann", "connector:other")
+    with pytest.raises(Conflict, match="another name"):
+        world.add(name="other")
+
+
+@pytest.mark.law("N7")
+def test_two_polls_at_once_are_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add()
+    world.source.put({"a": 1})
+    others: list[str] = []
+    read = world.source.read
+
+    def reading(*args: Any, **more: Any) -> Any:
+        others.append(world.poll())
+        return read(*args, **more)
+
+    monkeypatch.setattr(world.source, "read", reading)
+
+    assert world.poll() == "done"
+    assert others == ["busy"]
+
+
+@pytest.mark.law("N7")
+def test_a_poll_that_came_back_too_late_saves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add()
+    world.source.put({"a": 1})
+    read = world.source.read
+
+    def slow(*args: Any, **more: Any) -> Any:
+        page = read(*args, **more)
+        world.time.sleep_ms(LEASE_MS + 1)
+        monkeypatch.setattr(world.source, "read", read)
+        assert world.poll() == "done"
+        return page
+
+    monkeypatch.setattr(world.source, "read", slow)
+
+    assert world.poll() == "busy"
+    assert world.shown["polls"] == 1
+
+
+@pytest.mark.law("N7")
+def test_one_execution_goes_on_by_its_lease_and_others_do_not(world: World) -> None:
+    world.add()
+    for number in range(2_500):
+        world.source.put({str(number): number})
+    first = world.by_hand.polls.poll(G, "shop", 0, iter([True, False]).__next__)
+
+    assert first.status == "more"
+    assert world.poll() == "busy"
+    assert world.poll(first.lease) == "done"
+    assert world.shown["rows"] == 2_500
+
+
+@pytest.mark.law("N6")
+def test_who_was_asked_for_patience_does_not_ask_before(world: World) -> None:
+    world.add()
+    world.source.fails = [RateLimited("slower", retry_after_s=300)]
+
+    assert world.poll() == "wait"
+    reads = world.source.reads
+    assert world.poll() == "busy"
+    assert world.source.reads == reads
+    assert world.shown["waitS"] == 300
+    assert world.shown["lastError"]["code"] == "RATE_LIMITED"
+    world.time.sleep_ms(300_000)
+    assert world.poll() == "done"
+    assert "lastError" in world.shown, "the poll had one"
+    world.time.sleep_ms(1_000)
+    world.poll()
+    assert "lastError" not in world.shown
+
+
+def test_a_paused_connector_is_not_polled_until_it_is_resumed(world: World) -> None:
+    world.add()
+    world.admin.set_paused(G, "shop", paused=True)
+    assert world.by_hand.schedules == {(G, "shop"): (15, True)}
+    assert world.poll() == "paused"
+    with pytest.raises(Conflict, match="resume"):
+        world.admin.run(G, "shop")
+    world.admin.set_paused(G, "shop", paused=False)
+    world.admin.run(G, "shop")
+
+    assert world.shown["polls"] == 1
+
+
+def test_a_reset_connector_reads_everything_again_and_forgets_dead_letters(world: World) -> None:
+    world.add()
+    world.source.put({"a": 1, "": 2})
+    world.poll()
+    assert world.shown["deadLetters"][0]["rowId"] == ""
+    world.source.log = world.source.log[:1]
+    world.admin.reset(G, "shop")
+    world.poll()
+
+    assert world.shown["deadLetters"] == []
+    assert world.shown["rows"] == 1
+    assert len(pulled(world.buffer, G)) == 1
+
+
+def test_other_settings_keep_the_secrets_that_they_do_not_name(world: World) -> None:
+    world.add()
+    world.admin.configure(G, "shop", {"table": "others"})
+    assert world.shown["configuration"] == {"table": "others"}
+    world.admin.configure(G, "shop", {"token": "new"})
+    world.admin.check(G, "shop")
+
+    assert TOKENS[1:] == ["hush", "new", "new"]
+    with pytest.raises(ValidationFailed):
+        world.admin.configure(G, "shop", {"nothing": 1})
+
+
+def test_a_connector_whose_type_is_gone_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add()
+    monkeypatch.setattr(registry, "BUILT_IN", {})
+
+    assert world.poll() == "done"
+    assert "no connector of type" in world.shown["lastError"]["error"]
+
+
+def test_a_gateway_has_so_many_connectors_and_no_more(world: World) -> None:
+    for number in range(CONNECTORS_MAX):
+        world.add(name=f"c{number}")
+    with pytest.raises(ValidationFailed, match=str(CONNECTORS_MAX)):
+        world.add(name="more")
+    world.admin.remove_all(G)
+
+    assert world.by_hand.schedules == {}
+    assert world.admin.all(G) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "no name"}, "name"),
+        ({"name": ""}, "name"),
+        ({"type": 5}, "type"),
+        ({"type": "nothing"}, "type"),
+        ({"everyMinutes": 0}, "everyMinutes"),
+        ({"everyMinutes": True}, "everyMinutes"),
+        ({"everyMinutes": EVERY_MINUTES_MAX + 1}, "everyMinutes"),
+        ({"configuration": []}, "configuration"),
+        ({"configuration": {"token": "x" * 20_000}}, "configuration"),
+        ({"configuration": {"token": 5}}, "configuration.token"),
+        ({"configuration": {}}, "configuration.token"),
+        ({"configuration": {"token": "x", "more": 1}}, "configuration.more"),
+        ({"check": "yes"}, "check"),
+        ({"more": 1}, None),
+    ],
+)
+def test_a_registration_that_is_none_is_told_where(
+    world: World, change: dict[str, Any], field: str | None
+) -> None:
+    with pytest.raises((ValidationFailed, NotFound)) as refused:
+        world.add(**change)
+
+    assert refused.value.field == field
+
+
+def test_the_types_are_told_with_secrets_marked() -> None:
+    described = {
+        name: registry.described(registry.connector_type(name)) for name in registry.type_names()
+    }
+
+    assert {"mysql", "postgres"} <= described.keys()
+    for each in described.values():
+        properties = each["configuration"]["properties"]
+        assert properties["password"]["writeOnly"]
+        assert "overlapS" in properties
+    assert registry.secret_names(registry.connector_type("mysql")) == {"password"}

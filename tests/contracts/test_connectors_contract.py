@@ -1,0 +1,104 @@
+"""What every store of connectors promises: leases are one at a time, saves are of their lease."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.buffer.connectors import DynamoConnectors
+from lakesync.buffer.memory_connectors import MemoryConnectors
+from tests.support.stores import TABLE
+
+if TYPE_CHECKING:
+    from lakesync.ports import ConnectorStore
+    from tests.support.stores import Servers
+
+
+@pytest.fixture(
+    params=["memory", pytest.param("dynamodb_local", marks=pytest.mark.emulator),
+            pytest.param("emulator", marks=pytest.mark.emulator)]
+)  # fmt: skip
+def connectors(request: pytest.FixtureRequest) -> ConnectorStore:
+    """A store of each implementation."""
+    if request.param == "memory":
+        return MemoryConnectors()
+    servers: Servers = request.getfixturevalue("servers")
+    address = servers.emulator() if request.param == "emulator" else servers.dynamodb_local()
+    return DynamoConnectors(TABLE, address.caller())
+
+
+def test_a_name_is_in_use_once(connectors: ConnectorStore, gateway: str) -> None:
+    assert connectors.add(gateway, "b", b"first", 1_000)
+    assert not connectors.add(gateway, "b", b"second", 2_000)
+    assert connectors.add(gateway, "a", b"other", 3_000)
+    assert connectors.add(f"{gateway}x", "b", b"of another gateway", 1_000)
+
+    assert [(each.name, each.definition) for each in connectors.connectors(gateway)] == [
+        ("a", b"other"), ("b", b"first"),
+    ]  # fmt: skip
+    connectors.remove(gateway, "b")
+    connectors.remove(gateway, "b")
+    assert connectors.connector(gateway, "b") is None
+    assert connectors.add(gateway, "b", b"again", 4_000)
+
+
+def test_a_definition_changes_only_as_it_was_seen(connectors: ConnectorStore, gateway: str) -> None:
+    connectors.add(gateway, "c", b"1", 0)
+
+    assert connectors.change(gateway, "c", b"1", b"2")
+    assert not connectors.change(gateway, "c", b"1", b"3")
+    assert not connectors.change(gateway, "nobody", b"1", b"3")
+    stored = connectors.connector(gateway, "c")
+    assert stored is not None
+    assert stored.definition == b"2"
+
+
+@pytest.mark.law("N7")
+def test_a_lease_is_one_at_a_time_and_only_its_holder_saves(
+    connectors: ConnectorStore, gateway: str
+) -> None:
+    connectors.add(gateway, "c", b"d", 1_000)
+    first = connectors.lease(gateway, "c", 2_000, 5_000)
+    assert first is not None
+    assert connectors.lease(gateway, "c", 4_999, 9_000) is None
+    assert connectors.save(gateway, "c", first.lease, b"one", 5_000)
+    second = connectors.lease(gateway, "c", 5_000, 8_000)
+    assert second is not None
+    assert (second.state, second.definition) == (b"one", b"d")
+
+    assert not connectors.save(gateway, "c", first.lease, b"late", 9_000)
+    assert connectors.save(gateway, "c", second.lease, b"two", 0)
+    third = connectors.lease(gateway, "c", 5_001, 9_000)
+    assert third is not None
+    assert third.state == b"two"
+    going_on = connectors.lease(gateway, "c", 5_002, 9_500, third.lease)
+    assert going_on is not None
+    assert not connectors.save(gateway, "c", third.lease, b"before", 0)
+
+
+@pytest.mark.law("N7")
+def test_a_lease_of_a_connector_that_was_removed_is_no_lease_of_the_next(
+    connectors: ConnectorStore, gateway: str
+) -> None:
+    connectors.add(gateway, "c", b"d", 1_000)
+    leased = connectors.lease(gateway, "c", 2_000, 5_000)
+    assert leased is not None
+    connectors.remove(gateway, "c")
+    assert not connectors.save(gateway, "c", leased.lease, b"x", 0)
+    assert connectors.lease(gateway, "c", 2_000, 5_000) is None
+    connectors.add(gateway, "c", b"d", 6_000)
+
+    assert not connectors.save(gateway, "c", leased.lease, b"x", 0)
+
+
+@pytest.mark.law("N7")
+def test_of_many_who_want_a_lease_at_once_one_gets_it(
+    connectors: ConnectorStore, gateway: str
+) -> None:
+    connectors.add(gateway, "c", b"d", 1_000)
+    with ThreadPoolExecutor(8) as pool:
+        leases = list(pool.map(lambda _: connectors.lease(gateway, "c", 2_000, 5_000), range(8)))
+
+    assert sum(lease is not None for lease in leases) == 1

@@ -1,0 +1,109 @@
+"""``functions/ingest``, and the state machine that calls it again."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.connectors.polls import Step
+from lakesync.errors import Unavailable, ValidationFailed
+from lakesync.runtime.ingest import EXECUTION_S_MAX, WAIT_IN_MACHINE_S_MAX, ingest_handler
+from tests.functions.conftest import Context, event
+from tests.support.repository import ROOT
+
+if TYPE_CHECKING:
+    from tests.functions.conftest import Functions
+
+EVENT = {"gateway": "demo", "name": "shop"}
+
+
+class Polling:
+    """`lakesync.connectors.polls.Polls` that does as it is told, and takes its time."""
+
+    def __init__(self, *steps: Step, takes_s: float = 0.0) -> None:
+        self.steps = list(steps)
+        self.takes_s = takes_s
+        self.now_s = 0.0
+        self.leases: list[int] = []
+
+    def poll(self, gateway: str, name: str, lease: int, has_time: Any) -> Step:
+        """Take one step."""
+        assert (gateway, name) == ("demo", "shop")
+        assert has_time()
+        self.leases.append(lease)
+        self.now_s += self.takes_s
+        return self.steps.pop(0)
+
+    def handle(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """Call the function."""
+        handler = ingest_handler(self, lambda: self.now_s)  # type: ignore[arg-type]
+        answer: Any = handler(sent, Context(29_000))
+        return json.loads(json.dumps(answer))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("step", "following"),
+    [
+        (Step("done"), "end"),
+        (Step("busy"), "end"),
+        (Step("paused"), "end"),
+        (Step("gone"), "end"),
+        (Step("more", 0, 7), "again"),
+        (Step("wait", WAIT_IN_MACHINE_S_MAX), "wait"),
+        (Step("wait", WAIT_IN_MACHINE_S_MAX + 1), "end"),
+        (Step("wait", 0), "end"),
+    ],
+)
+def test_its_answer_says_what_is_next(step: Step, following: str) -> None:
+    answer = Polling(step).handle(EVENT)
+
+    assert answer["next"] == following
+    assert (answer["lease"], answer["waitS"]) == (step.lease, step.wait_s)
+
+
+def test_an_execution_begins_nothing_that_it_could_not_end() -> None:
+    machine = json.loads((ROOT / "stepfunctions" / "poll_connector.asl.json").read_text())
+    longest_s = 29 * 3  # one call, tried three times
+    polling = Polling(*[Step("more", 0, 7)] * 20, takes_s=17)
+    sent: dict[str, Any] = dict(EVENT)
+    while sent.get("next") in {None, "again"}:
+        sent = polling.handle(sent)
+
+    assert sent["next"] == "goOn"
+    assert polling.now_s <= EXECUTION_S_MAX + 17
+    assert EXECUTION_S_MAX + longest_s <= machine["TimeoutSeconds"] < 300
+    assert polling.leases[1:] == [7] * (len(polling.leases) - 1)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {},
+        {"gateway": 5, "name": "x"},
+        {"gateway": "g"},
+        EVENT | {"lease": "1"},
+        EVENT | {"spentS": None},
+    ],
+)
+def test_what_names_no_connector_is_refused(sent: dict[str, Any]) -> None:
+    with pytest.raises(ValidationFailed):
+        Polling().handle(sent)
+
+
+def test_a_store_that_is_away_is_raised_for_the_machine_to_try_again(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "lakesync.buffer.memory_connectors.MemoryConnectors.connector",
+        lambda *_: (_ for _ in ()).throw(Unavailable("away")),
+    )
+
+    with pytest.raises(Unavailable):
+        functions.load("ingest")(event("ingest_poll"), Context())
+
+
+def test_a_connector_that_is_gone_ends_it(functions: Functions) -> None:
+    answer = functions.load("ingest")(event("ingest_poll"), Context())
+    assert (answer["status"], answer["next"]) == ("gone", "end")

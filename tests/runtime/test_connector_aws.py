@@ -1,0 +1,83 @@
+"""Secrets and schedules of connectors, as AWS has them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from lakesync.errors import AdapterFailed
+from lakesync.runtime.poll_schedules import EventBridgePolls, schedule_name
+from lakesync.runtime.secrets import REMEMBERED_S_MAX, Secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REGION = "eu-central-1"
+ROLE = "arn:aws:iam::123456789012:role/poll"
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """AWS, as moto has it."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        yield
+
+
+@pytest.mark.law("N8")
+@pytest.mark.usefixtures("aws")
+def test_a_secret_is_stored_changed_and_gone() -> None:
+    client: Any = boto3.client("secretsmanager", region_name=REGION)
+    now = [0.0]
+    secrets = Secrets(lambda: client, "stack/connectors/", seconds=lambda: now[0])
+    assert secrets.get("g/c") == {}
+    now[0] += REMEMBERED_S_MAX
+    secrets.put("g/c", {"password": "one"})
+    secrets.put("g/c", {"password": "two"})
+    assert secrets.get("g/c") == {"password": "two"}
+    assert [each["Name"] for each in client.list_secrets()["SecretList"]] == [
+        "stack/connectors/g/c"
+    ]
+    client.put_secret_value(SecretId="stack/connectors/g/c", SecretString='{"password": "three"}')
+    assert secrets.get("g/c") == {"password": "two"}, "it is remembered"
+    now[0] += REMEMBERED_S_MAX
+    assert secrets.get("g/c") == {"password": "three"}
+    secrets.remove("g/c")
+    secrets.remove("g/c")
+
+    assert client.list_secrets()["SecretList"] == []
+
+
+@pytest.mark.law("N7")
+@pytest.mark.usefixtures("aws")
+def test_a_schedule_is_made_changed_and_gone_and_a_poll_begun() -> None:
+    clients: dict[str, Any] = {
+        name: boto3.client(name, region_name=REGION) for name in ("scheduler", "stepfunctions")
+    }
+    clients["scheduler"].create_schedule_group(Name="polls")
+    definition = {"StartAt": "a", "States": {"a": {"Type": "Succeed"}}}
+    machine = clients["stepfunctions"].create_state_machine(
+        name="poll", definition=json.dumps(definition), roleArn=ROLE
+    )["stateMachineArn"]
+    polls = EventBridgePolls(clients.__getitem__, "polls", machine, ROLE)
+    polls.put("g", "c", 1, paused=False)
+    polls.put("g", "c", 30, paused=True)
+
+    made = clients["scheduler"].get_schedule(Name=schedule_name("g", "c"), GroupName="polls")
+    assert (made["ScheduleExpression"], made["State"]) == ("rate(30 minutes)", "DISABLED")
+    assert json.loads(made["Target"]["Input"]) == {"gateway": "g", "name": "c"}
+    assert (made["Target"]["Arn"], made["Target"]["RoleArn"]) == (machine, ROLE)
+    polls.poll_now("g", "c")
+    executions = clients["stepfunctions"].list_executions(stateMachineArn=machine)["executions"]
+    assert len(executions) == 1
+    polls.remove("g", "c")
+    polls.remove("g", "c")
+    assert clients["scheduler"].list_schedules(GroupName="polls")["Schedules"] == []
+    with pytest.raises(AdapterFailed, match="start_execution"):
+        EventBridgePolls(clients.__getitem__, "polls", f"{machine}x", ROLE).poll_now("g", "c")

@@ -1,0 +1,75 @@
+"""Connectors of a gateway in one process: secrets, schedules and polls without AWS."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_connectors import MemoryConnectors
+from lakesync.connectors.admin import ConnectorAdmin
+from lakesync.connectors.polls import Polls
+from lakesync.errors import AdapterFailed
+from tests.support.lake import Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.core.messages import Push, PushReceipt
+
+
+class MemorySecrets:
+    """`lakesync.ports.SecretStore` in a dictionary."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, str] = {}
+        self.fails = False
+
+    def get(self, name: str) -> Mapping[str, str]:
+        """Give a secret's fields."""
+        fields: dict[str, str] = json.loads(self.stored.get(name, "{}"))
+        return fields
+
+    def put(self, name: str, fields: Mapping[str, str]) -> None:
+        """Store a secret."""
+        if self.fails:
+            raise AdapterFailed("secrets are away")
+        self.stored[name] = json.dumps(dict(fields))
+
+    def remove(self, name: str) -> None:
+        """Remove a secret."""
+        self.stored.pop(name, None)
+
+
+@dataclass
+class PollingByHand:
+    """`lakesync.ports.PollSchedules`, and what is polled when somebody asks for it."""
+
+    push: Callable[[str, Push], PushReceipt]
+    wall_clock: Callable[[], int]
+    store: MemoryConnectors = field(default_factory=MemoryConnectors)
+    secrets: MemorySecrets = field(default_factory=MemorySecrets)
+    objects: Any = field(default_factory=Objects)
+    access: MemoryAccess = field(default_factory=MemoryAccess)
+    schedules: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.polls = Polls(
+            self.store, self.secrets, self.objects, self.push, wall_clock=self.wall_clock
+        )
+        self.admin = ConnectorAdmin(
+            self.store, self.secrets, self, self.objects, self.access, wall_clock=self.wall_clock
+        )
+
+    def put(self, gateway: str, name: str, every_minutes: int, *, paused: bool) -> None:
+        """Note when a connector is polled."""
+        self.schedules[gateway, name] = (every_minutes, paused)
+
+    def remove(self, gateway: str, name: str) -> None:
+        """Forget it."""
+        self.schedules.pop((gateway, name), None)
+
+    def poll_now(self, gateway: str, name: str) -> None:
+        """Poll it, here and now, to the end."""
+        self.polls.poll(gateway, name, 0, lambda: True)
