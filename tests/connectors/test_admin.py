@@ -104,7 +104,7 @@ def test_a_source_that_does_not_answer_leaves_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(world.source, "check", lambda: Err(AdapterRefused("wrong token")))
-    with pytest.raises(AdapterRefused):
+    with pytest.raises(ValidationFailed, match="wrong token"):
         world.add()
     assert world.by_hand.store.connectors(G) == []
     assert world.by_hand.secrets.stored == {}

@@ -11,7 +11,12 @@ import pytest
 
 from tools.local_stack import paths
 from tools.local_stack.emulator.dynamodb_patches import compile_key_condition
-from tools.local_stack.emulator.iam_patches import action_of_batch, context_entries, glue_resource
+from tools.local_stack.emulator.iam_patches import (
+    action_of_batch,
+    context_entries,
+    glue_resource,
+    schedule_group,
+)
 from tools.local_stack.emulator.lambda_patches import exception_class
 from tools.local_stack.emulator.names import NAMES, EmulatorChangedError, check_names, missing_names
 from tools.local_stack.emulator.template_patches import with_values
@@ -172,3 +177,9 @@ def test_parameters_values_are_put_in_wherever_they_are_referred_to() -> None:
     assert with_values(template, {"P": "7"}) == {
         "Fn": {"Layers": [{"Ref": "Layer"}], "Environment": {"A": {"Fn::If": ["C", "7"]}}}
     }
+
+
+def test_a_schedule_is_of_the_group_that_its_request_names() -> None:
+    assert schedule_group(b'{"GroupName": "polls"}', {}) == "polls"
+    assert schedule_group(b"", {"groupName": ["polls"]}) == "polls"
+    assert schedule_group(b"", {}) == "default"

@@ -35,6 +35,7 @@ def apply_patches(glue: GlueSettings) -> None:
     http_api_patches.import_http_api_bodies()
     http_api_patches.keep_functions_errors_inside()
     iam_patches.name_glue_resources()
+    iam_patches.name_schedules_by_their_group()
     iam_patches.count_every_call_as_encrypted()
     iam_patches.count_batches_as_their_actions()
     iam_patches.simulate_with_context()

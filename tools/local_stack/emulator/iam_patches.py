@@ -35,6 +35,33 @@ def name_glue_resources() -> None:
     actions.extract_resource_arn = extract
 
 
+def name_schedules_by_their_group() -> None:
+    """AWS: a schedule is `schedule/group/name`; the emulator takes every group for `default`."""
+    actions = emulator_module("ministack.core.iam_actions")
+    original = actions.extract_resource_arn
+
+    def extract(
+        service: str, method: str, path: str, headers: dict[str, str], body: bytes,
+        query: dict[str, Any], *rest: Any,
+    ) -> Any:  # fmt: skip
+        resource = original(service, method, path, headers, body, query, *rest)
+        if service != "scheduler":
+            return resource
+        group = schedule_group(body, query)
+        return resource.replace(":schedule/default/", f":schedule/{group}/")
+
+    actions.extract_resource_arn = extract
+
+
+def schedule_group(body: bytes, query: dict[str, Any]) -> str:
+    """The group that a request about a schedule names, in its body or its query."""
+    try:
+        named = json.loads(body or b"{}").get("GroupName")
+    except ValueError:
+        named = None
+    return str(named or _first(query, "groupName") or "default")
+
+
 def count_every_call_as_encrypted() -> None:
     """AWS: SDKs speak TLS, so that a bucket which refuses anything else is open to them.
 

@@ -7,13 +7,14 @@ Laws N7-N8: ``docs/spec/connectors.md``.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import Definition, Registration, check_name, definition_from
 from lakesync.connectors.deltas import client_id_of
+from lakesync.connectors.registered import asked, made_connector, secret_name, shown
 from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
 from lakesync.connectors.state import PollState, state_from
 from lakesync.connectors.storage import Storage
@@ -22,7 +23,6 @@ from lakesync.errors import Conflict, LakeSyncError, NotFound, ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakesync.connectors.port import Connector
     from lakesync.ports import (
         AccessStore,
         ConnectorStore,
@@ -66,10 +66,9 @@ class ConnectorAdmin:
         """Register a connector, and begin to poll it; gives what its source said.
 
         Raises:
-            ValidationFailed: the settings are not right.
+            ValidationFailed: the settings are not right, or the source says no.
             NotFound: there is no such type.
             Conflict: the name is in use.
-            LakeSyncError: the source does not answer as it should.
         """
         kind = connector_type(wanted.type)
         secret = secret_names(kind)
@@ -83,7 +82,7 @@ class ConnectorAdmin:
         told = ""
         if wanted.check:
             with closing(kind.make(settings, self._storage(gateway, wanted.name))) as connector:
-                told = connector.check().unwrap()
+                told = asked(connector)
         if self._access.bind(gateway, client_id_of(wanted.name), OWNER) != OWNER:
             raise Conflict("a client writes under this connector's id: choose another name")
         public = {name: value for name, value in wanted.configuration.items() if name not in secret}
@@ -98,13 +97,14 @@ class ConnectorAdmin:
             self._schedules.put(gateway, wanted.name, wanted.every_minutes, paused=False)
         except LakeSyncError:
             # Half of a connector would be polled, or not, without anybody knowing.
-            self.remove(gateway, wanted.name)
+            with suppress(LakeSyncError):  # the first failure is what counts
+                self.remove(gateway, wanted.name)
             raise
         return told
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
         """Give a gateway's connectors, with how far they are, and without secrets."""
-        return [self._shown(each) for each in self._store.connectors(gateway)]
+        return [shown(each, self._wall_clock()) for each in self._store.connectors(gateway)]
 
     def one(self, gateway: str, name: str) -> dict[str, Any]:
         """Give one of them, with its settings and its first dead letters.
@@ -116,21 +116,21 @@ class ConnectorAdmin:
         letters = DeadLetters(self._storage(gateway, name)).first(LETTERS_SHOWN_MAX)
         definition = definition_from(stored.definition)
         settings = {"configuration": definition.configuration, "deadLetters": letters}
-        return self._shown(stored) | settings
+        return shown(stored, self._wall_clock()) | settings
 
     def check(self, gateway: str, name: str) -> str:
         """Ask a connector's source whether all is right; gives its sentence.
 
         Raises:
             NotFound: there is none of that name.
-            LakeSyncError: what is wrong.
+            ValidationFailed: the source says no, or nothing.
         """
         stored = self._stored(gateway, name)
         definition = definition_from(stored.definition)
         storage = self._storage(gateway, name)
         connector, _ = made_connector(self._secrets, storage, gateway, name, definition)
         with closing(connector):
-            return connector.check().unwrap()
+            return asked(connector)
 
     def configure(self, gateway: str, name: str, configuration: Mapping[str, Any]) -> str:
         """Give a connector other settings, having asked its source; gives what that said.
@@ -139,9 +139,8 @@ class ConnectorAdmin:
 
         Raises:
             NotFound: there is none of that name.
-            ValidationFailed: the settings are not right.
+            ValidationFailed: the settings are not right, or the source says no.
             Conflict: it was just changed by somebody else.
-            LakeSyncError: the source does not answer as it should.
         """
         stored = self._stored(gateway, name)
         definition = definition_from(stored.definition)
@@ -153,7 +152,7 @@ class ConnectorAdmin:
         settings = configured(kind, {**public, **hidden})
         tables_of(kind, settings)
         with closing(kind.make(settings, self._storage(gateway, name))) as connector:
-            told = connector.check().unwrap()
+            told = asked(connector)
         self._secrets.put(secret_name(gateway, name), hidden)
         changed = replace(definition, configuration=public)
         if not self._store.change(gateway, name, stored.definition, changed.to_json()):
@@ -229,46 +228,6 @@ class ConnectorAdmin:
 
     def _storage(self, gateway: str, name: str) -> Storage:
         return Storage(self._objects, gateway, name)
-
-    def _shown(self, stored: StoredConnector) -> dict[str, Any]:
-        definition, state = definition_from(stored.definition), state_from(stored.state)
-        now_ms = self._wall_clock()
-        shown: dict[str, Any] = {
-            "name": stored.name,
-            "type": definition.type,
-            "hasIngest": True,
-            "isPolling": not definition.paused,
-            "everyMinutes": definition.every_minutes,
-            "polls": state.polls,
-            "rows": state.rows,
-            "deadLetterCount": state.dead_letters,
-            "isReading": stored.leased_until_ms > now_ms,
-        }
-        if state.polled_ms:
-            shown["polledMs"] = state.polled_ms
-            shown["lagS"] = max(now_ms - state.polled_ms, 0) // 1000
-        if state.wait_until_ms > now_ms:
-            shown["waitS"] = (state.wait_until_ms - now_ms) // 1000
-        if state.fault:
-            fault = state.fault
-            shown["lastError"] = {"code": fault.code, "error": fault.message, "atMs": fault.at_ms}
-            shown["lastError"] |= {"table": fault.table} if fault.table else {}
-        return shown
-
-
-def secret_name(gateway: str, name: str) -> str:
-    """Give the name of a connector's secret, below the stack's prefix."""
-    return f"{gateway}/{name}"
-
-
-def made_connector(
-    secrets: SecretStore, storage: Storage, gateway: str, name: str, definition: Definition
-) -> tuple[Connector, dict[str, str]]:
-    """Make a registered connector, with its secrets; and give the tables that it reads."""
-    kind = connector_type(definition.type)
-    hidden = secrets.get(secret_name(gateway, name))
-    settings = configured(kind, {**definition.configuration, **hidden})
-    return kind.make(settings, storage), dict(tables_of(kind, settings))
 
 
 def _taken(name: str) -> Conflict:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.connectors.admin import made_connector
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import definition_from
 from lakesync.connectors.poll import Poll, Polled
+from lakesync.connectors.registered import made_connector
 from lakesync.connectors.state import state_from
 from lakesync.connectors.storage import Storage
 from lakesync.errors import Conflict, LakeSyncError

@@ -1,0 +1,70 @@
+"""A registered connector: its secrets, how it is made, how it is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakesync.connectors.definition import Definition, definition_from
+from lakesync.connectors.registry import configured, connector_type, tables_of
+from lakesync.connectors.state import state_from
+from lakesync.errors import ValidationFailed
+from lakesync.result import Err
+
+if TYPE_CHECKING:
+    from lakesync.connectors.port import Connector
+    from lakesync.connectors.storage import Storage
+    from lakesync.ports import SecretStore, StoredConnector
+
+
+def secret_name(gateway: str, name: str) -> str:
+    """Give the name of a connector's secret, below the stack's prefix."""
+    return f"{gateway}/{name}"
+
+
+def made_connector(
+    secrets: SecretStore, storage: Storage, gateway: str, name: str, definition: Definition
+) -> tuple[Connector, dict[str, str]]:
+    """Make a registered connector, with its secrets; and give the tables that it reads."""
+    kind = connector_type(definition.type)
+    hidden = secrets.get(secret_name(gateway, name))
+    settings = configured(kind, {**definition.configuration, **hidden})
+    return kind.make(settings, storage), dict(tables_of(kind, settings))
+
+
+def asked(connector: Connector) -> str:
+    """Give what a source says of its configuration.
+
+    Raises:
+        ValidationFailed: what is wrong; an `AdapterFailed` would not be told over the network.
+    """
+    checked = connector.check()
+    if isinstance(checked, Err):
+        told = checked.error.message
+        raise ValidationFailed(f"the source cannot be read: {told}", field="configuration")
+    return checked.value
+
+
+def shown(stored: StoredConnector, now_ms: int) -> dict[str, Any]:
+    """Give a connector as administrators see it: without secrets."""
+    definition, state = definition_from(stored.definition), state_from(stored.state)
+    told: dict[str, Any] = {
+        "name": stored.name,
+        "type": definition.type,
+        "hasIngest": True,
+        "isPolling": not definition.paused,
+        "everyMinutes": definition.every_minutes,
+        "polls": state.polls,
+        "rows": state.rows,
+        "deadLetterCount": state.dead_letters,
+        "isReading": stored.leased_until_ms > now_ms,
+    }
+    if state.polled_ms:
+        told["polledMs"] = state.polled_ms
+        told["lagS"] = max(now_ms - state.polled_ms, 0) // 1000
+    if state.wait_until_ms > now_ms:
+        told["waitS"] = (state.wait_until_ms - now_ms) // 1000
+    if state.fault:
+        fault = state.fault
+        told["lastError"] = {"code": fault.code, "error": fault.message, "atMs": fault.at_ms}
+        told["lastError"] |= {"table": fault.table} if fault.table else {}
+    return told

@@ -1,0 +1,98 @@
+"""A connector on the deployed stack: a database's rows arrive in a client's pull."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from lakesync.runtime.poll_schedules import schedule_name
+from tests.support.deployed import Tenant
+from tests.support.sources import SqlSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tools.local_stack.databases import Database
+    from tools.local_stack.stack import Stack
+
+ARRIVED_S_MAX = 60
+
+
+@pytest.fixture
+def source(postgres: Database) -> Iterator[SqlSource]:
+    """A table of a PostgreSQL on this machine."""
+    table = SqlSource(postgres, "postgres", by_time=False)
+    yield table
+    table.close()
+
+
+def until(told: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
+    """Ask until it is as wanted."""
+    ends = time.monotonic() + ARRIVED_S_MAX
+    while not wanted(answer := told()):
+        assert time.monotonic() < ends, answer
+        time.sleep(0.3)
+    return answer
+
+
+@pytest.mark.law("N1", "N8")
+def test_rows_of_a_database_arrive_in_a_clients_pull(
+    stack: Stack, source: SqlSource, postgres: Database
+) -> None:
+    tenant = Tenant(stack)
+    admin = tenant.token("ops", role="admin")
+    path = f"/admin/connectors/{tenant.gateway}"
+    settings = {
+        "host": postgres.host, "port": postgres.port, "database": postgres.database,
+        "user": postgres.user, "password": postgres.password, "tls": "off",
+        "tables": [{"name": source.table, "as": "orders"}],
+    }  # fmt: skip
+    body = {"type": "postgres", "name": "shop", "configuration": settings, "everyMinutes": 1_440}
+    source.put({"1": "one", "2": "two"})
+
+    added = tenant.call("POST", path, token=admin, json=body)
+    assert (added.status_code, added.json().get("registered")) == (200, True), added.text
+    assert tenant.call("POST", path, token=admin, json=body).status_code == 409
+    scheduler: Any = boto3.client(
+        "scheduler", endpoint_url=stack.endpoint, region_name=stack.region,
+        aws_access_key_id="test", aws_secret_access_key="test",
+    )  # fmt: skip
+    schedules = [each["Name"] for each in scheduler.list_schedules()["Schedules"]]
+    assert schedule_name(tenant.gateway, "shop") in schedules
+
+    def rows() -> dict[str, Any]:
+        pulled = tenant.call(
+            "GET", f"/sync/{tenant.gateway}/pull?since=0&limit=1000&fresh=true",
+            token=tenant.token("phone"),
+        ).json()  # fmt: skip
+        held: dict[str, Any] = {}
+        for delta in pulled["deltas"]:
+            columns = {each["column"]: each["value"] for each in delta["columns"]}
+            held[delta["rowId"]] = columns.get("value")
+        return {row_id: value for row_id, value in held.items() if value is not None}
+
+    def run() -> None:
+        done = tenant.call("POST", f"{path}/shop", token=admin, json={"do": "run"})
+        assert done.status_code == 200, done.text
+
+    run()
+    until(rows, lambda told: told == {"1": "one", "2": "two"})
+    source.put({"2": "other", "3": "three"})
+    source.delete("1")
+    until(
+        lambda: tenant.call("GET", f"{path}/shop", token=admin).json(),
+        lambda told: told["polls"] == 1 and not told["isReading"],
+    )
+    run()
+    until(rows, lambda told: told == {"2": "other", "3": "three"})
+    shown = tenant.call("GET", f"{path}/shop", token=admin)
+    assert "password" not in shown.json()["configuration"]
+    assert "lastError" not in shown.json(), shown.text
+
+    assert tenant.call("DELETE", f"{path}/shop", token=admin).status_code == 200
+    assert tenant.call("GET", f"{path}/shop", token=admin).status_code == 404
+    schedules = [each["Name"] for each in scheduler.list_schedules()["Schedules"]]
+    assert schedule_name(tenant.gateway, "shop") not in schedules
