@@ -187,6 +187,18 @@ def test_batches_may_come_again_overlap_or_be_empty(
     assert history(adapter, table) == deltas
 
 
+@pytest.mark.law("P1")
+def test_a_delta_that_says_nothing_makes_no_row(
+    make: Callable[[], DatabaseAdapter], table: str
+) -> None:
+    adapter = make()
+    nothing = make_delta(Op.UPDATE, table, "r1", {}, client_id="c", hlc=6)
+    inserted = adapter.insert_deltas(batch(table, [nothing])).unwrap()
+    assert (inserted.deltas, inserted.rows) == (1, 0)
+    assert adapter.rows_after(table, "", 10).unwrap().rows == {}
+    assert history(adapter, table) == [nothing]
+
+
 @pytest.mark.law("P2")
 def test_a_batch_waits_for_the_one_before_it(
     make: Callable[[], DatabaseAdapter], table: str

@@ -66,8 +66,9 @@ class MemoryDatabase:
             place = places[commit] = places.get(commit, -1) + 1
             table.history.append(PlacedDelta(Position(commit, place), delta))
             before = table.rows.get(delta.row_id, EMPTY)
-            after = table.rows[delta.row_id] = apply(before, delta)
-            if after is not before:
+            after = apply(before, delta)
+            if after is not before:  # who says nothing of a row that is not there makes none
+                table.rows[delta.row_id] = after
                 changed.add(delta.row_id)
         table.mark = max(table.mark, batch.last)
         return Ok(Inserted(len(fresh), len(changed)))
