@@ -16,16 +16,18 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-JOBS = ("materialise_iceberg", "build_checkpoint")
+JOBS = ("materialise_iceberg", "build_checkpoint", "maintain_lake")
 OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
-# The library's pure part, checkpoints and how they lie on S3, and the transforms. Nothing else of
-# the library is needed by a job.
+# The library's pure part, checkpoints and how they lie on S3, what maintenance pays for, and the
+# transforms. Nothing else of the library is needed by a job.
 SOURCES = (
     (LIBRARY, "lakesync/*.py"),
     (LIBRARY, "lakesync/core/**/*.py"),
     (LIBRARY, "lakesync/checkpoint/**/*.py"),
     (LIBRARY, "lakesync/wire/**/*.py"),
+    (LIBRARY, "lakesync/maintenance/__init__.py"),
+    (LIBRARY, "lakesync/maintenance/lake_plan.py"),
     (LIBRARY, "lakesync/adapters/__init__.py"),
     (LIBRARY, "lakesync/adapters/lake/__init__.py"),
     (LIBRARY, "lakesync/adapters/lake/s3.py"),

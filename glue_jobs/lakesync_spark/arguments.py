@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lakesync.checkpoint.from_lake import Flushed
 
+_DAY_MS: Final = 86_400_000
 _LAKE: Final = ("lake_bucket", "database_prefix", "catalog", "stack")
 
 
@@ -47,6 +48,23 @@ class CheckpointArguments:
     """Of one object, at the most."""
 
 
+@dataclass(frozen=True, slots=True)
+class MaintenanceArguments:
+    """What a run of maintenance works on."""
+
+    lake_bucket: str
+    """The bucket of the leases."""
+    database_prefix: str
+    catalog: str
+    stack: str
+    snapshot_keep_ms: int
+    """How long a snapshot is kept, for those who read it or look back."""
+    only: str = ""
+    """One gateway, or one table as ``gateway/table``; empty for all."""
+    report_key: str = ""
+    """Where the report is put as an object; empty if the log is enough."""
+
+
 def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Read the arguments; those of Glue itself are passed over.
 
@@ -79,6 +97,26 @@ def parse_checkpoint_arguments(argv: Sequence[str]) -> CheckpointArguments:
         stack=given["stack"],
         flushed=flushed_from_json(given["flushed"]),
         chunk_bytes=int(given["chunk_bytes"]),
+    )
+
+
+def parse_maintenance_arguments(argv: Sequence[str]) -> MaintenanceArguments:
+    """Read the arguments; those of Glue itself are passed over.
+
+    Raises:
+        ValidationFailed: one of ours is missing, or is not what it must be.
+    """
+    given = _required(argv, *_LAKE, "snapshot_keep_days")
+    if not given["snapshot_keep_days"].isdecimal():
+        raise ValidationFailed("--snapshot_keep_days is a number", field="--snapshot_keep_days")
+    return MaintenanceArguments(
+        lake_bucket=given["lake_bucket"],
+        database_prefix=given["database_prefix"],
+        catalog=given["catalog"],
+        stack=given["stack"],
+        snapshot_keep_ms=int(given["snapshot_keep_days"]) * _DAY_MS,
+        only=given.get("only", "").strip("/"),
+        report_key=given.get("report_key", ""),
     )
 
 

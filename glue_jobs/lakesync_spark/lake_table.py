@@ -29,6 +29,7 @@ MARK_TAG: Final = "lakesync"
 """The tag of the snapshot that carries the mark."""
 KIND: Final = "lakesync.kind"
 STACK: Final = "lakesync.stack"
+GATEWAY: Final = "lakesync.gateway"
 WRITTEN: Final = "lakesync.table"
 """The name on the wire."""
 COLUMNS: Final = "lakesync.columns"
@@ -43,6 +44,15 @@ class BatchMark(NamedTuple):
     """Every commit up to this one is in the table, and none after it."""
     epoch: int = 0
     """The greatest epoch of a lease that wrote to it."""
+
+
+class Owner(NamedTuple):
+    """Whose a table is; all empty if LakeSync did not make it."""
+
+    stack: str
+    gateway: str
+    table: str
+    """Its name on the wire."""
 
 
 class Records(NamedTuple):
@@ -94,7 +104,13 @@ class LakeTable:
     @property
     def written(self) -> str:
         """The table that it tells of, on the wire; empty if it does not say."""
-        return str(self._table.properties().get(WRITTEN) or "")
+        return self.owner.table
+
+    @property
+    def owner(self) -> Owner:
+        """Whose the table is, as it was made."""
+        properties = self._table.properties()
+        return Owner(*(str(properties.get(name) or "") for name in (STACK, GATEWAY, WRITTEN)))
 
     def check_stack(self, stack: str) -> None:
         """Make sure that a stack made the table.

@@ -8,7 +8,7 @@ from lakesync.core.names import CHANGES_SUFFIX, folded, lake_database, lake_tabl
 from lakesync.errors import Conflict
 from lakesync_spark.columns import evolve
 from lakesync_spark.json_text import spark_type
-from lakesync_spark.lake_table import KIND, STACK, WRITTEN, LakeTable
+from lakesync_spark.lake_table import GATEWAY, KIND, STACK, WRITTEN, LakeTable
 from lakesync_spark.retype import retype
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def create_table(
         "write.distribution-mode": "hash" if fields else "none",
         KIND: kind.name,
         STACK: stack,
-        "lakesync.gateway": name.gateway,
+        GATEWAY: name.gateway,
         WRITTEN: name.table,
     }
     partitioned = f"PARTITIONED BY ({', '.join(fields.values())})" if fields else ""

@@ -53,6 +53,14 @@ TEMPLATE: dict[str, Any] = {
             },
         },
         "Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "some-lake"}},
+        "MaintainJob": {
+            "Type": "AWS::Glue::Job",
+            "Properties": {
+                "Role": "arn:aws:iam::000000000000:role/nobody",
+                "Command": {"Name": "glueetl", "ScriptLocation": "s3://some-lake/none.py"},
+                "DefaultArguments": {"--snapshot_keep_days": "7"},
+            },
+        },
         **{
             name: {"Type": "AWS::SQS::Queue"}
             for name in ("FlushQueue", "FlushDlq", "AnnounceQueue", "AnnounceDlq")
@@ -64,6 +72,7 @@ TEMPLATE: dict[str, Any] = {
         "BufferTable": {"Value": {"Ref": "Table"}},
         "LakeBucket": {"Value": {"Ref": "Bucket"}},
         "DatabasePrefix": {"Value": "lakesync"},
+        "MaintainJobName": {"Value": {"Ref": "MaintainJob"}},
         **{
             f"{name}Url": {"Value": {"Ref": name}}
             for name in ("FlushQueue", "FlushDlq", "AnnounceQueue", "AnnounceDlq")
@@ -298,6 +307,38 @@ def test_the_past_is_found_by_snapshot_by_time_and_by_commit_stamp(
         done = run("query", SQL, "--as-of", *words)
         assert done.exit_code == 2
         assert "there was nothing in ToDos at that moment" in done.stderr
+
+
+def test_what_a_table_consists_of_and_what_waits_for_it(
+    lake: list[tuple[int, int, int]], emulator: Emulator
+) -> None:
+    s3 = boto3.client("s3", **emulator.client_options())
+    key = f"claims/acme/{WIRE_NAME}/9-10.json"
+    s3.put_object(Bucket="some-lake", Key=key, Body=b"{}")
+    try:
+        [state] = lines(run("lake", "status", "--json"))
+    finally:
+        s3.delete_object(Bucket="some-lake", Key=key)
+
+    assert state["table"] == WIRE_NAME
+    assert (state["files"], state["snapshots"]) == (len(lake), len(lake))
+    assert state["mark"] == str(lake[-1][2])
+    assert state["waiting"] == 1
+    assert state["bytes"] > 0
+    shown = run("lake", "status", "--table", WIRE_NAME)
+    assert WIRE_NAME in shown.stdout
+    assert "wait" not in shown.stderr
+
+
+@pytest.mark.usefixtures("lake")
+def test_maintenance_is_told_before_it_is_started() -> None:
+    [plan] = lines(run("lake", "maintain", "--dry-run", "--json"))
+    assert (plan["table"], plan["pays"], plan["small_files"]) == (WIRE_NAME, [], plan["files"])
+    assert "nothing was started" in run("lake", "maintain", "--dry-run").stderr
+
+    unknown = run("lake", "maintain", "--table", "nothing")
+    assert unknown.exit_code == 2
+    assert f"there are: {WIRE_NAME}" in unknown.stderr
 
 
 @pytest.mark.usefixtures("lake")

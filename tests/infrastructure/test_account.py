@@ -44,7 +44,7 @@ def test_no_resource_has_a_name_that_another_stack_would_want() -> None:
 def test_every_schedule_is_of_the_stacks_own_group() -> None:
     schedules = made("AWS::Scheduler::Schedule")
 
-    assert len(schedules) == 3
+    assert len(schedules) == 4
     assert all(each["GroupName"] == {"Ref": "Schedules"} for each in schedules.values())
 
 
@@ -183,16 +183,26 @@ def test_under_lake_formation_one_role_makes_and_reads_the_tables() -> None:
 
     assert template()["Parameters"]["LakePermissions"]["Default"] == "iam"
     assert jobs["MaterialiseJob"]["Properties"]["Role"] == maker
-    assert jobs["CheckpointJob"]["Properties"]["Role"]["Fn::If"][:2] == ["UsesLakeFormation", maker]
+    for job in ("CheckpointJob", "MaintainJob"):
+        assert jobs[job]["Properties"]["Role"]["Fn::If"][:2] == ["UsesLakeFormation", maker]
     assert grant["Condition"] == "UsesLakeFormation"
     assert grant["Properties"]["Permissions"] == ["CREATE_DATABASE"]
     assert grant["Properties"]["Principal"] == {"DataLakePrincipalIdentifier": maker}
 
 
-def test_under_lake_formation_the_maker_may_write_what_the_builder_of_checkpoints_may() -> None:
+@pytest.mark.parametrize(
+    ("role", "addition"),
+    [
+        ("CheckpointJobRole", "MaterialiserBuildsCheckpoints"),
+        ("MaintainJobRole", "MaterialiserMaintains"),
+    ],
+)
+def test_under_lake_formation_the_maker_may_what_every_other_job_may(
+    role: str, addition: str
+) -> None:
     stack = template()["Resources"]
-    more = stack["MaterialiserBuildsCheckpoints"]
-    [own] = stack["CheckpointJobRole"]["Properties"]["Policies"]
+    more = stack[addition]
+    [own] = stack[role]["Properties"]["Policies"]
     [makers] = stack["MaterialiseJobRole"]["Properties"]["Policies"]
 
     def allowed(*documents: dict[str, Any]) -> set[tuple[str, str]]:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from lakesync.runtime.schedule import UNFLUSHED_AGE
+from lakesync_spark.maintenance_report import SERVICE as MAINTENANCE
+from lakesync_spark.maintenance_report import MaintenanceReport
 from tests.infrastructure.stack import alarms_on, as_list, functions, resources, template, watched
 from tests.support.repository import ROOT
 
@@ -81,6 +83,8 @@ TABLE = {"Fn::If": ["OwnBuffer", {"Ref": "BufferTable"}, {"Ref": "BufferTableNam
         ("AWS/Scheduler", "TargetErrorCount", {"Ref": "Schedules"}),
         ("AWS/Scheduler", "InvocationDroppedCount", {"Ref": "Schedules"}),
         ("LakeSync", "Contended", "push"),
+        ("LakeSync", "LakeTablesLeft", MAINTENANCE),
+        ("LakeSync", "LakeSmallFilesMost", MAINTENANCE),
         ("LakeSync", UNFLUSHED_AGE, "schedule_flush"),
     ],
 )
@@ -101,6 +105,7 @@ def test_every_metric_of_ours_is_asked_for_as_the_functions_write_it() -> None:
     services = {
         each["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] for each in functions().values()
     }
+    services |= {MAINTENANCE}
     for name, metric in watched():
         if metric["Namespace"] == "LakeSync":
             dimensions = {one["Name"]: one["Value"] for one in metric["Dimensions"]}
@@ -109,6 +114,20 @@ def test_every_metric_of_ours_is_asked_for_as_the_functions_write_it() -> None:
             assert dimensions["service"] in services
     shared = template()["Globals"]["Function"]["Environment"]["Variables"]
     assert shared["STACK_NAME"] == {"Ref": "AWS::StackName"}
+
+
+def test_metrics_of_the_lake_are_what_a_run_of_maintenance_writes() -> None:
+    sums = MaintenanceReport("arn:aws:cloudformation:us-east-1:1:stack/one/1a2b").sums()
+    assert (sums["service"], sums["stack"]) == (MAINTENANCE, "one")
+
+    filters = resources("AWS::Logs::MetricFilter")
+    assert filters
+    for name, each in filters.items():
+        [made] = each["Properties"]["MetricTransformations"]
+        fields = [made["MetricValue"], *(one["Value"] for one in made["Dimensions"])]
+        assert all(field.removeprefix("$.") in sums for field in fields), name
+        assert made["MetricName"] == name
+        assert f'"{MAINTENANCE}"' in each["Properties"]["FilterPattern"]
 
 
 def test_every_alarm_and_rule_is_explained() -> None:

@@ -121,7 +121,7 @@ def test_the_job_bundle_carries_what_the_jobs_import_and_nothing_else() -> None:
     assert not [name for name in names if re.match(strange, name)]
 
 
-@pytest.mark.parametrize("job", ["materialise_iceberg", "build_checkpoint"])
+@pytest.mark.parametrize("job", ["materialise_iceberg", "build_checkpoint", "maintain_lake"])
 def test_a_job_imports_nothing_of_ours_that_its_bundle_lacks(job: str, tmp_path: Path) -> None:
     packages = tmp_path / "packages.zip"
     packages.write_bytes(script("bundle_job.py")["archive"]())

@@ -27,6 +27,8 @@ from lakesync.cli.commands.erase import erase
 from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.gateways import delete as delete_gateway
 from lakesync.cli.commands.gateways import export, find_row
+from lakesync.cli.commands.lake import maintain
+from lakesync.cli.commands.lake import status as lake_status
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
 from lakesync.cli.commands.query import query
@@ -124,6 +126,12 @@ connectors.command("reset")(reset_connector)
 for _command in (pause, resume, remove):
     connectors.command()(_command)
 app.add_typer(connectors, name="connectors")
+lake = typer.Typer(
+    no_args_is_help=True, help="See what the tables in the lake consist of, and tidy them."
+)
+lake.command("status")(lake_status)
+lake.command()(maintain)
+app.add_typer(lake, name="lake")
 quota = typer.Typer(no_args_is_help=True, help="Say what a gateway may push in a second.")
 quota.command("show")(show_quota)
 quota.command("set")(set_quota)

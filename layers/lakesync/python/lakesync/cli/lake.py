@@ -47,6 +47,15 @@ class Lake:
         """Give the tables' names: those of the wire, and each one's history."""
         return sorted(self._tables)
 
+    def names_of(self, table: str | None) -> list[str]:
+        """Give the names of one table and its history, or of all."""
+        own = {table, f"{table}{CHANGES_SUFFIX}"}
+        return [name for name in self.names() if table is None or name in own]
+
+    def table(self, name: str) -> Any:
+        """Give a table as PyIceberg has it."""
+        return self._tables[name]
+
     def read(self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False) -> pa.Table:
         """Give a table as it is, or as it was.
 

@@ -1,0 +1,210 @@
+"""One run of maintenance: looks at every table, and does what pays, several tables at once.
+
+    1. every table is looked at                      `lake_plan.steps_for` says what pays
+    2. group by group, files are rewritten           under the lease that merges take too
+    3. snapshots expire, orphans are removed         without one: they move no table on
+
+The lease keeps a merge and a rewrite from making each other repeat; that nothing is lost or doubled
+Iceberg's validation sees to, as between two merges. Every rewrite carries the table's mark, so the
+snapshots of before may go. Law L17: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.core.names import folded, lake_database
+from lakesync.maintenance.lake_plan import ORPHAN_AGE_MS_MIN, UNDER_LEASE, Step, steps_for
+from lakesync_spark.groups import group_of
+from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH, LakeTable
+from lakesync_spark.lease import Lease, lease_key
+from lakesync_spark.maintenance_report import MaintenanceReport, TableReport, Told
+from lakesync_spark.report import reason_of, say
+from lakesync_spark.scheduling import table_threads
+from lakesync_spark.table_files import TableFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import ThreadPoolExecutor
+
+    from pyspark.sql import SparkSession
+
+    from lakesync_spark.arguments import MaintenanceArguments
+    from lakesync_spark.storage import LakeStore
+
+TABLES_AT_ONCE_MAX: Final = 8
+"""Tables that a run looks at, or works on, at once."""
+TAKING_S_MAX: Final = 3_600.0
+"""How long a run takes up tables; what it leaves, the next run does."""
+LEASE_S_MAX: Final = 600.0
+"""How long a run takes up tables under one lease: batches of its gateways wait meanwhile."""
+BUSY_S_MAX: Final = 300.0
+"""How long a run comes back to groups that a merge is at work on, before it leaves them."""
+_LOOK_S: Final = 10.0
+"""How soon it comes back."""
+
+
+class Table(NamedTuple):
+    """A table that is LakeSync's and this stack's."""
+
+    name: str
+    """As SQL writes it."""
+    gateway: str
+    told: TableReport
+
+
+def maintain(
+    spark: SparkSession, store: LakeStore, arguments: MaintenanceArguments, run_id: str
+) -> MaintenanceReport:
+    """Do what pays for every table. Safe to repeat, to kill, and to start beside merges.
+
+    Args:
+        spark: the session.
+        store: where the leases are; its clock is the run's.
+        arguments: which tables, and how long snapshots are kept.
+        run_id: who takes the leases.
+    """
+    work = _Maintenance(spark, store, arguments, run_id)
+    with table_threads(spark, TABLES_AT_ONCE_MAX) as threads:
+        work.go(threads)
+    return work.report
+
+
+class _Maintenance:
+    """What is to be done, and what was."""
+
+    def __init__(
+        self, spark: SparkSession, store: LakeStore, arguments: MaintenanceArguments, run_id: str
+    ) -> None:
+        self.report = MaintenanceReport(arguments.stack)
+        self._spark = spark
+        self._store = store
+        self._arguments = arguments
+        self._run_id = run_id
+        self._table = arguments.only.partition("/")[2]
+        """The only one that was asked for, with its history; empty for all."""
+        store.read(lease_key(0))  # any answer of S3 tells its clock
+        self._now_ms = int(store.now.timestamp() * 1000)
+        self._old_ms = self._now_ms - arguments.snapshot_keep_ms
+        self._ends = time.monotonic() + TAKING_S_MAX
+
+    def go(self, threads: ThreadPoolExecutor) -> None:
+        """Look, rewrite under leases, and clean."""
+        names = list(_names(self._spark, self._arguments))
+        tables = [table for table in threads.map(self._look, names) if table is not None]
+        groups: dict[int, list[Table]] = {}
+        for table in tables:
+            if UNDER_LEASE & set(table.told.steps):
+                groups.setdefault(group_of(table.gateway), []).append(table)
+        self._rewrite_groups(groups, threads)
+        list(threads.map(self._clean, tables))
+
+    def _look(self, name: str) -> Table | None:
+        """Count a table's files, and decide what pays; None for one that is not ours."""
+        try:
+            lake_table = LakeTable(self._spark, name)
+            owner = lake_table.owner
+            if owner.stack != self._arguments.stack:
+                say("not ours", table=name, stack=owner.stack)
+                return None
+            if folded(owner.table) != folded(self._table or owner.table):
+                return None
+            files = TableFiles(self._spark, name)
+            before = files.figures(self._old_ms)
+            steps = steps_for(before, name, self._now_ms)
+            if self._arguments.only and Step.ORPHANS not in steps:
+                steps = (*steps, Step.ORPHANS)  # who asks for a table now asks for all of it
+            told = TableReport(name, owner.gateway, owner.table, before, steps)
+        except Exception as error:  # noqa: BLE001 - one table's fault must not stop the others
+            self.report.add(TableReport(name, told=Told.FAILED, reason=reason_of(error)))
+            return None
+        self.report.add(told)
+        return Table(name, owner.gateway, told)
+
+    def _rewrite_groups(self, groups: dict[int, list[Table]], threads: ThreadPoolExecutor) -> None:
+        """Take the groups one after the other; come back for a while to those that are busy."""
+        waits_until = time.monotonic() + BUSY_S_MAX
+        while groups:
+            for group in list(groups):
+                lease = Lease.acquire_if_free(self._store, group, self._run_id)
+                if lease is not None:
+                    with lease:
+                        self._rewrite_tables(groups.pop(group), lease, threads)
+            if not groups or time.monotonic() > min(waits_until, self._ends):
+                break
+            self._store.pause(_LOOK_S)
+        for table in (one for tables in groups.values() for one in tables):
+            table.told.leave("a run that merges was at work all the time")
+
+    def _rewrite_tables(
+        self, tables: Sequence[Table], lease: Lease, threads: ThreadPoolExecutor
+    ) -> None:
+        ends = min(time.monotonic() + LEASE_S_MAX, self._ends)
+
+        def rewrite(table: Table) -> None:
+            if time.monotonic() > ends:
+                table.told.leave("there was no more time")
+                return
+            with table.told.doing():
+                self._rewrite(table, lease)
+
+        list(threads.map(rewrite, tables))
+
+    def _rewrite(self, table: Table, lease: Lease) -> None:
+        lake_table = LakeTable(self._spark, table.name)
+        lake_table.keep_mark()
+        mark = lake_table.batch_mark()
+        lease.rise_above(mark.epoch)
+        properties = {COMMIT: str(mark.commit), BATCH: "maintenance", EPOCH: str(lease.epoch)}
+        files = TableFiles(self._spark, table.name)
+        steps = {
+            Step.FILES: files.rewrite,
+            Step.DELETES: files.rewrite_deletes,
+            Step.MANIFESTS: files.rewrite_manifests,
+        }
+        are_rewritten = False
+        for step, do in steps.items():
+            # What a step before it did may have been all: steps are decided by what there is now.
+            now = files.figures(self._old_ms)
+            # What delete files say of files that were just written anew is said in vain.
+            in_vain = step is Step.DELETES and are_rewritten and now.delete_files > 0
+            if in_vain or step in steps_for(now, table.name, self._now_ms):
+                lease.check()
+                say("maintaining", table=table.name, step=step)
+                do(properties)
+                are_rewritten = are_rewritten or step is Step.FILES
+        lake_table.refresh()
+        lake_table.keep_mark()
+
+    def _clean(self, table: Table) -> None:
+        """Do what needs no lease, and count again."""
+        told = table.told
+        if not told.steps or told.told is Told.FAILED:
+            return
+        files = TableFiles(self._spark, table.name)
+        with told.doing():
+            if Step.SNAPSHOTS in told.steps:
+                say("maintaining", table=table.name, step=Step.SNAPSHOTS)
+                files.expire(self._old_ms)
+            if Step.ORPHANS in told.steps:
+                say("maintaining", table=table.name, step=Step.ORPHANS)
+                told.orphans = files.remove_orphans(self._now_ms - ORPHAN_AGE_MS_MIN)
+            told.after = files.figures(self._old_ms)
+        say("maintained", **told.as_dict())
+
+
+def _names(spark: SparkSession, arguments: MaintenanceArguments) -> Iterator[str]:
+    """Give the tables of all gateways, or of one, as SQL writes them."""
+    catalog = f"`{arguments.catalog}`"
+    if arguments.only:
+        databases = [lake_database(arguments.database_prefix, arguments.only.partition("/")[0])]
+    else:
+        rows = spark.sql(f"SHOW NAMESPACES IN {catalog}").collect()
+        prefix = f"{arguments.database_prefix}_"
+        databases = [row[0] for row in rows if row[0].startswith(prefix)]
+    for database in databases:
+        place = f"{catalog}.`{database}`"
+        if spark.catalog.databaseExists(place):
+            rows = spark.sql(f"SHOW TABLES IN {place}").where("NOT isTemporary").collect()
+            yield from (f"{place}.`{row['tableName']}`" for row in rows)

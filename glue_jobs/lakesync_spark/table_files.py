@@ -1,0 +1,136 @@
+"""The files of one Iceberg table: how many there are, and Iceberg's own actions upon them.
+
+Actions rather than ``CALL`` statements: they take the table itself, and options as a map, so no
+name is ever written into SQL; and they let a rewrite carry the table's mark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as sf
+
+from lakesync.maintenance.lake_plan import (
+    DEAD_ROWS_PER_ROW_MAX,
+    SMALL_FILE_BYTES_MAX,
+    SMALL_FILES_MAX,
+    TARGET_FILE_BYTES,
+    TableFigures,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+GROUP_BYTES_MAX: Final = 2 << 30
+"""Of files that one write takes together: what the executors compute at a time."""
+FILES_REWRITTEN_MAX: Final = 10_000
+"""Files of one table that one run rewrites, so that no table keeps the others waiting for long."""
+_DATA: Final = 0
+
+
+class TableFiles:
+    """One table's files, as they are when they are asked for."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._spark = spark
+        self._name = name
+        jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to Iceberg's own classes
+        session: Any = spark._jsparkSession  # noqa: SLF001
+        self._table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
+        self._actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(session)
+        self._refresh()
+
+    def figures(self, older_than_ms: int) -> TableFigures:
+        """Count. Reads metadata; a Spark job only where there are enough files to look at each.
+
+        Args:
+            older_than_ms: snapshots from before are old.
+        """
+        self._refresh()
+        snapshot = self._table.currentSnapshot()
+        if snapshot is None:
+            return TableFigures()
+        summary = snapshot.summary()
+
+        def total(name: str) -> int:
+            return int(summary.get(f"total-{name}") or 0)
+
+        snapshots = {int(one.snapshotId()): one for one in self._table.snapshots()}
+        named = {int(ref.snapshotId()) for ref in self._table.refs().values()}
+        old = [one for key, one in snapshots.items() if key not in named]
+        files, dead = total("data-files"), total("position-deletes")
+        return TableFigures(
+            files=files,
+            delete_files=total("delete-files"),
+            rows=total("records") - dead,
+            dead_rows=dead,
+            bytes=total("files-size"),
+            snapshots=len(snapshots),
+            old_snapshots=sum(int(one.timestampMillis()) < older_than_ms for one in old),
+            manifests=snapshot.allManifests(self._table.io()).size(),
+            small_files=self._small_files() if files > SMALL_FILES_MAX else files,
+        )
+
+    def rewrite(self, properties: Mapping[str, str]) -> None:
+        """Join small files, and write files anew that hold many dead rows.
+
+        Args:
+            properties: what each snapshot carries: the mark as it is.
+        """
+        options = {
+            "target-file-size-bytes": TARGET_FILE_BYTES,
+            "min-file-size-bytes": SMALL_FILE_BYTES_MAX,
+            "min-input-files": SMALL_FILES_MAX + 1,
+            "delete-ratio-threshold": DEAD_ROWS_PER_ROW_MAX / (1 + DEAD_ROWS_PER_ROW_MAX),
+            "max-file-group-size-bytes": GROUP_BYTES_MAX,
+            "max-files-to-rewrite": FILES_REWRITTEN_MAX,
+        }
+        _with(self._actions.rewriteDataFiles(self._table), options, properties).execute()
+        self._refresh()
+
+    def rewrite_deletes(self, properties: Mapping[str, str]) -> None:
+        """Join delete files; what they say of files that are gone is left out."""
+        action = self._actions.rewritePositionDeletes(self._table)
+        _with(action, {"rewrite-all": "true"}, properties).execute()
+        self._refresh()
+
+    def rewrite_manifests(self, properties: Mapping[str, str]) -> None:
+        """Join manifests."""
+        _with(self._actions.rewriteManifests(self._table), {}, properties).execute()
+        self._refresh()
+
+    def expire(self, older_than_ms: int) -> None:
+        """Forget old snapshots, and delete what they alone name; what a tag names stays."""
+        action = self._actions.expireSnapshots(self._table)
+        action.expireOlderThan(older_than_ms).retainLast(1).execute()
+        self._refresh()
+
+    def remove_orphans(self, older_than_ms: int) -> int:
+        """Delete files from before that no snapshot names; give how many they were."""
+        action = self._actions.deleteOrphanFiles(self._table)
+        result = action.usePrefixListing(True).olderThan(older_than_ms).execute()
+        return sum(1 for _ in result.orphanFileLocations())
+
+    def _small_files(self) -> int:
+        # What Spark remembers of the table is of before what an action committed.
+        self._spark.catalog.refreshTable(self._name)
+        files = self._spark.table(f"{self._name}.files")
+        partition = [name for name in ("spec_id", "partition") if name in files.columns]
+        small = (sf.col("content") == _DATA) & (sf.col("file_size_in_bytes") < SMALL_FILE_BYTES_MAX)
+        counts = files.where(small).groupBy(*partition).count()
+        most = counts.agg(sf.max("count")).first()
+        return int((most and most[0]) or 0)
+
+    def _refresh(self) -> None:
+        self._table.refresh()
+
+
+def _with(action: Any, options: Mapping[str, object], properties: Mapping[str, str]) -> Any:
+    """Give an action its options, and its snapshots their properties."""
+    for name, value in options.items():
+        action = action.option(name, str(value))
+    for name, value in properties.items():
+        action = action.snapshotProperty(name, value)
+    return action

@@ -1,0 +1,38 @@
+"""The Glue job: joins small files of the lake's tables, expires snapshots, removes orphans.
+
+Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, ``--stack`` as those of the
+other jobs, ``--snapshot_keep_days``, ``--only gateway`` or ``--only gateway/table``, and
+``--report_key``, an object for the report. The log's last line has the sums that metric filters
+read; the run fails if a table did. Law L17: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+
+import boto3
+from botocore.config import Config
+
+from lakesync_spark.arguments import parse_maintenance_arguments
+from lakesync_spark.maintenance import TABLES_AT_ONCE_MAX, maintain
+from lakesync_spark.report import say
+from lakesync_spark.session import start_session
+from lakesync_spark.storage import LakeStore
+
+
+def main() -> None:
+    """Do one run."""
+    arguments = parse_maintenance_arguments(sys.argv[1:])
+    client = boto3.client("s3", config=Config(max_pool_connections=4 * TABLES_AT_ONCE_MAX))
+    store = LakeStore(client, arguments.lake_bucket)
+    report = maintain(start_session("maintain_lake"), store, arguments, uuid.uuid4().hex)
+    if arguments.report_key:
+        store.put_if_unchanged(arguments.report_key, report.as_json().encode(), None)
+    say("lake", **report.sums())
+    if problem := report.problem():
+        sys.exit(problem)
+
+
+if __name__ == "__main__":
+    main()

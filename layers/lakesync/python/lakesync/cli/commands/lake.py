@@ -1,0 +1,174 @@
+"""`lakesync lake`: what the gateway's tables in the lake consist of, and their maintenance."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+from lakesync.errors import Unavailable
+
+if TYPE_CHECKING:
+    from lakesync.cli.lake import Lake
+
+_DAY_MS: Final = 86_400_000
+_POLL_S: Final = 2.0
+_AT_WORK: Final = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
+
+_Table = Annotated[
+    str | None, typer.Option(help="One table, and its history; all of the gateway without.")
+]
+
+
+@command
+def status(session: Session, *, table: _Table = None) -> None:
+    """Show what each table in the lake consists of, how far it goes, and what waits for it.
+
+    Rows include tombstones. A table goes as far as its mark: every commit up to it is in the table.
+
+    Example:
+      lakesync lake status
+    """
+    from lakesync.cli.lake_status import table_states
+
+    with session.out.progress("reading the lake …"):
+        lake = _lake(session, table)
+        states = list(table_states(session.aws, lake, session.connection.gateway, table))
+    if session.out.json_lines:
+        for state in states:
+            session.out.json(state)
+        return
+    if not states:
+        session.out.text("there is no table in the lake yet: lakesync flush --wait")
+        return
+    session.out.table(tuple(states[0]), [tuple(state.values()) for state in states])
+    waiting = sum(int(str(state["waiting"])) for state in states)
+    if waiting:
+        session.out.note(
+            f"{plural(waiting, 'batch')} wait: lakesync status says whether a run is at work"
+        )
+
+
+@command
+def maintain(
+    session: Session,
+    *,
+    table: _Table = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what pays, and start nothing.")
+    ] = False,
+    timeout: Annotated[int, typer.Option(help="Seconds to wait for the run.", min=1)] = 3_600,
+) -> None:
+    """Join small files of the gateway's tables, expire old snapshots, remove orphans. Now.
+
+    A schedule does this for all gateways by itself, where it pays. Safe to repeat, and to
+    interrupt: a run that was started goes on.
+
+    Example:
+      lakesync lake maintain --dry-run
+      lakesync lake maintain --table todos
+    """
+    with session.out.progress("reading the lake …"):
+        lake = _lake(session, table)
+    if dry_run:
+        _tell_plan(session, lake, table)
+        return
+    report = _run(session, table, timeout)
+    if session.out.json_lines:
+        session.out.json(report)
+        return
+    names = ("table", "ended", "done", "files", "delete files", "snapshots", "bytes", "orphans")
+    session.out.table(names, [_row(each) for each in report["each"]])
+    for each in report["each"]:
+        if each["reason"]:
+            session.out.note(f"{each['table']}: {each['told']}: {each['reason']}")
+
+
+def _lake(session: Session, table: str | None) -> Lake:
+    from lakesync.cli.lake import Lake
+
+    lake = Lake(session.aws, session.connection.gateway)
+    if table is not None and table not in lake.names():
+        known = ", ".join(lake.names()) or "none yet: lakesync flush --wait"
+        raise UsageFault(f"there is no table {table[:64]!r} in the lake; there are: {known}")
+    return lake
+
+
+def _tell_plan(session: Session, lake: Lake, table: str | None) -> None:
+    """Say what pays, by what the job would look at."""
+    from lakesync.cli.lake_figures import figures
+    from lakesync.maintenance.lake_plan import Step, steps_for
+
+    now_ms = time.time_ns() // 1_000_000
+    old_ms = now_ms - _keep_days(session) * _DAY_MS
+    plans = []
+    for name in lake.names_of(table):
+        now = figures(lake.table(name), old_ms)
+        # Orphans are found by listing all files, which only the job does.
+        steps = [step for step in steps_for(now, name, now_ms) if step is not Step.ORPHANS]
+        plans.append({"table": name, "pays": steps, **now._asdict()})
+    if session.out.json_lines:
+        for plan in plans:
+            session.out.json(plan)
+        return
+    rows = [(p["table"], ", ".join(p["pays"]) or "nothing", *list(p.values())[2:]) for p in plans]
+    names = [name.replace("_", " ") for name in plans[0]] if plans else ["table"]
+    session.out.table(names, rows)
+    session.out.note("nothing was started; a run also removes files that no snapshot names")
+
+
+def _keep_days(session: Session) -> int:
+    job = session.aws.client("glue").get_job(JobName=session.aws.output("MaintainJobName"))["Job"]
+    return int(job["DefaultArguments"]["--snapshot_keep_days"])
+
+
+def _run(session: Session, table: str | None, timeout_s: int) -> dict[str, Any]:
+    """Have the stack's job do it; give its report.
+
+    Raises:
+        Unavailable: it failed, or takes longer; what it did is done.
+    """
+    glue, job = session.aws.client("glue"), session.aws.output("MaintainJobName")
+    only = "/".join(part for part in (session.connection.gateway, table) if part)
+    report_key = f"maintenance/{uuid.uuid4().hex}.json"
+    run_id = glue.start_job_run(
+        JobName=job, Arguments={"--only": only, "--report_key": report_key}
+    )["JobRunId"]
+    ends = time.monotonic() + timeout_s
+    with session.out.progress(f"the Glue run {run_id[:12]} is at work …"):
+        while (run := glue.get_job_run(JobName=job, RunId=run_id)["JobRun"])[
+            "JobRunState"
+        ] in _AT_WORK:
+            if time.monotonic() > ends:
+                raise Unavailable(
+                    f"the Glue run {run_id} is still at work after {timeout_s} s, and goes on by "
+                    "itself; look again with `lakesync lake status`"
+                )
+            time.sleep(_POLL_S)
+    if run["JobRunState"] != "SUCCEEDED":
+        raise Unavailable(
+            f"the Glue run {run_id} ended as {run['JobRunState']}: "
+            f"{run.get('ErrorMessage', '').strip() or 'see its log'}; what it did is done"
+        )
+    body = session.aws.client("s3").get_object(
+        Bucket=session.aws.output("LakeBucket"), Key=report_key
+    )["Body"]
+    report: dict[str, Any] = json.loads(body.read())
+    return report
+
+
+def _row(each: dict[str, Any]) -> tuple[object, ...]:
+    before, after = each["before"], each["after"] or each["before"]
+
+    def moved(name: str) -> str:
+        return f"{before[name]:,} → {after[name]:,}"
+
+    name = each["table"].rpartition(".")[2]
+    figures = (moved(one) for one in ("files", "delete_files", "snapshots", "bytes"))
+    return name, each["told"], ", ".join(each["steps"]) or "nothing", *figures, each["orphans"]

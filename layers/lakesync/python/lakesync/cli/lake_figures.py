@@ -1,0 +1,64 @@
+"""What the Iceberg tables of a gateway consist of, as PyIceberg reads it out of their metadata.
+
+The same figures that `glue_jobs/lakesync_spark/table_files.py` gives the job, so what the command
+line says of maintenance is what the job would do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.maintenance.lake_plan import SMALL_FILE_BYTES_MAX, SMALL_FILES_MAX, TableFigures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DATA: Final = 0
+
+
+def figures(table: Any, older_than_ms: int) -> TableFigures:
+    """Count what a table consists of; each file is looked at only where there are enough.
+
+    Args:
+        table: as PyIceberg loaded it.
+        older_than_ms: snapshots from before are old.
+    """
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return TableFigures()
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+
+    def total(name: str) -> int:
+        return int(summary.get(f"total-{name}") or 0)
+
+    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    snapshots = table.snapshots()
+    old = [one for one in snapshots if one.snapshot_id not in named]
+    files, dead = total("data-files"), total("position-deletes")
+    return TableFigures(
+        files=files,
+        delete_files=total("delete-files"),
+        rows=total("records") - dead,
+        dead_rows=dead,
+        bytes=total("files-size"),
+        snapshots=len(snapshots),
+        old_snapshots=sum(one.timestamp_ms < older_than_ms for one in old),
+        manifests=len(snapshot.manifests(table.io)),
+        small_files=_small_files(table, snapshot) if files > SMALL_FILES_MAX else files,
+    )
+
+
+def _small_files(table: Any, snapshot: Any) -> int:
+    counts = Counter(
+        (file.spec_id, repr(file.partition))
+        for file in _files(table, snapshot)
+        if file.content == _DATA and file.file_size_in_bytes < SMALL_FILE_BYTES_MAX
+    )
+    return max(counts.values(), default=0)
+
+
+def _files(table: Any, snapshot: Any) -> Iterator[Any]:
+    for manifest in snapshot.manifests(table.io):
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            yield entry.data_file
