@@ -171,7 +171,7 @@ class LakeTable:
         if self.snapshot_id is not None and not summaries:
             raise Conflict(
                 f"the snapshots of {self.name} that carry its mark are gone, and so is its tag"
-                f" {MARK_TAG}; set the mark again (docs/spec/lake.md, Not promised)"
+                f" {MARK_TAG}; set the mark again by `lakesync lake repair`"
             )
         return BatchMark(
             max((int(summary[COMMIT]) for summary in summaries), default=0),

@@ -44,6 +44,7 @@ def snapshot(number: int, parent: int | None, mark: str | None) -> Any:
 def table_of(snapshots: list[Any], tagged: Any) -> Any:
     return SimpleNamespace(
         current_snapshot=lambda: snapshots[-1] if snapshots else None,
+        history=lambda: snapshots,
         snapshot_by_id={each.snapshot_id: each for each in snapshots}.get,
         snapshot_by_name=lambda name: tagged if name == "lakesync" else None,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import jwt
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
@@ -16,6 +17,7 @@ from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 from typer.testing import CliRunner, Result
 
 from lakesync.cli.app import app
+from lakesync.cli.lake import Lake
 from lakesync.core.gateway_secret import gateway_secret
 from lakesync.core.names import lake_columns, lake_tables
 from tests.support.commits import Writer
@@ -228,11 +230,9 @@ def test_claims_that_were_set_aside_are_shown_with_their_reason_and_put_back(
 WIRE_NAME = "ToDos"
 
 
-@pytest.fixture(scope="module")
-def lake(emulator: Emulator) -> list[tuple[int, int, int]]:
-    """A table as the Glue job makes them, with two snapshots; gives (id, ms, mark) of each."""
+def catalogue_of(emulator: Emulator) -> Any:
     held = emulator.client_options()
-    catalogue = load_catalog(
+    return load_catalog(
         "lake",
         **{
             "type": "glue",
@@ -243,6 +243,12 @@ def lake(emulator: Emulator) -> list[tuple[int, int, int]]:
             "client.secret-access-key": "test",
         },
     )
+
+
+@pytest.fixture(scope="module")
+def lake(emulator: Emulator) -> list[tuple[int, int, int]]:
+    """A table as the Glue job makes them, with two snapshots; gives (id, ms, mark) of each."""
+    catalogue = catalogue_of(emulator)
     catalogue.create_namespace("lakesync_acme")
     schema = Schema(
         NestedField(1, "_id", StringType()),
@@ -293,6 +299,27 @@ def test_all_columns_shows_tombstones_and_bookkeeping() -> None:
     assert found[0]["_hlc"] == 7
 
 
+@pytest.mark.usefixtures("lake")
+def test_only_what_a_query_needs_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    read, whole = [], Lake.read
+
+    def noted(self: Lake, *words: Any, **named: Any) -> Any:
+        read.append(whole(self, *words, **named))
+        return read[-1]
+
+    monkeypatch.setattr(Lake, "read", noted)
+    to = tmp_path / "rows.parquet"
+    sql = "select Title from ToDos where n > 1"
+    assert run("query", sql, "--to", str(to)).stdout.startswith("1 row written to ")
+    assert read[0].to_pydict() == {"Title": ["Bread"], "n": [3]}
+    assert pq.read_table(to).to_pydict() == {"Title": ["Bread"]}
+    assert lines(run("query", "select count(*) as c from ToDos", "--json")) == [{"c": 2}]
+    assert read[1].column_names == ["_id"]
+    refused = run("query", sql, "--to", "rows.xls")
+    assert (refused.exit_code, len(read)) == (2, 2)
+    assert ".parquet" in refused.stderr
+
+
 def test_the_past_is_found_by_snapshot_by_time_and_by_commit_stamp(
     lake: list[tuple[int, int, int]],
 ) -> None:
@@ -328,6 +355,40 @@ def test_what_a_table_consists_of_and_what_waits_for_it(
     shown = run("lake", "status", "--table", WIRE_NAME)
     assert WIRE_NAME in shown.stdout
     assert "wait" not in shown.stderr
+
+
+@pytest.mark.law("L18")
+def test_a_lost_mark_is_set_again_by_what_the_rows_say(emulator: Emulator) -> None:
+    catalogue = catalogue_of(emulator)
+    catalogue.create_namespace("lakesync_repaired")
+    schema = Schema(
+        NestedField(1, "_id", StringType()),
+        NestedField(2, "_commit", LongType()),
+        NestedField(3, "_is_deleted", BooleanType()),
+    )
+    tables = {}
+    for name, kind, commits in (("todos", "state", (5, 9)), ("todos__changes", "changes", (5, 9))):
+        tables[kind] = catalogue.create_table(
+            f"lakesync_repaired.{name}",
+            schema,
+            location=f"s3://some-lake/warehouse/repaired/{name}",
+            properties={"lakesync.kind": kind, "lakesync.table": "todos"},
+        )
+        columns = {"_id": ["a", "b"], "_commit": commits, "_is_deleted": [False, True]}
+        tables[kind].append(pa.table(columns, schema=schema.as_arrow()))
+
+    def repair(*words: str) -> list[Any]:
+        return lines(run("lake", "repair", "--gateway", "repaired", "--json", *words))
+
+    lost = [{"table": name, "mark": "9", "lost": True} for name in ("todos", "todos__changes")]
+    assert repair("--dry-run") == lost
+    assert repair() == lost
+    assert repair() == [{**one, "lost": False} for one in lost]
+    for table in tables.values():
+        table.refresh()
+        tagged = table.snapshot_by_name("lakesync")
+        assert tagged.summary.additional_properties["lakesync.commit"] == "9"
+        assert table.scan().to_arrow().num_rows == 2
 
 
 @pytest.mark.usefixtures("lake")

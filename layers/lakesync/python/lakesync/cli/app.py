@@ -27,7 +27,7 @@ from lakesync.cli.commands.erase import erase
 from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.gateways import delete as delete_gateway
 from lakesync.cli.commands.gateways import export, find_row
-from lakesync.cli.commands.lake import maintain
+from lakesync.cli.commands.lake import maintain, repair
 from lakesync.cli.commands.lake import status as lake_status
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
@@ -131,6 +131,7 @@ lake = typer.Typer(
 )
 lake.command("status")(lake_status)
 lake.command()(maintain)
+lake.command()(repair)
 app.add_typer(lake, name="lake")
 quota = typer.Typer(no_args_is_help=True, help="Say what a gateway may push in a second.")
 quota.command("show")(show_quota)

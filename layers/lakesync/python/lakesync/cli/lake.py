@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.cli.asof import Moment, chosen, pinned
 from lakesync.cli.faults import UsageFault
+from lakesync.cli.pushdown import as_expression
 from lakesync.core.names import CHANGES_SUFFIX, lake_database
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from lakesync.cli.asof import AsOf
     from lakesync.cli.aws import Aws
+    from lakesync.cli.pushdown import Needed
 
 ROW_ID: Final = "_id"
 """The column that holds a row's id."""
@@ -56,28 +58,66 @@ class Lake:
         """Give a table as PyIceberg has it."""
         return self._tables[name]
 
-    def read(self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False) -> pa.Table:
+    def schema(
+        self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
+    ) -> pa.Schema:
+        """Give what `read` would give, without the rows."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        table = self._tables[name]
+        visible, snapshot_id = self._visible(name, wanted, all_columns=all_columns)
+        scan = table.scan(selected_fields=visible, snapshot_id=snapshot_id)
+        schema: pa.Schema = schema_to_pyarrow(scan.projection())
+        names = written_names(schema.names, written_columns(table))
+        return _renamed(schema, names)
+
+    def read(
+        self,
+        name: str,
+        wanted: AsOf | None = None,
+        *,
+        all_columns: bool = False,
+        needed: Needed | None = None,
+    ) -> pa.Table:
         """Give a table as it is, or as it was.
 
         Args:
             name: the table's, as `names` gives it.
             wanted: a moment of the past; None for now.
             all_columns: with LakeSync's own columns, and with rows that are deleted.
+            needed: what suffices of it; None for everything.
 
         Raises:
             UsageFault: there was nothing in the table at that moment.
         """
+        from pyiceberg import expressions
+
+        make: Any = expressions  # its own types know nothing of positions
+        table = self._tables[name]
+        visible, snapshot_id = self._visible(name, wanted, all_columns=all_columns)
+        names = written_names(list(visible), written_columns(table))
+        lake_names = dict(zip(names, visible, strict=True))
+        # The filter reaches the files: statistics spare reading those of deleted rows only.
+        rows: Any = make.AlwaysTrue()
+        if IS_DELETED in {field.name for field in table.schema().fields} and not all_columns:
+            rows = make.EqualTo(IS_DELETED, literal=False)
+        if needed is not None:
+            visible = tuple(lake_names[one] for one in names if one in needed.columns)
+            rows = make.And(rows, as_expression(needed.comparisons, lake_names))
+        scanned = table.scan(rows, selected_fields=visible, snapshot_id=snapshot_id).to_arrow()
+        back = {lake: written for written, lake in lake_names.items()}
+        return scanned.rename_columns([back[one] for one in scanned.column_names])
+
+    def _visible(
+        self, name: str, wanted: AsOf | None, *, all_columns: bool
+    ) -> tuple[tuple[str, ...], int | None]:
+        """Give the columns that are shown, and the snapshot of a moment."""
         table = self._tables[name]
         snapshot_id = None if wanted is None else self._snapshot_id(name, table, wanted)
         fields = [field.name for field in table.scan(snapshot_id=snapshot_id).projection().fields]
         hidden = HIDDEN | _OF_ROWS if IS_DELETED in fields else HIDDEN
-        visible = fields if all_columns else [field for field in fields if field not in hidden]
-        # The filter reaches the files: statistics spare reading those of deleted rows only.
-        alive = f"{IS_DELETED} = false" if IS_DELETED in fields and not all_columns else "true"
-        scanned = table.scan(
-            alive, selected_fields=tuple(visible), snapshot_id=snapshot_id
-        ).to_arrow()
-        return scanned.rename_columns(written_names(scanned.column_names, written_columns(table)))
+        shown = (field for field in fields if all_columns or field not in hidden)
+        return tuple(shown), snapshot_id
 
     def copies(self, name: str, row_id: str) -> int:
         """Count the snapshots of a table in which values of a row can be read."""
@@ -136,6 +176,12 @@ class Lake:
             "s3.endpoint": self._aws.endpoint,
         }
         return load_catalog("lake", **{name: value for name, value in settings.items() if value})
+
+
+def _renamed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([field.with_name(new) for field, new in zip(schema, names, strict=True)])
 
 
 def written_names(names: Sequence[str], written_as: dict[str, str]) -> list[str]:

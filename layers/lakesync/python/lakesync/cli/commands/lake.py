@@ -90,6 +90,45 @@ def maintain(
             session.out.note(f"{each['table']}: {each['told']}: {each['reason']}")
 
 
+@command
+def repair(
+    session: Session,
+    *,
+    table: _Table = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say which marks are lost, and change nothing.")
+    ] = False,
+) -> None:
+    """Set the marks again of tables that lost them: runs refuse a table without, and batches wait.
+
+    That happens where somebody dropped the tag lakesync and expired snapshots, or rolled a table
+    back. The mark is read out of the table's rows and of its history. Safe to repeat.
+
+    Example:
+      lakesync lake repair --dry-run
+      lakesync lake repair --table todos
+    """
+    from lakesync.cli.lake_repair import repairs, set_mark
+
+    with session.out.progress("reading the lake …"):
+        lake = _lake(session, table)
+        told = list(repairs(lake, table))
+        lost = [one for one in told if one.is_lost]
+        for one in lost:
+            if not dry_run:
+                set_mark(lake.table(one.table), one.mark)
+    if session.out.json_lines:
+        for one in told:
+            session.out.json({"table": one.table, "mark": str(one.mark), "lost": one.is_lost})
+    elif not lost:
+        session.out.text(f"every table has its mark: {len(told)} looked at")
+    for one in () if session.out.json_lines else lost:
+        done = "would get" if dry_run else "has"
+        session.out.text(f"{one.table} had lost its mark, and {done} {one.mark} again")
+    if lost and not dry_run:
+        session.out.note("what waits is taken by the next run: lakesync flush --wait")
+
+
 def _lake(session: Session, table: str | None) -> Lake:
     from lakesync.cli.lake import Lake
 

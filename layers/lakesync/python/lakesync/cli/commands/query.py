@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path  # noqa: TC003 - typer looks at it when the command is made
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -10,10 +11,14 @@ from lakesync.cli.asof import as_of as read_as_of
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.names import CHANGES_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    import pyarrow as pa
+
+    from lakesync.cli.asof import AsOf
     from lakesync.cli.lake import Lake
 
 _SHOWN_MAX: Final = 200
@@ -32,49 +37,88 @@ def query(
         bool,
         typer.Option("--all-columns", help="Show LakeSync's own columns, and deleted rows."),
     ] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Each name stands for the table's history.")
+    ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="A file for the rows: .csv, .json, .parquet or .arrow."),
+    ] = None,
 ) -> None:
     """Query the Iceberg tables of the gateway; each synced table is a view under its own name.
 
-    DuckDB computes on this machine what PyIceberg reads from S3; nothing in the lake is changed.
-    The history of a table, delta by delta, is in its twin: todos__changes.
+    DuckDB computes on this machine what PyIceberg reads from S3: of each table the columns that the
+    query names, and the files that its filters leave. Nothing in the lake is changed. The history
+    of a table, delta by delta, is in its twin: todos__changes.
 
     Example:
       lakesync query "select origin, count(*) as flights from flights group by origin"
       lakesync query "select * from todos" --as-of 2026-11-21T10:00:00Z
+      lakesync query "select * from flights where day = '2013-01-01'" --to day.parquet
     """
     from lakesync.cli.lake import Lake
+    from lakesync.cli.rows_file import check_format, write_rows
 
     moment = None if as_of is None else read_as_of(as_of)
+    if to is not None:
+        check_format(to)
     with session.out.progress("reading the lake …"):
         lake = Lake(session.aws, session.connection.gateway)
-        columns, rows = run(lake, sql, moment, all_columns=all_columns)
+        answer = run(lake, sql, moment, all_columns=all_columns, changes=changes)
+    if to is not None:
+        write_rows(answer, to)
+        done = {"rows": answer.num_rows, "file": str(to)}
+        session.out.answer(done, f"{plural(answer.num_rows, 'row')} written to {to}")
+        return
+    columns = answer.column_names
+    rows = list(zip(*(column.to_pylist() for column in answer.columns), strict=True))
     if session.out.json_lines:
         for row in rows:
             session.out.json(dict(zip(columns, row, strict=True)))
         return
     session.out.table(columns, rows[:_SHOWN_MAX])
-    rest = f", {_SHOWN_MAX} shown: see --json" if len(rows) > _SHOWN_MAX else ""
+    rest = f", {_SHOWN_MAX} shown: see --json, or --to" if len(rows) > _SHOWN_MAX else ""
     session.out.note(f"{plural(len(rows), 'row')}{rest}")
 
 
 def run(
-    lake: Lake, sql: str, moment: Any = None, *, all_columns: bool = False
-) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Give the columns and rows of a query.
+    lake: Lake,
+    sql: str,
+    moment: AsOf | None = None,
+    *,
+    all_columns: bool = False,
+    changes: bool = False,
+) -> pa.Table:
+    """Give the rows of a query.
 
     Raises:
         UsageFault: the SQL is not understood, or names a table that is not there.
     """
     import duckdb
 
+    from lakesync.cli.pushdown import needed
+
     database = duckdb.connect()
     try:
         wanted = {name.lower() for name in database.get_table_names(sql)}
-        for name in lake.names():
-            if name.lower() in wanted:
-                database.register(name, lake.read(name, moment, all_columns=all_columns))
-        answer = database.execute(sql)
-        return [column[0] for column in answer.description or ()], answer.fetchall()
+        names = set(lake.names())
+        sources = {
+            name: name + CHANGES_SUFFIX if changes and name + CHANGES_SUFFIX in names else name
+            for name in names
+            if name.lower() in wanted
+        }
+        schemas = {
+            name: lake.schema(source, moment, all_columns=all_columns)
+            for name, source in sources.items()
+        }
+        needs = needed(database, sql, schemas)
+        for name, source in sources.items():
+            rows = lake.read(source, moment, all_columns=all_columns, needed=needs[name])
+            database.register(name, rows)
+        answer = database.sql(sql)
+        if answer is None:
+            raise UsageFault("the query was refused: it gives no rows; begin it with SELECT")
+        return answer.to_arrow_table()
     except duckdb.Error as exc:
         raise UsageFault(_sentence(str(exc), lake.names())) from exc
     finally:
