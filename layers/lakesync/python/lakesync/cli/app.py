@@ -12,6 +12,7 @@ from lakesync.cli.commands.access import show as show_access
 from lakesync.cli.commands.checkpoint import build
 from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
 from lakesync.cli.commands.checkpoint import show as show_checkpoint
+from lakesync.cli.commands.codegen import codegen
 from lakesync.cli.commands.connectors import add as add_connector
 from lakesync.cli.commands.connectors import check as check_connector
 from lakesync.cli.commands.connectors import configure, pause, remove, resume
@@ -73,7 +74,7 @@ app = typer.Typer(
 schema = typer.Typer(no_args_is_help=True, help="Declare tables, and see what is declared.")
 _COMMANDS = (
     *(token, secret, push, pull, flush, query),
-    *(status, doctor, smoke, replay, restored),
+    *(status, doctor, smoke, replay, restored, codegen),
 )
 for _command in _COMMANDS:
     app.command()(_command)

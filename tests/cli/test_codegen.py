@@ -1,0 +1,140 @@
+"""`lakesync codegen`: the module that it prints is Python, is typed, and takes rows."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from lakesync.cli.app import app
+from lakesync.cli.commands.codegen import module_text
+from lakesync.testing.memory_gateway import MemoryGateway
+from tests.support.local_gateway import GATEWAY, SECRET, serve_gateway
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+TYPES = {
+    "title": "string",
+    "done": "boolean",
+    "n": "integer",
+    "weight": "number",
+    "due": "date",
+    "at": "timestamp",
+    "price": "decimal(9,2)",
+    "photo": "bytes",
+    "tags": "json",
+    "str": "string",
+    "date": "date",
+    "class": "string",
+}
+SCHEMA = {"table": "my_todos", "columns": [{"name": k, "type": v} for k, v in TYPES.items()]}
+
+
+def imported(text: str, folder: Path) -> Any:
+    path = folder / "tables_made.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("tables_made", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tables_made"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rows_come_as_the_classes_of_the_module(tmp_path: Path) -> None:
+    tables = imported(module_text("acme", [SCHEMA]), tmp_path)
+    with MemoryGateway(tmp_path) as gateway:
+        gateway.put_schema(SCHEMA)
+        client = gateway.client("phone")
+        for table, columns in tables.TABLES.items():
+            client.declare(table, columns).unwrap()
+        row = {
+            "title": "x",
+            "done": True,
+            "n": 1,
+            "weight": 2,
+            "due": "2026-05-17",
+            "at": "2026-05-17T08:00:00Z",
+            "price": "1.20",
+            "photo": "aGVsbG8=",
+            "tags": ["a"],
+            "str": "y",
+            "date": "2026-05-18",
+        }
+        client.insert("my_todos", "t1", row).unwrap()
+        assert client.query("SELECT * FROM my_todos", as_=tables.MyTodos).unwrap() == [
+            tables.MyTodos(
+                _row_id="t1", title="x", done=True, n=1, weight=2.0, due=date(2026, 5, 17),
+                at=datetime(2026, 5, 17, 8, tzinfo=UTC), price=Decimal("1.20"), photo=b"hello",
+                tags='["a"]', str="y", date=date(2026, 5, 18),
+            )
+        ]  # fmt: skip
+
+
+def test_what_it_prints_is_strictly_typed(tmp_path: Path) -> None:
+    path = tmp_path / "tables_made.py"
+    path.write_text(module_text("acme", [SCHEMA]))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=12)
+
+
+@given(
+    st.lists(
+        st.tuples(NAMES, st.dictionaries(NAMES, st.sampled_from(sorted(set(TYPES.values()))))),
+        max_size=4,
+        unique_by=lambda table: table[0],
+    ),
+    NAMES,
+)
+def test_whatever_tables_and_columns_are_called_the_module_is_python(
+    tables: list[tuple[str, dict[str, str]]], gateway: str
+) -> None:
+    schemas = [
+        {"table": name, "columns": [{"name": k, "type": v} for k, v in columns.items()]}
+        for name, columns in tables
+    ]
+    scope: dict[str, Any] = {"__name__": __name__}
+    exec(module_text(gateway, schemas), scope)  # noqa: S102 - what the test is about
+    assert scope["TABLES"] == dict(tables)
+
+
+def test_the_command_asks_the_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("LAKESYNC_", "AWS_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    with serve_gateway() as served:
+        stack = {"http": served.url, "gateway": GATEWAY, "jwt_secret": SECRET}
+        (tmp_path / ".local").mkdir()
+        (tmp_path / ".local" / "stack.json").write_text(json.dumps(stack))
+        empty = CliRunner().invoke(app, ["codegen"])
+        assert empty.exit_code == 0
+        assert "no table has a schema" in empty.stderr
+        (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+        assert CliRunner().invoke(app, ["schema", "put", "schema.json"]).exit_code == 0
+        done = CliRunner().invoke(app, ["codegen"])
+        assert imported(done.stdout, tmp_path).TABLES == {"my_todos": TYPES}
+        [told] = CliRunner().invoke(app, ["codegen", "--json"]).stdout.splitlines()
+        assert json.loads(told)["table"] == "my_todos"
