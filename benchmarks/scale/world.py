@@ -43,6 +43,7 @@ ENVIRONMENT: Final = {
     "BUFFER_TABLE": "lakesync-buffer",
     "FLUSH_QUEUE_URL": "flush",
     "ANNOUNCE_QUEUE_URL": "announcements",
+    "DELIVER_QUEUE_URL": "deliveries",
     "LAKE_BUCKET": "lake",
     # The template's defaults.
     "FLUSH_THRESHOLD_BYTES": "8388608",

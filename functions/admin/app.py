@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from lakesync.runtime import wiring, wiring_access, wiring_connectors
+from lakesync.runtime import wiring, wiring_access, wiring_connectors, wiring_deliver
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.settings import AdminSettings
@@ -12,6 +12,7 @@ connectors = cache(lambda: wiring_connectors.connector_admin(settings))
 routes = admin_routes(
     wiring.admin_service(settings),
     wiring_access.access_admin(settings),
+    wiring_deliver.destination_admin(settings),
     wiring.flush_now(settings),
     wiring_connectors.and_connectors(connectors, wiring.delete_now(settings)),
     connectors,

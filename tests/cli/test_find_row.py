@@ -33,7 +33,7 @@ def counted(kept: Kept, row: str = "r1", table: str = "todos") -> dict[str, int]
 
 def flush(kept: Kept) -> None:
     """Flush everything, and let it become old."""
-    Flusher(kept.buffer, kept.objects, Messages(), ParquetEncoder()).flush(GATEWAY)
+    Flusher(kept.buffer, kept.objects, Messages(), ParquetEncoder(), Messages()).flush(GATEWAY)
     kept.time.now_ms += 10 * VISIBLE_MS_MAX
 
 

@@ -45,6 +45,10 @@ ROUTES = [
     ("POST", "/admin/flush/{}"),
     ("GET", "/admin/metrics/{}"),
     ("DELETE", "/admin/gateways/{}"),
+    ("GET", "/admin/destinations/{}"),
+    ("POST", "/admin/destinations/{}/warehouse"),
+    ("DELETE", "/admin/destinations/{}/warehouse"),
+    ("POST", "/admin/destinations/{}/warehouse/pause"),
 ]
 
 
@@ -168,10 +172,17 @@ def test_a_client_administers_nothing(gateway: Asker, route: tuple[str, str]) ->
         assert refused(answer, 403) == "FORBIDDEN"
 
 
+def _with_names(path: str) -> str:
+    one = "shop" if "connectors" in path else "warehouse"
+    for parameter, name in (("gateway", "{}"), ("name", one), ("action", "pause")):
+        path = path.replace("{" + parameter + "}", name)
+    return path
+
+
 def test_every_route_that_is_served_is_tried_here(gateway: Asker) -> None:
     described = gateway.ask("GET", "/openapi.json").json()["paths"]
     served = {
-        (method.upper(), path.replace("{gateway}", "{}"))
+        (method.upper(), _with_names(path))
         for path, operations in described.items()
         for method in operations
         if "{gateway}" in path
@@ -276,7 +287,7 @@ def test_a_malformed_body_is_refused(told: Asker, log: io.StringIO, path: str) -
             answer = told.ask("POST", path, content=raw, headers=headers, client="client-1",
                               role="admin")  # fmt: skip
             if answer.status_code != 200:
-                refused(answer, 400, 403, 413)
+                refused(answer, 400, 403, 404, 413)
     assert HIDDEN not in log.getvalue()
 
 

@@ -1,8 +1,8 @@
-"""What each `DatabaseAdapter` does. Laws P1-P3, P9, P10: ``docs/spec/databases.md``."""
+"""What each `DatabaseAdapter` does. Laws P1-P3, P9-P11: ``docs/spec/databases.md``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from lakesync.adapters.compositions import Composite, FanOut, Lifecycle
 from lakesync.adapters.copying import compare_table, copy_table
-from lakesync.adapters.database import Position
+from lakesync.adapters.database import PlacedDelta, Position, TableBatch
 from lakesync.adapters.memory import MemoryDatabase
+from lakesync.adapters.row_images import Fillable, RowImages
 from lakesync.core.delta import Op, make_delta
+from lakesync.core.merge import state_of
 from lakesync.errors import Conflict, CursorExpired
 from lakesync.result import Err
 from tests.support.bigquery import bigquery_destination
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.database import DatabaseAdapter
     from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
     from tools.local_stack.bigquery import BigQueryServer
 
 KINDS = [
@@ -310,3 +313,79 @@ def test_history_moves_into_the_archive_once_and_is_read_as_one(table: str) -> N
     both.archive_until(3).unwrap()
     assert history(both, table) == deltas
     assert history(archive, table) == deltas[:6]
+
+
+# --- rows in place of deltas ----------------------------------------------------------------------
+
+
+def fillable(adapter: DatabaseAdapter) -> Any:
+    """Give an adapter that takes rows; compositions and BigQuery are given batches alone."""
+    if not isinstance(adapter, Fillable):
+        pytest.skip("it takes no rows")
+    return adapter
+
+
+def images(
+    table: str, span: tuple[int, int], rows: dict[str, RowState | None], *, is_last: bool = True
+) -> RowImages:
+    """Give rows of a table that hold all commits of a span."""
+    return RowImages(table, *span, rows, is_last=is_last)
+
+
+@pytest.mark.law("P11")
+def test_rows_are_merged_and_removed_with_the_mark(
+    make: Callable[[], DatabaseAdapter], table: str
+) -> None:
+    adapter = fillable(make())
+    states = {f"r{n}": state_of(delta) for n, delta in enumerate(numbered(table, 3))}
+    deleted = state_of(make_delta(Op.DELETE, table, "r9", client_id="c", hlc=9))
+    filled = images(table, (0, 10), {**states, "r9": deleted}, is_last=False)
+
+    assert adapter.put_rows(filled).unwrap().rows == 3, "a deleted row that was never there is none"
+    assert adapter.mark(table).unwrap() == 0
+    assert adapter.put_rows(filled).unwrap().rows == 0
+    assert adapter.put_rows(images(table, (0, 10), {})).unwrap().rows == 0
+    assert adapter.mark(table).unwrap() == 10
+    assert adapter.put_rows(images(table, (0, 10), {"r0": None})).unwrap().rows == 0, "too late"
+    assert adapter.put_rows(images(table, (10, 12), {"r0": None, "rx": None})).unwrap().rows == 1
+    assert list(adapter.rows_after(table, "", 10).unwrap().rows) == ["r1", "r2"]
+    assert adapter.latest_state(table, "r0").unwrap() is None
+    again = images(table, (12, 13), {"r0": states["r0"]})
+    assert adapter.put_rows(again).unwrap().rows == 1
+    assert adapter.latest_state(table, "r0").unwrap() == {"n": 0}
+
+
+@pytest.mark.law("P11")
+def test_rows_wait_for_the_batch_before_them_and_their_history_is_told_to_be_gone(
+    make: Callable[[], DatabaseAdapter], table: str
+) -> None:
+    adapter = fillable(make())
+    early = adapter.put_rows(images(table, (5, 6), {}))
+    adapter.put_rows(images(table, (0, 6), {})).unwrap()
+    late = adapter.query_deltas_since(table, Position(), 10)
+    [delta] = numbered(table, 1)
+    batch = TableBatch(table, 6, 7, [PlacedDelta(Position(7, 0), delta)])
+
+    assert isinstance(early, Err)
+    assert isinstance(early.error, Conflict)
+    assert isinstance(late, Err)
+    assert isinstance(late.error, CursorExpired)
+    assert adapter.insert_deltas(batch).unwrap().deltas == 1
+    assert len(adapter.query_deltas_since(table, Position(6), 10).unwrap().deltas) == 1
+
+
+@pytest.mark.law("P11")
+def test_a_table_that_begins_anew_keeps_its_rows(
+    make: Callable[[], DatabaseAdapter], table: str
+) -> None:
+    adapter = fillable(make())
+    deltas = [PlacedDelta(Position(n + 1, 0), one) for n, one in enumerate(numbered(table, 3))]
+    adapter.insert_deltas(TableBatch(table, 0, 3, deltas)).unwrap()
+    adapter.restart(table).unwrap()
+
+    assert adapter.mark(table).unwrap() == 0
+    assert len(adapter.rows_after(table, "", 10).unwrap().rows) == 3
+    assert isinstance(adapter.query_deltas_since(table, Position(), 10), Err)
+    adapter.put_rows(images(table, (0, 3), {"r1": None})).unwrap()
+    assert adapter.mark(table).unwrap() == 3
+    assert list(adapter.rows_after(table, "", 10).unwrap().rows) == ["r0", "r2"]

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakesync.adapters.row_images import RowImages
 from lakesync.adapters.sql.definition import digested
 from lakesync.core.delta import Op, make_delta
+from lakesync.core.merge import state_of
 from lakesync.errors import (
     AdapterRefused,
     AdapterTimedOut,
@@ -322,6 +324,26 @@ def test_deleted_rows_go_or_are_marked(destination: Destination, table: str, *, 
     back = insert(table, "r1", {"n": 2}, hlc=stamp + 1)
     adapter.insert_deltas(batch(table, [back], after=2, schema=wanted)).unwrap()
     assert destination.rows(table, "n", "deleted_at") == {"r1": (2.0, None)}
+
+
+@pytest.mark.law("P11")
+@pytest.mark.parametrize("soft", [True, False])
+def test_a_row_that_is_removed_leaves_the_table_and_its_dead_letter_goes(
+    destination: Destination, table: str, *, soft: bool
+) -> None:
+    wanted = schema(table, {"n": "integer"}, soft_delete=soft)
+    adapter = destination.adapter()
+    rows = {"r1": state_of(insert(table, "r1", {"n": 1})),
+            "bad": state_of(insert(table, "bad", {"n": "no number"}))}  # fmt: skip
+    filled = RowImages(table, 0, 5, rows, wanted)
+    refused = adapter.put_rows(filled).unwrap().dead_letters
+    assert [letter.row_id for letter in refused] == ["bad"]
+    assert [letter.row_id for letter in adapter.retry_dead_letters(table).unwrap()] == ["bad"]
+    assert destination.rows(table, "n") == {"r1": (1,)}
+    gone = RowImages(table, 5, 6, {"r1": None, "bad": None}, wanted)
+    assert adapter.put_rows(gone).unwrap().rows == 2
+    assert destination.rows(table, "n") == {}
+    assert adapter.dead_letters(table).unwrap() == ()
 
 
 @pytest.mark.law("P6")

@@ -17,11 +17,12 @@ from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.buffer.memory_removal import MemoryItems
 from lakesync.buffer.quota import DynamoQuotas
 from lakesync.buffer.removal import DynamoItems
+from lakesync.core.destinations import NO_DESTINATIONS, Destination
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import GatewayDeleted
 from lakesync.log.declare import Declare
-from lakesync.maintenance.deletion import Deleter
-from lakesync.ports import FlushState, HeadMoved, Quota, Revocation, Usage
+from lakesync.maintenance.deletion import OBJECT_KINDS, Deleter
+from lakesync.ports import DeliveryState, FlushState, HeadMoved, Quota, Revocation, Usage
 from tests.support.builders import insert, push, update
 from tests.support.commits import Writer
 from tests.support.gateways import (
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 EVENTS = {"table": "events", "append": True, "columns": [{"name": "n", "type": "number"}]}
 KINDS = {
     "heads", "registry", "log", "rows", "marks", "flush", "clients", "users", "revocations",
-    "quota",
+    "quota", "destinations",
 }  # fmt: skip
 
 
@@ -113,6 +114,11 @@ def filled(stored: Stored, gateway: str, rows: int = 40) -> None:
     events = [insert(f"e{n}", at=1_000 + n, table="events", n=n) for n in range(3)]
     pushes.push(gateway, push(*events))
     stored.buffer.save_flush_state(gateway, FlushState(), FlushState(5))
+    one = Destination("warehouse", "postgres", "warehouse")
+    assert stored.buffer.save_destinations(gateway, NO_DESTINATIONS.with_one(one))
+    for number in range(30):
+        state = DeliveryState(number)
+        stored.buffer.save_delivery_state(gateway, "warehouse", f"t{number}", state)
     for number in range(30):
         stored.buffer.save_flushed_table(gateway, f"t{number}", 5)
         stored.buffer.save_client_state(gateway, f"old-{number}", None, b"state")
@@ -135,7 +141,7 @@ def test_all_kinds_are_counted_and_all_of_them_go(stored: Stored, gateway: str) 
     report = stored.deleter().delete(gateway, by="ops")
 
     assert report.is_gone
-    assert set(report.left) == KINDS | {"claims", "claims-failed", "staging", "checkpoints"}
+    assert set(report.left) == KINDS | set(OBJECT_KINDS)
     assert gateway not in stored.buffer.gateways()
     assert gateway not in stored.buffer.unflushed("", 1_000).gateways
     assert stored.items.count(neighbour, tables) == before

@@ -45,6 +45,8 @@ ENVIRONMENT = {
     "POLL_SCHEDULE_GROUP": "polls",
     "POLL_SCHEDULE_ROLE": "arn:aws:iam::123456789012:role/poll",
     "ANNOUNCE_QUEUE_URL": "unset",
+    "DELIVER_QUEUE_URL": "unset",
+    "SECRET_PREFIX": "stack/destinations/",
     "GLUE_JOB": "materialise",
     "RUNS_MAX": "4",
     "JWT_ALGORITHMS": "HS256",

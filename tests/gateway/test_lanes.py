@@ -125,7 +125,7 @@ def test_flushes_close_lanes_in_which_nothing_happens(
 ) -> None:
     services = [pusher(buffer, seed=seed, time_=time) for seed in range(2)]
     made = race(services, time, 4)
-    flusher = Flusher(buffer, Objects(), Messages(), ParquetEncoder())
+    flusher = Flusher(buffer, Objects(), Messages(), ParquetEncoder(), Messages())
     flusher.flush(GATEWAY)
     assert len(buffer.heads(GATEWAY)[MAIN_LANE].lanes.open()) > 1
     time.now_ms += 2 * IDLE_MS
@@ -254,7 +254,7 @@ def test_backpressure_is_of_the_lane_that_is_written_to_and_ends_with_a_flush(
     with pytest.raises(Backpressure):
         race([full], time, 1, first=300)
 
-    Flusher(buffer, Objects(), Messages(), ParquetEncoder()).flush(GATEWAY)
+    Flusher(buffer, Objects(), Messages(), ParquetEncoder(), Messages()).flush(GATEWAY)
     assert len(race([full], time, 1, first=301)) == 1
 
 

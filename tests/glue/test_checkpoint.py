@@ -71,7 +71,7 @@ class Gateway(Kept):
 
     def flush(self) -> None:
         """Flush all of the log, as the function does."""
-        Flusher(self.buffer, self.lake, Messages(), ParquetEncoder()).flush(GATEWAY)
+        Flusher(self.buffer, self.lake, Messages(), ParquetEncoder(), Messages()).flush(GATEWAY)
 
     def materialise(self, only: str = "") -> None:
         """Bring what was flushed into the lake."""

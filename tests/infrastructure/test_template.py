@@ -87,6 +87,7 @@ def test_only_these_write_to_the_buffer() -> None:
 
     assert writers == {
         "PushFunction", "AdminFunction", "FlushFunction", "RetainFunction", "IngestFunction",
+        "DeliverFunction",
     }  # fmt: skip
 
 
@@ -120,7 +121,7 @@ def test_only_these_may_delete_from_the_buffer() -> None:
     deletes = {"dynamodb:DeleteItem", "dynamodb:BatchWriteItem"}
     deleters = {owner for owner, action in allowed if action in deletes}
 
-    assert deleters == {"RetainFunction", "AdminFunction"}
+    assert deleters == {"RetainFunction", "AdminFunction", "DeliverFunction"}
     assert not {action for _, action in allowed} & {"dynamodb:DeleteTable"}
 
 
@@ -181,15 +182,33 @@ def test_retention_reads_checkpoints_alone_and_removes_what_a_gateway_may_leave(
     assert sorted(listed) == sorted(f"{kind}/*" for kind in OBJECT_KINDS)
 
 
-def test_only_the_authoriser_reads_the_secret() -> None:
-    readers = {
-        owner
+def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_databases() -> None:
+    read = {
+        owner: held["Resource"]
         for owner, held in statements()
         if any(action.startswith("secretsmanager:") for action in as_list(held["Action"]))
         and "/connectors/*" not in json.dumps(held["Resource"])
     }
 
-    assert readers == {"AuthoriseFunction"}
+    assert read.keys() == {"AuthoriseFunction", "DeliverFunction"}
+    assert read["AuthoriseFunction"] == {"Fn::GetAtt": ["JwtSecret", "Id"]}
+    databases = read["DeliverFunction"]["Fn::Sub"]
+    assert databases.endswith(":secret:${AWS::StackName}/destinations/*")
+
+
+def test_who_delivers_writes_to_the_buffer_how_it_goes_and_nothing_else() -> None:
+    held = [
+        statement
+        for owner, statement in statements()
+        if owner == "DeliverFunction" and "dynamodb:PutItem" in as_list(statement["Action"])
+    ]
+    [statement] = held
+    [pattern] = statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
+
+    assert set(statement["Action"]) == {"dynamodb:PutItem", "dynamodb:DeleteItem"}
+    assert fnmatchcase(keys.delivered_pk("g1"), pattern)
+    assert not fnmatchcase(keys.destinations_pk("g1"), pattern)
+    assert not fnmatchcase(keys.log_pk("g1", "|delivered|"), pattern)
 
 
 def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() -> None:
@@ -286,7 +305,7 @@ def test_each_function_that_answers_rather_than_raises_is_watched_for_bugs(name:
 
     assert service == folder_of(properties)
     assert (service in alarms_on("LakeSync", "InternalErrors")) == (
-        "HttpApi" in kinds or service == "flush"
+        "HttpApi" in kinds or service in {"flush", "deliver"}
     )
 
 
@@ -394,6 +413,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("MaterialiseFunction", settings.MaterialiseSettings),
         ("RetainFunction", settings.RetainSettings),
         ("IngestFunction", settings.IngestSettings),
+        ("DeliverFunction", settings.DeliverSettings),
     ],
 )
 def test_each_function_is_told_what_it_asks_and_no_more(name: str, kind: Any) -> None:

@@ -17,6 +17,7 @@ from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.buffer.memory_removal import MemoryItems
 from lakesync.checkpoint.store import Checkpoints
+from lakesync.core.destinations import NO_DESTINATIONS, Destination
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Pull
 from lakesync.errors import GatewayDeleted, LakeSyncError, NotFound
@@ -29,7 +30,7 @@ from lakesync.maintenance.checkpoint_build import Builder
 from lakesync.maintenance.deletion import QUIET_MS, Deleter
 from lakesync.maintenance.flush import Flusher
 from lakesync.maintenance.trim import Trimmer
-from lakesync.ports import GATEWAY_KIND, Quota, Revocation, Usage
+from lakesync.ports import GATEWAY_KIND, DeliveryState, Quota, Revocation, Usage
 from tests.support.builders import WALL_MS, insert, push, update
 from tests.support.gateways import GivenTime, SeededChance, pulled, pusher
 from tests.support.lake import Killed, Life, Messages, Objects
@@ -55,7 +56,11 @@ class World:
         self.buffer, self.access, self.quotas = MemoryBuffer(), MemoryAccess(), MemoryQuotas()
         self.connectors = MemoryConnectors()
         self.objects, self.time = Objects(), GivenTime(WALL_MS)
-        self.flusher = Flusher(self.buffer, self.objects, Messages(), ParquetEncoder())
+        for gateway in ("g1", *OTHERS):
+            one = Destination("warehouse", "postgres", "warehouse")
+            self.buffer.save_destinations(gateway, NO_DESTINATIONS.with_one(one))
+            self.buffer.save_delivery_state(gateway, "warehouse", "todos", DeliveryState(1))
+        self.flusher = Flusher(self.buffer, self.objects, Messages(), ParquetEncoder(), Messages())
         for gateway in ("g1", *OTHERS):
             self._fill(gateway)
 

@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, *, checkpoint: bool = True) -> None:
         self.buffer, self.objects, self.time = MemoryBuffer(), Objects(), GivenTime(WALL_MS)
-        self.flusher = Flusher(self.buffer, self.objects, Messages(), ParquetEncoder())
+        self.flusher = Flusher(self.buffer, self.objects, Messages(), ParquetEncoder(), Messages())
         self.pushes = pusher(self.buffer, time_=self.time)
         self.write(insert("ann", at=at_ms(1), title=SECRET), insert("bob", at=at_ms(2), title="b"))
         self.write(update("ann", at=at_ms(3), text=SECRET * 200))  # more than lies in a head

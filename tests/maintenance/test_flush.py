@@ -38,6 +38,7 @@ class Lake:
         self.buffer = MemoryBuffer()
         self.objects = Objects()
         self.queue = Messages()
+        self.deliveries = Messages()
         self.time = GivenTime(WALL_MS)
         self.administrator = administrator(self.buffer, time_=self.time)
 
@@ -57,8 +58,9 @@ class Lake:
         """Give a flusher, as one process has it."""
         life = life or Life(float("inf"))
         return Flusher(
-            life.of(self.buffer), life.of(self.objects), life.of(self.queue), ParquetEncoder()
-        )
+            life.of(self.buffer), life.of(self.objects), life.of(self.queue), ParquetEncoder(),
+            life.of(self.deliveries),
+        )  # fmt: skip
 
     def announced(self) -> dict[str, Batch]:
         """Give each announced batch by its object; the same one again must be the same."""
@@ -289,7 +291,7 @@ def test_an_idle_gateway_is_flushed_for_nothing(lake: Lake) -> None:
 
     assert (report.batches, report.deltas) == (0, 0)
     assert len(lake.objects.written) == written
-    assert Flusher(lake.buffer, lake.objects, lake.queue, ParquetEncoder()).due() == []
+    assert lake.flusher().due() == []
     assert lake.flusher().flush("never-used").batches == 0
 
 
@@ -438,7 +440,7 @@ def test_a_lake_that_is_away_leaves_the_range_for_later(lake: Lake) -> None:
         def put_object(self, *_: object) -> None:
             raise AdapterFailed("S3 could not be reached")
 
-    broken = Flusher(lake.buffer, Away(), lake.queue, ParquetEncoder())
+    broken = Flusher(lake.buffer, Away(), lake.queue, ParquetEncoder(), lake.deliveries)
 
     with pytest.raises(AdapterFailed):
         broken.flush(GATEWAY)

@@ -69,7 +69,7 @@ def test_one_of_each_kind_is_kept() -> None:
 
     assert set(names(plain(kept))) == {
         *("head", "heads", "log", "row", "mark", "config", "flush", "flushed", "client"),
-        *("user", "revoked", "quota", "gateways"),
+        *("user", "revoked", "quota", "gateways", "destinations", "delivered"),
     }
     folders = {key.split("/")[0] + "/" + key.split("/")[2] for key in kept.documents()}
     assert folders >= {"claims/notes", "checkpoints/manifests", "checkpoints/chunks"}

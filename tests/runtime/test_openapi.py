@@ -29,6 +29,7 @@ from lakesync.compat.followers import FollowingPulls
 from lakesync.compat.pushes import FollowingPushes
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.gateway.quota import Quotas
@@ -42,7 +43,7 @@ from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.http import create_app
 from lakesync.runtime.wiring import Randomness, wall_clock
 from tests.functions.conftest import event
-from tests.support.lake import Objects
+from tests.support.lake import Messages, Objects
 from tests.support.polling import PollingByHand
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def whole_api() -> FastAPI:
         admin_routes(
             AdminService(buffer, **services),
             AccessAdmin(access, wall_clock=wall_clock),
+            DestinationAdmin(buffer, Objects(), Messages(), wall_clock=wall_clock),
             lambda _: flushed,
             lambda *_: DELETION,
             lambda: polling.admin,

@@ -131,6 +131,7 @@ class Functions:
             SimulatedObjects(world, process),
             SimulatedQueue(world, process, world.announcements),
             JsonEncoder(),
+            SimulatedQueue(world, process, world.deliveries),
         )
         try:
             report = flusher.flush(gateway)

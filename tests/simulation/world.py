@@ -80,6 +80,7 @@ class World:
         self.is_calm = False
         self.flush_requests = Messages("flush requests")
         self.announcements = Messages("announcements")
+        self.deliveries = Messages("deliveries")
         self.functions = Functions(self)
         self.front = Front(self)
         self.upkeep = Upkeep(self)

@@ -16,9 +16,11 @@ from lakesync.buffer.access import DynamoAccess
 from lakesync.buffer.quota import DynamoQuotas
 from lakesync.compat import follower_state
 from lakesync.compat.follower_state import Follower, Position
+from lakesync.core.destinations import NO_DESTINATIONS, Destination, destinations_to_json
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import SNAPSHOT, Pull
-from lakesync.ports import Quota, Revocation, Usage
+from lakesync.core.rules_json import rules_from_json
+from lakesync.ports import DeliveryState, Quota, Revocation, Usage
 from lakesync.wire.log_chunk import inflate
 from lakesync.wire.records import decode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
@@ -43,6 +45,11 @@ RULES: Final = {
     "buckets": [
         {"name": "all", "tables": ["notes", "todos", "events"], "filters": [], "write": []}
     ],
+}
+ROWS: Final = {
+    "buckets": [
+        {"name": "some", "tables": [], "filters": [{"column": "n", "op": "gt", "value": 1}]}
+    ]
 }
 _MINUTE_MS: Final = 60_000
 _PARQUET: Final = ".parquet"
@@ -87,6 +94,12 @@ def written() -> Kept:
     edits = [insert(at=at_ms(3), title="é", n=1), update("r2", at=at_ms(4), table="notes", n=2)]
     release.pushes.push(GATEWAY, push(*edits))
     release.open_lane()
+    one = Destination(
+        "warehouse", "postgres", "url", frozenset({"notes"}), rules_from_json(ROWS, {}),
+        {"notes": "app.notes"}, "soft",
+    )  # fmt: skip
+    assert release.buffer.save_destinations(GATEWAY, NO_DESTINATIONS.with_one(one))
+    release.buffer.save_delivery_state(GATEWAY, "warehouse", "notes", DeliveryState(3, 1, "", 5))
     kept.time.now_ms += 2 * _MINUTE_MS
     release.flusher.flush(GATEWAY)
     kept.time.now_ms += 2 * _MINUTE_MS
@@ -148,6 +161,11 @@ def told(kept: Kept) -> dict[str, Any]:
         "follower": known and [known.proven.since, known.scope],
         "user": kept.access.user_of(GATEWAY, "c1"),
         "revoked": [asdict(one) for one in kept.access.revocations(GATEWAY)],
+        "destinations": destinations_to_json(buffer.destinations(GATEWAY))["destinations"],
+        "deliveries": {
+            table: asdict(state)
+            for table, state in buffer.delivery_states(GATEWAY, "warehouse").items()
+        },
         "quota": kept.quotas.quota(GATEWAY)._asdict(),
         "log": [delta.delta_id for delta in _deltas(release, Pull("new"))],
         "snapshot": [

@@ -73,7 +73,7 @@ def flush_here(tenant: Tenant, writes: int) -> int:
     buffer: Any = Mortal(DynamoBuffer(aws.output("BufferTable"), caller), life)
     objects: Any = Mortal(S3Objects(aws.output("LakeBucket"), aws.client("s3")), life)
     queue: Any = Mortal(SqsQueue(aws.output("AnnounceQueueUrl"), aws.client("sqs")), life)
-    Flusher(buffer, objects, queue, ParquetEncoder()).flush(tenant.gateway)
+    Flusher(buffer, objects, queue, ParquetEncoder(), queue).flush(tenant.gateway)
     return life[0]
 
 

@@ -75,6 +75,11 @@ STEPS = (
     "revoke",
     "remove_items",
     "remove",
+    "save_destinations",
+    "save_delivery_state",
+    "insert_deltas",
+    "put_rows",
+    "restart",
 )
 """The writes of a flush, a trim and a deletion, between which a process may die."""
 

@@ -34,6 +34,7 @@ from lakesync.compat.followers import FollowingPulls
 from lakesync.compat.pushes import FollowingPushes
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.gateway.quota import Quotas
@@ -151,7 +152,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
     wall_clock, chance = (lambda: time.time_ns() // 1_000_000 + held.ahead_ms), _Chance()
     push = PushService(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
     admin = AdminService(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
-    flusher = Flusher(held.buffer, held.objects, _Queue(), ParquetEncoder())
+    flusher = Flusher(held.buffer, held.objects, _Queue(), ParquetEncoder(), _Queue())
     checkpoints = Checkpoints(held.objects)
 
     def flush_now(gateway: str) -> Mapping[str, object]:
@@ -186,6 +187,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
         admin_routes(
             admin,
             AccessAdmin(held.access, wall_clock=wall_clock),
+            DestinationAdmin(held.buffer, held.objects, _Queue(), wall_clock=wall_clock),
             flush_now,
             and_connectors(lambda: polling.admin, delete_now),
             lambda: polling.admin,

@@ -53,7 +53,7 @@ class Release:
         self.admin = administrator(self.buffer, seed=seed, time_=time)
         clock, checkpoints = time.wall_clock, Checkpoints(objects)
         self.pulls = PullService(self.buffer, wall_clock=clock, checkpoints=checkpoints)
-        self.flusher = Flusher(self.buffer, objects, queue, ParquetEncoder())
+        self.flusher = Flusher(self.buffer, objects, queue, ParquetEncoder(), queue)
         self.builder = Builder(
             self.buffer, objects, checkpoints, wall_clock=clock, chunk_bytes=1 << 20
         )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.claims import announcement
 from lakesync.errors import FlushFailed
 from lakesync.maintenance import flush as run_module
 from lakesync.maintenance.batches import batches, rows_of
@@ -20,7 +21,18 @@ from tests.support.commits import logged
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
+    from lakesync.maintenance.announce import Announcer
+    from lakesync.maintenance.batches import Batch
+
+
+def _written(announcer: Announcer, batch: Batch, config: GatewayConfig) -> None:
+    """Write a batch's rows and the lake's claim, and announce nothing."""
+    body = announcer._encoder.encode(batch.rows, batch.columns)
+    announcer._objects.put_object(batch.object_key, body, "application/vnd.apache.parquet")
+    claim = batch.claim(config.schemas.get(batch.table), len(body))
+    announcer._objects.put_object(batch.claim_key, claim.encode(), "application/json")
 
 
 def carried_out(order: str) -> Any:
@@ -43,10 +55,11 @@ def carried_out(order: str) -> Any:
         for step in order:
             if step == "s":
                 for batch in planned:
-                    self._store(batch, log.config)
+                    _written(self._announcer, batch, log.config)
             elif step == "a":
                 for batch in planned:
-                    self._queue.send(batch.announcement())
+                    message = announcement(batch.claim_key, batch.object_key)
+                    self._announcer._lake.send(message)
             elif step == "t":
                 for batch in planned:
                     self._buffer.save_flushed_table(log.gateway, batch.table, batch.last)

@@ -6,7 +6,9 @@
     ├── InvalidInput               the caller must change the request     Retry.NEVER
     │   ├── ValidationFailed       VALIDATION_ERROR
     │   │   └── InvalidCursor      INVALID_CURSOR
-    │   ├── RulesRefused           SYNC_RULES_ERROR
+    │   ├── FaultsNamed            several faults
+    │   │   ├── RulesRefused       SYNC_RULES_ERROR
+    │   │   └── DestinationRefused DESTINATION_ERROR
     │   ├── SchemaMismatch         SCHEMA_ERROR
     │   ├── RowTooLarge            ROW_TOO_LARGE
     │   ├── DeltaTooLarge          DELTA_TOO_LARGE
@@ -142,10 +144,8 @@ class Fault(NamedTuple):
     """What is wrong with it."""
 
 
-class RulesRefused(InvalidInput):
-    """Sync rules are malformed or do not fit the schemas; correct every fault that is named."""
-
-    code = "SYNC_RULES_ERROR"
+class FaultsNamed(InvalidInput):
+    """A document has faults; correct every one that is named."""
 
     def __init__(
         self,
@@ -158,6 +158,18 @@ class RulesRefused(InvalidInput):
         first = faults[0].path if faults else field
         super().__init__(message, field=first, retry_after_s=retry_after_s)
         self.faults = tuple(faults)
+
+
+class RulesRefused(FaultsNamed):
+    """Sync rules are malformed or do not fit the schemas; correct every fault that is named."""
+
+    code = "SYNC_RULES_ERROR"
+
+
+class DestinationRefused(FaultsNamed):
+    """The declaration of a destination is malformed; correct every fault that is named."""
+
+    code = "DESTINATION_ERROR"
 
 
 class SchemaMismatch(InvalidInput):

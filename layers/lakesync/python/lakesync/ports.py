@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lakesync.core.append import AppendMark
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
+    from lakesync.core.destinations import Destinations
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
 
@@ -478,6 +479,49 @@ class Configurations(Protocol):
         ...
 
 
+class DestinationStore(Protocol):
+    """What is declared of gateways' destinations."""
+
+    def destinations(self, gateway: str) -> Destinations:
+        """Give what is declared; version 0 if nothing ever was."""
+        ...
+
+    def save_destinations(self, gateway: str, destinations: Destinations) -> bool:
+        """Put a document in force; False if the one before it is not, and nothing was written.
+
+        Raises:
+            lakesync.errors.Conflict: it has outgrown one item.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryState:
+    """How it went when somebody last worked on a destination's table: for people to read."""
+
+    mark: Stamp = 0
+    """How far the table had come."""
+    dead_letters: int = 0
+    """Rows that the destination refused."""
+    error: str = ""
+    """Why it could not go on; empty if it could."""
+    at_ms: int = 0
+
+
+class DeliveryStates(Protocol):
+    """How it goes with gateways' destinations. Nothing is decided by it."""
+
+    def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
+        """Give what was noted of a destination, by table; under the empty name of all of it."""
+        ...
+
+    def save_delivery_state(
+        self, gateway: str, destination: str, table: str, state: DeliveryState | None
+    ) -> None:
+        """Note how it went, or with None that there is nothing to tell any more."""
+        ...
+
+
 class FlushStates(Protocol):
     """How far gateways were flushed."""
 
@@ -594,7 +638,17 @@ class Upkeep(Protocol):
         ...
 
 
-class Buffer(CommitLog, Rows, Configurations, FlushStates, ClientStates, Upkeep, Protocol):
+class Buffer(
+    CommitLog,
+    Rows,
+    Configurations,
+    DestinationStore,
+    DeliveryStates,
+    FlushStates,
+    ClientStates,
+    Upkeep,
+    Protocol,
+):
     """The durable buffer of all gateways: all of the above. Whoever needs less asks for less.
 
     Every read is strongly consistent, item by item: it shows each commit that was answered before,

@@ -167,7 +167,21 @@ class Materialisable(Protocol):
         ...
 
 
-def missing_batch(batch: TableBatch, mark: Stamp) -> Conflict:
+class Continues(Protocol):
+    """What can only be taken once a table has come somewhere."""
+
+    @property
+    def table(self) -> str:
+        """Which table."""
+        ...
+
+    @property
+    def after(self) -> Stamp:
+        """How far it must have come."""
+        ...
+
+
+def missing_batch(batch: Continues, mark: Stamp) -> Conflict:
     """Give the error for a batch whose predecessor was not inserted."""
     return Conflict(
         f"table {batch.table} has taken its batches up to {mark}, and this one begins at "

@@ -15,6 +15,7 @@ from lakesync.adapters.database import (
     check_history,
     missing_batch,
 )
+from lakesync.adapters.row_images import merged_images
 from lakesync.core.merge import EMPTY, RowState, apply, view
 from lakesync.core.values import parse
 from lakesync.errors import CursorExpired
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.adapters.database import TableBatch
+    from lakesync.adapters.row_images import RowImages
     from lakesync.core.clock import Stamp
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
@@ -73,6 +75,24 @@ class MemoryDatabase:
         table.mark = max(table.mark, batch.last)
         return Ok(Inserted(len(fresh), len(changed)))
 
+    def put_rows(self, images: RowImages) -> Result[Inserted, LakeSyncError]:
+        """Merge rows into those that are there, and remove others."""
+        table = self._table(images.table)
+        if table.mark >= images.last:
+            return Ok(Inserted())
+        if table.mark < images.after:
+            return Err(missing_batch(images, table.mark))
+        if images.schema:
+            self.ensure_schema(images.schema)
+        changed, gone = merged_images(images, table.rows)
+        table.rows |= changed
+        for row_id in gone:
+            del table.rows[row_id]
+        if images.is_last:
+            table.mark = images.last
+            self.forget_history(images.table, images.last)
+        return Ok(Inserted(0, len(changed) + len(gone)))
+
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
         """Give a table's mark."""
         return Ok(self._peek(table).mark)
@@ -114,6 +134,13 @@ class MemoryDatabase:
         known.history = [
             placed for placed in known.history if placed.position.commit > known.forgotten
         ]
+        return Ok(None)
+
+    def restart(self, table: str) -> Result[None, LakeSyncError]:
+        """Take a table as one that has come nowhere yet."""
+        known = self._table(table)
+        self.forget_history(table, known.mark)
+        known.mark = 0
         return Ok(None)
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ log entries           ``gw|log|lane``        stamp, hex    d
 row state             ``gw|row|table|hash``  row id        d c
 append mark           ``gw|mark|shard``      client id     d c
 configuration         ``gw|config``          ``config``    d v
+destinations          ``gw|destinations``    ``all``       d v
+delivery state        ``|delivered|gw``      name|table    d
 flush state           ``gw|flush``           ``flush``     w u
 flushed table         ``gw|flushed``         table         c
 client state          ``gw|client|hash``     client id     d h
@@ -20,9 +22,9 @@ registry of gateways  ``gateways``           gateway id
 ====================  =====================  ============  ====================================
 
 A gateway id holds no ``|``, so no gateway's keys can be another's: tenants are apart by prefix.
-What begins with ``|`` says who may come in, and how much; it holds no data: so an IAM policy can
-name it. Clients are spread over 16 partitions by a hash of their ids: as each polls, one would not
-do, and those of one for each client could not be listed.
+What begins with ``|`` says who may come in, how much, and how it goes; it holds no data: so an IAM
+policy can name it. Clients are spread over 16 partitions by a hash of their ids: as each polls, one
+would not do, and those of one for each client could not be listed.
 
 The sort key of log entries that lie in one item is the stamp of the last. Eight lanes of each shard
 have their heads in one group, which is one item collection: it is read at once, and eight lanes
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CONFIG: Final = "config"
+DESTINATIONS: Final = "all"
 FLUSH: Final = "flush"
 QUOTA: Final = "quota"
 GATEWAYS: Final = "gateways"
@@ -132,6 +135,21 @@ def mark_pk(gateway: str, shard: str) -> str:
 def config_pk(gateway: str) -> str:
     """Give the partition key of a gateway's configuration."""
     return f"{check_gateway(gateway)}|config"
+
+
+def destinations_pk(gateway: str) -> str:
+    """Give the partition key of what is declared of a gateway's destinations."""
+    return f"{check_gateway(gateway)}|destinations"
+
+
+def delivered_pk(gateway: str) -> str:
+    """Give the partition key of how it goes with a gateway's destinations."""
+    return f"|delivered|{check_gateway(gateway)}"
+
+
+def delivered_sk(destination: str, table: str) -> str:
+    """Give the sort key of how it goes with a table; a destination's name holds no ``|``."""
+    return f"{destination}|{table}"
 
 
 def flush_pk(gateway: str) -> str:

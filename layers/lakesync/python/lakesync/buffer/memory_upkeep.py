@@ -8,9 +8,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakesync.buffer import conditions
+from lakesync.buffer import conditions, pack
 from lakesync.buffer.keys import check_gateway, gateway_of
 from lakesync.core.config import GatewayConfig
+from lakesync.core.destinations import NO_DESTINATIONS, Destinations
 from lakesync.core.layout import MAIN_LANE
 from lakesync.ports import NO_HEAD, FlushState, GatewaySlice, Head, HeadMoved, epoch_at
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.layout import Lanes
     from lakesync.ports import (
+        DeliveryState,
         LogEntry,
         MarkKey,
         RowKey,
@@ -36,6 +38,8 @@ class GatewayItems:
     rows: dict[RowKey, StoredRow] = field(default_factory=dict)
     marks: dict[MarkKey, StoredMark] = field(default_factory=dict)
     config: GatewayConfig = field(default_factory=GatewayConfig)
+    destinations: Destinations = NO_DESTINATIONS
+    delivered: dict[tuple[str, str], DeliveryState] = field(default_factory=dict)
     flush: FlushState = field(default_factory=FlushState)
     flushed: dict[str, Stamp] = field(default_factory=dict)
     clients: dict[str, bytes] = field(default_factory=dict)
@@ -93,6 +97,36 @@ class MemoryUpkeep:
             del rows[key]
             self._places.pop((gateway, table), None)
             return True
+
+    def destinations(self, gateway: str) -> Destinations:
+        """Give what is declared of destinations."""
+        with self._lock:
+            return self._of(gateway).destinations
+
+    def save_destinations(self, gateway: str, destinations: Destinations) -> bool:
+        """Put a list of destinations in force; False if the one before it is not."""
+        pack.pack_destinations(destinations)
+        with self._lock:
+            items = self._of(gateway)
+            if is_next := items.destinations.version == destinations.version - 1:
+                items.destinations = destinations
+            return is_next
+
+    def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
+        """Give what was noted of a destination, by table."""
+        with self._lock:
+            noted = self._of(gateway).delivered.items()
+            return {table: state for (name, table), state in noted if name == destination}
+
+    def save_delivery_state(
+        self, gateway: str, destination: str, table: str, state: DeliveryState | None
+    ) -> None:
+        """Note how it went, or that there is nothing to tell any more."""
+        with self._lock:
+            delivered = self._of(gateway).delivered
+            delivered.pop((destination, table), None)
+            if state is not None:
+                delivered[destination, table] = state
 
     def unflushed(self, place: str, heads_max: int) -> GatewaySlice:
         """Give gateways with unflushed data, in order of name."""
@@ -162,6 +196,7 @@ class MemoryUpkeep:
                 "log": sum(map(len, items.logs.values())),
                 "rows": len(items.rows),
                 "marks": len(items.marks),
+                "destinations": int(items.destinations != NO_DESTINATIONS) + len(items.delivered),
                 "flush": int(items.flush != FlushState()) + len(items.flushed),
                 "clients": len(items.clients),
             }
@@ -180,6 +215,9 @@ class MemoryUpkeep:
                     del self._places[place]
             elif kind == "marks":
                 items.marks.clear()
+            elif kind == "destinations":
+                items.destinations = NO_DESTINATIONS
+                items.delivered.clear()
             elif kind == "flush":
                 items.flush = FlushState()
                 items.flushed.clear()

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import asdict
 from itertools import accumulate, pairwise
 from typing import Final
 
 from lakesync.core.append import AppendMark
 from lakesync.core.config import CONFIG_BYTES_MAX, GatewayConfig, config_from_json, config_to_json
-from lakesync.core.stored import WRITES, check_format
+from lakesync.core.destinations import (
+    Destinations,
+    destinations_from_json,
+    destinations_to_json,
+)
+from lakesync.core.stored import WRITES, check_format, known
 from lakesync.errors import Conflict
+from lakesync.ports import DeliveryState
 from lakesync.wire.log_chunk import deflate, inflate
 
 _ID_BYTES: Final = 6
@@ -57,6 +64,35 @@ def pack_config(config: GatewayConfig) -> bytes:
             f"a gateway's schemas may hold {CONFIG_BYTES_MAX} bytes together; use more gateways"
         )
     return data
+
+
+def pack_destinations(destinations: Destinations) -> bytes:
+    """Give the stored form of what is declared of destinations.
+
+    Raises:
+        Conflict: it has outgrown one item.
+    """
+    data = deflate(json.dumps(destinations_to_json(destinations)).encode())
+    if len(data) > CONFIG_BYTES_MAX:
+        raise Conflict(
+            f"a gateway's destinations may hold {CONFIG_BYTES_MAX} bytes together; declare fewer"
+        )
+    return data
+
+
+def unpack_destinations(data: bytes) -> Destinations:
+    """Give what was packed."""
+    return destinations_from_json(json.loads(inflate(data)))
+
+
+def pack_delivery_state(state: DeliveryState) -> bytes:
+    """Give the stored form of how a delivery went."""
+    return deflate(json.dumps(asdict(state)).encode())
+
+
+def unpack_delivery_state(data: bytes) -> DeliveryState:
+    """Give what was packed."""
+    return known(DeliveryState, json.loads(inflate(data)))
 
 
 def unpack_config(data: bytes) -> GatewayConfig:

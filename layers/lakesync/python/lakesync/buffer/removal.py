@@ -1,7 +1,7 @@
 """All items of one gateway in the DynamoDB table: counted, and removed. The table is not scanned.
 
 Which partitions a gateway can have follows from its tables and from its heads, so what this costs
-is a matter of what the gateway stored: half a read unit for each partition that is empty (36, one
+is a matter of what the gateway stored: half a read unit for each partition that is empty (38, one
 for each lane and shard, 16 for each table), and what reading and deleting the items takes.
 """
 
@@ -93,6 +93,8 @@ def _partitions(gateway: str, tables: Iterable[str], heads: Mapping[str, Head]) 
         *(_Partition("log", keys.log_pk(gateway, lane)) for lane in heads),
         *(_Partition("rows", pk) for name in tables for pk in keys.row_pks(gateway, name)),
         *(_Partition("marks", keys.mark_pk(gateway, shard)) for shard in shards),
+        _Partition("destinations", keys.destinations_pk(gateway)),
+        _Partition("destinations", keys.delivered_pk(gateway)),
         _Partition("flush", keys.flush_pk(gateway)),
         _Partition("flush", keys.flushed_pk(gateway)),
         *(_Partition("clients", pk) for pk in keys.client_pks(gateway)),

@@ -106,6 +106,22 @@ def save_client_state(
     )
 
 
+def save_destinations(table: str, gateway: str, version: int, packed: bytes) -> bytes:
+    """Give the write of a list of destinations, if the one of the version before is in force."""
+    item = {
+        **key(keys.destinations_pk(gateway), keys.DESTINATIONS),
+        "d": binary(packed),
+        "v": number(version),
+    }
+    condition: dict[str, Any] = {"ConditionExpression": NEVER_WRITTEN}
+    if version > 1:
+        condition = {
+            "ConditionExpression": "v = :before",
+            "ExpressionAttributeValues": {":before": number(version - 1)},
+        }
+    return encode({"TableName": table, "Item": item, **condition})
+
+
 def save_flush_state(table: str, gateway: str, seen: FlushState, state: FlushState) -> bytes:
     """Give the step of a flush state, if it stands as it was seen."""
     first = seen.watermark == seen.until == 0

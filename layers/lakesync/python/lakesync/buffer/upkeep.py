@@ -5,24 +5,66 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.buffer import head_requests, keys, requests, upkeep_requests
-from lakesync.buffer.answers import number, row_of, text
+from lakesync.buffer import head_requests, keys, pack, requests, upkeep_requests
+from lakesync.buffer.answers import data, number, row_of, text
 from lakesync.buffer.conditions import PAGE_BYTES_MAX
 from lakesync.buffer.heads import Heads
+from lakesync.core.destinations import NO_DESTINATIONS
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
 from lakesync.ports import ROW_PARTS, GatewaySlice, HeadMoved, RowSlice, StoredRow, epoch_at
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
+    from lakesync.core.destinations import Destinations
     from lakesync.core.layout import Lanes
-    from lakesync.ports import Head
+    from lakesync.ports import DeliveryState, Head
 
 _DELETES_MAX: Final = 25
+_STATES_READ: Final = 1_000
 
 
 class Upkeep(Heads):
     """Operations on a whole gateway."""
+
+    def destinations(self, gateway: str) -> Destinations:
+        """Give what is declared of destinations; a read unit, as a rule."""
+        item = self._get(keys.destinations_pk(gateway), keys.DESTINATIONS)
+        return pack.unpack_destinations(data(item, "d")) if item else NO_DESTINATIONS
+
+    def save_destinations(self, gateway: str, destinations: Destinations) -> bool:
+        """Put a list of destinations in force; False if the one before it is not."""
+        packed = pack.pack_destinations(destinations)
+        body = requests.save_destinations(self._table, gateway, destinations.version, packed)
+        return self._conditionally("PutItem", body)
+
+    def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
+        """Give what was noted of a destination; a read unit for some thirty tables."""
+        states: dict[str, DeliveryState] = {}
+        pk, first = keys.delivered_pk(gateway), keys.delivered_sk(destination, "")
+        between = (first, f"{first}\x7f")
+        while True:
+            body = requests.query(self._table, pk, between, _STATES_READ)
+            answer = self._read("Query", body)
+            for item in answer["Items"]:
+                name = text(item, "sk").removeprefix(first)
+                states[name] = pack.unpack_delivery_state(data(item, "d"))
+            if "LastEvaluatedKey" not in answer:
+                return states
+            between = (f"{text(answer['LastEvaluatedKey'], 'sk')}\x01", between[1])
+
+    def save_delivery_state(
+        self, gateway: str, destination: str, table: str, state: DeliveryState | None
+    ) -> None:
+        """Note how it went; a write unit."""
+        pk, sk = keys.delivered_pk(gateway), keys.delivered_sk(destination, table)
+        if state is None:
+            body = {"TableName": self._table, "Key": requests.key(pk, sk)}
+            self._call("DeleteItem", requests.encode(body))
+            return
+        packed = {"d": requests.binary(pack.pack_delivery_state(state))}
+        item = {**requests.key(pk, sk), **packed}
+        self._call("PutItem", requests.encode({"TableName": self._table, "Item": item}))
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
         """Give a table's rows from a place on; one read unit for each 4 KB, and for each part."""

@@ -23,6 +23,14 @@ from lakesync.cli.commands.connectors import show as show_connector
 from lakesync.cli.commands.connectors import types as connector_types
 from lakesync.cli.commands.databases import compare as compare_databases
 from lakesync.cli.commands.databases import copy as copy_databases
+from lakesync.cli.commands.destinations import add as add_destination
+from lakesync.cli.commands.destinations import backfill as backfill_destination
+from lakesync.cli.commands.destinations import check as check_destination
+from lakesync.cli.commands.destinations import list_ as list_destinations
+from lakesync.cli.commands.destinations import pause as pause_destination
+from lakesync.cli.commands.destinations import remove as remove_destination
+from lakesync.cli.commands.destinations import replay as replay_destination
+from lakesync.cli.commands.destinations import resume as resume_destination
 from lakesync.cli.commands.doctor import doctor
 from lakesync.cli.commands.erase import erase
 from lakesync.cli.commands.flush import flush
@@ -134,6 +142,18 @@ lake.command("status")(lake_status)
 lake.command()(maintain)
 lake.command()(repair)
 app.add_typer(lake, name="lake")
+destinations = typer.Typer(
+    no_args_is_help=True, help="Say which databases a gateway's rows go to, and see how it goes."
+)
+destinations.command("list")(list_destinations)
+destinations.command("check")(check_destination)
+destinations.command("add")(add_destination)
+destinations.command("pause")(pause_destination)
+destinations.command("resume")(resume_destination)
+destinations.command("backfill")(backfill_destination)
+destinations.command("replay")(replay_destination)
+destinations.command("remove")(remove_destination)
+app.add_typer(destinations, name="destinations")
 quota = typer.Typer(no_args_is_help=True, help="Say what a gateway may push in a second.")
 quota.command("show")(show_quota)
 quota.command("set")(set_quota)

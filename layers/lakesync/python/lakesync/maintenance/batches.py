@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
+from lakesync.core.claims import CLAIMS, deliveries_of
 from lakesync.core.names import staged_column
 from lakesync.core.schema import schema_to_json
 from lakesync.core.stored import WRITES
@@ -54,11 +55,15 @@ class Batch:
 
     @property
     def claim_key(self) -> str:
-        """Where the claim is: the batch waits to be materialised while it exists."""
-        return f"claims/{self.gateway}/{self.table}/{self.range_name}.json"
+        """Where the lake's claim is: the batch waits to be materialised while it exists."""
+        return f"{CLAIMS}{self.gateway}/{self.table}/{self.range_name}.json"
+
+    def delivery_key(self, destination: str) -> str:
+        """Give where the claim of a declared destination is."""
+        return f"{deliveries_of(self.gateway, destination, self.table)}{self.range_name}.json"
 
     def claim(self, schema: TableSchema | None, size_bytes: int) -> str:
-        """Give the claim: all that the materialiser must know of the batch."""
+        """Give the claim: all that whoever applies it must know of the batch."""
         body = {
             "version": WRITES,
             "gateway": self.gateway,
@@ -73,10 +78,6 @@ class Batch:
             "columns": dict(self.columns),
         }
         return json.dumps(body, sort_keys=True)
-
-    def announcement(self) -> str:
-        """Give the message that the claim is there: of bounded size, whatever the schema is."""
-        return json.dumps({"claim": self.claim_key, "object": self.object_key})
 
 
 def rows_of(entries: Iterable[LogEntry]) -> dict[str, list[BatchRow]]:

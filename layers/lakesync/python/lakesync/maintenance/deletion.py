@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 QUIET_MS: Final = 16 * 60_000
 """After so long nothing is under way that began before: a Lambda function lives for 15 minutes."""
-OBJECT_KINDS: Final = ("claims", "claims-failed", "staging", "checkpoints", "connectors")
+OBJECT_KINDS: Final = (
+    "claims", "claims-failed", "deliveries", "deliveries-failed", "staging", "checkpoints",
+    "connectors",
+)  # fmt: skip
 """Prefixes of the bucket that hold objects by gateway."""
 
 

@@ -5,8 +5,8 @@ The steps of one range, in this order; a crash between any two of them is healed
     1. the end of the range is recorded        so that whoever comes next repeats this very range
        of each of its tables in turn:
     2. the rows are written                    under names made from their commits
-    3. the claims are written                  from here the materialiser may find the batches
-    4. the batches are announced on the queue
+    3. the claims are written                  from here whoever applies them may find the batches
+    4. the batches are announced               to each destination by itself
     5. the table's last commit is remembered   from here a repeat leaves the table out
     6. the watermark moves                     last: nothing behind it is ever read again
     7. the heads learn of it                   for backpressure only
@@ -27,6 +27,7 @@ from lakesync.core.clock import STAMP_MAX, stamp_ms
 from lakesync.errors import GatewayDeleted
 from lakesync.log.lanes import close_lanes, idle_lanes
 from lakesync.log.read_barrier import ReadBarrier, read
+from lakesync.maintenance.announce import Announcer
 from lakesync.maintenance.batches import batches, rows_of
 from lakesync.ports import FlushState, GatewaySlice
 
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.core.clock import Stamp
-    from lakesync.core.config import GatewayConfig
     from lakesync.log.read_barrier import FinalLog
-    from lakesync.maintenance.batches import Batch
     from lakesync.ports import BatchEncoder, Buffer, FlushStates, LogEntry, ObjectStore, Queue
 
 RANGE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -48,7 +47,6 @@ item, so a range takes seconds."""
 DUE_HEADS_MAX: Final = 1_000
 """Heads of one slice of those that are due: 100 KB of an index, and a hundred calls of a queue."""
 _SLICE_DELTAS_MAX: Final = 10_000
-_PARQUET: Final = "application/vnd.apache.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +73,15 @@ class Flusher:
     """Flushes gateways. Any number may run at once, on the same gateway too."""
 
     def __init__(
-        self, buffer: Buffer, objects: ObjectStore, queue: Queue, encoder: BatchEncoder
+        self,
+        buffer: Buffer,
+        objects: ObjectStore,
+        queue: Queue,
+        encoder: BatchEncoder,
+        deliveries: Queue,
     ) -> None:
         self._buffer = buffer
-        self._objects = objects
-        self._queue = queue
-        self._encoder = encoder
+        self._announcer = Announcer(objects, encoder, queue, deliveries)
         self._barrier = ReadBarrier(buffer)
 
     def flush(self, gateway: str, has_time: Callable[[], bool] = lambda: True) -> FlushReport:
@@ -175,13 +176,13 @@ class Flusher:
         """Carry out a recorded range, steps 2 to 7."""
         log, state, entries = work
         flushed = self._buffer.flushed_tables(log.gateway)
+        destinations = self._buffer.destinations(log.gateway)
         for table, rows in rows_of(entry for _, entry in entries).items():
             after = flushed.get(table, 0)
             if after > state.watermark:
                 continue  # whoever was at this range before has announced the table
             for batch in batches(log.gateway, table, rows, after):
-                self._store(batch, log.config)
-                self._queue.send(batch.announcement())
+                self._announcer.announce(batch, log.config.schemas.get(table), destinations)
                 report = replace(
                     report, batches=report.batches + 1, deltas=report.deltas + len(batch.rows)
                 )
@@ -190,13 +191,6 @@ class Flusher:
         if self._buffer.save_flush_state(log.gateway, state, done):
             self._note(work)
         return replace(report, watermark=state.until)
-
-    def _store(self, batch: Batch, config: GatewayConfig) -> None:
-        """Write a batch's rows, then its claim."""
-        body = self._encoder.encode(batch.rows, batch.columns)
-        self._objects.put_object(batch.object_key, body, _PARQUET)
-        claim = batch.claim(config.schemas.get(batch.table), len(body))
-        self._objects.put_object(batch.claim_key, claim.encode(), "application/json")
 
     def _note(self, work: _Work) -> None:
         for lane, last in dict(work.entries).items():

@@ -20,11 +20,11 @@ from starlette.exceptions import HTTPException
 
 from lakesync.core.values import parse
 from lakesync.errors import (
+    FaultsNamed,
     InternalError,
     LakeSyncError,
     NotFound,
     NotOffered,
-    RulesRefused,
     ValidationFailed,
 )
 from lakesync.runtime import bodies, observe
@@ -185,7 +185,7 @@ def error_answer(scope: Scope, error: LakeSyncError) -> Response:
     }
     if error.field and not error.public_message:
         body["field"] = error.field
-    if isinstance(error, RulesRefused):
+    if isinstance(error, FaultsNamed):
         body["faults"] = [{"path": fault.path, "error": fault.told} for fault in error.faults]
     headers = {"x-request-id": body["requestId"]}
     if error.retry_after_s:

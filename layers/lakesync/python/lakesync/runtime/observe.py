@@ -12,7 +12,7 @@ import os
 from typing import Final
 
 from aws_lambda_powertools import Logger
-from aws_lambda_powertools.metrics import Metrics
+from aws_lambda_powertools.metrics import Metrics, MetricUnit, single_metric
 
 from lakesync.errors import (
     AdapterFailed,
@@ -79,6 +79,20 @@ def usage(gateway: str, pushed: Usage = NOTHING, *, pulled: int = 0, bytes_out: 
     if fields:
         for name, value in ({"gateway": gateway, "bytesOut": bytes_out} | fields).items():
             _metrics.add_metadata(key=name, value=value)
+
+
+def destination_lag(gateway: str, destination: str, seconds: float, claims: int) -> None:
+    """Tell how far one destination is behind: a metric of its own, while anything waits for it."""
+    with single_metric(
+        name="Lag",
+        unit=MetricUnit.Seconds,
+        value=seconds,
+        namespace="LakeSync",
+        default_dimensions={"stack": os.environ.get("STACK_NAME", "none")},
+    ) as metric:
+        metric.add_dimension(name="gateway", value=gateway)
+        metric.add_dimension(name="destination", value=destination)
+        metric.add_metadata(key="claims", value=claims)
 
 
 def publish() -> None:

@@ -108,7 +108,8 @@ class AdminSettings(BufferSettings):
     retain_function: str = _variable("RETAIN_FUNCTION", _text)
     """The name of ``functions/retain``, which ``DELETE /admin/gateways`` waits for."""
     lake_bucket: str = _variable("LAKE_BUCKET", _text)
-    """Where connectors keep what is too large for an item."""
+    """Where claims are, and what of connectors is too large for an item."""
+    deliver_queue_url: str = _variable("DELIVER_QUEUE_URL", _text)
     connector_secrets: str = _variable("CONNECTOR_SECRETS", _text)
     """What the names of connectors' secrets begin with."""
     poll_machine: str = _variable("POLL_MACHINE", _text)
@@ -132,6 +133,17 @@ class FlushSettings(BufferSettings):
 
     lake_bucket: str = _variable("LAKE_BUCKET", _text)
     announce_queue_url: str = _variable("ANNOUNCE_QUEUE_URL", _text)
+    deliver_queue_url: str = _variable("DELIVER_QUEUE_URL", _text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliverSettings(BufferSettings):
+    """What ``functions/deliver`` needs."""
+
+    lake_bucket: str = _variable("LAKE_BUCKET", _text)
+    deliver_queue_url: str = _variable("DELIVER_QUEUE_URL", _text)
+    secret_prefix: str = _variable("SECRET_PREFIX", _text)
+    """What the names of the secrets begin with that hold databases' URLs."""
 
 
 @dataclass(frozen=True, kw_only=True)

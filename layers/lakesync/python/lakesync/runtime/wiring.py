@@ -197,6 +197,7 @@ def flusher(settings: FlushSettings) -> Flusher:
         objects(settings, settings.lake_bucket),
         queue(settings, settings.announce_queue_url),
         ParquetEncoder(),
+        queue(settings, settings.deliver_queue_url),
     )
 
 

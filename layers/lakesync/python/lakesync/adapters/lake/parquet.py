@@ -1,7 +1,8 @@
 """Batches as Parquet: one column for each column that occurs, as canonical JSON text.
 
 An absent column is a Parquet null; a JSON null is the text ``null``. Types are the materialiser's:
-it alone knows the table's schema at the time.
+it alone knows the table's schema at the time. ``_order`` names a delta's columns where its client
+had them in another order than that of their names: so it is read unchanged, and its id stays true.
 """
 
 from __future__ import annotations
@@ -12,10 +13,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from lakesync.adapters.database import PlacedDelta, Position
+from lakesync.core.delta import Op, known_delta
+from lakesync.errors import ValidationFailed
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakesync.core.claims import Batch
+    from lakesync.core.delta import Columns
     from lakesync.ports import BatchRow
+
+_ORDER = "_order"
 
 _SYSTEM = pa.schema(
     [
@@ -55,8 +64,57 @@ class ParquetEncoder:
         arrays += [
             pa.array(column, type=pa.binary()).cast(pa.string()) for column in values.values()
         ]
+        arrays.append(pa.array(map(_order, rows), type=pa.string()))
         fields = [*_SYSTEM, *(pa.field(columns[name], pa.string()) for name in values)]
+        fields.append(pa.field(_ORDER, pa.string()))
         table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
         sink = io.BytesIO()
         pq.write_table(table, sink, compression="zstd")
         return sink.getvalue()
+
+
+def read_batch(body: bytes, batch: Batch) -> list[PlacedDelta]:
+    """Give the deltas of a batch, whole and unchanged, in commit order.
+
+    Raises:
+        ValidationFailed: the object is none that was written for this batch, or is damaged.
+    """
+    try:
+        table = pq.read_table(io.BytesIO(body))
+        return list(_deltas(table, batch))
+    except (pa.ArrowException, KeyError, ValueError) as exc:
+        raise ValidationFailed(f"the object {batch.object_key} cannot be read: {exc}") from exc
+
+
+def _deltas(table: pa.Table, batch: Batch) -> Iterable[PlacedDelta]:
+    system = [table.column(field.name).to_pylist() for field in _SYSTEM]
+    orders = table.column(_ORDER).to_pylist()
+    names = [name for name, _ in batch.columns]
+    values = [
+        table.column(lake_name).cast(pa.binary()).to_pylist() for _, lake_name in batch.columns
+    ]
+    for at, (commit, ordinal, op, row_id, client_id, hlc, _) in enumerate(
+        zip(*system, strict=True)
+    ):
+        columns = [
+            (name, column[at])
+            for name, column in zip(names, values, strict=True)
+            if column[at] is not None
+        ]
+        delta = known_delta(
+            Op[op], batch.table, row_id, client_id, hlc, _ordered(columns, orders[at])
+        )
+        yield PlacedDelta(Position(commit, ordinal), delta)
+
+
+def _order(row: BatchRow) -> str | None:
+    """Give the names of a delta's columns, if they are not in their own order."""
+    names = [name for name, _ in row.columns]
+    return None if names == sorted(names) else ",".join(names)
+
+
+def _ordered(columns: Sequence[tuple[str, bytes]], order: str | None) -> Columns:
+    if order is None:
+        return tuple(columns)
+    of = dict(columns)
+    return tuple((name, of[name]) for name in order.split(","))

@@ -33,6 +33,13 @@ class SqsQueue:
         with _translated():
             self._client.send_message(QueueUrl=self._url, MessageBody=body)
 
+    def delay(self, receipt: str, seconds: int) -> None:
+        """Let a message that was received come again after so long."""
+        with _translated():
+            self._client.change_message_visibility(
+                QueueUrl=self._url, ReceiptHandle=receipt, VisibilityTimeout=seconds
+            )
+
     def send_all(self, bodies: Sequence[str]) -> None:
         """Hand small messages over, at most ten, in one call; when this returns all are durable.
 

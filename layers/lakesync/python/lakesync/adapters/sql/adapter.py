@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from lakesync.adapters.batches import merged, parts
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
+from lakesync.adapters.row_images import merged_images
 from lakesync.adapters.sql.query_tables import QueryTables
 from lakesync.adapters.sql.transactions import Transactions
 from lakesync.core.merge import EMPTY, view
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, TableBatch
+    from lakesync.adapters.row_images import RowImages
     from lakesync.adapters.sql.dialect import Cursor, Dialect
     from lakesync.adapters.sql.ledger import Ledger
     from lakesync.core.clock import Stamp
@@ -62,6 +64,10 @@ class SqlAdapter:
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
         """Take a batch; see `DatabaseAdapter`."""
         return self._answer(lambda: self._insert(batch))
+
+    def put_rows(self, images: RowImages) -> Result[Inserted, LakeSyncError]:
+        """Merge rows, and remove others; see `Fillable`."""
+        return self._answer(lambda: self._put(images))
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
         """Give a table's mark; see `DatabaseAdapter`."""
@@ -109,6 +115,15 @@ class SqlAdapter:
         """Forget a table's deltas; see `DatabaseAdapter`."""
         return self._read(lambda ledger: ledger.forget_commits(table, until))
 
+    def restart(self, table: str) -> Result[None, LakeSyncError]:
+        """Take a table as one that has come nowhere yet; see `Fillable`."""
+
+        def work(ledger: Ledger) -> None:
+            ledger.forget_commits(table, ledger.lock_mark(table))
+            ledger.save_mark(table, 0)
+
+        return self._read(work)
+
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
         """Write every row of a table anew; see `Materialisable`."""
         if table not in self.tables().unwrap_or({}):
@@ -118,6 +133,19 @@ class SqlAdapter:
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
         """Give the rows that the table to query lacks; see `Materialisable`."""
         return self._read(lambda ledger: ledger.dead_letters(table))
+
+    def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
+        """Try again the rows that the table to query lacks; see `Fillable`."""
+
+        def work(cursor: Cursor, ledger: Ledger) -> tuple[DeadLetter, ...]:
+            ledger.lock_mark(table)
+            return self._tables.write(cursor, ledger, table, {})
+
+        def retry() -> tuple[DeadLetter, ...]:
+            self._tables.prepare(table, None, ())
+            return self._transactions.run(work)
+
+        return self._answer(retry)
 
     def close(self) -> None:
         """End the connection; the next operation makes another."""
@@ -165,6 +193,27 @@ class SqlAdapter:
         refused = self._tables.write(cursor, ledger, batch.table, changed)
         ledger.save_mark(batch.table, last)
         return Inserted(len(fresh), len(changed), refused)
+
+    def _put(self, images: RowImages) -> Inserted:
+        written = {name for state in images.rows.values() if state for name in state.columns}
+        self._tables.prepare(images.table, images.schema, written)
+        with _collector_paused():
+            return self._transactions.run(partial(self._put_rows, images))
+
+    def _put_rows(self, images: RowImages, cursor: Cursor, ledger: Ledger) -> Inserted:
+        table, mark = images.table, ledger.lock_mark(images.table)
+        if mark >= images.last:
+            return Inserted(dead_letters=ledger.dead_letters(table))
+        if mark < images.after:
+            raise missing_batch(images, mark)
+        changed, gone = merged_images(images, ledger.states(table, list(images.rows)))
+        self._tables.remove(cursor, ledger, table, gone)
+        ledger.save_states(table, changed)
+        refused = self._tables.write(cursor, ledger, table, changed)
+        if images.is_last:
+            ledger.save_mark(table, images.last)
+            ledger.forget_commits(table, images.last)
+        return Inserted(0, len(changed) + len(gone), refused)
 
     def _read(self, work: Callable[[Ledger], T]) -> Result[T, LakeSyncError]:
         """Do something with the ledger, which is made if it is not there."""

@@ -68,7 +68,9 @@ class Definition:
 
     def covers(self, schema: TableSchema | None, written: Iterable[str]) -> bool:
         """Tell whether deltas with these columns, of this schema, need no other definition."""
-        is_known = schema is None or bool(self.schema and self.schema.version >= schema.version)
+        is_known = schema is None or bool(
+            self.schema and (schema == self.schema or schema.version < self.schema.version)
+        )
         return is_known and self.columns.keys() >= set(written)
 
     def evolved(self, schema: TableSchema | None, written: Iterable[str]) -> Definition:

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 _STAGED_NUMBER: Final = "lakesync_number"
 _STAGED_DELETED_AT: Final = "lakesync_deleted_at"
+_SPAN: Final = f"s.{_STAGED_NUMBER} >= %s AND s.{_STAGED_NUMBER} < %s"
+_DELETED_SPAN: Final = f"{_SPAN} AND s.{_STAGED_DELETED_AT} IS NOT NULL"
 DEAD_LETTERS_MAX: Final = 1_000
 """Rows of one table that may be refused: with more the table is at fault, not the rows."""
-
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -152,6 +152,17 @@ class DestinationTable:
             )
         return refused
 
+    def remove(self, cursor: Cursor, row_ids: Sequence[str]) -> None:
+        """Remove rows, whether deleted rows are kept or not."""
+        nothing = [None] * len(self._columns)
+        self._load(cursor, [Row(row_id, _EPOCH, nothing) for row_id in row_ids])
+        cursor.execute(self._removal(_DELETED_SPAN), (0, len(row_ids)))
+
+    def _removal(self, deleted: str) -> str:
+        # Every name is quoted or ours.
+        gone = f"SELECT s.{ROW_ID} FROM {STAGE} s WHERE {deleted}"  # noqa: S608
+        return f"DELETE FROM {self._quoted} WHERE {ROW_ID} IN ({gone})"  # noqa: S608
+
     def _row(self, row_id: str, state: RowState) -> Row:
         self._dialect.value(row_id)
         values = view(state)
@@ -206,9 +217,7 @@ class DestinationTable:
     def _statements(self) -> Iterable[str]:
         """Give the statements that write rows from ``%s`` up to before ``%s``."""
         quote = self._dialect.quote
-        span = f"s.{_STAGED_NUMBER} >= %s AND s.{_STAGED_NUMBER} < %s"
-        alive = f"{span} AND s.{_STAGED_DELETED_AT} IS NULL"
-        deleted = f"{span} AND s.{_STAGED_DELETED_AT} IS NOT NULL"
+        alive, deleted = f"{_SPAN} AND s.{_STAGED_DELETED_AT} IS NULL", _DELETED_SPAN
         columns = [(ROW_ID, f"s.{ROW_ID}")]
         columns += [
             (quote(sql_name(name)), self._dialect.staged(f"s.{quote(sql_name(name))}", kind))
@@ -220,6 +229,4 @@ class DestinationTable:
             stamps = [(SYNCED_AT, "CURRENT_TIMESTAMP"), (DELETED_AT, f"s.{_STAGED_DELETED_AT}")]
             yield self._dialect.update(self._quoted, stamps, deleted)
         else:
-            # Every name is quoted or ours.
-            gone = f"SELECT s.{ROW_ID} FROM {STAGE} s WHERE {deleted}"  # noqa: S608
-            yield f"DELETE FROM {self._quoted} WHERE {ROW_ID} IN ({gone})"  # noqa: S608
+            yield self._removal(deleted)

@@ -141,6 +141,15 @@ class Ledger:
         ]
         self._stage("rows", rows)
 
+    def remove_states(self, table: str, row_ids: Sequence[str]) -> None:
+        """Remove the states of rows, as if they had never been."""
+        self._fill("rows", ["row_id"], [(row_id.encode(),) for row_id in row_ids])
+        self._cursor.execute(
+            "DELETE FROM lakesync_rows WHERE gateway = %s AND table_name = %s "  # noqa: S608 - ours
+            f"AND row_id IN (SELECT row_id FROM {STAGE})",
+            (self._gateway, table),
+        )
+
     # --- dead letters -----------------------------------------------------------------------------
 
     def dead_letters(self, table: str) -> tuple[DeadLetter, ...]:

@@ -9,7 +9,7 @@ from lakesync.adapters.sql.ledger_tables import create_ledger
 from lakesync.errors import SchemaMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakesync.adapters.database import DeadLetter
     from lakesync.adapters.sql.dialect import Cursor, Dialect
@@ -106,6 +106,12 @@ class QueryTables:
                 "with sourceTable in the schema",
                 field="sourceTable",
             )
+
+    def remove(self, cursor: Cursor, ledger: Ledger, table: str, row_ids: Sequence[str]) -> None:
+        """Remove rows for good, from the ledger too."""
+        if row_ids:
+            ledger.remove_states(table, row_ids)
+            self._tables[table].remove(cursor, row_ids)
 
     def write(
         self, cursor: Cursor, ledger: Ledger, table: str, changed: Mapping[str, RowState]

@@ -13,6 +13,7 @@ from lakesync.cli.session import Session, command
 QUEUES: Final = {
     "flush": ("FlushQueueUrl", "FlushDlqUrl"),
     "announce": ("AnnounceQueueUrl", "AnnounceDlqUrl"),
+    "deliver": ("DeliverQueueUrl", "DeliverDlqUrl"),
 }
 """Each queue's output, and its dead-letter queue's."""
 CLAIMS: Final = "claims"
@@ -25,15 +26,16 @@ _HIDDEN_S: Final = 60
 def replay(
     session: Session,
     *,
-    queue: Annotated[str, typer.Argument(help="flush, announce or claims.")],
+    queue: Annotated[str, typer.Argument(help="flush, announce, deliver or claims.")],
     limit: Annotated[int | None, typer.Option(help="Move at most this many.", min=1)] = None,
     look: Annotated[bool, typer.Option("--look", help="Only print them; move nothing.")] = False,
 ) -> None:
     """Put back to work what was given up: dead letters, or claims that were set aside.
 
-    flush and announce are queues: their dead letters go back to where they came from. claims are
-    batches of this gateway that the Glue job could not apply. Each is written before it is deleted,
-    so one may come twice and none is lost; whoever handles it does so once. Safe to repeat.
+    flush, announce and deliver are queues: their dead letters go back to where they came from.
+    claims are batches of this gateway that the Glue job could not apply. Each is written before it
+    is deleted, so one may come twice and none is lost; whoever handles it does so once. Safe to
+    repeat.
 
     Example:
       lakesync replay announce --look

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from lakesync import errors
-from lakesync.errors import Fault, LakeSyncError, RulesRefused
+from lakesync.errors import Fault, FaultsNamed, LakeSyncError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncEr
         field=field if isinstance(field, str) else None,
         retry_after_s=_seconds(headers.get("retry-after")),
     )
-    if isinstance(error, RulesRefused):
+    if isinstance(error, FaultsNamed):
         error.faults = _faults(fields.get("faults"))
     return error
 

@@ -10,6 +10,7 @@ from lakesync.runtime.api import schemas
 from lakesync.runtime.api.access import add_access_routes
 from lakesync.runtime.api.connectors import add_connector_routes
 from lakesync.runtime.api.deletion import add_deletion_route
+from lakesync.runtime.api.destinations import add_destination_routes
 from lakesync.runtime.api.registry import add_schema_routes
 from lakesync.runtime.api.rules import add_rules_routes
 from lakesync.runtime.api.tables import add_table_routes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.admin import ConnectorAdmin
     from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin import AdminService
+    from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.runtime.api.deletion import DeleteNow
 
     FlushNow = Callable[[str], Mapping[str, object]]
@@ -31,6 +33,7 @@ _ADMIN: Final = [Depends(admin_of_gateway)]
 def admin_routes(
     service: AdminService,
     access: AccessAdmin,
+    destinations: DestinationAdmin,
     flush_now: FlushNow,
     delete_now: DeleteNow,
     connectors: Callable[[], ConnectorAdmin],
@@ -40,6 +43,7 @@ def admin_routes(
     Args:
         service: what changes and shows a gateway's configuration.
         access: what changes and shows who may come in.
+        destinations: what changes and shows where batches go besides the lake.
         flush_now: flushes one gateway and gives what was done, or raises `LakeSyncError`.
         delete_now: deletes one gateway for a user, and tells how far that is.
         connectors: gives what registers connectors, made when it is first asked for.
@@ -50,6 +54,7 @@ def admin_routes(
     add_table_routes(router, service)
     add_access_routes(router, access)
     add_connector_routes(router, connectors)
+    add_destination_routes(router, destinations)
     add_deletion_route(router, delete_now)
 
     @router.post(

@@ -39,7 +39,7 @@ class Description:
             push_routes(nothing, nothing, body_bytes_max=0),
             pull_routes(nothing),
             checkpoint_routes(nothing),
-            admin_routes(nothing, nothing, nothing, nothing, nothing),
+            admin_routes(nothing, nothing, nothing, nothing, nothing, nothing),
         )
         self._routes = [route for family in families for route in family.routes]
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from lakesync.core.delta import COLUMNS_MAX, ROW_ID_BYTES_MAX
 from lakesync.runtime.api.admin_schemas import ADMIN_COMPONENTS
 from lakesync.runtime.api.connector_schemas import CONNECTOR_COMPONENTS
+from lakesync.runtime.api.destination_schemas import DESTINATION_COMPONENTS
 from lakesync.runtime.api.shapes import (
     CLIENT_ID,
     COUNT,
@@ -102,6 +103,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
     ),
     **ADMIN_COMPONENTS,
     **CONNECTOR_COMPONENTS,
+    **DESTINATION_COMPONENTS,
     "Health": object_of({"status": {"const": "ok"}}),
     "GatewayAnswer": object_of(
         {"message": TEXT | {"description": "API Gateway's own words; no function was asked."}}

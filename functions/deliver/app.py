@@ -1,0 +1,11 @@
+"""Brings batches to declared databases: asked by a queue; swept on a schedule, so none is lost."""
+
+import time
+
+from lakesync.runtime import wiring, wiring_deliver
+from lakesync.runtime.deliver import deliver_handler
+from lakesync.runtime.settings import DeliverSettings
+
+settings = wiring.load(DeliverSettings)
+queue = wiring_deliver.LateQueue(settings, settings.deliver_queue_url)
+handler = deliver_handler(wiring_deliver.deliverer(settings), queue.delay, time.monotonic)

@@ -1,0 +1,149 @@
+"""`lakesync destinations`: databases that a gateway's batches go to besides the lake."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from lakesync.cli.files import read_json
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+from lakesync.errors import DestinationRefused
+
+_NAME = typer.Argument(help="The destination's name.")
+_FILE = typer.Argument(help="The declaration, a JSON file; - is standard input.")
+
+
+@command
+def list_(session: Session) -> None:
+    """List the destinations: state, lag, what waits, what was refused.
+
+    Example:
+      lakesync destinations list
+    """
+    told = session.ask("GET", _path(session))["destinations"]
+    if session.out.json_lines:
+        for each in told:
+            session.out.json(each)
+        return
+    rows = [
+        (
+            each["name"],
+            each["kind"],
+            each["state"],
+            f"{each['lagMs'] / 1000:.0f} s" if each["waiting"] else "",
+            each["waiting"],
+            each["filling"],
+            each["deadLetters"],
+        )
+        for each in told
+    ]
+    columns = ("name", "kind", "state", "lag", "waiting", "filling", "dead letters")
+    session.out.table(columns, rows, title="Destinations.")
+    for each in told:
+        for table in each["tablesDelivered"]:
+            if table["error"]:
+                session.out.note(f"{each['name']}: {table['table']}: {table['error']}")
+        for claim in each["setAside"]:
+            session.out.note(f"{each['name']}: set aside: {claim['claim']}: {claim['reason']}")
+        if each["deadLetters"] or each["setAside"]:
+            session.out.note(f"mend it, then: lakesync destinations replay {each['name']}")
+
+
+@command
+def check(session: Session, *, name: Annotated[str, _NAME], file: Annotated[str, _FILE]) -> None:
+    """Check a declaration, and tell every fault at once; nothing is saved.
+
+    Example:
+      lakesync destinations check warehouse warehouse.json
+    """
+    told = _declare(session, name, file, "?dryRun=true")
+    session.out.answer(told, f"{name} can be declared")
+
+
+@command
+def add(session: Session, *, name: Annotated[str, _NAME], file: Annotated[str, _FILE]) -> None:
+    """Declare a destination: it is filled with the rows there are, then follows. Safe to repeat.
+
+    The file says {"kind": "postgres", "secret": "warehouse", "tables": ["flights"]}, and may say
+    "buckets" (which rows, as in sync rules), "tableNames" and "deletes". The secret holds the
+    database's URL; its name in Secrets Manager is STACK/destinations/GATEWAY/SECRET.
+
+    Example:
+      lakesync destinations add warehouse warehouse.json
+    """
+    told = _declare(session, name, file)
+    session.out.answer(told, f"declared: {name}; `lakesync destinations list` shows how it fills")
+
+
+@command
+def pause(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Deliver nothing for now; what comes waits, and nothing is lost.
+
+    Example:
+      lakesync destinations pause warehouse
+    """
+    _change(session, name, "pause", f"paused: {name}")
+
+
+@command
+def resume(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Go on where the destination was paused.
+
+    Example:
+      lakesync destinations resume warehouse
+    """
+    _change(session, name, "resume", f"resumed: {name}")
+
+
+@command
+def backfill(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Fill the destination anew, while it follows: what somebody removed there comes back.
+
+    Example:
+      lakesync destinations backfill warehouse
+    """
+    _change(session, name, "backfill", f"{name} is being filled")
+
+
+@command
+def replay(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Try again what the database refused, and claims that were set aside.
+
+    Example:
+      lakesync destinations replay warehouse
+    """
+    told = session.ask("POST", f"{_path(session, name)}/replay", {})
+    session.out.answer(told, f"{name}: {plural(told['tables'], 'table')} to be tried again")
+
+
+@command
+def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Deliver no more to a destination; its tables stay as they are.
+
+    Example:
+      lakesync destinations remove warehouse
+    """
+    told = session.ask("DELETE", _path(session, name))
+    session.out.answer(told, f"removed: {name}; its tables stay as they are")
+
+
+def _change(session: Session, name: str, action: str, sentence: str) -> None:
+    session.out.answer(session.ask("POST", f"{_path(session, name)}/{action}", {}), sentence)
+
+
+def _path(session: Session, name: str = "") -> str:
+    path = f"/admin/destinations/{session.connection.gateway}"
+    return f"{path}/{quote(name, safe='')}" if name else path
+
+
+def _declare(session: Session, name: str, file: str, query: str = "") -> dict[str, Any]:
+    """Send a declaration; its faults are shown one by one."""
+    try:
+        return session.ask("POST", _path(session, name) + query, read_json(file))
+    except DestinationRefused as refused:
+        if not session.out.json_lines:
+            session.out.table(("at", "fault"), refused.faults)
+        raise

@@ -1,0 +1,223 @@
+"""Claims: the small objects that say which batch waits for a destination. Read strictly. Pure.
+
+A batch is claimed for each destination by itself; whoever applied it removes the destination's own
+claim, and nothing else. All claims of a batch hold the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.core.clock import STAMP_MAX
+from lakesync.core.delta import check_identifier
+from lakesync.core.names import staged_column
+from lakesync.core.schema import schema_from_json
+from lakesync.core.stored import WRITES, check_format
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.schema import TableSchema
+
+CLAIMS: Final = "claims/"
+"""Where the lake's claims are: ``claims/GATEWAY/TABLE/RANGE.json``."""
+DELIVERIES: Final = "deliveries/"
+"""Where those of declared destinations are: ``deliveries/GATEWAY/DESTINATION/TABLE/RANGE.json``."""
+FILL: Final = "fill.json"
+"""What a claim is called that asks for a filling: of a table, or of a whole destination."""
+RETRY: Final = "retry.json"
+"""What a claim is called that asks for a table's dead letters to be tried again."""
+DELIVERIES_FAILED: Final = "deliveries-failed/"
+"""Where claims of declared destinations are that could never succeed, each with its reason."""
+_STAMP = re.compile(r"[0-9]{1,20}")
+_GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def deliveries_of(gateway: str, destination: str = "", table: str = "") -> str:
+    """Give the prefix of a gateway's deliveries, or of one destination's, or of one table's."""
+    parts = [part for part in (gateway, destination, table) if part]
+    return DELIVERIES + "".join(f"{part}/" for part in parts)
+
+
+class DeliveryPlace(NamedTuple):
+    """Where claims of declared destinations lie: a destination's, or one table's."""
+
+    gateway: str
+    destination: str
+    table: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """What the keys of the claims begin with."""
+        return deliveries_of(*self)
+
+
+def delivery_place(key: str) -> DeliveryPlace:
+    """Give the place that a claim lies in, or that a prefix names.
+
+    Raises:
+        ValidationFailed: it is no key of a delivery.
+    """
+    parts = key.removeprefix(DELIVERIES).split("/")
+    if not key.startswith(DELIVERIES) or len(parts) not in {3, 4} or not all(parts[:-1]):
+        raise ValidationFailed(f"{key[:200]!r} is no claim of a delivery", field="claim")
+    return DeliveryPlace(*parts[:-1])
+
+
+def announcement(claim: str, object_key: str = "") -> str:
+    """Give the message that a claim is there: of bounded size, whatever the schema is.
+
+    Args:
+        claim: its key, or the place where claims may be.
+        object_key: the batch's object, if it is one batch's.
+    """
+    return json.dumps({"claim": claim, "object": object_key})
+
+
+def claimed_last(key: str) -> Stamp:
+    """Give the last commit of the batch that a claim's key names; 0 for other claims."""
+    last = key.rpartition("/")[2].removesuffix(".json").rpartition("-")[2]
+    return int(last) if last.isdecimal() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One table's deltas of the commits in ``(after, last]``. Valid by construction of `parse`."""
+
+    claim_key: str
+    gateway: str
+    table: str
+    after: Stamp
+    last: Stamp
+    object_key: str
+    deltas: int
+    append: bool
+    schema: TableSchema | None
+    columns: tuple[tuple[str, str], ...]
+    """Each column that occurs: its name on the wire, and in the object."""
+
+    @property
+    def name(self) -> str:
+        """The batch's identity, as marks name it."""
+        return f"{self.gateway}/{self.table}/{self.after:020d}-{self.last:020d}"
+
+
+@dataclass(frozen=True, slots=True)
+class FillClaim:
+    """A claim that asks for a filling, and how far that is."""
+
+    until: Stamp = 0
+    """Where it ends; 0 until it has begun."""
+    place: str | None = ""
+    """Behind which rows are put next; None once all are."""
+    again: bool = False
+    """Whether anything was there before."""
+    checked: str | None = ""
+    """Behind which rows are looked at next, whether they are to be removed; None once all are."""
+
+    def to_json(self) -> str:
+        """Give the claim's text."""
+        return json.dumps(
+            {
+                "version": WRITES,
+                "until": str(self.until),
+                "place": self.place,
+                "again": self.again,
+                "checked": self.checked,
+            }
+        )
+
+
+def read_fill_claim(body: bytes) -> FillClaim:
+    """Read what `FillClaim.to_json` gave.
+
+    Raises:
+        UpgradeRequired: only a later release can read it.
+    """
+    stored = json.loads(body)
+    check_format(stored["version"], "a claim")
+    return FillClaim(int(stored["until"]), stored["place"], stored["again"], stored["checked"])
+
+
+def parse_claim(key: str, text: bytes) -> Batch:
+    """Read a claim.
+
+    Raises:
+        ValidationFailed: it is not one, and never will be; `field` names the part at fault.
+        SchemaMismatch: its schema is not sound.
+        UpgradeRequired: only a later release can read it.
+    """
+    body = _object(text)
+    check_format(_typed(body, "version", int), "a claim")
+    after, last = _stamp(body, "after"), _stamp(body, "last")
+    if after >= last:
+        raise ValidationFailed("a claim's range ends before it begins", field="last")
+    table = check_identifier(_typed(body, "table", str), "table")
+    return Batch(
+        claim_key=key,
+        gateway=_gateway(body),
+        table=table,
+        after=after,
+        last=last,
+        object_key=_typed(body, "object", str),
+        deltas=_typed(body, "deltas", int),
+        append=_typed(body, "append", bool),
+        schema=_schema(table, body.get("schema")),
+        columns=_columns(body.get("columns")),
+    )
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except ValueError as exc:
+        raise ValidationFailed("a claim must be JSON") from exc
+    if not isinstance(body, dict):
+        raise ValidationFailed("a claim must be a JSON object")
+    return body
+
+
+def _typed(body: Mapping[str, Any], field: str, kind: type) -> Any:
+    value = body.get(field)
+    if type(value) is not kind:
+        raise ValidationFailed(f"a claim's {field} must be a {kind.__name__}", field=field)
+    return value
+
+
+def _gateway(body: Mapping[str, Any]) -> str:
+    gateway = str(_typed(body, "gateway", str))
+    if _GATEWAY.fullmatch(gateway) is None:
+        raise ValidationFailed("a claim's gateway is no gateway id", field="gateway")
+    return gateway
+
+
+def _stamp(body: Mapping[str, Any], field: str) -> Stamp:
+    text = body.get(field)
+    if not isinstance(text, str) or not _STAMP.fullmatch(text) or int(text) > STAMP_MAX:
+        raise ValidationFailed(f"a claim's {field} must be a stamp in digits", field=field)
+    return int(text)
+
+
+def _schema(table: str, body: Any) -> TableSchema | None:
+    if body is None:
+        return None
+    if not isinstance(body, dict):
+        raise ValidationFailed("a claim's schema must be an object or null", field="schema")
+    return schema_from_json({**body, "table": table})
+
+
+def _columns(body: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(body, dict):
+        raise ValidationFailed("a claim's columns must be an object", field="columns")
+    for written, name in body.items():
+        check_identifier(written, "columns")
+        if name != staged_column(written):
+            raise ValidationFailed(
+                f"column {written} is {staged_column(written)} in an object", field="columns"
+            )
+    return tuple(sorted(body.items()))

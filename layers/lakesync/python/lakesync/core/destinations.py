@@ -1,0 +1,189 @@
+"""Destinations: databases that a gateway's batches go to besides the lake, as they are declared.
+
+A declaration says what of the gateway goes where: which tables, which of their rows (buckets of
+filters, as in sync rules), under which names. It is changed by removing the destination and adding
+it anew, as other rows are another filling; only whether it is paused changes.
+Laws D7-D12: ``docs/spec/delivery.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.rules import NO_RULES, SyncRules, rules_from_stored, rules_to_json
+from lakesync.core.stored import WRITES, check_format
+from lakesync.core.visibility import Viewer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakesync.core.schema import TableSchema
+
+LAKE: Final = "lake"
+"""The destination that every gateway has."""
+KINDS: Final = ("postgres", "mysql")
+"""What can be declared; MariaDB is ``mysql`` with a URL of its own scheme."""
+DESTINATIONS_MAX: Final = 10
+"""Destinations of one gateway, the lake apart: each has a claim for every batch."""
+QUIET_MS: Final = 6 * 60_000
+"""How long somebody may be at work for a destination that was removed: the function that delivers
+lives for five minutes."""
+DELETES: Final = ("hard", "soft")
+"""Whether a deleted row goes, or stays with the time of its deletion."""
+NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """One declared destination."""
+
+    name: str
+    kind: str
+    secret: str
+    """The name of the secret that holds the URL, under the prefix of the gateway's secrets."""
+    tables: frozenset[str] = frozenset()
+    """Empty means all tables."""
+    rows: SyncRules = NO_RULES
+    """Which rows; none of its filters refers to a token claim."""
+    table_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """By table, its name there."""
+    deletes: str = ""
+    """One of `DELETES`; empty: as the table's schema says."""
+    paused: bool = False
+    declared_ms: int = 0
+    """When it was declared; another one of the same name is another destination."""
+    unknown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What a later release wrote, and this one does not know."""
+
+    def wants(self, table: str) -> bool:
+        """Tell whether rows of a table may go there."""
+        return (not self.tables or table in self.tables) and self.viewer().may_see(table)
+
+    def viewer(self) -> Viewer:
+        """Give what decides which rows go there: the one function of visibility."""
+        return Viewer(self.rows, {})
+
+    def is_filtered(self, table: str) -> bool:
+        """Tell whether some rows of a table do not go there."""
+        if not self.rows.buckets:
+            return False
+        return all(bucket.filters for bucket in self.rows.covering(table))
+
+    def schema_of(self, table: str, schema: TableSchema | None) -> TableSchema | None:
+        """Give a table's schema as it is there: under its name there, deleting as declared."""
+        if schema is None:
+            return None
+        named = replace(schema, source_table=self.table_names.get(table, schema.source_table))
+        return replace(named, soft_delete=self.deletes == "soft") if self.deletes else named
+
+    def declares_as(self, other: Destination) -> bool:
+        """Tell whether another declaration says the same, paused or not, whenever it was made."""
+        return replace(self, paused=False, declared_ms=0) == replace(
+            other, paused=False, declared_ms=0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """All declared destinations of one gateway, as one versioned document."""
+
+    version: int = 0
+    by_name: Mapping[str, Destination] = field(default_factory=lambda: MappingProxyType({}))
+    removed_ms: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """By secret, when a destination that wrote there was removed; forgotten after `QUIET_MS`."""
+    unknown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def wanting(self, table: str) -> Iterator[Destination]:
+        """Give the destinations that rows of a table may go to, in order of name."""
+        return (self.by_name[name] for name in sorted(self.by_name)
+                if self.by_name[name].wants(table))  # fmt: skip
+
+    def with_one(self, destination: Destination) -> Destinations:
+        """Give the next version, with a destination added or changed."""
+        return self._next({**self.by_name, destination.name: destination})
+
+    def without(self, name: str, now_ms: int) -> Destinations:
+        """Give the next version, without a destination."""
+        left = self._next({key: one for key, one in self.by_name.items() if key != name})
+        late = {key: ms for key, ms in self.removed_ms.items() if now_ms - ms < QUIET_MS}
+        removed = {**late, self.by_name[name].secret: now_ms}
+        return replace(left, removed_ms=MappingProxyType(removed))
+
+    def quiet_in_ms(self, secret: str, now_ms: int) -> int:
+        """Tell for how long somebody may still write where a removed destination was."""
+        removed_ms = self.removed_ms.get(secret)
+        return 0 if removed_ms is None else max(0, removed_ms + QUIET_MS - now_ms)
+
+    def _next(self, by_name: Mapping[str, Destination]) -> Destinations:
+        return replace(self, version=self.version + 1, by_name=MappingProxyType(dict(by_name)))
+
+
+NO_DESTINATIONS: Final = Destinations()
+
+
+def destination_to_json(destination: Destination) -> dict[str, Any]:
+    """Write a declaration as plain JSON values: what was declared, and whether it is paused."""
+    return {
+        **destination.unknown,
+        "name": destination.name,
+        "kind": destination.kind,
+        "secret": destination.secret,
+        "tables": sorted(destination.tables),
+        "buckets": rules_to_json(destination.rows)["buckets"],
+        "tableNames": dict(sorted(destination.table_names.items())),
+        "deletes": destination.deletes,
+        "paused": destination.paused,
+        "declaredMs": destination.declared_ms,
+    }
+
+
+def destinations_to_json(destinations: Destinations) -> dict[str, Any]:
+    """Write the document as plain JSON values; `destinations_from_json` reads it back."""
+    return {
+        **destinations.unknown,
+        "format": WRITES,
+        "version": destinations.version,
+        "destinations": [
+            destination_to_json(destinations.by_name[name]) for name in sorted(destinations.by_name)
+        ],
+        "removedMs": dict(sorted(destinations.removed_ms.items())),
+    }
+
+
+def destinations_from_json(body: Mapping[str, Any]) -> Destinations:
+    """Read what `destinations_to_json` wrote, in any release; see `lakesync.core.stored`.
+
+    Raises:
+        UpgradeRequired: only a later release can read it.
+    """
+    check_format(body["format"], "the list of destinations")
+    read = [_from_stored(item) for item in body["destinations"]]
+    known = {"format", "version", "destinations", "removedMs"}
+    return Destinations(
+        body["version"],
+        MappingProxyType({one.name: one for one in read}),
+        MappingProxyType(body["removedMs"]),
+        {name: body[name] for name in body if name not in known},
+    )
+
+
+_FIELDS: Final = frozenset(destination_to_json(Destination("", "", "")))
+
+
+def _from_stored(item: Mapping[str, Any]) -> Destination:
+    return Destination(
+        item["name"],
+        item["kind"],
+        item["secret"],
+        frozenset(item["tables"]),
+        rules_from_stored({"version": 1, "buckets": item["buckets"]}),
+        MappingProxyType(item["tableNames"]),
+        item["deletes"],
+        item["paused"],
+        item["declaredMs"],
+        {name: item[name] for name in item if name not in _FIELDS},
+    )

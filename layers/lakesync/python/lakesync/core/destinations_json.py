@@ -1,0 +1,165 @@
+"""Declarations of destinations as they come in: read strictly, every fault told with its path."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.delta import is_identifier
+from lakesync.core.destinations import DELETES, KINDS, LAKE, NAME, SECRET, Destination
+from lakesync.core.names import first_spellings, folded
+from lakesync.core.rules import CLAIM_PREFIX, NO_RULES
+from lakesync.core.rules_json import read_rules
+from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
+from lakesync.errors import DestinationRefused, Fault, RulesRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.rules import SyncRules
+
+_FIELDS: Final = frozenset({"kind", "secret", "tables", "buckets", "tableNames", "deletes"})
+_FAULTS_TOLD_MAX: Final = 3
+_TABLE_RULE: Final = "a table is named by a letter or _, then letters, digits or _"
+
+
+def read_destination(name: str, body: object, config: GatewayConfig) -> Destination:
+    """Read a declaration, as ``POST /admin/destinations`` takes it.
+
+    Args:
+        name: what it is to be called.
+        body: the declaration.
+        config: the gateway's: tables and columns that have a schema are checked by it.
+
+    Raises:
+        DestinationRefused: it is malformed, or does not fit the schemas; names every fault.
+    """
+    reader = _Reader(config)
+    destination = reader.destination(name, body)
+    if reader.faults:
+        told = "; ".join(
+            f"{fault.path}: {fault.told}" for fault in reader.faults[:_FAULTS_TOLD_MAX]
+        )
+        raise DestinationRefused(
+            f"{len(reader.faults)} faults in the destination: {told}", faults=reader.faults
+        )
+    return destination
+
+
+class _Reader:
+    """Reads a declaration, and goes on after a fault."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
+        self._spellings = first_spellings([*config.schemas, *config.tables])
+        self.faults: list[Fault] = []
+
+    def fault(self, path: str, told: str) -> None:
+        self.faults.append(Fault(path, told))
+
+    def destination(self, name: str, body: object) -> Destination:
+        if not NAME.fullmatch(name) or name == LAKE:
+            self.fault("name", "a destination is named by 1 to 32 lower-case letters, digits or -, "
+                       "a letter first; lake is there already")  # fmt: skip
+        if not isinstance(body, dict):
+            self.fault("body", "must be an object")
+            return Destination(name, "", "")
+        for unknown in sorted(map(str, body.keys() - _FIELDS)):
+            self.fault(unknown[:64], "there is no such field")
+        kind = body.get("kind")
+        if kind not in KINDS:
+            self.fault("kind", f"must be one of {', '.join(KINDS)}")
+        secret = body.get("secret")
+        if not isinstance(secret, str) or not SECRET.fullmatch(secret):
+            self.fault("secret", "must name the secret that holds the URL, without the prefix of "
+                       "the gateway's secrets: 1 to 64 letters, digits, _ . or -")  # fmt: skip
+        deletes = body.get("deletes", "")
+        if deletes not in {"", *DELETES}:
+            self.fault("deletes", f"must be one of {', '.join(DELETES)}; without it each table's "
+                       "schema decides")  # fmt: skip
+        tables = frozenset(self._tables(body.get("tables", [])))
+        return Destination(
+            name,
+            str(kind),
+            str(secret),
+            tables,
+            self._rows(body.get("buckets", [])),
+            MappingProxyType(self._names(body.get("tableNames", {}), tables)),
+            str(deletes),
+        )
+
+    def _tables(self, value: object) -> Iterator[str]:
+        if not isinstance(value, list):
+            self.fault("tables", "must be a list; an empty one means all tables")
+            return
+        for place, table in enumerate(value):
+            at = f"tables[{place}]"
+            if self._is_table(table, at) and value.index(table) != place:
+                self.fault(at, f"the table {table} is named twice")
+            elif isinstance(table, str):
+                yield table
+
+    def _is_table(self, table: object, at: str) -> bool:
+        if not isinstance(table, str) or not is_identifier(table):
+            self.fault(at, _TABLE_RULE)
+        elif (first := self._spellings.get(folded(table), table)) != table:
+            self.fault(at, f"the table {table} is spelled {first}")
+        else:
+            return True
+        return False
+
+    def _rows(self, buckets: object) -> SyncRules:
+        """Read which rows go there: buckets as in sync rules, but of no client."""
+        if buckets == []:
+            return NO_RULES
+        before = len(self.faults)
+        self.faults += _of_clients(buckets)
+        try:
+            rules, _ = read_rules(
+                {"buckets": buckets}, self._config.schemas, self._config.tables, strict=False
+            )
+        except RulesRefused as refused:
+            self.faults += refused.faults
+            return NO_RULES
+        return rules if len(self.faults) == before else NO_RULES
+
+    def _names(self, value: object, tables: frozenset[str]) -> dict[str, str]:
+        if not isinstance(value, dict):
+            self.fault("tableNames", "must be an object of names there, by table")
+            return {}
+        taken: dict[str, str] = {}
+        for table, name in value.items():
+            at = f"tableNames.{str(table)[:64]}"
+            if not self._is_table(table, at):
+                continue
+            if tables and table not in tables:
+                self.fault(at, f"the table {table} is none of tables")
+            if table not in self._config.schemas:
+                self.fault(at, f"register the schema of {table} first: only a table with a schema "
+                           "may have another name there")  # fmt: skip
+            if not isinstance(name, str) or not 0 < len(name) <= SOURCE_TABLE_CHARACTERS_MAX:
+                self.fault(at, f"must be a name of 1 to {SOURCE_TABLE_CHARACTERS_MAX} characters")
+            elif first := taken.get(folded(name)):
+                self.fault(at, f"the table {first} has that name there")
+            else:
+                taken[folded(name)] = table
+        return {str(table): str(name) for table, name in value.items()}
+
+
+def _of_clients(buckets: object) -> Iterator[Fault]:
+    """Give what of buckets only means something of a client."""
+    for place, bucket in enumerate(_list(buckets)):
+        fields: Mapping[str, Any] = bucket if isinstance(bucket, dict) else {}
+        at = f"buckets[{place}]"
+        if "write" in fields:
+            yield Fault(f"{at}.write", "nobody writes through a destination; leave it out")
+        for number, item in enumerate(_list(fields.get("filters"))):
+            value = item.get("value") if isinstance(item, dict) else None
+            if isinstance(value, str) and value.startswith(CLAIM_PREFIX):
+                told = "a destination has no token; name the values themselves"
+                yield Fault(f"{at}.filters[{number}].value", told)
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

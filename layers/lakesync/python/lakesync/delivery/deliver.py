@@ -1,0 +1,205 @@
+"""Delivers to declared destinations: what a message points at, and what a sweep finds.
+
+A message only says where something may wait; claims say what does. A destination that is paused, or
+down, keeps its claims: nothing is lost, nobody else waits, and no push is held back.
+Laws D7-D11: ``docs/spec/delivery.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.core.claims import (
+    DELIVERIES,
+    FILL,
+    DeliveryPlace,
+    FillClaim,
+    announcement,
+    claimed_last,
+    delivery_place,
+)
+from lakesync.core.clock import stamp_ms
+from lakesync.delivery.desk import Desk
+from lakesync.delivery.table import TableDelivery
+from lakesync.errors import LakeSyncError, ValidationFailed
+from lakesync.ports import DeliveryState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lakesync.adapters.row_images import DestinationDatabase
+    from lakesync.core.destinations import Destination
+    from lakesync.delivery.desk import ReadBatch
+    from lakesync.ports import Buffer, ObjectStore, Queue, WallClock
+
+    OpenDatabase = Callable[[str, Destination], DestinationDatabase]
+
+_ERROR_CHARACTERS_MAX: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What came of the work on one place."""
+
+    deltas: int = 0
+    finished: bool = True
+    """False if time ran out."""
+
+
+class Lag(NamedTuple):
+    """What waits for one destination."""
+
+    gateway: str
+    destination: str
+    claims: int
+    oldest_ms: int
+    """How long the oldest commit has waited of which a claim tells."""
+    paused: bool
+
+
+class Deliverer:
+    """Brings destinations as far as their claims reach. Any number may run at once.
+
+    Args:
+        buffer: what is declared, rows, and how it goes.
+        objects: claims and batches.
+        queue: where more work is announced.
+        read_batch: reads a batch's object.
+        open_database: gives the database of a gateway's destination; nothing is connected yet.
+        wall_clock: the time.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        objects: ObjectStore,
+        queue: Queue,
+        *,
+        read_batch: ReadBatch,
+        open_database: OpenDatabase,
+        wall_clock: WallClock,
+    ) -> None:
+        self._buffer = buffer
+        self._objects = objects
+        self._queue = queue
+        self._read_batch = read_batch
+        self._open_database = open_database
+        self._wall_clock = wall_clock
+
+    def deliver(
+        self, place: DeliveryPlace, has_time: Callable[[], bool] = lambda: True
+    ) -> Delivered:
+        """Work on one table of a destination, or announce the work on all of them.
+
+        Args:
+            place: where claims may lie.
+            has_time: asked before each step; False ends it there.
+
+        Raises:
+            LakeSyncError: a store or the destination refused; what was done stays done.
+        """
+        destination = self._buffer.destinations(place.gateway).by_name.get(place.destination)
+        if destination is None or (place.table and not destination.wants(place.table)):
+            self._clear(place)
+            return Delivered()
+        if destination.paused:
+            return Delivered()
+        if not place.table:
+            self._announce_tables(place, destination)
+            return Delivered()
+        return self._deliver(place, destination, has_time)
+
+    def sweep(self) -> list[Lag]:
+        """Announce everything that waits, however its announcement was lost; give the lags."""
+        waiting: dict[tuple[str, str], list[str]] = {}
+        for key in self._objects.list_objects(DELIVERIES):
+            try:
+                waiting.setdefault(delivery_place(key)[:2], []).append(key)
+            except ValidationFailed:
+                continue  # nothing of ours
+        return [self._swept(*pair, keys) for pair, keys in waiting.items()]
+
+    def _swept(self, gateway: str, name: str, keys: list[str]) -> Lag:
+        destination = self._buffer.destinations(gateway).by_name.get(name)
+        paused = destination is not None and destination.paused
+        if not paused:
+            prefix = DeliveryPlace(gateway, name).prefix
+            self._queue.send(announcement(prefix))
+        return Lag(gateway, name, len(keys), lag_ms(keys, self._wall_clock()), paused)
+
+    def _deliver(
+        self, place: DeliveryPlace, destination: Destination, has_time: Callable[[], bool]
+    ) -> Delivered:
+        database = self._open_database(place.gateway, destination)
+        desk = Desk(
+            self._buffer,
+            self._objects,
+            self._read_batch,
+            database,
+            place.gateway,
+            destination,
+            place.table,
+        )
+        table = TableDelivery(desk)
+        try:
+            finished = table.work(has_time)
+            letters = database.dead_letters(place.table).unwrap()
+            self._note(place, desk.mark(), len(letters))
+        except LakeSyncError as error:
+            self._note_failure(place, error)
+            raise
+        finally:
+            database.close()
+        return Delivered(table.deltas, finished)
+
+    def _announce_tables(self, place: DeliveryPlace, destination: Destination) -> None:
+        """Announce each table of which something waits; ask for fillings, if all is to be filled.
+
+        The claim that asks for all goes last: whoever is killed before is followed by a repeat.
+        """
+        everything = place.prefix + FILL
+        keys = self._objects.list_objects(place.prefix)
+        tables = {delivery_place(key).table for key in keys} - {""}
+        if everything in keys:
+            config = self._buffer.config(place.gateway)
+            known = {*config.schemas, *config.tables, *self._buffer.flushed_tables(place.gateway)}
+            wanted = {table for table in known if destination.wants(table)}
+            body = FillClaim().to_json().encode()
+            for table in sorted(wanted):
+                key = place._replace(table=table).prefix + FILL
+                self._objects.put_object(key, body, "application/json")
+            tables |= wanted
+        self._announce(place, tables)
+        if everything in keys:
+            self._objects.delete_object(everything)
+
+    def _announce(self, place: DeliveryPlace, tables: Iterable[str]) -> None:
+        for table in sorted(tables):
+            prefix = place._replace(table=table).prefix
+            self._queue.send(announcement(prefix))
+
+    def _clear(self, place: DeliveryPlace) -> None:
+        """Remove what lies there of a destination that is no more, or never wants it."""
+        for key in self._objects.list_objects(place.prefix):
+            self._objects.delete_object(key)
+        states = self._buffer.delivery_states(place.gateway, place.destination)
+        for table in [place.table] if place.table else states:
+            self._buffer.save_delivery_state(place.gateway, place.destination, table, None)
+
+    def _note(self, place: DeliveryPlace, mark: int, dead_letters: int) -> None:
+        state = DeliveryState(mark, dead_letters, "", self._wall_clock())
+        self._buffer.save_delivery_state(place.gateway, place.destination, place.table, state)
+
+    def _note_failure(self, place: DeliveryPlace, error: LakeSyncError) -> None:
+        states = self._buffer.delivery_states(place.gateway, place.destination)
+        before = states.get(place.table, DeliveryState())
+        told = f"{error.code}: {error.message}"[:_ERROR_CHARACTERS_MAX]
+        state = DeliveryState(before.mark, before.dead_letters, told, self._wall_clock())
+        self._buffer.save_delivery_state(place.gateway, place.destination, place.table, state)
+
+
+def lag_ms(keys: Iterable[str], now_ms: int) -> int:
+    """Tell how long the oldest commit has waited of which claims tell; 0 without any."""
+    lasts = [last for key in keys if (last := claimed_last(key))]
+    return max(0, now_ms - stamp_ms(min(lasts))) if lasts else 0

@@ -1,0 +1,123 @@
+"""Fills one table of a destination from the buffer, up to one commit; its batches go on from there.
+
+The claim that asks for it says how far it is. The steps, each safe to repeat, and to kill:
+
+    1. the table begins anew            its mark is 0, so that no batch is taken meanwhile
+    2. where it ends is noted           every commit up to there is in the buffer's rows, and every
+                                        batch behind it is claimed for this destination
+    3. rows are put, page by page       merged into what is there
+    4. rows are removed, page by page   what the buffer has not, or the destination may not see;
+                                        only if anything was there before
+    5. the mark moves, the claim goes   from here the batches follow
+
+Rows of append tables are not in the buffer: their table begins with the next batch.
+Law D8: ``docs/spec/delivery.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakesync.adapters.row_images import RowImages
+from lakesync.core.claims import FILL, FillClaim, claimed_last, read_fill_claim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
+    from lakesync.delivery.desk import Desk
+
+ROWS_MAX: Final = 1_000
+"""Rows of one page; about a MB ends it too."""
+
+
+class Filling:
+    """The filling of one table, as its claim says."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._key = desk.place.prefix + FILL
+
+    def go_on(self, has_time: Callable[[], bool]) -> bool:
+        """Go on until the table is filled; False if time ran out.
+
+        Raises:
+            LakeSyncError: a store or the database refused; what was done stays done.
+        """
+        claim = read_fill_claim(self._desk.objects.get_object(self._key))
+        if not claim.until:
+            claim = self._begin()
+        elif self._desk.mark() >= claim.until:
+            self._end()  # somebody else came to the end meanwhile
+            return True
+        while claim.place is not None or claim.checked is not None:
+            if not has_time():
+                return False
+            self._desk.check_declared()
+            claim = self._put(claim) if claim.place is not None else self._remove(claim)
+            self._save(claim)
+        self._put_rows({}, claim, is_last=True)
+        self._end()
+        return True
+
+    def _begin(self) -> FillClaim:
+        desk = self._desk
+        if desk.mark():
+            desk.database.restart(desk.table).unwrap()
+        is_empty = not desk.database.rows_after(desk.table, "", 1).unwrap().rows
+        appends = desk.config.appends(desk.table)
+        until = self._before_what_waits() if appends else self._announced()
+        again = not (is_empty or appends)
+        claim = FillClaim(until, None if appends else "", again, "" if again else None)
+        self._save(claim)
+        return claim
+
+    def _announced(self) -> Stamp:
+        """Give the end of the last range that may have been announced to others alone.
+
+        Of a range that is recorded later, whoever announces it reads that this one is declared.
+        """
+        state = self._desk.buffer.flush_state(self._desk.gateway)
+        return max(state.watermark, state.until, 1)
+
+    def _before_what_waits(self) -> Stamp:
+        """Give where the first batch begins that is claimed, or will be."""
+        desk = self._desk
+        flushed = desk.buffer.flushed_tables(desk.gateway).get(desk.table, 0)
+        waiting = [int(key.rpartition("/")[2].partition("-")[0])
+                   for key in desk.objects.list_objects(desk.place.prefix)
+                   if claimed_last(key)]  # fmt: skip
+        return max(min(waiting, default=flushed), 1)
+
+    def _put(self, claim: FillClaim) -> FillClaim:
+        desk = self._desk
+        page = desk.buffer.scan_rows(desk.gateway, desk.table, claim.place or "", ROWS_MAX)
+        images = desk.images.decided(dict(page.rows))
+        if not claim.again:
+            images = {row_id: state for row_id, state in images.items() if state is not None}
+        self._put_rows(images, claim)
+        return replace(claim, place=page.place or None)
+
+    def _remove(self, claim: FillClaim) -> FillClaim:
+        desk = self._desk
+        page = desk.database.rows_after(desk.table, claim.checked or "", ROWS_MAX).unwrap()
+        gone = {row_id: state for row_id, state in desk.images.of(page.rows).items()
+                if state is None}  # fmt: skip
+        self._put_rows(gone, claim)
+        last = max(page.rows, key=str.encode, default="")
+        return replace(claim, checked=last if page.has_more else None)
+
+    def _put_rows(
+        self, images: Mapping[str, RowState | None], claim: FillClaim, *, is_last: bool = False
+    ) -> None:
+        desk = self._desk
+        rows = RowImages(desk.table, 0, claim.until, images, desk.schema(), is_last)
+        desk.database.put_rows(rows).unwrap()
+
+    def _save(self, claim: FillClaim) -> None:
+        self._desk.objects.put_object(self._key, claim.to_json().encode(), "application/json")
+
+    def _end(self) -> None:
+        self._desk.objects.delete_object(self._key)

@@ -1,0 +1,61 @@
+"""Which rows go to a destination, and how they are now: read from the buffer, decided in one place.
+
+A destination with filters is sent rows, not deltas: whether a row was in sight before a change, its
+delta does not tell. Each row that a batch touches is read as it is now. If the destination may see
+it, it gets the whole row; if not, what it has of the row is removed. Whoever reads too early is
+made up for by the batch of the commit that it missed. Laws D10: ``docs/spec/delivery.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.merge import RowState, view
+from lakesync.core.visibility import rule_columns
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.destinations import Destination
+    from lakesync.ports import Rows, StoredRow
+
+IMAGES_MAX: Final = 250
+"""Rows that are read at a time: nearly always a MB at the most, as one may hold 380 KB."""
+
+
+class Images:
+    """The rows of one table, as one destination may see them."""
+
+    def __init__(self, rows: Rows, gateway: str, destination: Destination, table: str) -> None:
+        self._rows = rows
+        self._gateway = gateway
+        self._table = table
+        self._viewer = destination.viewer()
+        self._columns = destination.rows.columns(table)
+        self.is_filtered = destination.is_filtered(table)
+
+    def of(self, row_ids: Iterable[str]) -> dict[str, RowState | None]:
+        """Read rows; None for those that the destination may not see, or that are not there."""
+        wanted = dict.fromkeys(row_ids)
+        stored = self._rows.rows(self._gateway, [(self._table, row_id) for row_id in wanted])
+        read = {row_id: row for (_, row_id), row in stored.items()}
+        return wanted | self.decided(read)
+
+    def decided(self, stored: Mapping[str, StoredRow]) -> dict[str, RowState | None]:
+        """Decide about rows that were read; a deleted one is told, and merged where it was."""
+        states = {row_id: decode_row_state(row.state) for row_id, row in stored.items()}
+        return {row_id: state if self._is_told(state) else None for row_id, state in states.items()}
+
+    def shows_event(self, delta: Delta) -> bool:
+        """Tell whether the destination may see a row of an append table: its one delta."""
+        return not self.is_filtered or self._viewer.sees(
+            self._table, rule_columns(delta.columns, self._columns)
+        )
+
+    def _is_told(self, state: RowState) -> bool:
+        row = view(state)
+        if row is None or not self.is_filtered:
+            return True
+        return self._viewer.sees(self._table, rule_columns(row.items(), self._columns))

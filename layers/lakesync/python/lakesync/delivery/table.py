@@ -1,0 +1,162 @@
+"""Brings one table of a destination as far as its claims reach. Safe to repeat, to kill, to race.
+
+Batches of a table form a chain: the one that continues what was applied comes next. Where none
+does, one before them was never claimed here, or its object is gone: then the table is filled, and
+the chain goes on behind that. Who applied a batch removes this destination's claim, and no object:
+others may claim it still. Laws D7, D8, D10: ``docs/spec/delivery.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from lakesync.adapters.database import TableBatch
+from lakesync.adapters.row_images import RowImages
+from lakesync.core.claims import (
+    DELIVERIES,
+    DELIVERIES_FAILED,
+    FILL,
+    RETRY,
+    FillClaim,
+    claimed_last,
+    parse_claim,
+)
+from lakesync.delivery.filling import Filling
+from lakesync.delivery.images import IMAGES_MAX
+from lakesync.errors import LakeSyncError, NotFound, Retry, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lakesync.adapters.database import PlacedDelta
+    from lakesync.core.claims import Batch
+    from lakesync.core.clock import Stamp
+    from lakesync.delivery.desk import Desk
+
+
+class TableDelivery:
+    """The work on one table of one destination."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._prefix = desk.place.prefix
+        self.deltas = 0
+        """Deltas that were new there."""
+
+    def work(self, has_time: Callable[[], bool]) -> bool:
+        """Go on until nothing waits that can be applied; False if time ran out.
+
+        Raises:
+            LakeSyncError: a store or the database refused; what was done stays done.
+        """
+        desk = self._desk
+        while keys := desk.objects.list_objects(self._prefix):
+            if self._prefix + FILL in keys:
+                if not Filling(desk).go_on(has_time):
+                    return False
+                continue
+            if self._prefix + RETRY in keys:
+                desk.database.retry_dead_letters(desk.table).unwrap()
+                desk.objects.delete_object(self._prefix + RETRY)
+                continue
+            # The mark is read after the listing: what continues it is in there, or never was.
+            if not self._follow([key for key in keys if claimed_last(key)], desk.mark(), has_time):
+                return False
+        return True
+
+    def _follow(self, keys: Sequence[str], mark: Stamp, has_time: Callable[[], bool]) -> bool:
+        """Apply the chain that continues a mark, and ask for a filling where it ends too early."""
+        batches = []
+        for key in keys:
+            if claimed_last(key) <= mark:
+                self._desk.objects.delete_object(key)
+            elif batch := self._read(key):
+                batches.append(batch)
+        while batches:
+            following = [batch for batch in batches if batch.after <= mark < batch.last]
+            if not following:
+                self._ask_for_filling()
+                return True
+            if not has_time():
+                return False
+            self._desk.check_declared()
+            batch = max(following, key=lambda one: one.last)
+            if not self._apply(batch, mark):
+                return True
+            mark = batch.last
+            for covered in [one for one in batches if one.last <= mark]:
+                self._desk.objects.delete_object(covered.claim_key)
+            batches = [one for one in batches if one.last > mark]
+        return True
+
+    def _read(self, key: str) -> Batch | None:
+        """Read a claim; one that is none is set aside, one of a later release waits for that."""
+        try:
+            body = self._desk.objects.get_object(key)
+        except NotFound:
+            return None  # applied meanwhile
+        try:
+            return parse_claim(key, body)
+        except LakeSyncError as error:
+            if error.retry is Retry.LATER:
+                raise
+            self._set_aside(key, body, error)
+            return None
+
+    def _apply(self, batch: Batch, mark: Stamp) -> bool:
+        """Apply a batch; False if its object cannot be read, which is seen to."""
+        desk = self._desk
+        try:
+            deltas = desk.read_batch(desk.objects.get_object(batch.object_key), batch)
+        except (NotFound, ValidationFailed) as error:
+            if batch.append:
+                # Nothing else holds its events but the lake.
+                body = desk.objects.get_object(batch.claim_key)
+                self._set_aside(batch.claim_key, body, error)
+            self._ask_for_filling()
+            return False
+        if desk.images.is_filtered and not batch.append:
+            self._put_images(batch, [one for one in deltas if one.position.commit > mark])
+            return True
+        shown = [one for one in deltas if desk.images.shows_event(one.delta)]
+        schema = desk.destination.schema_of(desk.table, batch.schema)
+        taken = TableBatch(desk.table, batch.after, batch.last, shown, schema)
+        self.deltas += desk.database.insert_deltas(taken).unwrap().deltas
+        return True
+
+    def _put_images(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> None:
+        """Put the rows that a batch touches as they are now, commit by commit some at a time."""
+        desk = self._desk
+        schema = desk.destination.schema_of(desk.table, batch.schema)
+        after = batch.after
+        for row_ids, last in _touched(deltas, batch.last):
+            images = RowImages(desk.table, after, last, desk.images.of(row_ids), schema)
+            self.deltas += desk.database.put_rows(images).unwrap().rows
+            after = last
+
+    def _ask_for_filling(self) -> None:
+        key = self._prefix + FILL
+        self._desk.objects.put_object(key, FillClaim().to_json().encode(), "application/json")
+
+    def _set_aside(self, key: str, body: bytes, error: LakeSyncError) -> None:
+        """Move a claim that can never succeed to where people see it. Safe to repeat."""
+        told = {"reason": str(error), "claim": body.decode(errors="replace")}
+        failed = DELIVERIES_FAILED + key.removeprefix(DELIVERIES)
+        self._desk.objects.put_object(failed, json.dumps(told).encode(), "application/json")
+        self._desk.objects.delete_object(key)
+
+
+def _touched(deltas: Sequence[PlacedDelta], last: Stamp) -> Iterator[tuple[set[str], Stamp]]:
+    """Give the rows that whole commits touch, about `IMAGES_MAX` at a time, with their last."""
+    row_ids: set[str] = set()
+    until = 0
+    for commit, placed in groupby(deltas, key=lambda one: one.position.commit):
+        more = {one.delta.row_id for one in placed}
+        if row_ids and len(row_ids | more) > IMAGES_MAX:
+            yield row_ids, until
+            row_ids = set()
+        row_ids |= more
+        until = commit
+    yield row_ids, last

@@ -1,0 +1,244 @@
+"""Administration of a gateway's destinations: declared, shown, paused, filled anew, removed.
+
+What is declared is saved first, and whoever delivers is told then: where that is lost, the next
+message, or the sweep, finds what is declared. Laws D7-D12: ``docs/spec/delivery.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.claims import (
+    DELIVERIES,
+    DELIVERIES_FAILED,
+    FILL,
+    RETRY,
+    DeliveryPlace,
+    FillClaim,
+    announcement,
+    claimed_last,
+    delivery_place,
+)
+from lakesync.core.clock import stamp_ms
+from lakesync.core.destinations import DESTINATIONS_MAX
+from lakesync.core.destinations_json import read_destination
+from lakesync.errors import Conflict, Contention, DestinationRefused, Fault, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.core.destinations import Destination, Destinations
+    from lakesync.ports import Buffer, DeliveryState, ObjectStore, Queue, WallClock
+
+_TRIES_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationReport:
+    """A destination, and how it goes with it."""
+
+    destination: Destination
+    waiting: int
+    """Claims that wait for it."""
+    filling: int
+    """Tables that are being filled, or are to be."""
+    lag_ms: int
+    """How long the oldest commit has waited of which a claim tells; 0 if none waits."""
+    set_aside: Mapping[str, str]
+    """Claims that could never succeed, each with its reason."""
+    tables: Mapping[str, DeliveryState]
+
+    @property
+    def state(self) -> str:
+        """Tell it in one word."""
+        if self.destination.paused:
+            return "paused"
+        if any(state.error for state in self.tables.values()):
+            return "failing"
+        if self.filling:
+            return "filling"
+        return "behind" if self.waiting else "current"
+
+
+class DestinationAdmin:
+    """Changes and shows a gateway's destinations.
+
+    Args:
+        buffer: what is declared.
+        objects: claims.
+        queue: tells whoever delivers.
+        wall_clock: the time.
+    """
+
+    def __init__(
+        self, buffer: Buffer, objects: ObjectStore, queue: Queue, *, wall_clock: WallClock
+    ) -> None:
+        self._buffer = buffer
+        self._objects = objects
+        self._queue = queue
+        self._wall_clock = wall_clock
+
+    def check(self, gateway: str, name: str, body: object) -> Destination:
+        """Read a declaration, and save nothing.
+
+        Raises:
+            DestinationRefused: it has faults; names every one.
+            Conflict: it cannot be declared beside what is, or what was a moment ago.
+        """
+        config = self._buffer.config(gateway)
+        config.check_not_deleted()
+        wanted = read_destination(name, body, config)
+        self._check_fits(self._buffer.destinations(gateway), wanted)
+        return wanted
+
+    def declare(self, gateway: str, name: str, body: object) -> Destination:
+        """Declare a destination, and have it filled. Safe to repeat.
+
+        Raises:
+            DestinationRefused: the declaration has faults; names every one.
+            Conflict: it cannot be declared beside what is, or what was a moment ago.
+        """
+        wanted = replace(self.check(gateway, name, body), declared_ms=self._wall_clock())
+
+        def declared(before: Destinations) -> Destinations:
+            self._check_fits(before, wanted)
+            return before if name in before.by_name else before.with_one(wanted)
+
+        one = self._change(gateway, declared).by_name[name]
+        states = self._buffer.delivery_states(gateway, name).values()
+        if not any(state.at_ms >= one.declared_ms for state in states):
+            self._ask_for_filling(DeliveryPlace(gateway, name))
+        return one
+
+    def reports(self, gateway: str) -> list[DestinationReport]:
+        """Give all destinations, each with how it goes."""
+        declared = self._buffer.destinations(gateway).by_name
+        return [self._report(gateway, declared[name]) for name in sorted(declared)]
+
+    def set_paused(self, gateway: str, name: str, *, paused: bool) -> Destination:
+        """Stop delivering to a destination, or go on where that was. Safe to repeat.
+
+        Raises:
+            NotFound: there is no such destination.
+        """
+
+        def changed(before: Destinations) -> Destinations:
+            one = self._known(before, name)
+            return before if one.paused is paused else before.with_one(replace(one, paused=paused))
+
+        after = self._change(gateway, changed)
+        if not paused:
+            self._tell(DeliveryPlace(gateway, name).prefix)
+        return after.by_name[name]
+
+    def backfill(self, gateway: str, name: str) -> None:
+        """Have a destination filled anew. Safe to repeat.
+
+        Raises:
+            NotFound: there is no such destination.
+        """
+        self._known(self._buffer.destinations(gateway), name)
+        self._ask_for_filling(DeliveryPlace(gateway, name))
+
+    def retry(self, gateway: str, name: str) -> int:
+        """Have dead letters and claims that were set aside tried again; gives how many tables.
+
+        Raises:
+            NotFound: there is no such destination.
+        """
+        self._known(self._buffer.destinations(gateway), name)
+        place = DeliveryPlace(gateway, name)
+        failed = self._failed(place)
+        states = self._buffer.delivery_states(gateway, name)
+        tables = {table for table, state in states.items() if state.dead_letters}
+        for table in tables:
+            key = place._replace(table=table).prefix + RETRY
+            self._objects.put_object(key, b"{}", "application/json")
+        for key in failed:
+            # Written before it is deleted: one that is there twice is applied once.
+            body = json.loads(self._objects.get_object(key))["claim"]
+            claim = DELIVERIES + key.removeprefix(DELIVERIES_FAILED)
+            self._objects.put_object(claim, body.encode(), "application/json")
+            self._objects.delete_object(key)
+            tables.add(delivery_place(claim).table)
+        self._tell(place.prefix)
+        return len(tables)
+
+    def remove(self, gateway: str, name: str) -> None:
+        """Deliver no more to a destination, whose tables stay as they are. Safe to repeat.
+
+        Raises:
+            NotFound: there is no such destination.
+        """
+        now_ms = self._wall_clock()
+        self._change(
+            gateway,
+            lambda before: before.without(self._known(before, name).name, now_ms),
+        )
+        self._tell(DeliveryPlace(gateway, name).prefix)
+
+    def _change(self, gateway: str, change: Callable[[Destinations], Destinations]) -> Destinations:
+        for _ in range(_TRIES_MAX):
+            self._buffer.config(gateway).check_not_deleted()
+            before = self._buffer.destinations(gateway)
+            after = change(before)
+            if after is before or self._buffer.save_destinations(gateway, after):
+                return after
+        raise Contention("others are changing the destinations right now; try again")
+
+    def _check_fits(self, before: Destinations, wanted: Destination) -> None:
+        one = before.by_name.get(wanted.name)
+        if one is not None and one.declares_as(wanted):
+            return
+        if one is not None:
+            raise Conflict(
+                f"the destination {wanted.name} is declared otherwise; remove it first, as other "
+                "rows are another filling",
+                field="name",
+            )
+        if len(before.by_name) >= DESTINATIONS_MAX:
+            raise Conflict(f"a gateway may have {DESTINATIONS_MAX} destinations; remove one first")
+        for other in before.by_name.values():
+            if other.secret == wanted.secret:
+                told = f"the destination {other.name} is there already; give each one of its own"
+                raise DestinationRefused(f"secret: {told}", faults=[Fault("secret", told)])
+        if wait_ms := before.quiet_in_ms(wanted.secret, self._wall_clock()):
+            seconds = -(-wait_ms // 1000)
+            raise Contention(
+                "a destination with this secret was just removed, and somebody may still write "
+                f"there; add it in {seconds} s",
+                retry_after_s=seconds,
+            )
+
+    def _known(self, destinations: Destinations, name: str) -> Destination:
+        one = destinations.by_name.get(name)
+        if one is None:
+            raise NotFound(f"there is no destination {name[:40]}", field="name")
+        return one
+
+    def _report(self, gateway: str, destination: Destination) -> DestinationReport:
+        place = DeliveryPlace(gateway, destination.name)
+        keys = self._objects.list_objects(place.prefix)
+        lasts = [last for key in keys if (last := claimed_last(key))]
+        lag_ms = max(0, self._wall_clock() - stamp_ms(min(lasts))) if lasts else 0
+        failed = {
+            key.removeprefix(DELIVERIES_FAILED): json.loads(self._objects.get_object(key))["reason"]
+            for key in self._failed(place)
+        }
+        states = self._buffer.delivery_states(gateway, destination.name)
+        filling = sum(key.endswith(f"/{FILL}") for key in keys)
+        return DestinationReport(destination, len(lasts), filling, lag_ms, failed, states)
+
+    def _failed(self, place: DeliveryPlace) -> list[str]:
+        prefix = DELIVERIES_FAILED + place.prefix.removeprefix(DELIVERIES)
+        return self._objects.list_objects(prefix)
+
+    def _ask_for_filling(self, place: DeliveryPlace) -> None:
+        body = FillClaim().to_json().encode()
+        self._objects.put_object(place.prefix + FILL, body, "application/json")
+        self._tell(place.prefix)
+
+    def _tell(self, prefix: str) -> None:
+        self._queue.send(announcement(prefix))

@@ -1,0 +1,79 @@
+"""What administrators send and read of destinations, as JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakesync.core.destinations import DELETES, KINDS, NAME, SECRET
+from lakesync.core.rules import BUCKETS_MAX
+from lakesync.runtime.api.shapes import (
+    COUNT,
+    FLAG,
+    STAMP,
+    TEXT,
+    Schema,
+    list_of,
+    object_of,
+    reference,
+)
+from lakesync.runtime.api.shapes import NAME as TABLE
+
+_DECLARED: Final[dict[str, Schema]] = {
+    "tables": list_of(TABLE) | {"description": "None: all tables."},
+    "buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)
+    | {"description": "Which rows, as in sync rules, without claims. None: all rows."},
+    "tableNames": {
+        "type": "object",
+        "additionalProperties": TEXT,
+        "description": "By table, its name there.",
+    },
+    "deletes": {
+        "enum": ["", *DELETES],
+        "description": "Whether deleted rows go or stay; empty: as each table's schema says.",
+    },
+}
+_KIND: Final[dict[str, Schema]] = {
+    "kind": {"enum": list(KINDS)},
+    "secret": {
+        "type": "string",
+        "pattern": f"^{SECRET.pattern}$",
+        "description": "Of the secret that holds the URL the name, without its prefix.",
+    },
+}
+_NAME: Final[Schema] = {"type": "string", "pattern": f"^{NAME.pattern}$"}
+
+DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
+    "DestinationDeclared": object_of(_KIND, _DECLARED),
+    "Destination": object_of(
+        {"name": _NAME, **_KIND, **_DECLARED, "paused": FLAG, "declaredMs": COUNT}
+    ),
+    "DestinationReport": object_of(
+        {
+            "name": _NAME,
+            **_KIND,
+            **_DECLARED,
+            "paused": FLAG,
+            "declaredMs": COUNT,
+            "state": {"enum": ["current", "behind", "filling", "failing", "paused"]},
+            "lagMs": COUNT | {"description": "How long the oldest commit has waited; 0: none."},
+            "waiting": COUNT | {"description": "Batches that wait."},
+            "filling": COUNT | {"description": "Tables that are being filled."},
+            "deadLetters": COUNT | {"description": "Rows that the database refuses."},
+            "setAside": list_of(object_of({"claim": TEXT, "reason": TEXT})),
+            "tablesDelivered": list_of(
+                object_of(
+                    {
+                        "table": TEXT,
+                        "mark": STAMP,
+                        "deadLetters": COUNT,
+                        "error": TEXT,
+                        "atMs": COUNT,
+                    }
+                )
+            ),
+        }
+    ),
+    "Destinations": object_of({"destinations": list_of(reference("DestinationReport"))}),
+    "DestinationRemoved": object_of({"removed": _NAME}),
+    "DestinationChanged": object_of({"name": _NAME, "action": TEXT}, {"tables": COUNT}),
+}

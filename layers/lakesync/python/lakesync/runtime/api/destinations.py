@@ -1,0 +1,132 @@
+"""Routes for destinations: administrators declare them, see how it goes, pause, fill, remove."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from lakesync.core.destinations import destination_to_json
+from lakesync.errors import NotFound
+from lakesync.runtime.api import schemas
+from lakesync.runtime.http import Gateway, admin_of_gateway, answer_json, json_body
+
+if TYPE_CHECKING:
+    from lakesync.core.destinations import Destination
+    from lakesync.gateway.destinations import DestinationAdmin, DestinationReport
+
+DESTINATION_BODY_BYTES_MAX: Final = 256 * 1024
+"""A declaration: all buckets that there may be fit."""
+ACTIONS: Final = ("pause", "resume", "backfill", "replay")
+_ADMIN: Final = [Depends(admin_of_gateway)]
+Name = Annotated[str, Path(description="The destination's name.", max_length=64)]
+Action = Annotated[str, Path(description=f"One of {', '.join(ACTIONS)}.", max_length=64)]
+DryRun = Annotated[
+    bool, Query(alias="dryRun", description="Save nothing; only check the declaration.")
+]
+
+
+def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None:
+    """Add the routes around the service."""
+
+    @router.get(
+        "/admin/destinations/{gateway}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="The destinations, and how it goes with each",
+        operation_id="destinations",
+        response_class=Response,
+        responses=schemas.answers("Destinations", "All that are declared.", 502),
+    )
+    async def destinations(gateway: Gateway, request: Request) -> Response:
+        """Give each declaration, its state, its lag, and what its database refused."""
+        return answer_json(
+            request, {"destinations": [_told(report) for report in service.reports(gateway)]}
+        )
+
+    @router.post(
+        "/admin/destinations/{gateway}/{name}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Declare a destination, or check a declaration",
+        operation_id="declareDestination",
+        response_class=Response,
+        responses=schemas.answers("Destination", "Declared, and being filled.", 409, 413, 502),
+        openapi_extra=schemas.takes("DestinationDeclared"),
+    )
+    async def declare(
+        gateway: Gateway,
+        name: Name,
+        request: Request,
+        dry_run: DryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+    ) -> Response:
+        """Let batches go there too, from now on; every fault is named at once. Safe to repeat."""
+        body = await json_body(request, "a destination is JSON", DESTINATION_BODY_BYTES_MAX)
+        if dry_run:
+            return answer_json(request, _shown(service.check(gateway, name, body)))
+        return answer_json(request, _shown(service.declare(gateway, name, body)))
+
+    @router.delete(
+        "/admin/destinations/{gateway}/{name}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Deliver no more to a destination",
+        operation_id="removeDestination",
+        response_class=Response,
+        responses=schemas.answers("DestinationRemoved", "Its tables stay as they are.", 404, 502),
+    )
+    async def remove(gateway: Gateway, name: Name, request: Request) -> Response:
+        """Forget the destination and what waits for it."""
+        service.remove(gateway, name)
+        return answer_json(request, {"removed": name})
+
+    @router.post(
+        "/admin/destinations/{gateway}/{name}/{action}",
+        dependencies=_ADMIN,
+        tags=["admin"],
+        summary="Pause a destination, resume it, fill it anew, try again what it refused",
+        operation_id="changeDestination",
+        response_class=Response,
+        responses=schemas.answers("DestinationChanged", "In force, or asked for.", 404, 502),
+    )
+    async def change(gateway: Gateway, name: Name, action: Action, request: Request) -> Response:
+        """Do one of these. Safe to repeat."""
+        told: dict[str, Any] = {"name": name, "action": action}
+        if action in {"pause", "resume"}:
+            service.set_paused(gateway, name, paused=action == "pause")
+        elif action == "backfill":
+            service.backfill(gateway, name)
+        elif action == "replay":
+            told["tables"] = service.retry(gateway, name)
+        else:
+            raise NotFound(f"a destination knows {', '.join(ACTIONS)}, and no {action[:40]!r}")
+        return answer_json(request, told)
+
+
+def _shown(destination: Destination) -> dict[str, Any]:
+    """Give a declaration: of the secret its name alone, as it was declared."""
+    return destination_to_json(destination)
+
+
+def _told(report: DestinationReport) -> dict[str, Any]:
+    return {
+        **_shown(report.destination),
+        "state": report.state,
+        "lagMs": report.lag_ms,
+        "waiting": report.waiting,
+        "filling": report.filling,
+        "deadLetters": sum(state.dead_letters for state in report.tables.values()),
+        "setAside": [
+            {"claim": claim, "reason": reason} for claim, reason in report.set_aside.items()
+        ],
+        "tablesDelivered": [
+            {
+                "table": table,
+                "mark": str(state.mark),
+                "deadLetters": state.dead_letters,
+                "error": state.error,
+                "atMs": state.at_ms,
+            }
+            for table, state in sorted(report.tables.items())
+        ],
+    }

@@ -1,0 +1,103 @@
+"""What ``functions/deliver`` and administration ask. Part of `lakesync.runtime.wiring`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from lakesync.errors import AdapterRefused, AdapterUnreachable
+from lakesync.runtime import wiring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.adapters.row_images import DestinationDatabase
+    from lakesync.core.destinations import Destination
+    from lakesync.delivery.deliver import Deliverer
+    from lakesync.gateway.destinations import DestinationAdmin
+    from lakesync.runtime.settings import AdminSettings, Aws, DeliverSettings
+
+
+def deliverer(settings: DeliverSettings) -> Deliverer:
+    """Give what ``functions/deliver`` asks."""
+    from lakesync.adapters.lake.parquet import read_batch  # noqa: PLC0415
+    from lakesync.delivery.deliver import Deliverer  # noqa: PLC0415
+
+    return Deliverer(
+        wiring.buffer(settings),
+        wiring.objects(settings, settings.lake_bucket),
+        LateQueue(settings, settings.deliver_queue_url),
+        read_batch=read_batch,
+        open_database=open_database(settings),
+        wall_clock=wiring.wall_clock,
+    )
+
+
+def open_database(settings: DeliverSettings) -> Callable[[str, Destination], DestinationDatabase]:
+    """Give what opens a destination's database by its secret, which is read each time.
+
+    So a credential that was rotated is in force with the next message.
+    """
+    client = cache(lambda: wiring.client(settings, "secretsmanager"))
+
+    def opened(gateway: str, destination: Destination) -> DestinationDatabase:
+        from lakesync.adapters.connect import database_adapter  # noqa: PLC0415
+        from lakesync.adapters.row_images import Fillable  # noqa: PLC0415
+
+        name = f"{settings.secret_prefix}{gateway}/{destination.secret}"
+        adapter = database_adapter(secret_text(client(), name).strip(), gateway)
+        if isinstance(adapter, Fillable):
+            return adapter
+        raise AdapterRefused(f"the secret {name} holds no URL of a {destination.kind} database")
+
+    return opened
+
+
+def secret_text(client: Any, name: str) -> str:
+    """Give what a secret holds; its text is never told.
+
+    Raises:
+        AdapterRefused: there is no such secret, or it may not be read.
+        AdapterUnreachable: it could not be read now.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+
+    try:
+        text: str = client.get_secret_value(SecretId=name)["SecretString"]
+    except ClientError as exc:
+        code = exc.response.get("Error", {}).get("Code", "")
+        if code in {"ResourceNotFoundException", "AccessDeniedException"}:
+            raise AdapterRefused(
+                f"the secret {name} cannot be read: make it, with the database's URL as its text"
+            ) from exc
+        raise AdapterUnreachable(f"the secret {name} cannot be read now: {code}") from exc
+    except BotoCoreError as exc:
+        raise AdapterUnreachable(f"the secret {name} cannot be read now") from exc
+    return text
+
+
+def destination_admin(settings: AdminSettings) -> DestinationAdmin:
+    """Give what changes and shows destinations."""
+    from lakesync.gateway.destinations import DestinationAdmin  # noqa: PLC0415
+
+    return DestinationAdmin(
+        wiring.buffer(settings),
+        wiring.objects(settings, settings.lake_bucket),
+        LateQueue(settings, settings.deliver_queue_url),
+        wall_clock=wiring.wall_clock,
+    )
+
+
+class LateQueue:
+    """An SQS queue that is made when it is first needed: the SDK is most of a cold start."""
+
+    def __init__(self, settings: Aws, url: str) -> None:
+        self._made = cache(lambda: wiring.queue(settings, url))
+
+    def send(self, body: str) -> None:
+        """Hand a message over."""
+        self._made().send(body)
+
+    def delay(self, receipt: str, seconds: int) -> None:
+        """Let a message that was received come again after so long."""
+        self._made().delay(receipt, seconds)

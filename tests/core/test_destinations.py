@@ -1,0 +1,101 @@
+"""Declarations of destinations: every fault at once; what is stored is read again."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from lakesync.core.config import GatewayConfig
+from lakesync.core.destinations import (
+    NO_DESTINATIONS,
+    destination_to_json,
+    destinations_from_json,
+    destinations_to_json,
+)
+from lakesync.core.destinations_json import read_destination
+from lakesync.core.schema import schema_from_json
+from lakesync.errors import DestinationRefused, UpgradeRequired
+
+SCHEMA = schema_from_json({"table": "flights", "columns": [{"name": "carrier", "type": "string"}]})
+CONFIG = GatewayConfig(
+    schemas=MappingProxyType({"flights": SCHEMA}),
+    tables=MappingProxyType({"notes": frozenset({"n"})}),
+)
+GOOD: dict[str, Any] = {
+    "kind": "postgres",
+    "secret": "warehouse",
+    "tables": ["flights", "notes"],
+    "buckets": [
+        {
+            "name": "ours",
+            "tables": ["flights"],
+            "filters": [{"column": "carrier", "op": "in", "value": ["UA", "AA"]}],
+        }
+    ],
+    "tableNames": {"flights": "ops.flights"},
+    "deletes": "soft",
+}
+
+
+def test_a_declaration_says_what_goes_where() -> None:
+    one = read_destination("warehouse", GOOD, CONFIG)
+    named = one.schema_of("flights", SCHEMA)
+
+    assert one.wants("flights")
+    assert not one.wants("notes"), "no bucket speaks of it"
+    assert not one.wants("other")
+    assert one.is_filtered("flights")
+    assert named is not None
+    assert (named.source_table, named.soft_delete) == ("ops.flights", True)
+
+
+@pytest.mark.law("D12")
+def test_every_fault_is_told_with_its_path() -> None:
+    faulty = {
+        "kind": "oracle",
+        "secret": "a/b",
+        "tables": ["flights", "Flights", "no table", "flights"],
+        "buckets": [
+            {
+                "name": "b",
+                "tables": ["flights"],
+                "filters": [{"column": "carrier", "op": "eq", "value": "jwt:sub"}],
+                "write": [],
+            }
+        ],
+        "tableNames": {"notes": "x", "flights": ""},
+        "deletes": "never",
+        "password": "hunter2",
+    }
+    with pytest.raises(DestinationRefused) as refused:
+        read_destination("Lake!", faulty, CONFIG)
+
+    assert sorted({fault.path for fault in refused.value.faults}) == [
+        "buckets[0].filters[0].value", "buckets[0].write", "deletes", "kind", "name", "password",
+        "secret", "tableNames.flights", "tableNames.notes", "tables[1]", "tables[2]", "tables[3]",
+    ]  # fmt: skip
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.law("D12")
+@pytest.mark.parametrize("body", [None, [], "x", 7, {}, {"buckets": {}, "tables": 1}])
+def test_whatever_comes_is_refused_in_words(body: object) -> None:
+    with pytest.raises(DestinationRefused):
+        read_destination("warehouse", body, CONFIG)
+
+
+def test_what_is_stored_is_read_again_with_what_a_later_release_wrote() -> None:
+    one = read_destination("warehouse", GOOD, CONFIG)
+    document = NO_DESTINATIONS.with_one(one).with_one(one)
+    stored = destinations_to_json(document) | {"later": 1}
+    stored["destinations"][0]["newer"] = [2]
+    again = destinations_to_json(destinations_from_json(stored))
+
+    assert destinations_from_json(stored) == document
+    assert again["later"] == 1
+    assert again["destinations"][0]["newer"] == [2]
+    assert destination_to_json(one)["buckets"][0]["filters"][0]["value"] == ["UA", "AA"]
+    with pytest.raises(UpgradeRequired):
+        destinations_from_json(stored | {"format": 99})

@@ -1,0 +1,349 @@
+"""Destinations hold what they should of a gateway, whatever dies, is away or is paused."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.core.claims import DeliveryPlace
+from lakesync.errors import AdapterUnreachable, Contention, NotFound
+from tests.delivery.world import GATEWAY, World
+from tests.support.builders import at_ms, delete, insert, update
+from tests.support.lake import Killed, Life, unflushed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.core.delta import Delta
+
+MINE = [{"name": "mine", "tables": [], "filters": [{"column": "n", "op": "lt", "value": 10}]}]
+
+
+def some(count: int, first: int = 0, table: str = "todos") -> list[Delta]:
+    """Give inserts of rows, one after another."""
+    return [
+        insert(f"r{number}", at=at_ms(number), table=table, n=number, title=f"t{number}")
+        for number in range(first, first + count)
+    ]
+
+
+@pytest.mark.law("D7")
+def test_each_destination_has_claims_of_its_own_for_what_it_wants() -> None:
+    world = World()
+    world.declare("first", tables=["todos"])
+    world.declare("second", tables=["todos", "notes"])
+    world.deliver()
+    world.push(*some(2), *some(1, table="notes"))
+    world.flush()
+
+    claims = [key.split("/")[2:4] for key in world.objects.list_objects(f"deliveries/{GATEWAY}/")]
+    assert claims == [["first", "todos"], ["second", "notes"], ["second", "todos"]]
+    assert len(world.objects.list_objects(f"claims/{GATEWAY}/")) == 2
+    assert len(world.objects.list_objects("staging/")) == 2
+    assert (len(world.lake.sent), len(world.deliveries.sent)) == (2, 3)
+
+
+@pytest.mark.law("D7", "D9")
+def test_who_applied_a_batch_takes_it_from_nobody_else() -> None:
+    world = World()
+    for name in ("first", "second"):
+        world.declare(name)
+    world.deliver()
+    world.databases["second"].is_away = True
+    world.push(*some(3))
+    world.flush()
+    failures = world.deliver()
+
+    assert {type(error) for error in failures} == {AdapterUnreachable}
+    world.check(name="first")
+    assert len(world.waiting("second")) == 1
+    assert len(world.objects.list_objects("staging/")) == 1
+    assert len(world.objects.list_objects("claims/")) == 1
+    world.databases["second"].is_away = False
+    world.sweep()
+    world.check(name="second")
+
+
+@pytest.mark.law("D9")
+def test_a_destination_that_is_paused_or_down_holds_back_no_push() -> None:
+    world = World()
+    world.declare()
+    world.deliver()
+    world.destinations().set_paused(GATEWAY, "warehouse", paused=True)
+    for number in range(5):
+        world.push(*some(1, number))
+        world.flush()
+        world.deliver()
+
+    assert unflushed(world.buffer, GATEWAY) == 0
+    assert len(world.waiting()) == 5
+    assert world.rows() == {}
+    world.sweep()
+    assert len(world.waiting()) == 5, "a sweep leaves what is paused"
+    world.destinations().set_paused(GATEWAY, "warehouse", paused=False)
+    world.deliver()
+    world.check()
+
+
+@pytest.mark.law("D8")
+def test_a_new_destination_is_filled_and_follows() -> None:
+    world = World()
+    world.push(*some(5), delete("r1", at=at_ms(50)))
+    world.flush()
+    world.push(*some(2, 5))
+    world.declare()
+    world.deliver()
+    world.push(update("r2", at=at_ms(60), title="changed"))
+    world.flush()
+    world.deliver()
+
+    world.check()
+    assert world.rows()["r2"] == {"n": 2, "title": "changed"}
+    assert "r1" not in world.rows()
+
+
+@pytest.mark.law("D8")
+def test_a_flush_that_began_before_the_declaration_leaves_no_gap() -> None:
+    """Its range is announced to others alone; the filling ends where it does."""
+    world = World()
+    world.push(*some(3))
+    for writes in range(1, 40):
+        other = World()
+        other.push(*some(3), *some(2, table="notes"))
+        with suppress(Killed):
+            other.flush(Life(writes))
+        other.declare()
+        other.push(*some(2, 10))
+        other.flush()
+        other.deliver()
+        other.check("todos", "notes")
+
+
+@pytest.mark.law("D8", "D9")
+@pytest.mark.parametrize("last_happens", [False, True])
+def test_whoever_dies_anywhere_is_followed_by_one_that_makes_up_for_it(
+    *, last_happens: bool
+) -> None:
+    for writes in range(60):
+        world = World()
+        world.push(*some(4), *some(2, table="notes"))
+        world.flush()
+        life = Life(writes, last_happens=last_happens)
+        with suppress(Killed):
+            world.declare(life=life, buckets=MINE)
+            world.push(update("r3", at=at_ms(70), n=50), update("r2", at=at_ms(71), title="new"))
+            world.flush(life)
+            world.deliver(life)
+        world.deliveries.sent.clear()  # every announcement is lost
+        with suppress(Killed, Contention):
+            world.declare(buckets=MINE)  # whoever had no answer asks again
+        world.flush()
+        world.sweep()
+        world.sweep()
+        world.check("todos", "notes")
+
+
+@pytest.mark.law("D9")
+def test_a_sweep_announces_what_lost_its_announcement() -> None:
+    world = World()
+    world.declare()
+    world.deliver()
+    world.push(*some(3))
+    world.flush()
+    world.deliveries.sent.clear()
+    lags = world.deliverer().sweep()
+    world.deliver()
+
+    world.check()
+    [lag] = lags
+    assert (lag.gateway, lag.destination, lag.claims, lag.paused) == (
+        GATEWAY, "warehouse", 1, False,
+    )  # fmt: skip
+
+
+@pytest.mark.law("D10")
+def test_a_row_that_leaves_the_filter_is_removed_and_comes_back_whole() -> None:
+    world = World()
+    world.declare(buckets=MINE)
+    world.deliver()
+    steps: list[list[Delta]] = [
+        [*some(2), insert("far", at=at_ms(1), n=99, title="out of sight")],
+        [update("r1", at=at_ms(10), n=11)],
+        [update("r1", at=at_ms(11), title="while it was away"), update("far", at=at_ms(12), n=3)],
+        [update("r1", at=at_ms(13), n=1)],
+        [delete("r0", at=at_ms(14)), delete("far", at=at_ms(15))],
+    ]
+    seen = []
+    for step in steps:
+        world.push(*step)
+        world.flush()
+        world.deliver()
+        world.check()
+        seen.append(sorted(world.rows()))
+
+    assert seen == [["r0", "r1"], ["r0"], ["far", "r0"], ["far", "r0", "r1"], ["r1"]]
+    assert world.rows()["r1"] == {"n": 1, "title": "while it was away"}
+
+
+@pytest.mark.law("D10")
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["insert", "update", "delete"]),
+            st.sampled_from(["a", "b", "c"]),
+            st.integers(5, 14),
+            st.sampled_from(["push", "flush", "deliver"]),
+        ),
+        max_size=25,
+    )
+)
+def test_a_destination_sees_what_the_filter_lets_pass_whenever_it_is_delivered(
+    steps: list[tuple[str, str, int, str]],
+) -> None:
+    world = World()
+    world.declare(buckets=MINE)
+    for at, (op, row, number, then) in enumerate(steps, 1):
+        make: dict[str, Callable[[], Delta]] = {
+            "insert": lambda: insert(row, at=at_ms(at), n=number),  # noqa: B023 - called at once
+            "update": lambda: update(row, at=at_ms(at), n=number, title=str(at)),  # noqa: B023
+            "delete": lambda: delete(row, at=at_ms(at)),  # noqa: B023
+        }
+        world.push(make[op]())
+        if then != "push":
+            world.flush()
+        if then == "deliver":
+            world.deliver(steps=3)
+    world.flush()
+    world.deliver()
+    world.check()
+
+
+@pytest.mark.law("D10")
+def test_events_are_filtered_one_by_one() -> None:
+    world = World()
+    schema = {"table": "readings", "append": True, "columns": [{"name": "n", "type": "integer"}]}
+    world.admin.register_schema(GATEWAY, schema)
+    world.push(insert("before", at=at_ms(1), table="readings", n=1))
+    world.declare(buckets=MINE)
+    world.deliver()
+    world.flush()
+    world.push(*(insert(f"e{n}", at=at_ms(10 + n), table="readings", n=n) for n in (1, 9, 50)))
+    world.flush()
+    world.deliver()
+
+    assert world.waiting() == []
+    assert sorted(world.rows("readings")) == ["before", "e1", "e9"]
+
+
+@pytest.mark.law("D8")
+def test_a_batch_whose_object_is_gone_is_made_up_for_by_a_filling() -> None:
+    world = World()
+    world.declare()
+    world.deliver()
+    world.destinations().set_paused(GATEWAY, "warehouse", paused=True)
+    for number in range(3):
+        world.push(*some(1, number), delete("r0", at=at_ms(90 + number)))
+        world.flush()
+    for key in world.objects.list_objects("staging/")[:2]:
+        world.objects.delete_object(key)
+    world.destinations().set_paused(GATEWAY, "warehouse", paused=False)
+    world.deliver()
+
+    world.check()
+
+
+@pytest.mark.law("D8")
+def test_a_backfill_brings_back_what_somebody_removed() -> None:
+    world = World()
+    world.declare()
+    world.push(*some(3))
+    world.flush()
+    world.deliver()
+    del world.databases["warehouse"]._tables["todos"].rows["r1"]
+    world.destinations().backfill(GATEWAY, "warehouse")
+    world.push(*some(2, 3))
+    world.flush()
+    world.deliver()
+
+    world.check()
+
+
+@pytest.mark.law("D11")
+def test_a_destination_may_be_removed_while_it_is_written_to_and_added_otherwise_later() -> None:
+    world = World()
+    world.push(*some(20))
+    world.flush()
+    world.declare()
+    world.deliverer().deliver(DeliveryPlace(GATEWAY, "warehouse"))
+    world.destinations().remove(GATEWAY, "warehouse")
+    world.push(update("r1", at=at_ms(70), n=70))
+    world.flush()
+    world.deliver()
+
+    assert world.waiting() == []
+    assert world.buffer.delivery_states(GATEWAY, "warehouse") == {}
+    with pytest.raises(Contention) as early:
+        world.declare(buckets=MINE)
+    world.time.now_ms += early.value.retry_after_s * 1000
+    world.declare(buckets=MINE)
+    world.deliver()
+    world.check()
+    assert sorted(world.rows()) == sorted(f"r{number}" for number in range(10) if number != 1)
+
+
+@pytest.mark.law("D11")
+def test_work_for_a_destination_that_was_removed_meanwhile_ends_before_its_next_step() -> None:
+    world = World()
+    world.push(*some(3))
+    world.flush()
+    world.declare()
+    world.deliverer().deliver(DeliveryPlace(GATEWAY, "warehouse"))
+
+    def removed() -> bool:
+        world.destinations().remove(GATEWAY, "warehouse")
+        return True
+
+    with pytest.raises(Contention):
+        world.deliverer().deliver(DeliveryPlace(GATEWAY, "warehouse", "todos"), removed)
+    assert world.rows() == {}
+    world.deliver()
+    assert world.waiting() == []
+
+
+def test_what_is_not_there_cannot_be_changed() -> None:
+    destinations = World().destinations()
+    for change in (
+        lambda: destinations.set_paused(GATEWAY, "nowhere", paused=True),
+        lambda: destinations.backfill(GATEWAY, "nowhere"),
+        lambda: destinations.retry(GATEWAY, "nowhere"),
+        lambda: destinations.remove(GATEWAY, "nowhere"),
+    ):
+        with pytest.raises(NotFound):
+            change()
+
+
+def test_a_report_tells_how_it_goes() -> None:
+    world = World()
+    world.declare()
+    assert [report.state for report in world.destinations().reports(GATEWAY)] == ["filling"]
+    world.deliver()
+    world.push(*some(2))
+    world.flush()
+    world.time.now_ms += 60_000
+    [behind] = world.destinations().reports(GATEWAY)
+    world.databases["warehouse"].is_away = True
+    world.deliver()
+    [failing] = world.destinations().reports(GATEWAY)
+    world.databases["warehouse"].is_away = False
+    world.sweep()
+    [current] = world.destinations().reports(GATEWAY)
+
+    assert (behind.state, behind.waiting, behind.lag_ms) == ("behind", 1, 60_000)
+    assert failing.state == "failing"
+    assert "ADAPTER_UNREACHABLE" in failing.tables["todos"].error
+    assert (current.state, current.waiting, current.lag_ms) == ("current", 0, 0)

@@ -1,0 +1,166 @@
+"""A gateway with destinations in memory, and functions that may die between any two writes."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakesync.adapters.lake.parquet import ParquetEncoder, read_batch
+from lakesync.adapters.memory import MemoryDatabase
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.claims import delivery_place
+from lakesync.core.merge import view
+from lakesync.core.values import parse
+from lakesync.core.visibility import rule_columns
+from lakesync.delivery.deliver import Deliverer
+from lakesync.errors import AdapterUnreachable, LakeSyncError
+from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.maintenance.flush import Flusher
+from lakesync.result import Err, Ok
+from lakesync.wire.row_state import decode_row_state
+from tests.support.builders import WALL_MS, push
+from tests.support.gateways import GivenTime, administrator, pusher
+from tests.support.lake import Life, Messages, Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.adapters.database import DeadLetter
+    from lakesync.core.delta import Delta
+    from lakesync.core.destinations import Destination
+    from lakesync.result import Result
+
+GATEWAY = "acme"
+
+
+class KeptDatabase(MemoryDatabase):
+    """A database in memory that can be away; it refuses no row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_away = False
+
+    def mark(self, table: str) -> Result[int, LakeSyncError]:
+        """Give a table's mark, if it can be reached."""
+        if self.is_away:
+            return Err(AdapterUnreachable("the database cannot be reached"))
+        return super().mark(table)
+
+    def rewrite(self, table: str) -> Result[int, LakeSyncError]:
+        """Do nothing: there are no tables to query."""
+        del table
+        return Ok(0)
+
+    def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
+        """Give none."""
+        del table
+        return Ok(())
+
+    retry_dead_letters = dead_letters
+
+
+class World:
+    """A gateway, its lake's queue, its destinations, and what is delivered to them."""
+
+    def __init__(self) -> None:
+        self.buffer, self.objects, self.time = MemoryBuffer(), Objects(), GivenTime(WALL_MS)
+        self.lake, self.deliveries = Messages(), Messages()
+        self.databases: dict[str, KeptDatabase] = defaultdict(KeptDatabase)
+        self.admin = administrator(self.buffer, time_=self.time)
+        self.pushes = pusher(self.buffer, time_=self.time)
+
+    def destinations(self, life: Life | None = None) -> DestinationAdmin:
+        of = _of(life)
+        return DestinationAdmin(
+            of(self.buffer), of(self.objects), of(self.deliveries), wall_clock=self.time.wall_clock
+        )
+
+    def declare(self, name: str = "warehouse", life: Life | None = None, **body: object) -> None:
+        """Declare a destination, with a database of its own."""
+        declared = {"kind": "postgres", "secret": name} | body
+        self.destinations(life).declare(GATEWAY, name, declared)
+
+    def push(self, *deltas: Delta) -> None:
+        """Commit deltas, each by itself."""
+        for delta in deltas:
+            self.time.now_ms += 5
+            receipt = self.pushes.push(GATEWAY, push(delta, client=delta.client_id))
+            assert receipt.accepted == 1
+
+    def flush(self, life: Life | None = None) -> None:
+        """Flush all that was pushed."""
+        of = _of(life)
+        Flusher(
+            of(self.buffer), of(self.objects), of(self.lake), ParquetEncoder(), of(self.deliveries)
+        ).flush(GATEWAY)
+
+    def deliverer(self, life: Life | None = None) -> Deliverer:
+        """Give what delivers, as a process that may die has it."""
+        of = _of(life)
+
+        def opened(gateway: str, destination: Destination) -> Any:
+            assert gateway == GATEWAY
+            return of(self.databases[destination.secret])
+
+        return Deliverer(
+            of(self.buffer),
+            of(self.objects),
+            of(self.deliveries),
+            read_batch=read_batch,
+            open_database=opened,
+            wall_clock=self.time.wall_clock,
+        )
+
+    def deliver(self, life: Life | None = None, steps: int = 10_000) -> list[LakeSyncError]:
+        """Handle messages until there are none; gives what failed, whose messages are gone."""
+        failures: list[LakeSyncError] = []
+        deliverer = self.deliverer(life)
+        while self.deliveries.sent:
+            body = self.deliveries.sent.pop(0)
+            has_time = iter([True] * steps)
+            try:
+                place = delivery_place(json.loads(body)["claim"])
+                if not deliverer.deliver(place, partial(next, has_time, False)).finished:
+                    self.deliveries.sent.append(body)
+            except LakeSyncError as error:
+                failures.append(error)
+        return failures
+
+    def sweep(self) -> None:
+        """Announce what waits, and deliver it."""
+        self.deliverer().sweep()
+        self.deliver()
+
+    def waiting(self, name: str = "warehouse") -> list[str]:
+        """Give the claims of a destination."""
+        return self.objects.list_objects(f"deliveries/{GATEWAY}/{name}/")
+
+    def rows(self, table: str = "todos", name: str = "warehouse") -> dict[str, Any]:
+        """Give the rows that a destination has, as it shows them."""
+        database = self.databases[name]
+        page = database.rows_after(table, "", 100_000).unwrap()
+        shown = {row: database.latest_state(table, row).unwrap() for row in page.rows}
+        return {row: values for row, values in shown.items() if values is not None}
+
+    def expected(self, table: str = "todos", name: str = "warehouse") -> dict[str, Any]:
+        """Give the rows that a destination is to have, by the gateway's rows alone."""
+        destination = self.buffer.destinations(GATEWAY).by_name[name]
+        columns, viewer = destination.rows.columns(table), destination.viewer()
+        expected: dict[str, Any] = {}
+        for row_id, row in self.buffer.scan_rows(GATEWAY, table, "", 100_000).rows:
+            values = view(decode_row_state(row.state))
+            if values is not None and viewer.sees(table, rule_columns(values.items(), columns)):
+                expected[row_id] = {column: parse(raw) for column, raw in values.items()}
+        return expected
+
+    def check(self, *tables: str, name: str = "warehouse") -> None:
+        """Hold a destination against the gateway's rows; nothing waits for it."""
+        assert self.waiting(name) == []
+        for table in tables or ("todos",):
+            assert self.rows(table, name) == self.expected(table, name)
+
+
+def _of(life: Life | None) -> Callable[[Any], Any]:
+    return life.of if life else lambda port: port

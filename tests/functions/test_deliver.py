@@ -1,0 +1,139 @@
+"""The function that delivers: partial answers, back-off, a sweep; nothing is told of secrets."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from lakesync.delivery.deliver import Delivered, Lag
+from lakesync.errors import AdapterRefused, AdapterUnreachable
+from lakesync.runtime.deliver import BACK_OFF_S_MAX, deliver_handler
+from lakesync.runtime.wiring_deliver import secret_text
+from tests.functions.conftest import Context, event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.core.claims import DeliveryPlace
+    from tests.functions.conftest import Functions
+
+
+class Given:
+    """A deliverer that does what it is told."""
+
+    def __init__(self, act: Callable[[DeliveryPlace], Delivered] | None = None) -> None:
+        self._act = act or (lambda _: Delivered())
+        self.asked: list[str] = []
+        self.delays: list[int] = []
+
+    def deliver(self, place: DeliveryPlace, has_time: Callable[[], bool]) -> Delivered:
+        assert has_time()
+        self.asked.append(place.prefix)
+        return self._act(place)
+
+    def sweep(self) -> list[Lag]:
+        return [Lag("acme", "warehouse", 3, 90_000, False), Lag("acme", "cold", 1, 5_000, True)]
+
+    def handle(self, *records: dict[str, Any]) -> list[str]:
+        """Handle messages; gives those that are handed back."""
+        handler = deliver_handler(self, lambda _, seconds: self.delays.append(seconds), lambda: 0.0)
+        answer = handler({"Records": list(records)}, Context())
+        return [one["itemIdentifier"] for one in answer["batchItemFailures"]]
+
+
+def message(name: str, table: str = "todos", body: str = "", tries: int = 1) -> dict[str, Any]:
+    claim = f"deliveries/acme/{name}/{table}/1-2.json"
+    return {
+        "messageId": f"{name}/{table}",
+        "receiptHandle": "r",
+        "body": body or json.dumps({"claim": claim}),
+        "attributes": {"ApproximateReceiveCount": str(tries)},
+    }
+
+
+@pytest.mark.law("D9")
+def test_a_destination_that_is_down_gets_back_its_own_messages_alone() -> None:
+    def act(place: DeliveryPlace) -> Delivered:
+        if place.destination == "down":
+            raise AdapterUnreachable("it cannot be reached")
+        return Delivered(1)
+
+    given = Given(act)
+    back = given.handle(message("down"), message("up"), message("down", "notes", tries=4))
+
+    assert back == ["down/todos", "down/notes"]
+    assert given.asked == ["deliveries/acme/down/todos/", "deliveries/acme/up/todos/"]
+    assert given.delays == [15, 120]
+
+
+def test_what_ran_out_of_time_comes_again_at_once() -> None:
+    given = Given(lambda _: Delivered(5, finished=False))
+
+    assert given.handle(message("w"), message("w")) == ["w/todos", "w/todos"]
+    assert len(given.asked) == 1, "one place is worked on once"
+    assert given.delays == [0, 0]
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '{"claim": 7}', '{"claim": "claims/acme/t/1.json"}'])
+def test_a_message_that_is_none_costs_its_neighbours_nothing(body: str) -> None:
+    given = Given()
+
+    assert given.handle(message("bad", body=body), message("w")) == ["bad/todos"]
+    assert given.asked == ["deliveries/acme/w/todos/"]
+    assert given.delays == [BACK_OFF_S_MAX]
+
+
+def test_a_bug_costs_its_neighbours_nothing() -> None:
+    def act(place: DeliveryPlace) -> Delivered:
+        if place.table == "notes":
+            raise ZeroDivisionError
+        return Delivered()
+
+    assert Given(act).handle(message("w", "notes"), message("w")) == ["w/notes"]
+
+
+def test_a_sweep_tells_each_lag_and_alarms_for_none_that_is_paused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    handler = deliver_handler(Given(), lambda *_: None, lambda: 0.0)
+    assert handler(event("deliver_sweep"), Context()) == {"waiting": 4}
+    written = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+
+    lags = {line["destination"]: line["Lag"] for line in written if "Lag" in line}
+    assert lags == {"warehouse": [90.0], "cold": [5.0]}
+    [alarmed] = [line["DestinationLag"] for line in written if "DestinationLag" in line]
+    assert alarmed == [90.0]
+
+
+def test_the_deployed_function_clears_what_waits_for_nobody(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mock_aws():
+        s3 = boto3.client("s3")
+        s3.create_bucket(
+            Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+        )
+        url = boto3.client("sqs").create_queue(QueueName="deliver")["QueueUrl"]
+        monkeypatch.setenv("DELIVER_QUEUE_URL", url)
+        sent = event("deliver_claimed")
+        key = json.loads(sent["Records"][0]["body"])["claim"]
+        s3.put_object(Bucket="lake", Key=key, Body=b"{}")
+        answer = functions.load("deliver")(sent, Context())
+
+        assert answer == {"batchItemFailures": []}
+        assert "Contents" not in s3.list_objects_v2(Bucket="lake")
+
+
+@pytest.mark.law("D12")
+def test_a_secret_that_cannot_be_read_says_which_and_not_what() -> None:
+    with mock_aws():
+        client = boto3.client("secretsmanager", region_name="eu-central-1")
+        client.create_secret(Name="s/destinations/acme/w", SecretString="postgresql://u:pw@h/d")
+
+        assert secret_text(client, "s/destinations/acme/w") == "postgresql://u:pw@h/d"
+        with pytest.raises(AdapterRefused, match="s/destinations/acme/missing"):
+            secret_text(client, "s/destinations/acme/missing")
