@@ -69,7 +69,11 @@ def query(
         write_rows(answer, to)
         done = {"rows": answer.num_rows, "file": str(to)}
         session.out.answer(done, f"{plural(answer.num_rows, 'row')} written to {to}")
-        return
+    else:
+        _show(session, answer)
+
+
+def _show(session: Session, answer: pa.Table) -> None:
     columns = answer.column_names
     rows = list(zip(*(column.to_pylist() for column in answer.columns), strict=True))
     if session.out.json_lines:
