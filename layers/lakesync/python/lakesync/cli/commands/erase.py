@@ -12,6 +12,7 @@ from lakesync.cli.commands.gateways import now_ms, stores
 from lakesync.cli.faults import FAILED, UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.claims import CLAIMS, deliveries_of
 from lakesync.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -116,8 +117,9 @@ def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: f
 
 
 def _remove_batches(objects: ObjectStore, gateway: str, table: str) -> str:
-    """Remove the table's staged batches; gives what is waited for if one is not delivered yet."""
-    if objects.list_objects(f"claims/{gateway}/{table}/"):
+    """Remove the table's staged batches; tells what is waited for if one is not delivered yet."""
+    waiting = [f"{CLAIMS}{gateway}/{table}/", deliveries_of(gateway)]
+    if any(f"/{table}/" in key for prefix in waiting for key in objects.list_objects(prefix)):
         return "delivery"
     for key in objects.list_objects(f"staging/{gateway}/{table}/"):
         objects.delete_object(key)
