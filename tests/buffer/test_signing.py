@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from unittest.mock import patch
+from urllib.parse import quote
 
 import pytest
 from botocore import credentials as botocore_credentials
@@ -12,7 +13,7 @@ from botocore.awsrequest import AWSRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.signing import CONTENT_TYPE, Credentials, Signer
+from lakesync.buffer.signing import CONTENT_TYPE, Credentials, RestSigner, Signer
 
 URLS = (
     "https://dynamodb.eu-west-1.amazonaws.com",
@@ -54,3 +55,32 @@ def test_a_signature_is_the_one_that_botocore_gives(
     assert mine["Authorization"] == theirs["Authorization"]
     assert mine.pop("Host")
     assert mine == theirs
+
+
+@given(
+    name=st.from_regex(r"[A-Za-z0-9+/=_-]{1,20}", fullmatch=True),
+    method=st.sampled_from(["POST", "DELETE"]),
+    body=st.binary(max_size=200),
+    token=st.none() | st.from_regex(r"[A-Za-z0-9+/=]{1,40}", fullmatch=True),
+    seconds=st.integers(1_600_000_000, 1_900_000_000),
+)
+def test_a_signature_of_a_path_is_the_one_that_botocore_gives(
+    name: str, method: str, body: bytes, token: str | None, seconds: int
+) -> None:
+    now = datetime.fromtimestamp(seconds, UTC)
+    host, path = "a1.execute-api.eu-west-1.amazonaws.com", f"/live/@connections/{quote(name, '')}"
+    request = AWSRequest(method=method, url=f"https://{host}{path}", data=body)
+    signing = botocore_credentials.Credentials("AKIDEXAMPLE", "secret", token)
+    with patch("botocore.auth.get_current_datetime", return_value=now.replace(tzinfo=None)):
+        SigV4Auth(signing, "execute-api", "eu-west-1").add_auth(request)
+
+    mine = RestSigner(host, "execute-api", "eu-west-1").headers(
+        method,
+        path,
+        body,
+        Credentials("AKIDEXAMPLE", "secret", token),
+        now.strftime("%Y%m%dT%H%M%SZ"),
+    )
+
+    assert mine.pop("Host") == host
+    assert mine == dict(request.headers.items())

@@ -170,3 +170,57 @@ def test_tokens_never_reach_the_log(
     for sent in (good, bad):
         for part in sent.split("."):
             assert part not in written
+
+
+# --- WebSockets -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def authorise_socket(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., dict[str, Any]]]:
+    """The authoriser's context for a handshake."""
+    with mock_aws():
+        text = json.dumps({"current": SECRET, "previous": OLD})
+        boto3.client("secretsmanager").create_secret(Name="jwt", SecretString=text)
+
+        def ask(headers: dict[str, str], query: Any = None, in_query: str = "no") -> Any:
+            monkeypatch.setenv("SOCKET_TOKEN_IN_QUERY", in_query)
+            sent = event("authorise_socket")
+            sent |= {"headers": headers, "queryStringParameters": query}
+            answer = functions.load("authorise")(sent, Context())
+            (statement,) = answer["policyDocument"]["Statement"]
+            # Also for a bad token: its function refuses it, in our words.
+            assert statement["Effect"] == "Allow"
+            assert statement["Resource"] == sent["methodArn"]
+            return answer["context"]
+
+        yield ask
+
+
+@pytest.mark.law("T6")
+@pytest.mark.parametrize("name", ["Sec-WebSocket-Protocol", "sec-websocket-protocol"])
+def test_a_handshakes_token_is_among_its_sub_protocols(
+    authorise_socket: Callable[..., dict[str, Any]], name: str
+) -> None:
+    context = authorise_socket({name: f"lakesync.v1, bearer.{token()}"})
+
+    assert json.loads(context["claims"])["sub"] == "phone-1"
+
+
+@pytest.mark.law("T6")
+@pytest.mark.parametrize("offered", ["", "lakesync.v1", "lakesync.v1, bearer.", "bearer.nonsense"])
+def test_a_handshake_without_a_good_token_hands_over_a_reason(
+    authorise_socket: Callable[..., dict[str, Any]], offered: str
+) -> None:
+    assert set(authorise_socket({"Sec-WebSocket-Protocol": offered})) == {"refused"}
+
+
+@pytest.mark.law("T6")
+def test_a_token_in_the_address_is_taken_only_where_that_is_allowed(
+    authorise_socket: Callable[..., dict[str, Any]],
+) -> None:
+    query = {"token": token()}
+
+    assert set(authorise_socket({}, query)) == {"refused"}
+    assert set(authorise_socket({}, query, "yes")) == {"claims"}

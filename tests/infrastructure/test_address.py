@@ -26,7 +26,11 @@ def _limit(parameter: str) -> dict[str, Any]:
 
 
 def test_pushes_and_pulls_have_limits_of_their_own_and_every_other_route_the_default() -> None:
-    (stage,) = made("AWS::ApiGatewayV2::Stage").values()
+    (stage,) = [
+        stage
+        for stage in made("AWS::ApiGatewayV2::Stage").values()
+        if stage["ApiId"] == {"Ref": "HttpApi"}
+    ]
     pushes = dict.fromkeys(_routes("PushFunction"), _limit("PushesPerSecond"))
     pulls = dict.fromkeys(_routes("PullFunction"), _limit("PullsPerSecond"))
 

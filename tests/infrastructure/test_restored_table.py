@@ -29,6 +29,14 @@ def buffer_functions() -> list[str]:
     )
 
 
+CONNECTIONS = {"Fn::GetAtt": ["ConnectionsTable", "Arn"]}
+STREAM_ARN = {
+    "Fn::If": [
+        "OwnBuffer",
+        {"Fn::GetAtt": ["BufferTable", "StreamArn"]},
+        {"Fn::Sub": f"{NAMED_ARN}/stream/${{BufferStreamLabel}}"},
+    ]
+}
 INDEX = {
     "Fn::If": [
         "OwnBuffer",
@@ -68,6 +76,7 @@ def test_each_function_is_told_and_allowed_the_table_in_use_alone(name: str) -> 
         for owner, statement in statements()
         if owner == name
         and any(action.startswith("dynamodb:") for action in as_list(statement["Action"]))
+        and statement["Resource"] not in (CONNECTIONS, STREAM_ARN)
     ]
 
     assert functions()[name]["Environment"]["Variables"]["BUFFER_TABLE"] == NAME
@@ -79,6 +88,18 @@ def test_nothing_names_the_stacks_own_table_when_another_is_in_use() -> None:
     assert template()["Outputs"]["BufferTable"]["Value"] == NAME
     assert list(unconditional(template()["Resources"])) == []
     assert list(unconditional(template()["Outputs"])) == []
+
+
+def test_what_is_committed_is_heard_of_the_table_in_use_if_its_stream_is_known() -> None:
+    source = resources("AWS::Lambda::EventSourceMapping")["NotifySource"]
+
+    assert source["Properties"]["EventSourceArn"] == STREAM_ARN
+    assert template()["Conditions"][source["Condition"]] == {
+        "Fn::Or": [
+            {"Condition": "OwnBuffer"},
+            {"Fn::Not": [{"Fn::Equals": [{"Ref": "BufferStreamLabel"}, ""]}]},
+        ]
+    }
 
 
 def test_what_is_switched_on_for_a_restored_table_is_what_the_stacks_own_has() -> None:

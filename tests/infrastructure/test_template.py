@@ -15,6 +15,7 @@ import pytest
 
 from lakesync.buffer import keys
 from lakesync.core.clock import VISIBLE_MS_MAX
+from lakesync.core.layout import MAIN_LANE
 from lakesync.log.limits import Limits
 from lakesync.maintenance.deletion import OBJECT_KINDS
 from lakesync.runtime import settings
@@ -34,12 +35,13 @@ from tests.support.stores import UNFLUSHED_INDEX
 FUNCTIONS = sorted(functions())
 SET_BY_LAMBDA = {"AWS_REGION"}
 # What a stack may be without: a listener, the demand for TLS, an address of its own, what Lake
-# Formation asks for, and a saved query.
+# Formation asks for, a saved query, and the stream of a table that was restored.
 WITHOUT = {
     "AWS::ApiGatewayV2::ApiMapping",
     "AWS::ApiGatewayV2::DomainName",
     "AWS::CloudFront::Distribution",
     "AWS::LakeFormation::PrincipalPermissions",
+    "AWS::Lambda::EventSourceMapping",
     "AWS::Logs::QueryDefinition",
     "AWS::Route53::RecordSet",
     "AWS::S3::BucketPolicy",
@@ -78,17 +80,27 @@ def test_what_is_allowed_is_named(owner: str, statement: dict[str, Any]) -> None
         assert "Ref" in text or "Fn::GetAtt" in text or "${" in text, f"{owner}: {text}"
 
 
+def is_of_buffer(statement: dict[str, Any]) -> bool:
+    """Tell whether a statement is about the buffer's table."""
+    return "BufferTable" in json.dumps(statement["Resource"])
+
+
 def test_only_these_write_to_the_buffer() -> None:
     writers = {
         owner
         for owner, statement in statements()
-        if "dynamodb:PutItem" in as_list(statement["Action"])
+        if "dynamodb:PutItem" in as_list(statement["Action"]) and is_of_buffer(statement)
     }
 
     assert writers == {
-        "PushFunction", "AdminFunction", "FlushFunction", "RetainFunction", "IngestFunction",
+        "PushFunction",
+        "FramesFunction",
+        "AdminFunction",
+        "FlushFunction",
+        "RetainFunction",
+        "IngestFunction",
         "DeliverFunction",
-    }  # fmt: skip
+    }
 
 
 def test_an_administrator_deletes_no_data() -> None:
@@ -117,7 +129,12 @@ def test_an_administrator_deletes_no_data() -> None:
 
 
 def test_only_these_may_delete_from_the_buffer() -> None:
-    allowed = [(name, action) for name, held in statements() for action in as_list(held["Action"])]
+    allowed = [
+        (name, action)
+        for name, statement in statements()
+        if is_of_buffer(statement)
+        for action in as_list(statement["Action"])
+    ]
     deletes = {"dynamodb:DeleteItem", "dynamodb:BatchWriteItem"}
     deleters = {owner for owner, action in allowed if action in deletes}
 
@@ -125,14 +142,14 @@ def test_only_these_may_delete_from_the_buffer() -> None:
     assert not {action for _, action in allowed} & {"dynamodb:DeleteTable"}
 
 
-def test_all_that_is_scanned_is_the_index_of_unflushed_heads() -> None:
+def test_all_of_the_buffer_that_is_scanned_is_the_index_of_unflushed_heads() -> None:
     [index] = resources("AWS::DynamoDB::Table")["BufferTable"]["Properties"][
         "GlobalSecondaryIndexes"
     ]
     scans = [
         (owner, arn)
         for owner, statement in statements()
-        if "dynamodb:Scan" in as_list(statement["Action"])
+        if "dynamodb:Scan" in as_list(statement["Action"]) and is_of_buffer(statement)
         for arn in statement["Resource"]["Fn::If"][1:]
     ]
 
@@ -282,7 +299,63 @@ def test_a_shared_secret_needs_neither() -> None:
     assert refusals(defaults) == []
 
 
+def test_the_access_log_of_web_sockets_has_no_room_for_one_either() -> None:
+    form = resources("AWS::Serverless::WebSocketApi")["SocketApi"]["Properties"][
+        "AccessLogSettings"
+    ]
+
+    assert "requestId" in json.loads(form["Format"])
+    for word in ("header", "authorizer", "query", "path", "overrides"):
+        assert word not in form["Format"]
+
+
+def test_a_web_socket_is_opened_with_a_verified_token_alone() -> None:
+    properties = resources("AWS::Serverless::WebSocketApi")["SocketApi"]["Properties"]
+
+    assert properties["Auth"] == {
+        "AuthType": "CUSTOM",
+        "AuthArn": {"Ref": "AuthoriseFunction.Alias"},
+    }
+    assert template()["Parameters"]["SocketTokenInQuery"]["Default"] == "no"
+
+
+def test_frames_are_posted_to_this_stacks_connections_alone() -> None:
+    posting = {
+        owner: json.dumps(statement["Resource"])
+        for owner, statement in statements()
+        if "execute-api:ManageConnections" in as_list(statement["Action"])
+    }
+
+    assert posting.keys() == {"FramesFunction", "NotifyFunction"}
+    assert all("${SocketApi}/live/" in resource for resource in posting.values())
+
+
+def test_the_stream_is_asked_for_all_heads_configurations_and_revocations() -> None:
+    source = resources("AWS::Lambda::EventSourceMapping")["NotifySource"]["Properties"]
+    [wanted] = source["FilterCriteria"]["Filters"]
+    [key] = json.loads(wanted["Pattern"])["dynamodb"]["Keys"].values()
+    ends = tuple(one["suffix"] for one in key["S"] if "suffix" in one)
+    begins = tuple(one["prefix"] for one in key["S"] if "prefix" in one)
+    heads = [keys.head_key("g1", MAIN_LANE)[0], *(keys.heads_pk("g1", n) for n in keys.GROUPS)]
+
+    assert all(pk.endswith(ends) for pk in [*heads, keys.config_pk("g1")])
+    assert keys.revoked_pk("g1").startswith(begins)
+    for pk in (keys.log_pk("g1", MAIN_LANE), keys.flush_pk("g1"), *keys.row_pks("g1", "config")):
+        assert not pk.endswith(ends)
+    assert resources("AWS::DynamoDB::Table")["BufferTable"]["Properties"][
+        "StreamSpecification"
+    ] == {"StreamViewType": "NEW_IMAGE"}
+
+
 # --- nothing fails unseen -------------------------------------------------------------------------
+
+
+def answers(name: str, properties: dict[str, Any]) -> bool:
+    """Tell whether a function answers callers over HTTP or a WebSocket."""
+    api = resources("AWS::Serverless::WebSocketApi")["SocketApi"]["Properties"]
+    routes = [route["FunctionArn"]["Ref"] for route in api["Routes"].values()]
+    kinds = {event["Type"] for event in properties.get("Events", {}).values()}
+    return "HttpApi" in kinds or f"{name}.Alias" in routes
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -300,35 +373,34 @@ def test_each_function_is_bounded_logged_and_watched(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_function_that_answers_rather_than_raises_is_watched_for_bugs(name: str) -> None:
     properties = functions()[name]
-    kinds = {event["Type"] for event in properties.get("Events", {}).values()}
     service = properties["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]
 
     assert service == folder_of(properties)
     assert (service in alarms_on("LakeSync", "InternalErrors")) == (
-        "HttpApi" in kinds or service in {"flush", "deliver"}
+        answers(name, properties) or service in {"flush", "deliver"}
     )
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_function_that_asks_a_store_for_its_callers_is_watched_forrefusals(name: str) -> None:
     properties = functions()[name]
-    kinds = {event["Type"] for event in properties.get("Events", {}).values()}
-    asks = "HttpApi" in kinds and "BUFFER_TABLE" in properties["Environment"]["Variables"]
+    told = {"BUFFER_TABLE", "CONNECTIONS_TABLE"} & properties["Environment"]["Variables"].keys()
+    asks = answers(name, properties) and told
 
-    assert (folder_of(properties) in alarms_on("LakeSync", "DependenciesFailed")) == (
+    assert (folder_of(properties) in alarms_on("LakeSync", "DependenciesFailed")) == bool(
         asks or name == "AuthoriseFunction"
     )
 
 
-def test_http_functions_end_before_api_gateway_gives_up() -> None:
-    for properties in functions().values():
-        if any(event["Type"] == "HttpApi" for event in properties.get("Events", {}).values()):
+def test_functions_that_answer_end_before_api_gateway_gives_up() -> None:
+    for name, properties in functions().items():
+        if answers(name, properties):
             assert properties["Timeout"] < 30
 
 
 @pytest.mark.law("B11")
 def test_a_function_that_pushes_ends_long_before_its_commits_must_be_visible() -> None:
-    for name in ("PushFunction", "IngestFunction"):
+    for name in ("PushFunction", "FramesFunction", "IngestFunction"):
         assert functions()[name]["Timeout"] * 1000 <= VISIBLE_MS_MAX // 2
     assert Limits().commit_deadline_ms < VISIBLE_MS_MAX // 2
 
@@ -414,6 +486,10 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("RetainFunction", settings.RetainSettings),
         ("IngestFunction", settings.IngestSettings),
         ("DeliverFunction", settings.DeliverSettings),
+        ("ConnectFunction", settings.ConnectSettings),
+        ("DisconnectFunction", settings.ConnectionsSettings),
+        ("FramesFunction", settings.FramesSettings),
+        ("NotifyFunction", settings.NotifySettings),
     ],
 )
 def test_each_function_is_told_what_it_asks_and_no_more(name: str, kind: Any) -> None:

@@ -21,7 +21,7 @@ ANSWERING = {
     name
     for name, properties in functions().items()
     if any(event["Type"] == "HttpApi" for event in properties.get("Events", {}).values())
-} | {"AuthoriseFunction"}
+} | {"AuthoriseFunction", "ConnectFunction", "DisconnectFunction", "FramesFunction"}
 # What starts a function, or may.
 CALLERS = (
     "AWS::ApiGatewayV2::Api",

@@ -17,6 +17,7 @@ from tools.local_stack.emulator import (
     http_api_patches,
     iam_patches,
     lambda_patches,
+    socket_patches,
     template_patches,
 )
 from tools.local_stack.emulator.glue_runs import GlueSettings
@@ -41,6 +42,9 @@ def apply_patches(glue: GlueSettings) -> None:
     iam_patches.simulate_with_context()
     dynamodb_patches.evaluate_key_conditions_quickly()
     dynamodb_patches.recover_tables_of_templates()
+    socket_patches.answer_handshakes()
+    socket_patches.know_apis_by_their_host()
+    socket_patches.authorise_without_identity_sources()
     template_patches.put_in_parameters()
 
 

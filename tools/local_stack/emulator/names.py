@@ -13,7 +13,7 @@ VERSION = "1.5.33"
 
 NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "ministack.app": ("AUTH", "main"),
+        "ministack.app": ("AUTH", "_EXECUTE_API_RE", "main"),
         "ministack.core.iam_actions": ("extract_iam_action", "extract_resource_arn"),
         "ministack.core.iam_evaluator": ("_resolve_condition_key",),
         "ministack.core.lambda_runtime": (
@@ -26,7 +26,15 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "get_account_id",
             "json_response",
         ),
-        "ministack.services.apigateway": ("_apis", "_authorizers", "_integrations", "_routes"),
+        "ministack.services.apigateway": (
+            "_apis",
+            "_authorize_ws_connect",
+            "_authorizers",
+            "_integrations",
+            "_invoke_ws_lambda",
+            "_routes",
+            "handle_websocket",
+        ),
         "ministack.services.cloudformation.language_extensions": ("apply",),
         "ministack.services.cloudformation.provisioners": (
             "_GLUE_JOB_DEFAULTS",

@@ -17,7 +17,7 @@ READ_S_MAX: Final = 5.0
 
 
 class Network:
-    """Posts to one address over connections that are kept. Safe to use from several threads."""
+    """Speaks to one address over connections that are kept. Safe to use from several threads."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -33,10 +33,20 @@ class Network:
         Raises:
             Unreachable: nothing came back; the request may have been carried out.
         """
+        return self.request("POST", "/", headers, body)
+
+    def request(
+        self, method: str, path: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, bytes]:
+        """Give the status and the body of the answer to any request.
+
+        Raises:
+            Unreachable: nothing came back; the request may have been carried out.
+        """
         connection = None
         try:
             connection = self._connection()
-            connection.request("POST", "/", body, headers)
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, HTTPException) as exc:

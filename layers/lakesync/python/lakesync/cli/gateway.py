@@ -19,7 +19,7 @@ def call(url: str, token: str, method: str, path: str, body: object = None) -> d
     import httpx
 
     from lakesync.client.transport.answers import error_of
-    from lakesync.client.transport.http import checked_token
+    from lakesync.client.transport.token import checked_token
 
     headers = {"Authorization": f"Bearer {checked_token(token)}"}
     try:

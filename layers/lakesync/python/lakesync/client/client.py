@@ -18,6 +18,7 @@ import sqlite3
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from lakesync.client.download.hearing import Hearing
 from lakesync.client.live.changes import FRAME_MS
 from lakesync.client.live.observing import Observable
 from lakesync.client.recovery.salvage import is_sound
@@ -32,6 +33,7 @@ from lakesync.client.storage.writing import Writer
 from lakesync.client.sync import PAGE_DELTAS, PAGE_DELTAS_MAX, Syncer, never
 from lakesync.client.upload.keeper import OutboxKeeper
 from lakesync.errors import ValidationFailed
+from lakesync.ports import Listens
 from lakesync.result import Ok, Result, heard
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta, Op
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
-    from lakesync.ports import Transport, WallClock
+    from lakesync.ports import Listening, Transport, WallClock
 
 T = TypeVar("T")
 
@@ -94,6 +96,7 @@ class Client(Observable, OutboxKeeper):
         except ValidationFailed:
             self._file.database.close()
             raise
+        self._transport = transport
         self._syncer = Syncer(self._file, transport, page_deltas, self._activity)
         self._path = path
         self.client_id = client_id
@@ -210,6 +213,21 @@ class Client(Observable, OutboxKeeper):
         if isinstance(result, Ok):
             self._feed.close()
         return heard(result, "wipe")
+
+    def listen(self, wake: Callable[[], None]) -> Listening | None:
+        """Be told of changes where the transport can: `SyncLoop` does it. Stop it before `close`.
+
+        Args:
+            wake: makes this client sync.
+        """
+        if not isinstance(self._transport, Listens):
+            return None
+        return self._transport.listen(Hearing(self.client_id, self._syncer, self._activity, wake))
+
+    @property
+    def is_told(self) -> bool:
+        """Tell whether a connection is open over which changes are told at once."""
+        return self._activity.connected
 
     def close(self) -> None:
         """Close the file; safe to repeat. Nothing is lost: everything is on the disk already.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from lakesync.client.client import Client
+    from lakesync.ports import Listening
 
 GATHER_S: Final = 0.2
 """How long edits must pause before they are pushed: longer than between two keystrokes."""
@@ -33,6 +34,8 @@ BACKOFF_S_MIN: Final = 1.0
 """The first wait after a failure is a random part of twice this."""
 BACKOFF_S_MAX: Final = 300.0
 """The longest wait after failures, unless the gateway asks for longer."""
+TOLD_EVERY_S: Final = 900.0
+"""How often who is told of changes looks for news all the same."""
 _SPREAD: Final = 0.2
 """By which part the wait for news varies, so that clients started together spread out."""
 
@@ -51,7 +54,8 @@ class SyncLoop:
 
     Args:
         client: the client; the app goes on using it, and closes it after the loop has ended.
-        every_s: how often to look for news, in seconds, give or take a tenth, while all goes well.
+        every_s: how often to look for news, in seconds, give or take a tenth, while all goes well;
+            hardly ever while a WebSocket is open that tells of them (`HttpTransport`).
             Edits are pushed when none came for `GATHER_S`, or `GATHER_S_MAX` after the first. After
             a failure the wait doubles from `BACKOFF_S_MIN` to `BACKOFF_S_MAX`, with jitter, and is
             never shorter than what the gateway asked for; edits do not shorten it.
@@ -81,6 +85,7 @@ class SyncLoop:
         self._stopped = threading.Event()
         """That of the latest run: each has its own, so that one may begin while another ends."""
         self._thread: threading.Thread | None = None
+        self._listening: Listening | None = None
 
     def start(self) -> None:
         """Begin syncing, for the first time or after `stop`; safe to repeat."""
@@ -94,6 +99,7 @@ class SyncLoop:
                 target=self._run, args=(self._stopped,), name="lakesync", daemon=True
             )
             self._thread.start()
+            self._listening = self._client.listen(self.wake)
 
     def stop(self) -> None:
         """End after the request that is under way, and wait for that; safe to repeat.
@@ -103,7 +109,10 @@ class SyncLoop:
         with self._starting:
             self._stopped.set()
             thread = self._thread
+            listening, self._listening = self._listening, None
         self.wake()
+        if listening is not None:
+            listening.stop()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -147,8 +156,14 @@ class SyncLoop:
     def _wait_for_edits(self) -> None:
         """Wait for an edit and the end of its burst; or until it is time to look for news."""
         edited = self._client.edited
-        if not edited.wait(self._every_s * (1 + _SPREAD * (self._chance() - 0.5))):
-            return
+        waited_s = 0.0
+        while True:
+            wait_s = self._every_s * (1 + _SPREAD * (self._chance() - 0.5))
+            if edited.wait(wait_s):
+                break
+            waited_s += wait_s
+            if not self._client.is_told or waited_s >= TOLD_EVERY_S:
+                return
         until_s = self._monotonic_s() + GATHER_S_MAX
         while (left_s := until_s - self._monotonic_s()) > 0:
             edited.clear()

@@ -40,6 +40,8 @@ PAGE_DELTAS: Final = 5_000
 PAGE_DELTAS_MAX: Final = 10_000
 """Deltas of one page that may be asked for; no gateway gives more."""
 
+_SCHEMAS_OF: Final = "SELECT schemas_of FROM _lakesync_sync"
+
 
 def never() -> bool:
     """Tell that nothing asks a sync to stop."""
@@ -117,6 +119,23 @@ class Syncer:
             raise
         return done
 
+    def hear(self, page: PullPage) -> bool:
+        """Apply a broadcast that goes on exactly where the file stands; see `Hearer.hear`."""
+        with self._turn():
+            with self._file.database.lock:
+                at = self._file.position()
+            if not at.snapshot and at.cursor >= page.cursor:
+                return True
+            if not at.may_apply(page) or not self._take(page, at, rebuilt=False):
+                return False
+            self._activity.reached_end(self._file.clock.server_ms())
+            return self._file.database.read(_SCHEMAS_OF)[1] == [(_schemas_version(page),)]
+
+    def next_pull(self) -> Pull:
+        """Give what asks for a delta behind the cursor."""
+        with self._file.database.lock:
+            return self._file.position().pull(self._file.client_id, 1)
+
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         """One push or pull at a time, so that the file is as it was when the gateway was asked."""
@@ -154,9 +173,8 @@ class Syncer:
 
         Sync needs none of them; so where they cannot be had, the next pull asks again.
         """
-        # Rules and claims decide too: of which tables this client may know.
-        version = f"{page.schema_version}|{page.epoch}|{page.scope}" if page.schema_version else ""
-        if self._file.database.read("SELECT schemas_of FROM _lakesync_sync")[1] == [(version,)]:
+        version = _schemas_version(page)
+        if self._file.database.read(_SCHEMAS_OF)[1] == [(version,)]:
             return
         text = ""
         if version:
@@ -195,6 +213,11 @@ class Syncer:
         )
         goes_on = at.is_new or (page.snapshot and at.shows_as(page))
         return _advancing(page, NOTHING_READ), not (goes_on and page.epoch == at.epoch)
+
+
+def _schemas_version(page: PullPage) -> str:
+    """Give what tells schemas apart: rules and claims decide too which tables a client may know."""
+    return f"{page.schema_version}|{page.epoch}|{page.scope}" if page.schema_version else ""
 
 
 def _half(half: Callable[[], S], nothing: S) -> tuple[S, LakeSyncError | None]:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 PAGE_BYTES_MAX: Final = 2_000_000
 """Deltas of one page as they are stored, unless one commit or one row alone is larger: what a
 function and a client hold in memory, and less than Lambda answers."""
+SUB_PROTOCOL: Final = "lakesync.v1"
+"""What both sides of a WebSocket say that they speak."""
+BEARER: Final = "bearer."
+"""What precedes the token among the sub-protocols that a WebSocket offers."""
 NO_CLAIMS: Final[Mapping[str, Any]] = MappingProxyType({})
 SNAPSHOT: Final = "begin"
 """What asks for all rows as they are, for a cursor that the log no longer reaches back to."""
@@ -170,3 +174,17 @@ class PullPage:
     """`Schemas.version` of the gateway; who met another one asks for the schemas again."""
     behind_ms: int = 0
     """How far the newest commit is ahead of where pages can end now."""
+    first: Stamp = 0
+    """The first commit of which the page holds anything; 0 if it holds nothing."""
+    previous: Stamp | None = None
+    """Of a broadcast: its reader sees nothing between here and ``first``. Who stands at or behind
+    ``previous`` and before ``first`` may apply it; None in a page that was asked for."""
+
+    @property
+    def is_poke(self) -> bool:
+        """Tell whether a broadcast says no more than that there is something to pull."""
+        return self.previous is None
+
+    def follows(self, cursor: Stamp) -> bool:
+        """Tell whether a broadcast goes on exactly where its reader's cursor stands."""
+        return self.previous is not None and self.previous <= cursor < self.first

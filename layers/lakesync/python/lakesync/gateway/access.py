@@ -106,8 +106,7 @@ class Access:
             Revoked: the client is shut out.
             ClientTaken: it belongs to another user.
         """
-        if ("client", client_id) in self._revoked_of(gateway):
-            raise Revoked("this client is shut out of the gateway; ask its administrator")
+        self.check_not_revoked(gateway, client_id)
         if self._remembered(gateway, client_id) == user:
             return
         read_at = self._now()
@@ -124,6 +123,15 @@ class Access:
         self._users[gateway, client_id] = (read_at, user)
         while len(self._users) > CLIENTS_REMEMBERED_MAX:
             del self._users[next(iter(self._users))]
+
+    def check_not_revoked(self, gateway: str, client_id: str) -> None:
+        """Refuse a client that is shut out, whoever's it is.
+
+        Raises:
+            Revoked: the client is.
+        """
+        if ("client", client_id) in self._revoked_of(gateway):
+            raise Revoked("this client is shut out of the gateway; ask its administrator")
 
     def _remembered(self, gateway: str, client_id: str) -> str | None:
         known = self._users.get((gateway, client_id))

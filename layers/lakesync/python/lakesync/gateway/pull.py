@@ -17,6 +17,7 @@ from lakesync.core.messages import SNAPSHOT, PullPage
 from lakesync.errors import CursorExpired, ValidationFailed
 from lakesync.gateway.bootstrap import Bootstraps
 from lakesync.gateway.budget import Budget
+from lakesync.gateway.records import batch_of
 from lakesync.gateway.resume_token import Reads, ResumeToken, resume_token_of
 from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
@@ -24,9 +25,6 @@ from lakesync.log.log_cache import Tails
 from lakesync.log.read_barrier import ReadBarrier, read
 
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
-ROWS_READ_AT_ONCE: Final = 100
-"""Rows that become visible, of several commits, after which they are read: as many as one request
-to DynamoDB takes. A commit more may come on top."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,17 +70,18 @@ class PullService:
         if not 1 <= pull.deltas_max <= deltas_max:
             raise ValidationFailed(f"limit must be 1 to {deltas_max}", field="limit")
         pull = replace(pull, bytes_max=min(pull.bytes_max, self._limits.page_bytes_max))
-        log = self._barrier.raise_heads(
-            gateway,
-            0 if pull.snapshot else pull.since,
-            at_least=pull.at_least,
-            wall_clock=self._wall_clock,
-        )
-        page = self._page(log, pull)
+        log = self.final_log(gateway, 0 if pull.snapshot else pull.since, pull.at_least)
+        page = self.page_of(log, pull)
         behind_ms = 0 if page.has_more else log.behind_ms
         return replace(page, schema_version=log.config.schema_version, behind_ms=behind_ms)
 
-    def _page(self, log: FinalLog, pull: Pull) -> PullPage:
+    def final_log(self, gateway: str, since: Stamp, at_least: Stamp) -> FinalLog:
+        """Give a gateway's log behind a stamp, final up to ``at_least`` or further."""
+        return self._barrier.raise_heads(
+            gateway, since, at_least=at_least, wall_clock=self._wall_clock
+        )
+
+    def page_of(self, log: FinalLog, pull: Pull) -> PullPage:
         """Give a page of rows as they are while the client bootstraps, and else of the log."""
         rule_filter, budget = RuleFilter(log.config, pull), Budget(self._wall_clock)
         scope = rule_filter.scope.text()
@@ -166,29 +165,30 @@ class PullService:
         since, until = span
         cursor = since
         runs: list[bytes] = []
-        count = size = 0
-        while batch := _batch(commits, pull.deltas_max - count, pull.bytes_max - size):
+        count = size = first = 0
+        while batch := batch_of(commits, pull.deltas_max - count, pull.bytes_max - size):
             wanted = {key for commit in batch for key in commit.rows}
             if wanted and cursor > since and not budget.allows_read():
                 break
             stored = self._buffer.rows(log.gateway, wanted) if wanted else {}
             for commit in batch:
                 if count >= pull.deltas_max:
-                    return PullPage(tuple(runs), count, cursor, has_more=True)
+                    return PullPage(tuple(runs), count, cursor, has_more=True, first=first)
                 rows = [rule_filter.row_now(commit, key, stored.get(key)) for key in commit.rows]
                 records = commit.records.followed_by(*rows)
                 size += records.size_bytes
                 if size > pull.bytes_max:
                     if count:
-                        return PullPage(tuple(runs), count, cursor, has_more=True)
+                        return PullPage(tuple(runs), count, cursor, has_more=True, first=first)
                     if rows and pull.removes:
                         return _rows_of(commit, rows, log, cursor, pull)
                 runs += records.runs
                 count += records.deltas
+                first = first or (commit.stamp if records.deltas else 0)
                 cursor = commit.stamp
         else:
             cursor = until
-        return PullPage(tuple(runs), count, cursor, has_more=True)
+        return PullPage(tuple(runs), count, cursor, has_more=True, first=first)
 
 
 def _rows_of(
@@ -217,22 +217,6 @@ def _not_sent(commit: FilteredCommit, at: ResumeToken | None) -> FilteredCommit:
         return commit
     rest = dict(islice(commit.rows.items(), int(sent), None))
     return commit._replace(rows=rest, rows_sent=int(sent))
-
-
-def _batch(
-    commits: Iterator[FilteredCommit], deltas_max: int, bytes_max: int
-) -> list[FilteredCommit]:
-    """Take commits that may fill a page, or whose rows are read at once; at least one, if any."""
-    batch: list[FilteredCommit] = []
-    rows = deltas = size = 0
-    for commit in commits:
-        batch.append(commit)
-        rows += len(commit.rows)
-        deltas += commit.records.deltas + len(commit.rows)
-        size += commit.records.size_bytes
-        if rows >= ROWS_READ_AT_ONCE or deltas >= deltas_max or size >= bytes_max:
-            break
-    return batch
 
 
 def check_cursor(pull: Pull, log: FinalLog) -> None:

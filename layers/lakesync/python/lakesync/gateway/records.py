@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lakesync.core.clock import Stamp
     from lakesync.ports import RowKey
+
+
+ROWS_READ_AT_ONCE: Final = 100
+"""Rows that become visible, of several commits, after which they are read: as many as one request
+to DynamoDB takes. A commit more may come on top."""
 
 
 class Records(NamedTuple):
@@ -60,3 +65,19 @@ class RowsToRead:
         """Give the rows, those that the commit also removes last."""
         ordered = sorted(self.client_may_hold, key=self.removed.__contains__)
         return {key: self.client_may_hold[key] for key in ordered}
+
+
+def batch_of(
+    commits: Iterator[FilteredCommit], deltas_max: int, bytes_max: int
+) -> list[FilteredCommit]:
+    """Take commits that may fill a page, or whose rows are read at once; at least one, if any."""
+    batch: list[FilteredCommit] = []
+    rows = deltas = size = 0
+    for commit in commits:
+        batch.append(commit)
+        rows += len(commit.rows)
+        deltas += commit.records.deltas + len(commit.rows)
+        size += commit.records.size_bytes
+        if rows >= ROWS_READ_AT_ONCE or deltas >= deltas_max or size >= bytes_max:
+            break
+    return batch

@@ -145,6 +145,25 @@ def refused(error: AuthFailed) -> Context:
     return {"refused": error.message}
 
 
+def claims_of(context: object) -> TokenClaims:
+    """Give the claims that the authoriser's answer hands on.
+
+    Raises:
+        AuthFailed: there is no answer, or it refuses.
+    """
+    if not isinstance(context, dict):
+        raise AuthFailed(NO_TOKEN)
+    if "refused" in context:
+        raise AuthFailed(str(context["refused"]))
+    try:
+        payload = json.loads(context["claims"])
+    except (KeyError, TypeError, ValueError) as exc:
+        raise AuthFailed(NO_TOKEN) from exc
+    if not isinstance(payload, dict):
+        raise AuthFailed(NO_TOKEN)
+    return token_claims(payload)
+
+
 def caller_of(
     context: object, gateway: str, now_s: float, access: Access, *, even_deleted: bool = False
 ) -> Caller:
@@ -163,17 +182,7 @@ def caller_of(
         Revoked: its user is shut out.
         GatewayDeleted: the gateway was deleted.
     """
-    if not isinstance(context, dict):
-        raise AuthFailed(NO_TOKEN)
-    if "refused" in context:
-        raise AuthFailed(str(context["refused"]))
-    try:
-        payload = json.loads(context["claims"])
-    except (KeyError, TypeError, ValueError) as exc:
-        raise AuthFailed(NO_TOKEN) from exc
-    if not isinstance(payload, dict):
-        raise AuthFailed(NO_TOKEN)
-    claims = token_claims(payload)
+    claims = claims_of(context)
     check_expiry(claims, now_s)
     if claims.gateway != gateway:
         raise Forbidden("the token is for another gateway; its gw must equal the id in the path")

@@ -40,6 +40,12 @@ def _not_negative(text: str) -> int:
     return number
 
 
+def _yes(text: str) -> bool:
+    if text not in {"yes", "no"}:
+        raise ValueError("it must be yes or no")
+    return text == "yes"
+
+
 def _words(text: str) -> tuple[str, ...]:
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if not words:
@@ -174,6 +180,37 @@ class MaterialiseSettings(Aws):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConnectionsSettings(Aws):
+    """The table of open WebSockets: all that ``functions/disconnect`` needs."""
+
+    connections_table: str = _variable("CONNECTIONS_TABLE", _text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectSettings(BufferSettings, ConnectionsSettings):
+    """What ``functions/connect`` needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SocketSettings(ConnectionsSettings):
+    """Where frames are posted."""
+
+    socket_host: str = _variable("SOCKET_HOST", _text)
+    """The API's own host name, whatever domain clients use."""
+    socket_stage: str = _variable("SOCKET_STAGE", _text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FramesSettings(PushSettings, PullSettings, SocketSettings):
+    """What ``functions/frames`` needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotifySettings(BufferSettings, SocketSettings):
+    """What ``functions/notify`` needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuthoriseSettings(Aws):
     """What ``functions/authorise`` needs: shared secrets, or a set of public keys."""
 
@@ -182,6 +219,8 @@ class AuthoriseSettings(Aws):
     jwks_url: str = _variable("JWKS_URL", default="")
     issuer: str = _variable("JWT_ISSUER", default="")
     audience: str = _variable("JWT_AUDIENCE", default="")
+    token_in_query: bool = _variable("SOCKET_TOKEN_IN_QUERY", _yes, default=False)
+    """A WebSocket's token may stand in its address, for clients that can do no better."""
 
     def __post_init__(self) -> None:
         shared = {"HS256"} & set(self.algorithms)

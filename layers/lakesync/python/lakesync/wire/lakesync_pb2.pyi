@@ -47,23 +47,25 @@ class RowDelta(_message.Message):
     def __init__(self, op: _Optional[_Union[DeltaOp, str]] = ..., table: _Optional[str] = ..., row_id: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[ColumnDelta, _Mapping]]] = ..., hlc: _Optional[int] = ..., client_id: _Optional[str] = ..., delta_id: _Optional[str] = ...) -> None: ...
 
 class SyncPush(_message.Message):
-    __slots__ = ("client_id", "deltas", "last_seen_hlc", "atomic", "epoch", "own_cursor")
+    __slots__ = ("client_id", "deltas", "last_seen_hlc", "atomic", "epoch", "own_cursor", "request_id")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_HLC_FIELD_NUMBER: _ClassVar[int]
     ATOMIC_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OWN_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     deltas: _containers.RepeatedCompositeFieldContainer[RowDelta]
     last_seen_hlc: int
     atomic: bool
     epoch: str
     own_cursor: bool
-    def __init__(self, client_id: _Optional[str] = ..., deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., last_seen_hlc: _Optional[int] = ..., atomic: _Optional[bool] = ..., epoch: _Optional[str] = ..., own_cursor: _Optional[bool] = ...) -> None: ...
+    request_id: int
+    def __init__(self, client_id: _Optional[str] = ..., deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., last_seen_hlc: _Optional[int] = ..., atomic: _Optional[bool] = ..., epoch: _Optional[str] = ..., own_cursor: _Optional[bool] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class SyncPull(_message.Message):
-    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot", "scope", "removes", "own_cursor", "fresh", "at_least")
+    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot", "scope", "removes", "own_cursor", "fresh", "at_least", "request_id")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_HLC_FIELD_NUMBER: _ClassVar[int]
     MAX_DELTAS_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +76,7 @@ class SyncPull(_message.Message):
     OWN_CURSOR_FIELD_NUMBER: _ClassVar[int]
     FRESH_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     since_hlc: int
     max_deltas: int
@@ -84,10 +87,11 @@ class SyncPull(_message.Message):
     own_cursor: bool
     fresh: bool
     at_least: int
-    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., removes: _Optional[bool] = ..., own_cursor: _Optional[bool] = ..., fresh: _Optional[bool] = ..., at_least: _Optional[int] = ...) -> None: ...
+    request_id: int
+    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., removes: _Optional[bool] = ..., own_cursor: _Optional[bool] = ..., fresh: _Optional[bool] = ..., at_least: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class SyncResponse(_message.Message):
-    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot", "scope", "resync", "schema_version", "behind_ms")
+    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot", "scope", "resync", "schema_version", "behind_ms", "previous_hlc", "first_hlc", "request_id")
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     SERVER_HLC_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +101,9 @@ class SyncResponse(_message.Message):
     RESYNC_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_HLC_FIELD_NUMBER: _ClassVar[int]
+    FIRST_HLC_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     deltas: _containers.RepeatedCompositeFieldContainer[RowDelta]
     server_hlc: int
     has_more: bool
@@ -106,7 +113,10 @@ class SyncResponse(_message.Message):
     resync: Resync
     schema_version: int
     behind_ms: int
-    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., resync: _Optional[_Union[Resync, _Mapping]] = ..., schema_version: _Optional[int] = ..., behind_ms: _Optional[int] = ...) -> None: ...
+    previous_hlc: int
+    first_hlc: int
+    request_id: int
+    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., resync: _Optional[_Union[Resync, _Mapping]] = ..., schema_version: _Optional[int] = ..., behind_ms: _Optional[int] = ..., previous_hlc: _Optional[int] = ..., first_hlc: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class Resync(_message.Message):
     __slots__ = ("tables", "others", "named", "tombstone_horizons")
@@ -208,16 +218,34 @@ class DeltaOutcome(_message.Message):
     def __init__(self, index: _Optional[int] = ..., delta_id: _Optional[str] = ..., outcome: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
 
 class PushReceipt(_message.Message):
-    __slots__ = ("server_hlc", "accepted", "results", "server_time_ms")
+    __slots__ = ("server_hlc", "accepted", "results", "server_time_ms", "request_id")
     SERVER_HLC_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     SERVER_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     server_hlc: int
     accepted: int
     results: _containers.RepeatedCompositeFieldContainer[DeltaOutcome]
     server_time_ms: int
-    def __init__(self, server_hlc: _Optional[int] = ..., accepted: _Optional[int] = ..., results: _Optional[_Iterable[_Union[DeltaOutcome, _Mapping]]] = ..., server_time_ms: _Optional[int] = ...) -> None: ...
+    request_id: int
+    def __init__(self, server_hlc: _Optional[int] = ..., accepted: _Optional[int] = ..., results: _Optional[_Iterable[_Union[DeltaOutcome, _Mapping]]] = ..., server_time_ms: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("request_id", "code", "message", "field", "retry_after_s", "closes")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    CLOSES_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    code: str
+    message: str
+    field: str
+    retry_after_s: int
+    closes: bool
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ..., retry_after_s: _Optional[int] = ..., closes: _Optional[bool] = ...) -> None: ...
 
 class RowState(_message.Message):
     __slots__ = ("alive", "deleted", "writers", "columns")

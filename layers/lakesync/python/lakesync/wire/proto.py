@@ -206,6 +206,8 @@ def encode_page(page: PullPage) -> bytes:
         schema_version=page.schema_version,
         behind_ms=page.behind_ms,
     )
+    if page.previous is not None:
+        tail.previous_hlc, tail.first_hlc = page.previous, page.first
     if page.resync is not None:
         tail.resync.tables.extend(page.resync.tables)
         tail.resync.others = page.resync.named is not None
@@ -235,6 +237,8 @@ def decode_page(body: bytes) -> PullPage:
         _resync_of(message.resync) if message.HasField("resync") else None,
         message.schema_version,
         message.behind_ms,
+        _stamp(message.first_hlc, "firstHlc"),
+        _stamp(message.previous_hlc, "previousHlc") if message.first_hlc else None,
     )
 
 

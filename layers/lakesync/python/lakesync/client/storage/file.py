@@ -73,6 +73,11 @@ class Position(NamedTuple):
         compares = bool(self.scope) or self.shows_as(page)
         return self.is_new or (compares and page.epoch == self.epoch)
 
+    def may_apply(self, broadcast: PullPage) -> bool:
+        """Tell whether a broadcast brings what a pull from here would."""
+        same = (broadcast.epoch, broadcast.scope) == (self.epoch, self.scope)
+        return same and not self.snapshot and not self.is_new and broadcast.follows(self.cursor)
+
     def shows_as(self, page: PullPage) -> bool:
         """Tell whether a page was decided by the same rules and claims as all rows so far."""
         return page.scope == self.scope or (not self.scope and page.scope == EVERYTHING)

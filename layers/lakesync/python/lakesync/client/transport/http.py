@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,10 +18,11 @@ from urllib.parse import quote
 
 from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.transport.answers import error_of
+from lakesync.client.transport.token import Token
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.schema import schemas_from_json
 from lakesync.core.values import parse
-from lakesync.errors import AuthFailed, InternalError, LakeSyncError, Unreachable, ValidationFailed
+from lakesync.errors import AuthFailed, InternalError, Unreachable, ValidationFailed
 from lakesync.wire import proto
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
+    from lakesync.ports import Hearer, Listening
 
 A = TypeVar("A")
 
@@ -56,7 +57,6 @@ class Timeouts:
 
 
 _DEFAULT_TIMEOUTS: Final = Timeouts()
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, "b64token"
 
 
 class HttpTransport:
@@ -67,6 +67,8 @@ class HttpTransport:
         gateway: the gateway's id; the token must be signed for it.
         token: a token, or what gives one: asked once, and again when the gateway refuses the last
             one. It must then give a fresh one. What it raises is an ``AUTH_ERROR``.
+        socket_url: where WebSockets are opened, ``SocketUrl`` of the stack: a `SyncLoop` is then
+            told of changes at once. Empty: it asks.
         timeouts: how long to wait.
         http: httpx's own transport, such as ``httpx.MockTransport``; for tests and proxies.
 
@@ -81,6 +83,7 @@ class HttpTransport:
         gateway: str,
         *,
         token: str | Callable[[], str],
+        socket_url: str = "",
         timeouts: Timeouts = _DEFAULT_TIMEOUTS,
         http: httpx.BaseTransport | None = None,
     ) -> None:
@@ -89,6 +92,7 @@ class HttpTransport:
         except ModuleNotFoundError as exc:
             raise ImportError(f"HttpTransport needs httpx: run {how_to_install('client')}") from exc
         self._token = Token(token)
+        self._socket_url = socket_url
         self._httpx = httpx
         self._http = httpx.Client(
             base_url=f"{base_url.rstrip('/')}/v1/sync/{quote(gateway, safe='')}/",
@@ -139,6 +143,14 @@ class HttpTransport:
         self._ahead.wait()
         text = self._ask("GET", "schema", {"Accept": JSON})
         return _read(lambda body: schemas_from_json(parse(body)), text)
+
+    def listen(self, hearer: Hearer) -> Listening | None:
+        """Open a WebSocket and keep it; None without a ``socket_url``."""
+        if not self._socket_url:
+            return None
+        from lakesync.client.transport.listener import SocketListener  # noqa: PLC0415 - as httpx
+
+        return SocketListener(self._socket_url, hearer, self._token)
 
     def close(self) -> None:
         """Close the connections; safe to repeat."""
@@ -198,41 +210,3 @@ def _read(decode: Callable[[bytes], A], body: bytes) -> A:
         return decode(body)
     except ValidationFailed as exc:
         raise InternalError(f"{exc.message}; report it with the time of the request") from exc
-
-
-class Token:
-    """A token, or what gives one. No error repeats it."""
-
-    def __init__(self, token: str | Callable[[], str]) -> None:
-        self._source: Callable[[], str] = (lambda: token) if isinstance(token, str) else token
-        self._token = checked_token(token) if isinstance(token, str) else None
-
-    def forget(self) -> None:
-        """Ask for another one the next time."""
-        self._token = None
-
-    def give(self) -> str:
-        """Give a token that may be sent: the last one, until it is forgotten."""
-        if self._token is None:
-            try:
-                self._token = checked_token(self._source())
-            except LakeSyncError:
-                raise
-            except Exception as exc:
-                # What it says is not repeated: it may tell a secret.
-                raise AuthFailed(
-                    f"no token could be had: what gives it raised {type(exc).__name__}",
-                    field="token",
-                ) from exc
-        return self._token
-
-
-def checked_token(token: object) -> str:
-    """Give a token if a header may carry it; the error does not repeat it."""
-    if isinstance(token, str) and _TOKEN.fullmatch(token):
-        return token
-    raise AuthFailed(
-        "the token is malformed: it must be text of letters, digits and -._~+/= alone, without "
-        "'Bearer', spaces or a line feed at its end",
-        field="token",
-    )

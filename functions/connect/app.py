@@ -1,0 +1,13 @@
+"""Clients open WebSockets: ``$connect``."""
+
+from lakesync.runtime import wiring, wiring_access, wiring_realtime
+from lakesync.runtime.realtime.connect import connect_handler
+from lakesync.runtime.settings import ConnectSettings
+
+settings = wiring.load(ConnectSettings)
+handler = connect_handler(
+    wiring_realtime.connections(settings),
+    wiring.buffer(settings),
+    wiring_access.access(settings),
+    wiring.wall_clock,
+)

@@ -1,0 +1,7 @@
+"""WebSockets are closed: ``$disconnect``."""
+
+from lakesync.runtime import wiring, wiring_realtime
+from lakesync.runtime.realtime.connect import disconnect_handler
+from lakesync.runtime.settings import ConnectionsSettings
+
+handler = disconnect_handler(wiring_realtime.connections(wiring.load(ConnectionsSettings)))

@@ -1,0 +1,7 @@
+"""Clients push and pull over WebSockets: ``$default``."""
+
+from lakesync.runtime import wiring, wiring_realtime
+from lakesync.runtime.realtime.frames import frames_handler
+from lakesync.runtime.settings import FramesSettings
+
+handler = frames_handler(wiring_realtime.frame_service(wiring.load(FramesSettings)))

@@ -1,0 +1,7 @@
+"""Connected clients are told what was committed: the buffer's stream, and a sweep."""
+
+from lakesync.runtime import wiring, wiring_realtime
+from lakesync.runtime.realtime.notify import notify_handler
+from lakesync.runtime.settings import NotifySettings
+
+handler = notify_handler(wiring_realtime.broadcaster(wiring.load(NotifySettings)))

@@ -1,0 +1,136 @@
+"""Connections as items of a table of their own, and the requests that change them.
+
+====================  =============  ===============  =======================================
+item                  pk             sk               attributes
+====================  =============  ===============  =======================================
+connection            gateway        connection id    cl us ex op d sc rl x
+notify state          gateway        ``|notify``      n w ow u x
+ticket                ``|ticket``    the ticket       d x
+====================  =============  ===============  =======================================
+
+A gateway's connections are one item collection: one query reads them, and how far they were
+notified. A connection id holds no ``|``. Attributes: ``cl`` client, ``d`` claims or what a ticket
+stands for, ``ex`` when the token expires, ``n`` notified, ``op`` opened,
+``ow`` owner of the turn, ``rl`` rules, ``sc`` scope, ``u`` until when the turn lasts, ``us`` user,
+``w`` wanted, ``x`` when DynamoDB may remove it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.buffer.answers import number, text
+from lakesync.buffer.keys import check_gateway
+from lakesync.buffer.requests import encode, key
+from lakesync.buffer.requests import number as number_of
+from lakesync.buffer.requests import text as text_of
+from lakesync.ports import Connection, NotifyState
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+
+NOTIFY_SK: Final = "|notify"
+TICKET_PK: Final = "|ticket"
+LIFE_S_MAX: Final = 7_500
+"""How long a connection is remembered: API Gateway ends each after two hours."""
+
+
+def connection_key(gateway: str, connection_id: str) -> dict[str, Any]:
+    """Give a connection's key."""
+    return key(check_gateway(gateway), connection_id)
+
+
+def connection_item(connection: Connection) -> dict[str, Any]:
+    """Give the item of a connection."""
+    return {
+        **connection_key(connection.gateway, connection.id),
+        "cl": text_of(connection.client_id),
+        "us": text_of(connection.user),
+        "ex": {"N": repr(connection.expires_s)},
+        "op": number_of(connection.opened_ms),
+        "d": text_of(json.dumps(dict(connection.claims), separators=(",", ":"))),
+        "sc": text_of(connection.scope),
+        "rl": text_of(connection.rules),
+        "x": number_of(connection.opened_ms // 1000 + LIFE_S_MAX),
+    }
+
+
+def connection_of(item: dict[str, Any]) -> Connection:
+    """Read a connection's item."""
+    return Connection(
+        text(item, "pk"),
+        text(item, "sk"),
+        text(item, "cl"),
+        text(item, "us"),
+        float(item["ex"]["N"]),
+        number(item, "op"),
+        json.loads(text(item, "d")),
+        text(item, "sc"),
+        text(item, "rl"),
+    )
+
+
+def state_of(item: dict[str, Any]) -> NotifyState:
+    """Read how far the connections of a gateway were notified."""
+    return NotifyState(_stamp(item, "n"), _stamp(item, "w"))
+
+
+def _stamp(item: dict[str, Any], name: str) -> Stamp:
+    return number(item, name) if name in item else 0
+
+
+def begin_turn(table: str, gateway: str, owner: str, now_ms: int, until_ms: int) -> bytes:
+    """Give what makes somebody the one who notifies, unless another is."""
+    return _update(
+        table,
+        gateway,
+        "SET ow = :o, u = :u, x = :x",
+        "attribute_not_exists(ow) OR ow = :o OR u < :now",
+        {
+            ":o": text_of(owner),
+            ":u": number_of(until_ms),
+            ":x": number_of(until_ms // 1000 + LIFE_S_MAX),
+            ":now": number_of(now_ms),
+        },
+    )
+
+
+def leave_commit(table: str, gateway: str, commit: Stamp, now_ms: int) -> bytes:
+    """Give what leaves a commit to whoever is at work."""
+    return _update(
+        table,
+        gateway,
+        "SET w = :w",
+        "attribute_exists(ow) AND u >= :now AND (attribute_not_exists(w) OR w < :w)",
+        {":w": number_of(commit), ":now": number_of(now_ms)},
+    )
+
+
+def note_notified(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
+    """Give what notes how far was notified, whatever was left meanwhile."""
+    values = {":n": number_of(notified), ":o": text_of(owner)}
+    return _update(table, gateway, "SET n = :n", "ow = :o", values)
+
+
+def end_turn(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
+    """Give what ends a turn, unless a later commit was left meanwhile."""
+    return _update(
+        table,
+        gateway,
+        "SET n = :n REMOVE ow, u, w",
+        "ow = :o AND (attribute_not_exists(w) OR w <= :n)",
+        {":n": number_of(notified), ":o": text_of(owner)},
+    )
+
+
+def _update(table: str, gateway: str, change: str, condition: str, values: dict[str, Any]) -> bytes:
+    return encode(
+        {
+            "TableName": table,
+            "Key": connection_key(gateway, NOTIFY_SK),
+            "UpdateExpression": change,
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": values,
+        }
+    )

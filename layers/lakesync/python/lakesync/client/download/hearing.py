@@ -1,0 +1,50 @@
+"""A client hears of changes: a broadcast that fits its cursor is applied, anything else is pulled.
+
+Law T1: ``docs/spec/realtime.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.client.live.status import Activity
+    from lakesync.client.sync import Syncer
+    from lakesync.core.messages import Pull, PullPage
+
+
+class Hearing:
+    """`lakesync.ports.Hearer` for one client.
+
+    Args:
+        client_id: the client.
+        syncer: applies broadcasts.
+        activity: where it is noted whether changes are heard of.
+        wake: makes the client sync.
+    """
+
+    def __init__(
+        self, client_id: str, syncer: Syncer, activity: Activity, wake: Callable[[], None]
+    ) -> None:
+        self.client_id = client_id
+        self._syncer = syncer
+        self._activity = activity
+        self._wake = wake
+
+    def hear(self, page: PullPage) -> bool:
+        """Apply a broadcast that fits; tells whether there is nothing to pull for it."""
+        return self._syncer.hear(page)
+
+    def wake(self) -> None:
+        """Sync now."""
+        self._wake()
+
+    def next_pull(self) -> Pull:
+        """Give what asks for a delta behind the cursor."""
+        return self._syncer.next_pull()
+
+    def on_connected(self, *, is_open: bool) -> None:
+        """Note whether changes are heard of."""
+        self._activity.connected = is_open

@@ -1,0 +1,222 @@
+"""A WebSocket beside the transport: the client is told of changes, and applies what fits.
+
+Rules of this module
+    1. It only hurries: a client without it, or with half of what it brings, has the same rows.
+       What fits the cursor is applied; anything else, and each new connection, wakes the sync loop.
+    2. The thread ends when it is told to, or when the gateway refuses the client for good, and for
+       no other reason. After a failure it waits twice as long, with jitter.
+    3. A new connection is opened before the old one is closed: API Gateway ends each after two
+       hours. What is silent for ten minutes it ends as well, so something is asked now and then.
+
+Laws T1-T2: ``docs/spec/realtime.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from lakesync.core.messages import BEARER, SUB_PROTOCOL
+from lakesync.errors import (
+    AuthFailed,
+    GatewayDeleted,
+    LakeSyncError,
+    Revoked,
+    ValidationFailed,
+)
+from lakesync.wire import frames, proto
+from lakesync.wire.frames import FRAME_CHARS_MAX, Tag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.client.transport.token import Token
+    from lakesync.core.messages import PullPage
+    from lakesync.ports import Hearer
+
+HEARTBEAT_S: Final = 240.0
+"""How often something is asked over a connection that is silent, give or take a tenth."""
+ANSWER_S_MAX: Final = 40.0
+"""How long the answer may take before the connection is taken to be dead."""
+RENEWED_S: Final = 6_600.0
+"""The age at which a connection is replaced, give or take a tenth."""
+OPEN_S_MAX: Final = 10.0
+"""How long opening a connection may take."""
+BACKOFF_S_MIN: Final = 1.0
+"""The first wait after a failure is a random part of twice this."""
+BACKOFF_S_MAX: Final = 300.0
+"""The longest wait after failures."""
+_SPREAD: Final = 0.2
+_FORBIDDEN: Final = 403
+_UNAUTHORISED: Final = 401
+_log = logging.getLogger("lakesync.client")
+
+
+class SocketListener:
+    """Keeps a WebSocket to the gateway from a thread of its own, until it is stopped.
+
+    Args:
+        url: the stack's ``SocketUrl``.
+        hearer: the client that is told.
+        token: gives tokens.
+        chance: a random number in [0, 1).
+        monotonic_s: a clock that never goes back, in seconds.
+
+    Raises:
+        ImportError: websockets is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        hearer: Hearer,
+        token: Token,
+        *,
+        chance: Callable[[], float] = random.random,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        import websockets.sync.client  # noqa: PLC0415 - see `HttpTransport`
+
+        self._websockets = websockets
+        self._url = f"{url}?clientId={quote(hearer.client_id, safe='')}"
+        self._hearer = hearer
+        self._token = token
+        self._chance = chance
+        self._monotonic_s = monotonic_s
+        self._failures = 0
+        self._requests = 0
+        self._stopped = threading.Event()
+        self._socket: Any = None
+        self._thread = threading.Thread(target=self._run, name="lakesync-socket", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the connection and end; safe to repeat."""
+        self._stopped.set()
+        self._close(self._socket)
+        if self._thread is not threading.current_thread():
+            self._thread.join(OPEN_S_MAX)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            error = self._listen()
+            self._hearer.on_connected(is_open=False)
+            if self._stopped.is_set():
+                return
+            if isinstance(error, AuthFailed):
+                self._token.forget()
+            elif isinstance(error, Revoked | GatewayDeleted):
+                _log.warning("the gateway refuses a socket for good: %s", error)
+                return
+            self._failures += 1
+            self._stopped.wait(self._backoff_s(error))
+
+    def _backoff_s(self, error: Exception | None) -> float:
+        least_s = error.retry_after_s if isinstance(error, LakeSyncError) else 0
+        ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * (1 << min(self._failures, 16)))
+        return float(min(BACKOFF_S_MAX, least_s + self._chance() * ceiling_s))
+
+    def _listen(self) -> Exception | None:
+        """Keep a connection for as long as it can be; gives why it ended."""
+        try:
+            self._socket = self._open()
+            while not self._stopped.is_set():
+                # Whatever was committed before it was open is pulled.
+                self._hearer.on_connected(is_open=True)
+                self._hearer.wake()
+                self._hear(self._monotonic_s() + self._about(RENEWED_S))
+                old, self._socket = self._socket, self._open()
+                self._close(old)
+        except Exception as error:  # noqa: BLE001 - see rule 2
+            self._close(self._socket)
+            _log.info("the socket is closed: %s: %s", type(error).__name__, error)
+            return self._reason(error)
+        return None
+
+    def _about(self, seconds: float) -> float:
+        return seconds * (1 + _SPREAD * (self._chance() - 0.5))
+
+    def _open(self) -> Any:
+        protocols: Any = [SUB_PROTOCOL, BEARER + self._token.give()]
+        manager = self._websockets.sync.client.connect(
+            self._url,
+            subprotocols=protocols,
+            compression=None,
+            open_timeout=OPEN_S_MAX,
+            close_timeout=1,
+            # Whether the other side is there is told by answers, which API Gateway counts as well.
+            ping_interval=None,
+            max_size=FRAME_CHARS_MAX,
+        )
+        return manager.__enter__()
+
+    def _close(self, socket: Any) -> None:
+        if socket is not None:
+            with contextlib.suppress(Exception):
+                socket.close()
+
+    def _reason(self, error: Exception) -> Exception:
+        """Give what an error means to this client."""
+        if isinstance(error, self._websockets.exceptions.InvalidStatus):
+            status = error.response.status_code
+            if status in {_UNAUTHORISED, _FORBIDDEN}:
+                return AuthFailed(f"the gateway refuses the token (HTTP {status})")
+        return error
+
+    def _hear(self, until_s: float) -> None:
+        """Hear what comes over the connection, until it is to be renewed."""
+        asked_at_s = 0.0
+        heartbeat_s = self._monotonic_s() + self._about(HEARTBEAT_S)
+        while not self._stopped.is_set() and self._monotonic_s() < until_s:
+            now_s = self._monotonic_s()
+            if asked_at_s and now_s > asked_at_s + ANSWER_S_MAX:
+                raise TimeoutError("a request over the socket was not answered")
+            if now_s >= heartbeat_s:
+                # One that is not answered is not forgotten by asking again.
+                asked_at_s, heartbeat_s = asked_at_s or now_s, now_s + self._about(HEARTBEAT_S)
+                self._ask()
+            ends_s = min(until_s, heartbeat_s, asked_at_s + ANSWER_S_MAX if asked_at_s else until_s)
+            try:
+                frame = self._socket.recv(timeout=max(ends_s - now_s, 0.01))
+            except TimeoutError:
+                continue
+            asked_at_s = 0.0
+            self._failures = 0
+            self._take(frame)
+
+    def _ask(self) -> None:
+        """Ask whether anything is new, which keeps the connection open."""
+        self._requests = self._requests % 0xFFFF + 1
+        self._socket.send(frames.encode_pull_frame(self._hearer.next_pull(), self._requests))
+
+    def _take(self, frame: str | bytes) -> None:
+        """Do what a frame is for.
+
+        Raises:
+            LakeSyncError: the gateway closes the connection; why.
+        """
+        if not isinstance(frame, str):
+            raise ValidationFailed("the gateway sent a frame that is no text")
+        tag, message = frames.decode_frame(frame)
+        if tag is Tag.REFUSAL:
+            refused = frames.decode_refusal(message)
+            if refused.closes:
+                raise refused.error
+            self._hearer.wake()  # over HTTPS it is told why, or works
+        elif tag in {Tag.BROADCAST, Tag.PULL}:
+            page = proto.decode_page(message)
+            if tag is Tag.BROADCAST or page.count or page.has_more:
+                self._bring(page)
+
+    def _bring(self, page: PullPage) -> None:
+        try:
+            is_done = self._hearer.hear(page)
+        except LakeSyncError:
+            is_done = False  # the sync that follows says why, if it is no better
+        if not is_done:
+            self._hearer.wake()

@@ -1,0 +1,1 @@
+"""WebSockets: who connects, what they send, and what they are sent."""

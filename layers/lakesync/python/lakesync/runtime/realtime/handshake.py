@@ -1,0 +1,66 @@
+"""Where a handshake carries its token: in the sub-protocols, a ticket, or the address if allowed.
+
+A browser can set no header of a WebSocket but the sub-protocols it offers: ``lakesync.v1`` and
+``bearer.`` with the token behind it. The first of them is chosen; the other is never repeated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.messages import BEARER, SUB_PROTOCOL
+from lakesync.errors import AuthFailed, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NO_SOCKET_TOKEN: Final = (
+    "offer the sub-protocols lakesync.v1 and bearer.<JWT>, or fetch a ticket over HTTPS"  # noqa: S105
+)
+
+
+def offered(event: Mapping[str, Any]) -> list[str]:
+    """Give the sub-protocols that a handshake offers."""
+    headers = event.get("headers") or {}
+    text = next(
+        (value for name, value in headers.items() if name.lower() == "sec-websocket-protocol"), ""
+    )
+    return [word.strip() for word in str(text).split(",") if word.strip()]
+
+
+def socket_token(event: Mapping[str, Any], *, in_query: bool) -> str:
+    """Give the token of a handshake.
+
+    Args:
+        event: the handshake, as API Gateway tells it.
+        in_query: a token in the address is taken too.
+
+    Raises:
+        AuthFailed: there is none.
+    """
+    for word in offered(event):
+        if word.startswith(BEARER):
+            return word.removeprefix(BEARER)
+    token = query(event).get("token")
+    if in_query and token:
+        return token
+    raise AuthFailed(NO_SOCKET_TOKEN)
+
+
+def query(event: Mapping[str, Any]) -> Mapping[str, str]:
+    """Give the parameters of a handshake's address."""
+    return event.get("queryStringParameters") or {}
+
+
+def chosen(event: Mapping[str, Any]) -> dict[str, str]:
+    """Give the headers that tell the client which sub-protocol is spoken.
+
+    Raises:
+        ValidationFailed: it offers some, and this is none of them.
+    """
+    words = offered(event)
+    if not words:
+        return {}
+    if SUB_PROTOCOL not in words:
+        raise ValidationFailed(f"offer the sub-protocol {SUB_PROTOCOL}")
+    return {"Sec-WebSocket-Protocol": SUB_PROTOCOL}

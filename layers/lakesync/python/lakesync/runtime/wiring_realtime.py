@@ -1,0 +1,70 @@
+"""WebSockets, as the settings say. Part of `lakesync.runtime.wiring`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from lakesync.runtime import wiring, wiring_access
+
+if TYPE_CHECKING:
+    from lakesync.gateway.broadcast import Broadcaster
+    from lakesync.ports import Connections, Sockets
+    from lakesync.runtime.realtime.frames import FrameService
+    from lakesync.runtime.settings import (
+        ConnectionsSettings,
+        FramesSettings,
+        NotifySettings,
+        SocketSettings,
+    )
+
+
+def connections(settings: ConnectionsSettings) -> Connections:
+    """Give the open WebSockets, in a table of their own."""
+    from lakesync.buffer.connections import DynamoConnections  # noqa: PLC0415
+    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
+
+    return DynamoConnections(settings.connections_table, dynamo(settings))
+
+
+def sockets(settings: SocketSettings) -> Sockets:
+    """Give the WebSockets' other side."""
+    from lakesync.runtime.realtime.management import ApiSockets  # noqa: PLC0415
+
+    return ApiSockets(
+        settings.socket_host, settings.socket_stage, settings.region, settings.endpoint
+    )
+
+
+def frame_service(settings: FramesSettings) -> FrameService:
+    """Give what ``functions/frames`` asks."""
+    from lakesync.runtime.realtime.frames import FrameService  # noqa: PLC0415
+
+    pulls, _ = wiring.pull_services(settings)
+    return FrameService(
+        wiring.push_service(settings),
+        pulls,
+        wiring_access.quotas(settings),
+        wiring_access.access(settings),
+        connections(settings),
+        sockets(settings),
+    )
+
+
+def broadcaster(settings: NotifySettings) -> Broadcaster:
+    """Give what ``functions/notify`` asks."""
+    from lakesync.gateway.broadcast import Broadcaster  # noqa: PLC0415
+    from lakesync.gateway.delivery import Delivery  # noqa: PLC0415
+    from lakesync.gateway.pull import PullService  # noqa: PLC0415
+
+    open_connections = connections(settings)
+    delivery = Delivery(
+        sockets(settings), open_connections, seconds=time.monotonic, sleep_s=time.sleep
+    )
+    return Broadcaster(
+        PullService(wiring.buffer(settings), wall_clock=wiring.wall_clock),
+        open_connections,
+        delivery,
+        access=wiring_access.access(settings),
+        wall_clock=wiring.wall_clock,
+    )

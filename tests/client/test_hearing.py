@@ -1,0 +1,365 @@
+"""A client that hears of changes: what fits its cursor is applied, anything else is pulled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from websockets.sync.server import serve
+
+from lakesync.client import Client, MemoryTransport, SyncLoop
+from lakesync.client.download.hearing import Hearing
+from lakesync.client.transport import listener as module
+from lakesync.client.transport.listener import SocketListener
+from lakesync.client.transport.token import Token
+from lakesync.core.messages import PullPage
+from lakesync.errors import AuthFailed, RateLimited, Revoked
+from lakesync.wire import frames, proto
+from tests.support.builders import at_ms, insert, push
+from tests.support.gateways import puller, pusher
+from tests.support.sockets import GATEWAY, Hub
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lakesync.core.messages import Pull
+
+
+def waited(for_what: Callable[[], object]) -> bool:
+    """Wait for something, ten seconds at the most."""
+    ends = time.monotonic() + 10
+    while not for_what() and time.monotonic() < ends:
+        time.sleep(0.005)
+    return bool(for_what())
+
+
+class World(Hub):
+    """A hub whose pushes and pulls are a client's too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+
+        self.pushes, self.pulls = (
+            pusher(self.buffer, time_=self.time),
+            puller(self.buffer, time_=self.time),
+        )
+
+    def client(self, folder: Path, name: str = "ann", transport: Any = None) -> Client:
+        """Open a client, and a connection of it."""
+        self.connect(name)
+        transport = transport or MemoryTransport(GATEWAY, self.pushes, self.pulls)
+        return Client(folder / f"{name}.db", client_id=name, transport=transport)
+
+    def write(self, row: str, client: str = "bob", **columns: Any) -> None:
+        """Let another client write, and notify."""
+        self.time.sleep_ms(1000)
+        delta = insert(row, at=at_ms(int(self.time.now_ms) % 100_000), client=client, **columns)
+        assert not self.pushes.push(GATEWAY, push(delta, client=client)).outcomes
+        self.notify()
+
+    def broadcasts(self, name: str = "ann") -> list[PullPage]:
+        return self.sockets.pages(f"to-{name}")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.connect("setup")
+    world.write("r0", title="first")
+    return world
+
+
+def titles(client: Client) -> list[str]:
+    return [str(row["title"]) for row in client.query("SELECT title FROM todos").unwrap()]
+
+
+@pytest.mark.law("T1")
+def test_a_broadcast_that_fits_is_applied_without_a_pull(world: World, tmp_path: Path) -> None:
+    with world.client(tmp_path) as client:
+        client.sync().unwrap()
+        world.write("r1", title="second")
+        (page,) = world.broadcasts()
+        assert client._syncer.hear(page)
+        assert titles(client) == ["first", "second"]
+        assert client._syncer.next_pull().since == page.cursor
+        world.write("r2", title="third")
+        (page,) = world.broadcasts()
+        assert client._syncer.hear(page)
+        assert titles(client) == ["first", "second", "third"]
+
+
+@pytest.mark.law("T1", "T2")
+def test_over_a_gap_nothing_is_applied(world: World, tmp_path: Path) -> None:
+    with world.client(tmp_path) as client:
+        client.sync().unwrap()
+        world.write("r1", title="lost")
+        world.write("r2", title="third")
+        lost, page = world.broadcasts()
+        assert not client._syncer.hear(page)
+        assert titles(client) == ["first"]
+        client.pull().unwrap()
+        assert titles(client) == ["first", "lost", "third"]
+        assert client._syncer.hear(lost), "what is old is done"
+        assert client._syncer.hear(page)
+        assert titles(client) == ["first", "lost", "third"]
+
+
+@pytest.mark.law("T1")
+@pytest.mark.parametrize("other", [{"epoch": "other"}, {"scope": "other"}])
+def test_what_others_rules_or_another_buffer_decided_is_not_applied(
+    world: World, tmp_path: Path, other: dict[str, Any]
+) -> None:
+
+    with world.client(tmp_path) as client:
+        client.sync().unwrap()
+        world.write("r1", title="second")
+        (page,) = world.broadcasts()
+        assert not client._syncer.hear(replace(page, **other))
+        assert titles(client) == ["first"]
+
+
+@pytest.mark.law("T1")
+def test_a_client_that_has_read_nothing_applies_no_broadcast(world: World, tmp_path: Path) -> None:
+    with world.client(tmp_path) as client:
+        world.write("r1", title="second")
+        (page,) = world.broadcasts()
+        assert not client._syncer.hear(page)
+        assert client._syncer.next_pull().snapshot
+
+
+@pytest.mark.law("T2")
+def test_a_poke_is_something_to_pull(world: World, tmp_path: Path) -> None:
+    with world.client(tmp_path) as client:
+        client.sync().unwrap()
+        world.write("r1", title="x" * 200_000)
+        (page,) = world.broadcasts()
+        assert page.is_poke
+        assert not client._syncer.hear(page)
+        client.pull().unwrap()
+        assert client._syncer.hear(page)
+
+
+# --- the socket -----------------------------------------------------------------------------------
+
+
+class Server:
+    """A gateway's WebSocket: what clients ask, and what they are sent."""
+
+    def __init__(self) -> None:
+        self.offered: list[list[str]] = []
+        self.paths: list[str] = []
+        self.open: list[Any] = []
+        self.asked: list[Pull] = []
+        self.status = 0
+        self.first = ""
+        """What a connection is sent at once."""
+
+    def __call__(self, socket: Any) -> None:
+        self.open.append(socket)
+        self.paths.append(socket.request.path)
+        words = socket.request.headers["Sec-WebSocket-Protocol"].split(",")
+        self.offered.append([word.strip() for word in words])
+        if self.first:
+            socket.send(self.first)
+        for frame in socket:
+            _, message = frames.decode_frame(frame)
+            self.asked.append(proto.decode_pull(message))
+
+    def refuse(self, connection: Any, _: Any) -> Any:
+        return connection.respond(self.status, "") if self.status else None
+
+    def send(self, page: PullPage) -> None:
+        self.open[-1].send(frames.encode_broadcast(page))
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[str]:
+    protocols: Any = ["lakesync.v1"]
+    with serve(
+        server, "127.0.0.1", 0, subprotocols=protocols, process_request=server.refuse
+    ) as listening:
+        thread = threading.Thread(target=listening.serve_forever)
+        thread.start()
+        try:
+            yield f"ws://127.0.0.1:{listening.socket.getsockname()[1]}/live"
+        finally:
+            listening.shutdown()
+            thread.join()
+
+
+class Woken:
+    """Counts how often a client is told to sync."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> None:
+        self.times += 1
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures are followed by next to no wait."""
+    monkeypatch.setattr(module, "BACKOFF_S_MIN", 0.005)
+    monkeypatch.setattr(module, "BACKOFF_S_MAX", 0.02)
+
+
+@contextmanager
+def listening(client: Client, url: str, token: Any = "a-token") -> Iterator[Woken]:
+    woken = Woken()
+    hearing = Hearing(client.client_id, client._syncer, client._activity, woken)
+    listener = SocketListener(url, hearing, Token(token))
+    try:
+        yield woken
+    finally:
+        listener.stop()
+        assert not listener._thread.is_alive()
+
+
+def test_a_browsers_handshake_and_a_broadcast_in_the_file(world: World, tmp_path: Path) -> None:
+    server = Server()
+    with world.client(tmp_path) as client, serving(server) as url:
+        client.sync().unwrap()
+        with listening(client, url) as woken:
+            assert waited(lambda: client.is_told and server.open)
+            assert server.offered == [["lakesync.v1", "bearer.a-token"]]
+            assert server.paths == ["/live?clientId=ann"]
+            assert woken.times == 1, "what was committed before is pulled"
+            world.write("r1", title="second")
+            server.send(world.broadcasts()[0])
+            assert waited(lambda: titles(client) == ["first", "second"])
+            server.send(PullPage((), 0, 1 << 62, has_more=True))
+            assert waited(lambda: woken.times == 2)
+        assert not client.is_told
+
+
+def opened_and_woken(server: Server, woken: Woken, times: int) -> bool:
+    return len(server.open) == times == woken.times
+
+
+@pytest.mark.law("T2")
+def test_a_connection_that_breaks_is_opened_again(
+    world: World, tmp_path: Path, quick: None
+) -> None:
+    server = Server()
+    with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
+        for number in range(3):
+            assert waited(partial(opened_and_woken, server, woken, number + 1))
+            server.open[-1].socket.shutdown(2)
+
+
+@pytest.mark.law("T6")
+def test_a_token_that_is_refused_is_asked_for_anew(
+    world: World, tmp_path: Path, quick: None
+) -> None:
+    server, given = Server(), iter(f"token-{n}" for n in range(1000))
+    server.status = 401
+    with (
+        world.client(tmp_path) as client,
+        serving(server) as url,
+        listening(client, url, lambda: next(given)),
+    ):
+        time.sleep(0.1)
+        server.status = 0
+        assert waited(lambda: server.offered)
+        assert server.offered[0][1] != "bearer.token-0"
+
+
+@pytest.mark.law("T6")
+def test_who_is_closed_for_an_expired_token_connects_with_a_fresh_one(
+    world: World, tmp_path: Path, quick: None
+) -> None:
+    server, given = Server(), iter(f"token-{n}" for n in range(1000))
+    server.first = frames.encode_refusal(AuthFailed("expired"), 0, closes=True)
+    with (
+        world.client(tmp_path) as client,
+        serving(server) as url,
+        listening(client, url, lambda: next(given)),
+    ):
+        assert waited(lambda: len(server.offered) > 1)
+        assert server.offered[1][1] == "bearer.token-1"
+
+
+@pytest.mark.law("T6")
+def test_who_is_shut_out_does_not_come_again(world: World, tmp_path: Path, quick: None) -> None:
+    server = Server()
+    server.first = frames.encode_refusal(Revoked("shut out"), 0, closes=True)
+    with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
+        assert waited(lambda: server.open)
+        assert waited(lambda: not client.is_told)
+        time.sleep(0.1)
+        assert len(server.open) == 1
+
+
+@pytest.mark.law("T5")
+def test_who_was_too_slow_waits_as_asked(world: World, tmp_path: Path, quick: None) -> None:
+    server = Server()
+    server.first = frames.encode_refusal(RateLimited("too slow"), 0, closes=True)
+    with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
+        assert waited(lambda: len(server.open) == 3)
+
+
+def test_a_silent_connection_is_asked_now_and_then_and_one_that_is_dead_replaced(
+    world: World, tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(module, "ANSWER_S_MAX", 0.05)
+    server = Server()
+    with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
+        assert waited(lambda: server.asked)
+        assert server.asked[0].client_id == "ann"
+        assert waited(lambda: len(server.open) > 1)
+
+
+def test_a_connection_is_renewed_before_the_old_one_is_closed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RENEWED_S", 0.05)
+    server = Server()
+    with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
+        assert waited(lambda: len(server.open) > 2)
+        assert client.is_told
+        assert woken.times >= 2
+
+
+def test_what_is_no_frame_ends_a_connection_and_not_the_thread(
+    world: World, tmp_path: Path, quick: None
+) -> None:
+    server = Server()
+    server.first = "no frame"
+    with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
+        assert waited(lambda: len(server.open) == 2)
+
+
+class Telling(MemoryTransport):
+    """A transport that has a WebSocket beside it."""
+
+    url = ""
+
+    def listen(self, hearer: Any) -> SocketListener:
+        return SocketListener(self.url, hearer, Token("a-token"))
+
+
+def test_a_sync_loop_is_told_and_hardly_polls(world: World, tmp_path: Path) -> None:
+    server = Server()
+    transport = Telling(GATEWAY, world.pushes, world.pulls)
+    results: list[Any] = []
+    with serving(server) as url, world.client(tmp_path, transport=transport) as client:
+        transport.url = url
+        client.sync().unwrap()
+        with SyncLoop(client, every_s=0.02, on_result=results.append):
+            assert waited(lambda: client.status.connected and titles(client) == ["first"])
+            time.sleep(0.1)
+            polled = len(results)
+            time.sleep(0.3)
+            assert len(results) <= polled + 1
+            world.write("r1", title="second")
+            server.send(world.broadcasts()[0])
+            assert waited(lambda: titles(client) == ["first", "second"])
+        assert not client.status.connected

@@ -1,0 +1,152 @@
+"""What every store of connections promises: all that are open, and one who notifies at a time."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.buffer.connections import DynamoConnections
+from lakesync.buffer.memory_connections import MemoryConnections
+from lakesync.ports import Connection, NotifyState
+from tests.support.stores import TABLE
+
+if TYPE_CHECKING:
+    from lakesync.ports import Connections
+    from tests.support.stores import Servers
+
+NOW, LATER = 1_000_000, 2_000_000
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("emulator", marks=pytest.mark.emulator),
+        pytest.param("dynamodb_local", marks=pytest.mark.emulator),
+    ]
+)
+def connections(request: pytest.FixtureRequest) -> Connections:
+    """A store of each implementation."""
+    if request.param == "memory":
+        return MemoryConnections()
+    servers: Servers = request.getfixturevalue("servers")
+    address = servers.emulator() if request.param == "emulator" else servers.dynamodb_local()
+    return DynamoConnections(TABLE, address.caller())
+
+
+def connection(gateway: str, name: str = "L0SM9cOFvHcCIhw=") -> Connection:
+    claims = {"sub": "ann|1", "teams": ["red", "\U0001f600"], "level": 3}
+    return Connection(gateway, name, "phone|1", "ann|1", 1_795_251_600.5, NOW, claims, "s", "r")
+
+
+@pytest.mark.law("T6")
+def test_what_was_added_is_given_until_it_is_removed(
+    connections: Connections, gateway: str
+) -> None:
+    wanted = connection(gateway)
+    assert connections.get(gateway, wanted.id) is None
+    connections.add(wanted)
+    assert connections.get(gateway, wanted.id) == wanted
+    assert connections.of_gateway(gateway) == ([wanted], NotifyState())
+    connections.remove(gateway, wanted.id)
+    connections.remove(gateway, wanted.id)
+    assert connections.get(gateway, wanted.id) is None
+    assert connections.of_gateway(gateway) == ([], NotifyState())
+
+
+def test_gateways_are_apart(connections: Connections, gateway: str) -> None:
+    connections.add(connection(gateway))
+
+    assert connections.of_gateway(f"{gateway}x") == ([], NotifyState())
+    assert connections.get(f"{gateway}x", connection(gateway).id) is None
+
+
+def test_another_scope_is_remembered_unless_the_connection_is_gone(
+    connections: Connections, gateway: str
+) -> None:
+    here, gone = connection(gateway), connection(gateway, "gone")
+    connections.add(here)
+    for one in (here, gone):
+        connections.rescope(replace(one, scope="other", rules="new"))
+
+    assert connections.of_gateway(gateway)[0] == [replace(here, scope="other", rules="new")]
+
+
+def test_all_connections_of_all_gateways_are_scanned(
+    connections: Connections, gateway: str
+) -> None:
+    wanted = {(f"{gateway}{letter}", f"c{n}") for letter in "ab" for n in range(3)}
+    for name, number in wanted:
+        connections.add(connection(name, number))
+    connections.begin(f"{gateway}a", "me", NOW, LATER)
+    scanned, place = connections.scan("")
+    while place:
+        some, place = connections.scan(place)
+        scanned += some
+
+    mine = [(one.gateway, one.id) for one in scanned if one.gateway.startswith(gateway)]
+    assert set(mine) == wanted
+    assert len(mine) == len(wanted)
+
+
+@pytest.mark.law("T8")
+def test_one_notifies_at_a_time(connections: Connections, gateway: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        began = list(pool.map(lambda n: connections.begin(gateway, f"p{n}", NOW, LATER), range(16)))
+
+    assert began.count(True) == 1
+
+
+@pytest.mark.law("T8")
+def test_who_began_may_begin_again_and_another_when_the_time_is_over(
+    connections: Connections, gateway: str
+) -> None:
+    assert connections.begin(gateway, "me", NOW, LATER)
+    assert connections.begin(gateway, "me", NOW, LATER)
+    assert not connections.begin(gateway, "other", LATER, LATER + 1)
+    assert connections.begin(gateway, "other", LATER + 1, LATER + 9)
+
+
+@pytest.mark.law("T8")
+def test_a_commit_that_is_left_keeps_the_turn_from_ending(
+    connections: Connections, gateway: str
+) -> None:
+    connections.begin(gateway, "me", NOW, LATER)
+    assert connections.leave(gateway, 7, NOW)
+    assert connections.leave(gateway, 5, NOW)
+    assert not connections.end(gateway, "me", 6)
+    assert connections.of_gateway(gateway)[1] == NotifyState(6, 7)
+    assert connections.end(gateway, "me", 7)
+    assert connections.of_gateway(gateway)[1] == NotifyState(7)
+
+
+@pytest.mark.law("T8")
+def test_nothing_is_left_to_nobody(connections: Connections, gateway: str) -> None:
+    assert not connections.leave(gateway, 7, NOW)
+    connections.begin(gateway, "me", NOW, LATER)
+    assert not connections.leave(gateway, 7, LATER + 1)
+    assert connections.end(gateway, "me", 1)
+    assert not connections.leave(gateway, 7, NOW)
+
+
+@pytest.mark.law("T8")
+def test_whose_turn_was_taken_over_ends_nothing(connections: Connections, gateway: str) -> None:
+    connections.begin(gateway, "me", NOW, LATER)
+    connections.begin(gateway, "other", LATER + 1, LATER + 9)
+    assert connections.end(gateway, "me", 5)
+    assert connections.of_gateway(gateway)[1] == NotifyState()
+    assert not connections.begin(gateway, "third", LATER + 2, LATER + 9)
+
+
+@pytest.mark.law("T6")
+def test_a_ticket_is_taken_once_and_in_time(connections: Connections, gateway: str) -> None:
+    ticket = f"{gateway}-ticket"
+    connections.add_ticket(ticket, '{"sub":"ann"}', 100)
+    connections.add_ticket(f"{ticket}-old", "{}", 100)
+
+    assert connections.take_ticket(f"{ticket}-old", 101) is None
+    assert connections.take_ticket(ticket, 100) == '{"sub":"ann"}'
+    assert connections.take_ticket(ticket, 100) is None
+    assert connections.take_ticket("never", 100) is None

@@ -1,0 +1,351 @@
+"""The functions of WebSockets: who may connect, what frames are answered, what closes them."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.buffer.memory_connections import MemoryConnections
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.messages import Pull, Push
+from lakesync.ports import Revocation
+from lakesync.runtime import wiring, wiring_realtime
+from lakesync.runtime.realtime import frames as frames_module
+from lakesync.runtime.realtime.frames import FRAMES_PER_S_MAX
+from lakesync.runtime.settings import FramesSettings
+from lakesync.wire import frames, proto
+from lakesync.wire.frames import Tag
+from tests.functions.conftest import Context, event
+from tests.support.sockets import FakeSockets
+
+if TYPE_CHECKING:
+    import io
+
+    from tests.functions.conftest import Functions
+
+NAME = "L0SM9cOFvHcCIhw="
+GATEWAY = "demo"
+
+
+class Api:
+    """A WebSocket API in front of the functions."""
+
+    def __init__(self, functions: Functions) -> None:
+        self.functions = functions
+        self.connections = MemoryConnections()
+        self.sockets = FakeSockets()
+        self._handlers: dict[str, Any] = {}
+
+    def call(self, name: str, sent: dict[str, Any]) -> dict[str, Any]:
+        """Call a function, which stays warm."""
+        if name not in self._handlers:
+            self._handlers[name] = self.functions.load(name)
+        answer: dict[str, Any] = self._handlers[name](sent, Context())
+        return answer
+
+    def connect(self) -> None:
+        assert self.call("connect", event("connect_sub_protocol"))["statusCode"] == 200
+
+    def send(self, frame: object, **changed: Any) -> tuple[Tag, bytes]:
+        """Send a frame; gives the one that answers it."""
+        self.sockets.sent.clear()
+        answer = self.call("frames", event("frames_pull") | {"body": frame} | changed)
+        assert answer == {"statusCode": 200}, "the emulator would send a body to the client"
+        (answered,) = self.sockets.sent[NAME]
+        return frames.decode_frame(answered)
+
+    def refusal(self, frame: object, **changed: Any) -> frames.Refused:
+        tag, body = self.send(frame, **changed)
+        assert tag is Tag.REFUSAL
+        return frames.decode_refusal(body)
+
+
+@pytest.fixture
+def api(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Api:
+    served = Api(functions)
+    monkeypatch.setattr(wiring_realtime, "connections", lambda _: served.connections)
+    monkeypatch.setattr(wiring_realtime, "sockets", lambda _: served.sockets)
+    for name, value in {
+        "CONNECTIONS_TABLE": "connections",
+        "SOCKET_HOST": "socketsapi.execute-api.eu-central-1.amazonaws.com",
+        "SOCKET_STAGE": "live",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return served
+
+
+def with_context(name: str, **context: Any) -> dict[str, Any]:
+    """Give a sample event with another context."""
+    sent = event(name)
+    sent["requestContext"].update(context)
+    return sent
+
+
+def some_push(client: str = "phone-1", title: str = "Buy milk") -> Push:
+    hlc = time.time_ns() // 1_000_000 << 16
+    delta = make_delta(Op.INSERT, "todos", "r1", {"title": title}, client_id=client, hlc=hlc)
+    return Push(client, ((0, delta),), own_cursor=True)
+
+
+PULL = frames.encode_pull_frame(Pull("phone-1", removes=True, own_cursor=True), 7)
+
+# --- who may connect ------------------------------------------------------------------------------
+
+
+@pytest.mark.law("T6")
+def test_who_connects_is_remembered_with_claims_and_scope(api: Api) -> None:
+    answer = api.call("connect", event("connect_sub_protocol"))
+
+    assert answer == {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": "lakesync.v1"}}
+    connection = api.connections.get(GATEWAY, NAME)
+    assert connection is not None
+    assert (connection.client_id, connection.user) == ("phone-1", "ann")
+    assert connection.claims["gw"] == GATEWAY
+    assert connection.scope
+    assert connection.expires_s == 4102444800
+
+
+@pytest.mark.law("T6")
+def test_a_refused_token_does_not_connect(api: Api) -> None:
+    answer = api.call("connect", event("connect_refused"))
+
+    assert answer["statusCode"] == 401
+    assert json.loads(answer["body"])["code"] == "AUTH_ERROR"
+    assert api.connections.scan("") == ([], "")
+
+
+@pytest.mark.law("T6")
+def test_who_is_shut_out_does_not_connect(api: Api, functions: Functions) -> None:
+    functions.access.revoke(GATEWAY, Revocation("user", "ann", 1, "ops"))
+
+    assert api.call("connect", event("connect_sub_protocol"))["statusCode"] == 403
+
+
+@pytest.mark.law("T6")
+def test_another_users_client_does_not_connect(api: Api, functions: Functions) -> None:
+    functions.access.bind(GATEWAY, "phone-1", "bob")
+
+    assert api.call("connect", event("connect_sub_protocol"))["statusCode"] == 403
+
+
+@pytest.mark.law("T7")
+def test_who_speaks_something_else_does_not_connect(api: Api) -> None:
+    sent = event("connect_sub_protocol") | {"headers": {"sec-websocket-protocol": "mqtt"}}
+
+    assert api.call("connect", sent)["statusCode"] == 400
+
+
+@pytest.mark.law("T6")
+def test_who_disconnects_is_forgotten(api: Api) -> None:
+    api.connect()
+
+    assert api.call("disconnect", event("disconnect_closed"))["statusCode"] == 200
+    assert api.connections.get(GATEWAY, NAME) is None
+
+
+# --- frames ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.law("T7")
+def test_a_push_and_a_pull_are_answered_under_their_ids(api: Api) -> None:
+    api.connect()
+    tag, body = api.send(frames.encode_push_frame(some_push(), 5))
+    assert (tag, frames.answered_id_of(tag, body)) == (Tag.PUSH, 5)
+    assert proto.decode_receipt(body).accepted == 1
+    tag, body = api.send(PULL)
+    assert (tag, frames.answered_id_of(tag, body)) == (Tag.PULL, 7)
+    assert proto.decode_page(body).count == 1
+
+
+@pytest.mark.law("T7")
+def test_a_page_that_fits_no_frame_is_for_https(api: Api) -> None:
+    api.connect()
+    service = wiring_realtime.frame_service(wiring.load(FramesSettings))
+    service._pushes.push(GATEWAY, some_push(title="x" * 150_000))
+
+    refused = api.refusal(PULL)
+    assert (refused.request_id, refused.error.code, refused.closes) == (7, "BODY_TOO_LARGE", False)
+
+
+@pytest.mark.law("T7")
+@pytest.mark.parametrize(
+    "frame",
+    [
+        event("frames_not_base64")["body"],
+        "",
+        None,
+        "AA==",
+        "CQ==",
+        frames.encode_frame(Tag.PUSH, b"\x08"),
+        frames.encode_push_frame(some_push(), 5)[:40],
+        "A" * (frames.FRAME_CHARS_MAX + 4),
+    ],
+)
+def test_what_is_no_frame_closes_the_connection_with_a_code(api: Api, frame: str | None) -> None:
+    api.connect()
+    refused = api.refusal(frame)
+
+    assert refused.closes
+    assert refused.error.code in {"VALIDATION_ERROR", "BODY_TOO_LARGE"}
+    assert api.sockets.closed == [NAME]
+    assert api.connections.get(GATEWAY, NAME) is None
+
+
+@pytest.mark.law("T7")
+def test_a_binary_frame_closes_the_connection(api: Api) -> None:
+    api.connect()
+
+    assert api.refusal(PULL, isBase64Encoded=True).closes
+
+
+@pytest.mark.law("T7")
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (frames.encode_pull_frame(Pull("phone-1", deltas_max=-1 & 0xFFFFFFFF), 7), None),
+        (frames.encode_pull_frame(Pull("phone-2"), 7), "FORBIDDEN"),
+        (frames.encode_push_frame(some_push("phone-2"), 7), "FORBIDDEN"),
+        (frames.encode_pull_frame(Pull("phone-1", snapshot="nonsense"), 7), "VALIDATION_ERROR"),
+        (frames.encode_pull_frame(replace(Pull("phone-1"), since=1 << 62), 7), "CURSOR_EXPIRED"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_answered_and_the_connection_stays(
+    api: Api, frame: str, code: str | None
+) -> None:
+    api.connect()
+    _, body = api.send(frame)
+    if code is not None:
+        refused = frames.decode_refusal(body)
+        assert (refused.request_id, refused.error.code, refused.closes) == (7, code, False)
+    assert api.sockets.closed == []
+    assert api.send(PULL)[0] is Tag.PULL
+
+
+@pytest.mark.law("T7")
+def test_tags_that_clients_do_not_send_are_refused(api: Api) -> None:
+    api.connect()
+    for tag in (Tag.BROADCAST, Tag.ACTION, Tag.REFUSAL):
+        assert api.refusal(frames.encode_frame(tag, b"")).error.code == "METHOD_NOT_ALLOWED"
+
+
+@pytest.mark.law("T7")
+def test_a_bug_is_answered_without_detail(
+    api: Api, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
+) -> None:
+    api.connect()
+
+    def broken(*_: object) -> Any:
+        raise KeyError("detail")
+
+    monkeypatch.setattr(frames_module.FrameService, "_pull", broken)
+    refused = api.refusal(PULL)
+
+    assert refused.error.code == "INTERNAL_ERROR"
+    assert "detail" not in refused.error.message
+    assert "detail" in log.getvalue()
+
+
+@pytest.mark.law("T7")
+def test_a_flood_is_closed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
+    api.connect()
+    for _ in range(FRAMES_PER_S_MAX):
+        assert api.send(frames.encode_frame(Tag.ACTION, b""))[0] is Tag.REFUSAL
+    assert api.sockets.closed == []
+    refused = api.refusal(PULL)
+
+    assert (refused.error.code, refused.closes) == ("RATE_LIMITED", True)
+    assert api.sockets.closed == [NAME]
+
+
+@pytest.mark.law("T6")
+def test_frames_of_an_expired_token_close_the_connection(api: Api) -> None:
+    api.connect()
+    connection = api.connections.get(GATEWAY, NAME)
+    assert connection is not None
+    api.connections.add(replace(connection, expires_s=time.time() - 1))
+
+    refused = api.refusal(PULL)
+    assert (refused.error.code, refused.closes) == ("AUTH_ERROR", True)
+    assert api.sockets.closed == [NAME]
+
+
+@pytest.mark.law("T6")
+def test_frames_of_a_connection_that_is_not_remembered_close_it(api: Api) -> None:
+    assert api.refusal(PULL).closes
+    assert api.sockets.closed == [NAME]
+
+
+@pytest.mark.law("T6")
+def test_no_function_logs_a_token(api: Api, log: io.StringIO) -> None:
+    for name in ("connect_sub_protocol", "connect_refused"):
+        sent = event(name)
+        sent["headers"]["Sec-WebSocket-Protocol"] = "lakesync.v1, bearer.very-secret"
+        sent["queryStringParameters"] = {"token": "very-secret", "clientId": "phone-1"}
+        api.call("connect", sent)
+    api.call("frames", event("frames_not_base64"))
+    api.call("disconnect", event("disconnect_closed"))
+
+    assert "very-secret" not in log.getvalue()
+
+
+# --- the authoriser -------------------------------------------------------------------------------
+
+
+def socket_event(headers: dict[str, str], query: dict[str, str] | None = None) -> dict[str, Any]:
+    return event("authorise_socket") | {"headers": headers, "queryStringParameters": query}
+
+
+# --- the stream -----------------------------------------------------------------------------------
+
+
+@pytest.mark.law("T1")
+def test_a_commit_is_told_to_who_is_connected(api: Api) -> None:
+    api.connect()
+    service = wiring_realtime.frame_service(wiring.load(FramesSettings))
+    service._pushes.push(GATEWAY, some_push("laptop"))
+    api.call("notify", event("notify_commits"))
+
+    (frame,) = api.sockets.sent[NAME]
+    tag, body = frames.decode_frame(frame)
+    assert (tag, proto.decode_page(body).is_poke) == (Tag.BROADCAST, True)
+
+
+@pytest.mark.law("T6")
+def test_who_is_shut_out_is_closed_by_the_stream(api: Api) -> None:
+    api.connect()
+    sent = event("notify_commits")
+    sent["Records"] = sent["Records"][2:]
+    sent["Records"][0]["dynamodb"]["Keys"]["sk"]["S"] = "user|ann"
+    api.call("notify", sent)
+
+    assert api.sockets.closed == [NAME]
+
+
+def test_records_that_tell_nothing_are_passed_over(api: Api) -> None:
+    api.connect()
+    sent = event("notify_commits")
+    keys = [("demo|log|main", "1"), ("demo|row|t|0", "r"), ("|user|demo|0", "c"), ("gateways", "d")]
+    for pk, sk in keys:
+        record = json.loads(json.dumps(sent["Records"][0]))
+        record["dynamodb"]["Keys"] = {"pk": {"S": pk}, "sk": {"S": sk}}
+        assert api.call("notify", {"Records": [record]}) == {"gateways": 0}
+    removal = json.loads(json.dumps(sent["Records"][0]))
+    del removal["dynamodb"]["NewImage"]
+    assert api.call("notify", {"Records": [removal]}) == {"gateways": 0}
+    assert api.sockets.sent == {}
+
+
+@pytest.mark.law("T6")
+def test_the_tick_of_the_schedule_sweeps(api: Api) -> None:
+    api.connect()
+    connection = api.connections.get(GATEWAY, NAME)
+    assert connection is not None
+    api.connections.add(replace(connection, expires_s=1.0))
+
+    assert api.call("notify", event("notify_sweep")) == {"closed": 1}
+    assert api.sockets.closed == [NAME]

@@ -1,0 +1,355 @@
+"""Broadcasts: exactly what a pull would give, to exactly those who may see it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.core.clock import STAMP_MAX
+from lakesync.core.messages import Pull
+from lakesync.gateway import broadcast as module
+from lakesync.ports import GATEWAY_KIND, Revocation
+from tests.support.builders import at_ms, insert, push
+from tests.support.gateways import administrator, deltas_of, puller, pusher
+from tests.support.sockets import GATEWAY, Hub
+
+if TYPE_CHECKING:
+    from lakesync.core.messages import PullPage
+
+
+def bucket(name: str, column: str, value: str) -> dict[str, Any]:
+    """Give a bucket of all rows whose column has a value."""
+    filters = [{"column": column, "op": "eq", "value": value}]
+    return {"name": name, "tables": [], "filters": filters, "write": []}
+
+
+RULES = {"buckets": [bucket("own", "owner", "jwt:sub"), bucket("all", "owner", "all")]}
+
+
+class World(Hub):
+    """A hub with clients that write."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.pusher = pusher(self.buffer, time_=self.time)
+        self._stamp = 0
+
+    def save_rules(self, rules: dict[str, Any]) -> None:
+        administrator(self.buffer, time_=self.time).save_rules(GATEWAY, rules)
+
+    def write(self, client: str, row: str, **columns: Any) -> None:
+        """Push a change of a row, and let a second pass."""
+        self.time.sleep_ms(1_000)
+        self._stamp += 1
+        delta = insert(row, at=at_ms(0, self._stamp), client=client, **columns)
+        claims = {"sub": client}
+        receipt = self.pusher.push(GATEWAY, replace(push(delta, client=client), claims=claims))
+        assert not receipt.outcomes
+
+    def pull(self, client: str, since: int, scope: str = "") -> list[Any]:
+        """Give what a client pulls behind a cursor, and the page's scope, epoch and end."""
+        wanted = Pull(
+            client, since, 10_000, claims={"sub": client}, removes=True, scope=scope,
+            own_cursor=True, at_least=STAMP_MAX,
+        )  # fmt: skip
+        page = puller(self.buffer, time_=self.time).pull(GATEWAY, wanted)
+        assert not page.has_more
+        return [page, deltas_of(page)]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def only(pages: list[PullPage]) -> PullPage:
+    (page,) = pages
+    return page
+
+
+def settled(world: World) -> None:
+    """Bring the connections to where a first broadcast has been made."""
+    world.write("setup", "r0", owner="all")
+    world.notify()
+    world.sockets.sent.clear()
+
+
+@pytest.mark.law("T1")
+def test_a_broadcast_holds_the_commit_and_names_what_it_follows(world: World) -> None:
+    world.connect("ann")
+    settled(world)
+    before, _ = world.pull("ann", 0)
+    world.write("bob", "r1", title="Buy milk")
+    world.notify()
+
+    page = only(world.sockets.pages("to-ann"))
+    pulled, deltas = world.pull("ann", before.cursor)
+    assert page.follows(before.cursor)
+    assert deltas_of(page) == deltas
+    assert (page.cursor, page.scope, page.epoch) == (pulled.cursor, pulled.scope, pulled.epoch)
+    assert not page.follows(page.cursor)
+
+
+@pytest.mark.law("T1")
+def test_without_knowledge_of_what_was_sent_before_it_is_a_poke(world: World) -> None:
+    world.connect("ann")
+    world.write("bob", "r1", title="Buy milk")
+    world.notify()
+
+    page = only(world.sockets.pages("to-ann"))
+    assert page.is_poke
+    assert page.has_more
+    assert not page.count
+
+
+@pytest.mark.law("T2")
+def test_what_is_too_large_is_a_poke(world: World) -> None:
+    world.connect("ann")
+    settled(world)
+    world.write("bob", "r1", title="x" * 200_000)
+    world.notify()
+
+    assert only(world.sockets.pages("to-ann")).is_poke
+
+
+@pytest.mark.law("T2")
+def test_groups_that_take_too_long_to_decide_are_poked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.connect("ann")
+    settled(world)
+    monkeypatch.setattr(module, "DECIDE_MS_MAX", 0)
+    world.write("bob", "r1", title="Buy milk")
+    world.notify()
+
+    assert only(world.sockets.pages("to-ann")).is_poke
+
+
+@pytest.mark.law("T4")
+def test_the_sender_gets_no_echo(world: World) -> None:
+    world.connect("ann")
+    world.connect("bob")
+    settled(world)
+    world.write("bob", "r1", title="Buy milk")
+    world.notify()
+
+    assert world.sockets.pages("to-bob") == []
+    assert only(world.sockets.pages("to-ann")).count == 1
+
+
+@pytest.mark.law("T4")
+def test_of_what_others_wrote_as_well_the_sender_is_only_told(world: World) -> None:
+    world.connect("bob")
+    settled(world)
+    world.write("bob", "r1", title="Buy milk")
+    world.write("ann", "r2", title="Buy bread")
+    world.notify()
+
+    assert only(world.sockets.pages("to-bob")).is_poke
+
+
+@pytest.mark.law("T3")
+def test_who_sees_nothing_new_is_sent_nothing_and_needs_no_pull_later(world: World) -> None:
+    world.save_rules(RULES)
+    for client in ("ann", "bob"):
+        world.connect(client, claims={"sub": client})
+    settled(world)
+    ann, _ = world.pull("ann", 0)
+    for number in range(3):
+        world.write("bob", f"r{number + 1}", owner="bob")
+        world.notify()
+    assert world.sockets.pages("to-ann") == []
+    world.write("carl", "r9", owner="all")
+    world.notify()
+
+    page = only(world.sockets.pages("to-ann"))
+    assert page.follows(ann.cursor)
+    assert [delta.row_id for delta in deltas_of(page)] == ["r9"]
+
+
+@pytest.mark.law("T3")
+def test_each_group_is_decided_by_its_own_claims(world: World) -> None:
+    world.save_rules(RULES)
+    for client in ("ann", "bob"):
+        world.connect(client, claims={"sub": client})
+    settled(world)
+    world.write("carl", "r1", owner="ann")
+    world.notify()
+    world.write("carl", "r1", owner="bob")
+    world.notify()
+
+    first, second = world.sockets.pages("to-ann")
+    assert [delta.op.name for delta in deltas_of(first)] == ["INSERT"]
+    assert [delta.op.name for delta in deltas_of(second)] == ["REMOVE"]
+    assert [delta.row_id for delta in deltas_of(only(world.sockets.pages("to-bob")))] == ["r1"]
+
+
+@pytest.mark.law("T6")
+def test_whom_other_rules_concern_is_poked_and_only_those(world: World) -> None:
+    by_team = {"buckets": [bucket("team", "team", "jwt:team")]}
+    world.save_rules(by_team)
+    world.connect("ann", claims={"sub": "ann", "team": "red"})
+    settled(world)
+    world.notify(rules_changed=True)
+    assert world.sockets.pages("to-ann") == []
+    world.save_rules(RULES)
+    world.notify(rules_changed=True)
+
+    assert only(world.sockets.pages("to-ann")).is_poke
+    world.notify(rules_changed=True)
+    assert world.sockets.pages("to-ann") == []
+
+
+@pytest.mark.law("T6")
+def test_a_connection_does_not_outlive_its_token(world: World) -> None:
+    world.connect("ann", expires_s=world.time.now_ms / 1000 + 5)
+    settled(world)
+    world.time.sleep_ms(6_000)
+    world.write("bob", "r1", title="Buy milk")
+    world.notify()
+
+    assert world.sockets.pages("to-ann") == []
+    assert world.sockets.closed == ["to-ann"]
+    assert world.connections.get(GATEWAY, "to-ann") is None
+
+
+@pytest.mark.law("T6")
+@pytest.mark.parametrize("kind", ["user", "client"])
+def test_who_is_shut_out_is_told_so_and_closed(world: World, kind: str) -> None:
+    world.connect("ann")
+    world.connect("bob")
+    world.broadcaster.shut_out(GATEWAY, kind, "ann")
+
+    (refused,) = world.sockets.refusals("to-ann")
+    assert (refused.error.code, refused.closes) == ("REVOKED", True)
+    assert world.sockets.closed == ["to-ann"]
+
+
+@pytest.mark.law("T6")
+def test_all_connections_of_a_deleted_gateway_are_closed(world: World) -> None:
+    world.connect("ann")
+    world.connect("bob")
+    world.broadcaster.shut_out(GATEWAY, GATEWAY_KIND, GATEWAY)
+
+    assert world.sockets.closed == ["to-ann", "to-bob"]
+    assert world.sockets.refusals("to-ann")[0].error.code == "GATEWAY_DELETED"
+
+
+@pytest.mark.law("T6")
+def test_the_sweep_closes_what_nobody_was_told_of(world: World) -> None:
+    world.connect("ann", expires_s=world.time.now_ms / 1000 - 1)
+    world.connect("bob")
+    world.connect("carl")
+    world.access.revoke(GATEWAY, Revocation("user", "carl", 1, "ops"))
+
+    assert world.broadcaster.sweep(lambda: True) == 2
+    assert world.sockets.closed == ["to-ann", "to-carl"]
+
+
+@pytest.mark.law("T8")
+def test_a_commit_that_is_left_to_another_process_is_not_forgotten(world: World) -> None:
+    world.connect("ann")
+    settled(world)
+    world.write("bob", "r1", title="first")
+    second = world.process()
+    send = world.sockets.send
+    left: list[bool] = []
+
+    def sending(connection_id: str, frame: str) -> Any:
+        if not left:
+            left.append(True)
+            world.write("bob", "r2", title="second")
+            second.notify(GATEWAY, world.newest(), "other")
+        return send(connection_id, frame)
+
+    world.sockets.send = sending  # type: ignore[method-assign]
+    world.notify()
+
+    rows = [d.row_id for page in world.sockets.pages("to-ann") for d in deltas_of(page)]
+    assert rows == ["r1", "r2"]
+
+
+@pytest.mark.law("T8")
+def test_a_turn_whose_process_died_is_taken_over(world: World) -> None:
+    world.connect("ann")
+    settled(world)
+    now_ms = world.time.wall_clock()
+    assert world.connections.begin(GATEWAY, "dead", now_ms, now_ms + module.TURN_MS_MAX)
+    world.write("bob", "r1", title="first")
+    world.notify()
+    assert world.sockets.pages("to-ann") == []
+    world.time.sleep_ms(module.TURN_MS_MAX + 1)
+    world.write("bob", "r2", title="second")
+    world.notify()
+
+    rows = [delta.row_id for delta in deltas_of(only(world.sockets.pages("to-ann")))]
+    assert rows == ["r1", "r2"]
+
+
+class Reader:
+    """A client that follows broadcasts by the rule, and pulls otherwise."""
+
+    def __init__(self, world: World, client: str) -> None:
+        self.world, self.client = world, client
+        self.cursor, self.scope, self.pulls = 0, "", 0
+        self.seen: list[Any] = []
+        world.connect(client, claims={"sub": client})
+        self.pull()
+
+    def pull(self) -> None:
+        page, deltas = self.world.pull(self.client, self.cursor, self.scope)
+        self.seen += deltas
+        self.cursor, self.scope = page.cursor, page.scope
+        self.pulls += 1
+
+    def hear(self, page: PullPage) -> None:
+        if page.follows(self.cursor) and page.scope == self.scope:
+            self.seen += deltas_of(page)
+            self.cursor = page.cursor
+        elif page.cursor > self.cursor:
+            self.pull()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+@pytest.mark.law("T1", "T2", "T3", "T4")
+def test_broadcasts_in_any_order_bring_what_pulls_would(data: st.DataObject) -> None:
+    """Lost, late, doubled and reordered: the same deltas in the same order as by pulls alone."""
+    world = World()
+    if data.draw(st.booleans(), "with rules"):
+        world.save_rules(RULES)
+    readers = [Reader(world, client) for client in ("ann", "bob")]
+    clients, owners = (
+        st.sampled_from(["ann", "bob", "carl"]),
+        st.sampled_from(["ann", "bob", "all"]),
+    )
+    late: list[tuple[Reader, PullPage]] = []
+    for number in range(data.draw(st.integers(1, 8), "writes")):
+        writer = data.draw(clients)
+        world.write("carl" if writer == "carl" else writer, f"r{number}", owner=data.draw(owners))
+        if data.draw(st.booleans(), "notified"):
+            world.notify()
+        if data.draw(st.integers(0, 9)) == 0:
+            world.broadcaster = world.process()
+        for reader in readers:
+            if writer == reader.client and data.draw(st.booleans(), "pulls behind its push"):
+                reader.pull()
+            for page in world.sockets.pages(f"to-{reader.client}"):
+                echo = [delta for delta in deltas_of(page) if delta.client_id == reader.client]
+                assert echo == []
+                late += [(reader, page)] * data.draw(st.integers(0, 2), "times")
+        late = list(data.draw(st.permutations(late)))
+        for _ in range(data.draw(st.integers(0, len(late)), "arrive")):
+            reader, page = late.pop()
+            reader.hear(page)
+    for reader in readers:
+        reader.pull()
+        _, wanted = world.pull(reader.client, 0)
+        own_cursor = {(delta.row_id, delta.hlc) for delta in wanted}
+        assert {(delta.row_id, delta.hlc) for delta in reader.seen} == own_cursor
+        assert len(reader.seen) == len(own_cursor), "nothing was applied twice"
+        assert reader.seen == wanted

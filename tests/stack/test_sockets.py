@@ -1,0 +1,150 @@
+"""Real time on the deployed stack: an edit of one client arrives in the file of another."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from lakesync.client import Client, HttpTransport, SyncLoop
+from lakesync.core.delta import Op
+from lakesync.core.messages import Pull, Push
+from lakesync.wire import frames, proto
+from lakesync.wire.frames import Tag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lakesync.cli.aws import Aws
+    from tests.support.deployed import Tenant
+    from tools.local_stack.stack import Stack
+
+ARRIVES_S_MAX = 60
+"""Functions start cold, on a machine that does much else."""
+
+
+@pytest.fixture(scope="session")
+def socket_url(aws: Aws, stack: Stack) -> str:
+    """Where the emulator serves what the stack's output names."""
+    named = re.fullmatch(r"wss://(\w+)\.execute-api\..+/live", aws.output("SocketUrl"))
+    assert named
+    endpoint = stack.endpoint.replace("http://", "ws://")
+    return f"{endpoint}/_aws/execute-api/{named[1]}/live"
+
+
+def opened(url: str, tenant: Tenant, client: str = "c1", **token: Any) -> Any:
+    """Open a WebSocket as a browser does: with sub-protocols and nothing else."""
+    protocols: Any = ["lakesync.v1", f"bearer.{tenant.token(client, **token)}"]
+    return connect(
+        f"{url}?clientId={client}", subprotocols=protocols, proxy=None, open_timeout=ARRIVES_S_MAX
+    )
+
+
+def next_frame(socket: Any) -> tuple[Tag, bytes]:
+    return frames.decode_frame(socket.recv(timeout=ARRIVES_S_MAX))
+
+
+def next_answer(socket: Any) -> tuple[Tag, bytes]:
+    """Take what answers a request: of the first commit of all there is a poke besides."""
+    while True:
+        tag, body = next_frame(socket)
+        if tag is not Tag.BROADCAST:
+            return tag, body
+
+
+def waited(for_what: Callable[[], object]) -> bool:
+    ends = time.monotonic() + ARRIVES_S_MAX
+    while not for_what() and time.monotonic() < ends:
+        time.sleep(0.02)
+    return bool(for_what())
+
+
+@pytest.mark.law("T1", "T4")
+def test_an_edit_of_one_client_arrives_in_the_file_of_another(
+    tenant: Tenant, socket_url: str, tmp_path: Path
+) -> None:
+    def transport(client: str) -> HttpTransport:
+        return HttpTransport(
+            tenant.stack.http,
+            tenant.gateway,
+            token=lambda: tenant.token(client),
+            socket_url=socket_url,
+        )
+
+    with (
+        transport("ann") as anns,
+        transport("bob") as bobs,
+        Client(tmp_path / "ann.db", client_id="ann", transport=anns) as ann,
+        Client(tmp_path / "bob.db", client_id="bob", transport=bobs) as bob,
+        # Nobody polls meanwhile.
+        SyncLoop(ann, every_s=3_600),
+        SyncLoop(bob, every_s=3_600),
+    ):
+        assert waited(lambda: ann.status.connected and bob.status.connected)
+        ann.insert("todos", "t1", {"title": "Buy milk"}).unwrap()
+        assert waited(lambda: titles(bob) == ["Buy milk"])
+        bob.update("todos", "t1", {"title": "Buy bread"}).unwrap()
+        assert waited(lambda: titles(ann) == ["Buy bread"])
+
+
+def titles(client: Client) -> list[object]:
+    rows = client.query("SELECT title FROM todos").unwrap_or([])
+    return [row["title"] for row in rows]
+
+
+@pytest.mark.law("T7")
+def test_a_browser_pushes_and_pulls_with_several_requests_under_way(
+    tenant: Tenant, socket_url: str
+) -> None:
+    deltas = [tenant.make(Op.INSERT, f"r{number}", {"n": number}) for number in range(3)]
+    with opened(socket_url, tenant) as socket:
+        assert socket.subprotocol == "lakesync.v1"
+        for number, delta in enumerate(deltas):
+            push = Push("c1", ((0, delta),), own_cursor=True)
+            socket.send(frames.encode_push_frame(push, number + 1))
+        answers = [next_answer(socket) for _ in deltas]
+        assert sorted(frames.answered_id_of(tag, body) for tag, body in answers) == [1, 2, 3]
+        socket.send(frames.encode_pull_frame(Pull("c1", removes=True, own_cursor=True), 9))
+        tag, body = next_answer(socket)
+        assert (tag, frames.answered_id_of(tag, body)) == (Tag.PULL, 9)
+        assert proto.decode_page(body).count == 3
+
+
+@pytest.mark.law("T6")
+def test_a_bad_token_opens_nothing(tenant: Tenant, socket_url: str) -> None:
+    for wrong in ({"gw": ""}, {"ttl_s": -60}):
+        with pytest.raises(InvalidStatus) as caught, opened(socket_url, tenant, **wrong):
+            pass
+        assert caught.value.response.status_code == 401
+
+
+@pytest.mark.law("T6")
+def test_who_is_shut_out_is_told_so_and_closed(tenant: Tenant, socket_url: str) -> None:
+    with opened(socket_url, tenant, "c1") as socket:
+        answer = tenant.call(
+            "POST",
+            f"/admin/access/{tenant.gateway}",
+            token=tenant.token("ops", role="admin"),
+            json={"revoke": {"user": "c1"}},
+        )
+        assert answer.status_code == 200, answer.text
+        tag, body = next_frame(socket)
+        assert tag is Tag.REFUSAL
+        assert frames.decode_refusal(body).error.code == "REVOKED"
+        with pytest.raises(ConnectionClosed):
+            socket.recv(timeout=ARRIVES_S_MAX)
+
+
+@pytest.mark.law("T7")
+def test_what_is_no_frame_closes_with_a_code(tenant: Tenant, socket_url: str) -> None:
+    with opened(socket_url, tenant) as socket:
+        socket.send('{"action": "pull"}')
+        tag, body = next_frame(socket)
+        assert (tag, frames.decode_refusal(body).closes) == (Tag.REFUSAL, True)
+        with pytest.raises(ConnectionClosed):
+            socket.recv(timeout=ARRIVES_S_MAX)

@@ -1,0 +1,125 @@
+"""WebSockets without a network: what connections were sent, and faults to order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_connections import MemoryConnections
+from lakesync.gateway.access import Access
+from lakesync.gateway.broadcast import Broadcaster
+from lakesync.gateway.connected import rules_digest, scoped
+from lakesync.gateway.delivery import Delivery
+from lakesync.ports import Connection, Delivered
+from lakesync.wire import frames, proto
+from lakesync.wire.frames import Tag
+from tests.support.builders import WALL_MS
+from tests.support.gateways import GivenTime, puller
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.core.messages import PullPage
+    from lakesync.wire.frames import Refused
+
+GATEWAY = "g1"
+
+
+class FakeSockets:
+    """`lakesync.ports.Sockets` that keep what they were sent."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, list[str]] = defaultdict(list)
+        self.closed: list[str] = []
+        self.busy: set[str] = set()
+        self.gone: set[str] = set()
+
+    def send(self, connection_id: str, frame: str) -> Delivered:
+        """Keep a frame, or do what was ordered."""
+        if connection_id in self.gone or connection_id in self.closed:
+            return Delivered.GONE
+        if connection_id in self.busy:
+            return Delivered.BUSY
+        self.sent[connection_id].append(frame)
+        return Delivered.SENT
+
+    def close(self, connection_id: str) -> None:
+        """Note that a connection was closed."""
+        self.closed.append(connection_id)
+
+    def pages(self, connection_id: str) -> list[PullPage]:
+        """Take the broadcasts that a connection was sent."""
+        taken, self.sent[connection_id] = self.sent[connection_id], []
+        read = [frames.decode_frame(frame) for frame in taken]
+        return [proto.decode_page(body) for tag, body in read if tag is Tag.BROADCAST]
+
+    def refusals(self, connection_id: str) -> list[Refused]:
+        """Give the refusals that a connection was sent."""
+        read = [frames.decode_frame(frame) for frame in self.sent[connection_id]]
+        return [frames.decode_refusal(body) for tag, body in read if tag is Tag.REFUSAL]
+
+
+@dataclass
+class Hub:
+    """A gateway's connections around a buffer in memory, and one process that notifies them."""
+
+    buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
+    access: MemoryAccess = field(default_factory=MemoryAccess)
+    connections: MemoryConnections = field(default_factory=MemoryConnections)
+    sockets: FakeSockets = field(default_factory=FakeSockets)
+    time: GivenTime = field(default_factory=lambda: GivenTime(WALL_MS))
+
+    def __post_init__(self) -> None:
+        self.broadcaster = self.process()
+
+    def process(self) -> Broadcaster:
+        """Give another process that notifies."""
+        delivery = Delivery(
+            self.sockets,
+            self.connections,
+            seconds=lambda: self.time.now_ms / 1000,
+            sleep_s=lambda seconds: self.time.sleep_ms(seconds * 1000),
+        )
+        return Broadcaster(
+            puller(self.buffer, time_=self.time),
+            self.connections,
+            delivery,
+            access=Access(self.access, wall_clock=self.time.wall_clock),
+            wall_clock=self.time.wall_clock,
+        )
+
+    def connect(
+        self,
+        client: str,
+        *,
+        claims: Mapping[str, Any] | None = None,
+        expires_s: float = 4e9,
+        name: str = "",
+    ) -> Connection:
+        """Open a connection of a client, whose user has the same name."""
+        connection = Connection(
+            GATEWAY,
+            name or f"to-{client}",
+            client,
+            client,
+            expires_s,
+            self.time.wall_clock(),
+            claims or {},
+        )
+        config = self.buffer.config(GATEWAY)
+        connection = scoped(connection, config, rules_digest(config))
+        self.connections.add(connection)
+        return connection
+
+    def newest(self) -> int:
+        """Give the last commit."""
+        heads = self.buffer.heads(GATEWAY)
+        return max((head.last_logged for head in heads.values()), default=0)
+
+    def notify(self, *, rules_changed: bool = False) -> None:
+        """Notify of all that was committed."""
+        commit = self.newest()
+        self.broadcaster.notify(GATEWAY, commit, f"batch-{commit}", rules_changed=rules_changed)
