@@ -138,15 +138,3 @@ def test_whose_turn_was_taken_over_ends_nothing(connections: Connections, gatewa
     assert connections.end(gateway, "me", 5)
     assert connections.of_gateway(gateway)[1] == NotifyState()
     assert not connections.begin(gateway, "third", LATER + 2, LATER + 9)
-
-
-@pytest.mark.law("T6")
-def test_a_ticket_is_taken_once_and_in_time(connections: Connections, gateway: str) -> None:
-    ticket = f"{gateway}-ticket"
-    connections.add_ticket(ticket, '{"sub":"ann"}', 100)
-    connections.add_ticket(f"{ticket}-old", "{}", 100)
-
-    assert connections.take_ticket(f"{ticket}-old", 101) is None
-    assert connections.take_ticket(ticket, 100) == '{"sub":"ann"}'
-    assert connections.take_ticket(ticket, 100) is None
-    assert connections.take_ticket("never", 100) is None

@@ -1105,14 +1105,6 @@ class Connections(Protocol):
         """
         ...
 
-    def add_ticket(self, ticket: str, context: str, until_s: int) -> None:
-        """Keep what a ticket stands for, until then."""
-        ...
-
-    def take_ticket(self, ticket: str, now_s: float) -> str | None:
-        """Give what a ticket stands for, once; None if there is none, or its time is over."""
-        ...
-
 
 class Delivered(Enum):
     """What became of a frame that was sent to a connection."""

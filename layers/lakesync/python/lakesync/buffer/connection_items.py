@@ -5,14 +5,12 @@ item                  pk             sk               attributes
 ====================  =============  ===============  =======================================
 connection            gateway        connection id    cl us ex op d sc rl x
 notify state          gateway        ``|notify``      n w ow u x
-ticket                ``|ticket``    the ticket       d x
 ====================  =============  ===============  =======================================
 
 A gateway's connections are one item collection: one query reads them, and how far they were
-notified. A connection id holds no ``|``. Attributes: ``cl`` client, ``d`` claims or what a ticket
-stands for, ``ex`` when the token expires, ``n`` notified, ``op`` opened,
-``ow`` owner of the turn, ``rl`` rules, ``sc`` scope, ``u`` until when the turn lasts, ``us`` user,
-``w`` wanted, ``x`` when DynamoDB may remove it.
+notified. A connection id holds no ``|``. Attributes: ``cl`` client, ``d`` claims, ``ex`` when the
+token expires, ``n`` notified, ``op`` opened, ``ow`` owner of the turn, ``rl`` rules, ``sc`` scope,
+``u`` until when the turn lasts, ``us`` user, ``w`` wanted, ``x`` when DynamoDB may remove it.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
 
 NOTIFY_SK: Final = "|notify"
-TICKET_PK: Final = "|ticket"
 LIFE_S_MAX: Final = 7_500
 """How long a connection is remembered: API Gateway ends each after two hours."""
 

@@ -6,15 +6,13 @@ Notifying costs one query, a read unit for some ten connections, and three write
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import connection_items as items
 from lakesync.buffer.answers import number, text
-from lakesync.buffer.caller import Refusal
 from lakesync.buffer.calls import TableCalls
 from lakesync.buffer.keys import check_gateway
-from lakesync.buffer.requests import encode, key
-from lakesync.buffer.requests import number as number_of
+from lakesync.buffer.requests import encode
 from lakesync.buffer.requests import text as text_of
 from lakesync.buffer.upkeep_requests import query_after
 from lakesync.ports import Connection, NotifyState
@@ -111,23 +109,3 @@ class DynamoConnections(TableCalls):
         body = items.note_notified(self._table, gateway, owner, notified)
         # Whose turn was taken over has nothing to go on with.
         return not self._conditionally("UpdateItem", body)
-
-    def add_ticket(self, ticket: str, context: str, until_s: int) -> None:
-        """Keep what a ticket stands for; a write unit."""
-        item = {**key(items.TICKET_PK, ticket), "d": text_of(context), "x": number_of(until_s)}
-        self._call("PutItem", encode({"TableName": self._table, "Item": item}))
-
-    def take_ticket(self, ticket: str, now_s: float) -> str | None:
-        """Give what a ticket stands for, once; a write unit."""
-        body: dict[str, Any] = {
-            "TableName": self._table,
-            "Key": key(items.TICKET_PK, ticket),
-            "ConditionExpression": "x >= :now",
-            "ExpressionAttributeValues": {":now": number_of(int(now_s))},
-            "ReturnValues": "ALL_OLD",
-        }
-        try:
-            answer = self._call("DeleteItem", encode(body))
-        except Refusal:
-            return None
-        return text(answer["Attributes"], "d")

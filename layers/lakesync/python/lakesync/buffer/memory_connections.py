@@ -30,7 +30,6 @@ class MemoryConnections:
         self._lock = threading.Lock()
         self._connections: dict[str, dict[str, Connection]] = defaultdict(dict)
         self._turns: dict[str, _Turn] = defaultdict(_Turn)
-        self._tickets: dict[str, tuple[str, int]] = {}
 
     def add(self, connection: Connection) -> None:
         """Remember a connection."""
@@ -98,16 +97,3 @@ class MemoryConnections:
                 return False
             turn.state, turn.owner, turn.until_ms = NotifyState(notified), "", 0
             return True
-
-    def add_ticket(self, ticket: str, context: str, until_s: int) -> None:
-        """Keep what a ticket stands for."""
-        self._tickets[ticket] = (context, until_s)
-
-    def take_ticket(self, ticket: str, now_s: float) -> str | None:
-        """Give what a ticket stands for, once."""
-        with self._lock:
-            context, until_s = self._tickets.get(ticket, ("", -1))
-            if int(now_s) > until_s:
-                return None
-            del self._tickets[ticket]
-            return context

@@ -1,4 +1,4 @@
-"""Where a handshake carries its token: in the sub-protocols, a ticket, or the address if allowed.
+"""Where a handshake carries its token: in the sub-protocols, or the address if allowed.
 
 A browser can set no header of a WebSocket but the sub-protocols it offers: ``lakesync.v1`` and
 ``bearer.`` with the token behind it. The first of them is chosen; the other is never repeated.
@@ -14,9 +14,7 @@ from lakesync.errors import AuthFailed, ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NO_SOCKET_TOKEN: Final = (
-    "offer the sub-protocols lakesync.v1 and bearer.<JWT>, or fetch a ticket over HTTPS"  # noqa: S105
-)
+NO_SOCKET_TOKEN: Final = "offer the sub-protocols lakesync.v1 and bearer.<JWT>"  # noqa: S105
 
 
 def offered(event: Mapping[str, Any]) -> list[str]:
