@@ -2,7 +2,7 @@
 
 from lakesync.runtime import wiring, wiring_access, wiring_realtime
 from lakesync.runtime.realtime.connect import connect_handler
-from lakesync.runtime.settings import ConnectSettings
+from lakesync.runtime.settings_realtime import ConnectSettings
 
 settings = wiring.load(ConnectSettings)
 handler = connect_handler(

@@ -2,6 +2,6 @@
 
 from lakesync.runtime import wiring, wiring_realtime
 from lakesync.runtime.realtime.connect import disconnect_handler
-from lakesync.runtime.settings import ConnectionsSettings
+from lakesync.runtime.settings_realtime import ConnectionsSettings
 
 handler = disconnect_handler(wiring_realtime.connections(wiring.load(ConnectionsSettings)))

@@ -2,6 +2,6 @@
 
 from lakesync.runtime import wiring, wiring_realtime
 from lakesync.runtime.realtime.frames import frames_handler
-from lakesync.runtime.settings import FramesSettings
+from lakesync.runtime.settings_realtime import FramesSettings
 
 handler = frames_handler(wiring_realtime.frame_service(wiring.load(FramesSettings)))

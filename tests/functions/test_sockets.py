@@ -16,7 +16,7 @@ from lakesync.ports import Revocation
 from lakesync.runtime import wiring, wiring_realtime
 from lakesync.runtime.realtime import frames as frames_module
 from lakesync.runtime.realtime.frames import FRAMES_PER_S_MAX
-from lakesync.runtime.settings import FramesSettings
+from lakesync.runtime.settings_realtime import FramesSettings
 from lakesync.wire import frames, proto
 from lakesync.wire.frames import Tag
 from tests.functions.conftest import Context, event

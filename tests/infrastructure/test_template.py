@@ -18,7 +18,7 @@ from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.layout import MAIN_LANE
 from lakesync.log.limits import Limits
 from lakesync.maintenance.deletion import OBJECT_KINDS
-from lakesync.runtime import settings
+from lakesync.runtime import settings, settings_realtime
 from tests.infrastructure.stack import (
     alarms_on,
     as_list,
@@ -486,10 +486,10 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("RetainFunction", settings.RetainSettings),
         ("IngestFunction", settings.IngestSettings),
         ("DeliverFunction", settings.DeliverSettings),
-        ("ConnectFunction", settings.ConnectSettings),
-        ("DisconnectFunction", settings.ConnectionsSettings),
-        ("FramesFunction", settings.FramesSettings),
-        ("NotifyFunction", settings.NotifySettings),
+        ("ConnectFunction", settings_realtime.ConnectSettings),
+        ("DisconnectFunction", settings_realtime.ConnectionsSettings),
+        ("FramesFunction", settings_realtime.FramesSettings),
+        ("NotifyFunction", settings_realtime.NotifySettings),
     ],
 )
 def test_each_function_is_told_what_it_asks_and_no_more(name: str, kind: Any) -> None:

@@ -19,7 +19,8 @@ class SettingsError(Exception):
     """The function's environment is not complete; the text names every variable at fault."""
 
 
-def _variable(name: str, read: Callable[[str], Any] = str, default: Any = MISSING) -> Any:
+def variable(name: str, read: Callable[[str], Any] = str, default: Any = MISSING) -> Any:
+    """Declare a setting: its environment variable, how it is read, and its default."""
     metadata = {"variable": name, "read": read}
     if default is MISSING:
         return field(metadata=metadata)
@@ -53,7 +54,8 @@ def _words(text: str) -> tuple[str, ...]:
     return words
 
 
-def _text(text: str) -> str:
+def not_empty(text: str) -> str:
+    """Read text that is not empty."""
     if not text:
         raise ValueError("it must not be empty")
     return text
@@ -63,45 +65,45 @@ def _text(text: str) -> str:
 class Aws:
     """Where the function runs. AWS sets these itself."""
 
-    region: str = _variable("AWS_REGION", _text)
-    dynamodb_endpoint: str | None = _variable("AWS_ENDPOINT_URL_DYNAMODB", _text, None)
+    region: str = variable("AWS_REGION", not_empty)
+    dynamodb_endpoint: str | None = variable("AWS_ENDPOINT_URL_DYNAMODB", not_empty, None)
     """The SDK's own variables for another endpoint: a VPC endpoint, for instance."""
-    endpoint: str | None = _variable("AWS_ENDPOINT_URL", _text, None)
+    endpoint: str | None = variable("AWS_ENDPOINT_URL", not_empty, None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BufferSettings(Aws):
     """The buffer's table."""
 
-    buffer_table: str = _variable("BUFFER_TABLE", _text)
+    buffer_table: str = variable("BUFFER_TABLE", not_empty)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlushQueueSettings(Aws):
     """The queue of gateways that are due to be flushed."""
 
-    flush_queue_url: str = _variable("FLUSH_QUEUE_URL", _text)
+    flush_queue_url: str = variable("FLUSH_QUEUE_URL", not_empty)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PushSettings(BufferSettings, FlushQueueSettings):
     """What ``functions/push`` needs."""
 
-    flush_threshold_bytes: int = _variable("FLUSH_THRESHOLD_BYTES", _positive)
+    flush_threshold_bytes: int = variable("FLUSH_THRESHOLD_BYTES", _positive)
     """Unflushed bytes at which a flush is asked for without waiting for the schedule."""
-    backpressure_bytes_max: int = _variable("BACKPRESSURE_BYTES_MAX", _positive)
-    backpressure_age_s_max: int = _variable("BACKPRESSURE_AGE_S_MAX", _positive)
-    quota_pushes: int = _variable("QUOTA_PUSHES_PER_S", _not_negative)
+    backpressure_bytes_max: int = variable("BACKPRESSURE_BYTES_MAX", _positive)
+    backpressure_age_s_max: int = variable("BACKPRESSURE_AGE_S_MAX", _positive)
+    quota_pushes: int = variable("QUOTA_PUSHES_PER_S", _not_negative)
     """What each gateway may push in a second, unless its operator set another; 0 for any amount."""
-    quota_deltas: int = _variable("QUOTA_DELTAS_PER_S", _not_negative)
-    quota_bytes: int = _variable("QUOTA_BYTES_PER_S", _not_negative)
+    quota_deltas: int = variable("QUOTA_DELTAS_PER_S", _not_negative)
+    quota_bytes: int = variable("QUOTA_BYTES_PER_S", _not_negative)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PullSettings(BufferSettings):
     """What ``functions/pull`` needs."""
 
-    lake_bucket: str = _variable("LAKE_BUCKET", _text)
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     """Where checkpoints are."""
 
 
@@ -109,19 +111,19 @@ class PullSettings(BufferSettings):
 class AdminSettings(BufferSettings):
     """What ``functions/admin`` needs."""
 
-    flush_function: str = _variable("FLUSH_FUNCTION", _text)
+    flush_function: str = variable("FLUSH_FUNCTION", not_empty)
     """The name of ``functions/flush``, which ``POST /admin/flush`` waits for."""
-    retain_function: str = _variable("RETAIN_FUNCTION", _text)
+    retain_function: str = variable("RETAIN_FUNCTION", not_empty)
     """The name of ``functions/retain``, which ``DELETE /admin/gateways`` waits for."""
-    lake_bucket: str = _variable("LAKE_BUCKET", _text)
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     """Where claims are, and what of connectors is too large for an item."""
-    deliver_queue_url: str = _variable("DELIVER_QUEUE_URL", _text)
-    connector_secrets: str = _variable("CONNECTOR_SECRETS", _text)
+    deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)
+    connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
     """What the names of connectors' secrets begin with."""
-    poll_machine: str = _variable("POLL_MACHINE", _text)
+    poll_machine: str = variable("POLL_MACHINE", not_empty)
     """The ARN of the state machine that polls connectors."""
-    poll_schedule_group: str = _variable("POLL_SCHEDULE_GROUP", _text)
-    poll_schedule_role: str = _variable("POLL_SCHEDULE_ROLE", _text)
+    poll_schedule_group: str = variable("POLL_SCHEDULE_GROUP", not_empty)
+    poll_schedule_role: str = variable("POLL_SCHEDULE_ROLE", not_empty)
     """The ARN of the role by which schedules start polls."""
 
 
@@ -129,26 +131,26 @@ class AdminSettings(BufferSettings):
 class IngestSettings(PushSettings):
     """What ``functions/ingest`` needs: it pushes what connectors read."""
 
-    lake_bucket: str = _variable("LAKE_BUCKET", _text)
-    connector_secrets: str = _variable("CONNECTOR_SECRETS", _text)
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+    connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlushSettings(BufferSettings):
     """What ``functions/flush`` needs."""
 
-    lake_bucket: str = _variable("LAKE_BUCKET", _text)
-    announce_queue_url: str = _variable("ANNOUNCE_QUEUE_URL", _text)
-    deliver_queue_url: str = _variable("DELIVER_QUEUE_URL", _text)
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+    announce_queue_url: str = variable("ANNOUNCE_QUEUE_URL", not_empty)
+    deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverSettings(BufferSettings):
     """What ``functions/deliver`` needs."""
 
-    lake_bucket: str = _variable("LAKE_BUCKET", _text)
-    deliver_queue_url: str = _variable("DELIVER_QUEUE_URL", _text)
-    secret_prefix: str = _variable("SECRET_PREFIX", _text)
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+    deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)
+    secret_prefix: str = variable("SECRET_PREFIX", not_empty)
     """What the names of the secrets begin with that hold databases' URLs."""
 
 
@@ -161,65 +163,34 @@ class ScheduleFlushSettings(BufferSettings, FlushQueueSettings):
 class RetainSettings(BufferSettings):
     """What ``functions/retain`` needs."""
 
-    lake_bucket: str = _variable("LAKE_BUCKET", _text)
-    checkpoint_every_hours: int = _variable("CHECKPOINT_EVERY_HOURS", _positive)
-    checkpoint_chunk_bytes: int = _variable("CHECKPOINT_CHUNK_BYTES", _positive)
-    checkpoint_lake_rows: int = _variable("CHECKPOINT_LAKE_ROWS", _positive)
-    log_keep_days: int = _variable("LOG_KEEP_DAYS", _positive)
-    tombstone_keep_days: int = _variable("TOMBSTONE_KEEP_DAYS", _positive)
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+    checkpoint_every_hours: int = variable("CHECKPOINT_EVERY_HOURS", _positive)
+    checkpoint_chunk_bytes: int = variable("CHECKPOINT_CHUNK_BYTES", _positive)
+    checkpoint_lake_rows: int = variable("CHECKPOINT_LAKE_ROWS", _positive)
+    log_keep_days: int = variable("LOG_KEEP_DAYS", _positive)
+    tombstone_keep_days: int = variable("TOMBSTONE_KEEP_DAYS", _positive)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaterialiseSettings(Aws):
     """What ``functions/materialise`` needs."""
 
-    glue_job: str = _variable("GLUE_JOB", _text)
-    lake_bucket: str = _variable("LAKE_BUCKET", _text)
-    runs_max: int = _variable("RUNS_MAX", _positive)
+    glue_job: str = variable("GLUE_JOB", not_empty)
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+    runs_max: int = variable("RUNS_MAX", _positive)
     """Runs of the job that may be at work at once."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConnectionsSettings(Aws):
-    """The table of open WebSockets: all that ``functions/disconnect`` needs."""
-
-    connections_table: str = _variable("CONNECTIONS_TABLE", _text)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConnectSettings(BufferSettings, ConnectionsSettings):
-    """What ``functions/connect`` needs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SocketSettings(ConnectionsSettings):
-    """Where frames are posted."""
-
-    socket_host: str = _variable("SOCKET_HOST", _text)
-    """The API's own host name, whatever domain clients use."""
-    socket_stage: str = _variable("SOCKET_STAGE", _text)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FramesSettings(PushSettings, PullSettings, SocketSettings):
-    """What ``functions/frames`` needs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NotifySettings(BufferSettings, SocketSettings):
-    """What ``functions/notify`` needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuthoriseSettings(Aws):
     """What ``functions/authorise`` needs: shared secrets, or a set of public keys."""
 
-    algorithms: tuple[str, ...] = _variable("JWT_ALGORITHMS", _words)
-    secret_arn: str = _variable("JWT_SECRET_ARN", default="")
-    jwks_url: str = _variable("JWKS_URL", default="")
-    issuer: str = _variable("JWT_ISSUER", default="")
-    audience: str = _variable("JWT_AUDIENCE", default="")
-    token_in_query: bool = _variable("SOCKET_TOKEN_IN_QUERY", _yes, default=False)
+    algorithms: tuple[str, ...] = variable("JWT_ALGORITHMS", _words)
+    secret_arn: str = variable("JWT_SECRET_ARN", default="")
+    jwks_url: str = variable("JWKS_URL", default="")
+    issuer: str = variable("JWT_ISSUER", default="")
+    audience: str = variable("JWT_AUDIENCE", default="")
+    token_in_query: bool = variable("SOCKET_TOKEN_IN_QUERY", _yes, default=False)
     """A WebSocket's token may stand in its address, for clients that can do no better."""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.broadcast import Broadcaster
     from lakesync.ports import Connections, Sockets
     from lakesync.runtime.realtime.frames import FrameService
-    from lakesync.runtime.settings import (
+    from lakesync.runtime.settings_realtime import (
         ConnectionsSettings,
         FramesSettings,
         NotifySettings,

@@ -1,0 +1,45 @@
+"""What the functions of WebSockets are told by their environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakesync.runtime.settings import (
+    Aws,
+    BufferSettings,
+    PullSettings,
+    PushSettings,
+    not_empty,
+    variable,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionsSettings(Aws):
+    """The table of open WebSockets: all that ``functions/disconnect`` needs."""
+
+    connections_table: str = variable("CONNECTIONS_TABLE", not_empty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectSettings(BufferSettings, ConnectionsSettings):
+    """What ``functions/connect`` needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SocketSettings(ConnectionsSettings):
+    """Where frames are posted."""
+
+    socket_host: str = variable("SOCKET_HOST", not_empty)
+    """The API's own host name, whatever domain clients use."""
+    socket_stage: str = variable("SOCKET_STAGE", not_empty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FramesSettings(PushSettings, PullSettings, SocketSettings):
+    """What ``functions/frames`` needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotifySettings(BufferSettings, SocketSettings):
+    """What ``functions/notify`` needs."""
