@@ -216,10 +216,19 @@ def test_a_permission_that_cannot_be_worked_out_is_no_success() -> None:
 
 SECRET_ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod-a1b2"
 PARAMETERS = {name: str(item.get("Default", "")) for name, item in template()["Parameters"].items()}
-LOGICAL = {name: f"prod-{name}" for name in template()["Resources"]} | {
-    f"{name}.Alias": f"arn:aws:lambda:eu-west-1:123456789012:function:prod-{name}:live"
-    for name in functions()
-}
+STREAM_ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/prod-BufferTable/stream/1"
+LOGICAL = (
+    {name: f"prod-{name}" for name in template()["Resources"]}
+    | {
+        f"{name}.Alias": f"arn:aws:lambda:eu-west-1:123456789012:function:prod-{name}:live"
+        for name in functions()
+    }
+    | {
+        name: f"arn:aws:states:eu-west-1:123456789012:stateMachine:prod-{name}"
+        for name, each in template()["Resources"].items()
+        if each["Type"] == "AWS::Serverless::StateMachine"
+    }
+)
 
 
 TRANSFORMED = template() | {
@@ -236,7 +245,7 @@ def names(**parameters: str) -> Names:
         parameters=PARAMETERS | parameters,
         resources=LOGICAL,
         outputs={name: f"output-{name}" for name in template()["Outputs"]}
-        | {"JwtSecretArn": SECRET_ARN},
+        | {"JwtSecretArn": SECRET_ARN, "BufferStreamArn": STREAM_ARN},
         partition="aws",
         region="eu-west-1",
         account="123456789012",
