@@ -68,7 +68,7 @@ def test_each_name_of_the_client_is_there_with_the_same_parameters(
     names = {
         name: value
         for name, value in public(blocking).items()
-        if callable(value) and name != "connect"
+        if callable(value) and name != "listen"
     }
     for name, function in names.items():
         twin = getattr(awaited, name)

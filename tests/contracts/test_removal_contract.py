@@ -10,9 +10,11 @@ import boto3
 import pytest
 
 from lakesync.buffer.access import DynamoAccess
+from lakesync.buffer.connectors import DynamoConnectors
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.buffer.memory_removal import MemoryItems
 from lakesync.buffer.quota import DynamoQuotas
@@ -37,13 +39,13 @@ from tests.support.lake import Objects
 from tests.support.stores import TABLE
 
 if TYPE_CHECKING:
-    from lakesync.ports import AccessStore, Buffer, GatewayItems, QuotaStore
+    from lakesync.ports import AccessStore, Buffer, ConnectorStore, GatewayItems, QuotaStore
     from tests.support.stores import Address, Servers
 
 EVENTS = {"table": "events", "append": True, "columns": [{"name": "n", "type": "number"}]}
 KINDS = {
     "heads", "registry", "log", "rows", "marks", "flush", "clients", "users", "revocations",
-    "quota", "destinations",
+    "quota", "destinations", "connectors",
 }  # fmt: skip
 
 
@@ -55,6 +57,7 @@ class Stored:
     items: GatewayItems
     access: AccessStore
     quotas: QuotaStore
+    connectors: ConnectorStore
     address: Address | None = None
 
     def deleter(self) -> Deleter:
@@ -87,7 +90,9 @@ def stored(store: str, request: pytest.FixtureRequest) -> Stored:
     """The stores of each implementation."""
     if store == "memory":
         buffer, access, quotas = MemoryBuffer(), MemoryAccess(), MemoryQuotas()
-        return Stored(buffer, MemoryItems(buffer, access, quotas), access, quotas)
+        connectors = MemoryConnectors()
+        items = MemoryItems(buffer, access, quotas, connectors)
+        return Stored(buffer, items, access, quotas, connectors)
     if store == "model":
         modelled: Any = request.getfixturevalue("buffer")
         caller, address = modelled._call, None
@@ -97,7 +102,7 @@ def stored(store: str, request: pytest.FixtureRequest) -> Stored:
         caller = address.caller()
     return Stored(
         DynamoBuffer(TABLE, caller), DynamoItems(TABLE, caller), DynamoAccess(TABLE, caller),
-        DynamoQuotas(TABLE, caller), address,
+        DynamoQuotas(TABLE, caller), DynamoConnectors(TABLE, caller), address,
     )  # fmt: skip
 
 
@@ -124,6 +129,8 @@ def filled(stored: Stored, gateway: str, rows: int = 40) -> None:
         stored.buffer.save_client_state(gateway, f"old-{number}", None, b"state")
         stored.access.bind(gateway, f"phone-{number}", "ann")
         stored.access.revoke(gateway, Revocation("user", f"bob-{number}", 1, "ops"))
+    for number in range(30):
+        assert stored.connectors.add(gateway, f"shop-{number}", b"definition", 1)
     stored.quotas.report(gateway, 1, Usage(1, 1, 1))
     stored.quotas.set_quota(gateway, Quota(5))
 

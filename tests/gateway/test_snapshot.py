@@ -256,8 +256,8 @@ def test_a_clock_that_is_behind_begins_above_what_was_committed() -> None:
 @pytest.mark.law("B12")
 def test_a_backup_that_cut_a_commit_in_two_is_refused() -> None:
     gateway = Trimmed()
-    gateway.push(insert("r98", at=at_ms(98)))
-    gateway.push(insert("r99", at=at_ms(99)))
+    for number in (98, 99):  # more than lies in a head
+        gateway.push(insert(f"r{number}", at=at_ms(number), text="x" * 2_000))
     gateway.buffer._gateways[GATEWAY].logs["main"].pop()
 
     with pytest.raises(Conflict):
