@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.row_images import RowImages
+from lakesync.adapters.row_images import Fillable, RowImages
 from lakesync.adapters.sql.definition import digested
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
@@ -333,6 +333,8 @@ def test_a_row_that_is_removed_leaves_the_table_and_its_dead_letter_goes(
 ) -> None:
     wanted = schema(table, {"n": "integer"}, soft_delete=soft)
     adapter = destination.adapter()
+    if not isinstance(adapter, Fillable):
+        pytest.skip("it takes no rows")
     rows = {"r1": state_of(insert(table, "r1", {"n": 1})),
             "bad": state_of(insert(table, "bad", {"n": "no number"}))}  # fmt: skip
     filled = RowImages(table, 0, 5, rows, wanted)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakesync.cli.doctor.diagnosis import Diagnosis
 
 _ATTRIBUTES: Final = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
-_AGE_S_MAX: Final = {"flush": 3_600, "announce": 21_600}
+_AGE_S_MAX: Final = {"flush": 3_600, "announce": 21_600, "deliver": 7_200}
 """How long a message of each queue may wait: as the alarms have it."""
 _WINDOW_S: Final = 900
 _PERIOD_S: Final = 300

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lakesync.cli.doctor.diagnosis import Diagnosis
 
 _KIND: Final = "AWS::Scheduler::Schedule"
+_GROUP: Final = "Schedules"
+"""The stack's own group; the other holds those of connectors."""
 _DEFAULT: Final = "default"
 """The group of schedules that name none."""
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
@@ -43,7 +45,8 @@ class Schedule:
 
 def check_schedules(deployed: Deployed) -> list[Diagnosis]:
     """Check every schedule of the stack."""
-    group = next((item.physical for item in deployed.of_kind(f"{_KIND}Group")), _DEFAULT)
+    groups = {item.logical: item.physical for item in deployed.of_kind(f"{_KIND}Group")}
+    group = groups.get(_GROUP, _DEFAULT)
     return [
         schedule_state(_schedule(deployed, resource.logical, resource.physical, group))
         for resource in deployed.of_kind(_KIND)
