@@ -12,7 +12,7 @@ from lakesync.buffer.caller import Refusal
 from lakesync.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import ThreadPoolExecutor
 
     from lakesync.buffer.caller import DynamoCaller
@@ -148,3 +148,21 @@ class TableCalls:
         except Refusal:
             return False
         return True
+
+    def _updated(
+        self, pk_sk: tuple[str, str], change: str, condition: str, values: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """Change an item, if the condition holds; gives it as it is then."""
+        body = {
+            "TableName": self._table,
+            "Key": requests.key(*pk_sk),
+            "UpdateExpression": change,
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": values,
+            "ReturnValues": "ALL_NEW",
+        }
+        try:
+            item: dict[str, Any] = self._call("UpdateItem", requests.encode(body))["Attributes"]
+        except Refusal:
+            return None
+        return item

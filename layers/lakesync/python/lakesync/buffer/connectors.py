@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from lakesync.buffer import keys
 from lakesync.buffer.answers import data, number, text
-from lakesync.buffer.caller import Refusal
 from lakesync.buffer.calls import TableCalls
 from lakesync.buffer.requests import NEVER_WRITTEN, binary, encode, key
 from lakesync.buffer.requests import number as number_of
@@ -84,20 +83,7 @@ class DynamoConnectors(TableCalls):
     def _update(
         self, gateway: str, name: str, change: str, condition: str, values: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """Change the item, if the condition holds; gives it as it is then."""
-        body = {
-            "TableName": self._table,
-            "Key": key(keys.connector_pk(gateway), name),
-            "UpdateExpression": change,
-            "ConditionExpression": condition,
-            "ExpressionAttributeValues": values,
-            "ReturnValues": "ALL_NEW",
-        }
-        try:
-            item: dict[str, Any] = self._call("UpdateItem", encode(body))["Attributes"]
-        except Refusal:
-            return None
-        return item
+        return self._updated((keys.connector_pk(gateway), name), change, condition, values)
 
 
 def _connector(item: dict[str, Any]) -> StoredConnector:

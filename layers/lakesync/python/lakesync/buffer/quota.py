@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.buffer import keys
 from lakesync.buffer.answers import number
-from lakesync.buffer.caller import Refusal
 from lakesync.buffer.calls import TableCalls
 from lakesync.buffer.requests import encode, key
 from lakesync.buffer.requests import number as number_of
@@ -68,20 +67,7 @@ class DynamoQuotas(TableCalls):
     def _update(
         self, gateway: str, change: str, condition: str, values: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Change the item, if the condition holds; gives it as it is then."""
-        body = {
-            "TableName": self._table,
-            "Key": key(keys.quota_pk(gateway), keys.QUOTA),
-            "UpdateExpression": change,
-            "ConditionExpression": condition,
-            "ExpressionAttributeValues": values,
-            "ReturnValues": "ALL_NEW",
-        }
-        try:
-            item: dict[str, Any] = self._call("UpdateItem", encode(body))["Attributes"]
-        except Refusal:
-            return None
-        return item
+        return self._updated((keys.quota_pk(gateway), keys.QUOTA), change, condition, values)
 
 
 def _quota(item: dict[str, Any]) -> Quota:
