@@ -12,7 +12,7 @@ from lakesync.cli.commands.gateways import now_ms, stores
 from lakesync.cli.faults import FAILED, UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
-from lakesync.core.claims import CLAIMS, deliveries_of
+from lakesync.core.claims import CLAIMS, deliveries_of, delivery_place
 from lakesync.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -118,8 +118,9 @@ def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: f
 
 def _remove_batches(objects: ObjectStore, gateway: str, table: str) -> str:
     """Remove the table's staged batches; tells what is waited for if one is not delivered yet."""
-    waiting = [f"{CLAIMS}{gateway}/{table}/", deliveries_of(gateway)]
-    if any(f"/{table}/" in key for prefix in waiting for key in objects.list_objects(prefix)):
+    deliveries = objects.list_objects(deliveries_of(gateway))
+    waits = any(delivery_place(key).table == table for key in deliveries)
+    if waits or objects.list_objects(f"{CLAIMS}{gateway}/{table}/"):
         return "delivery"
     for key in objects.list_objects(f"staging/{gateway}/{table}/"):
         objects.delete_object(key)
