@@ -1,0 +1,175 @@
+"""`lakesync destinations` against a real gateway: from a declaration to its removal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.adapters.lake.parquet import read_batch
+from lakesync.core.claims import DELIVERIES, DELIVERIES_FAILED, RETRY, DeliveryPlace
+from lakesync.delivery.deliver import Deliverer
+from lakesync.ports import DeliveryState
+from tests.cli.test_declaring import gateway, lines, run, told, write
+from tests.delivery.world import KeptDatabase
+from tests.support.lake import Messages
+from tests.support.local_gateway import GATEWAY
+
+if TYPE_CHECKING:
+    from tests.support.local_gateway import LocalGateway
+
+__all__ = ["gateway"]  # the fixture
+
+WAREHOUSE = {"kind": "postgres", "secret": "warehouse", "tables": ["flights"]}
+PLACE = DeliveryPlace(GATEWAY, "warehouse")
+FLIGHTS = PLACE._replace(table="flights")
+
+
+@pytest.fixture
+def declared(gateway: LocalGateway) -> LocalGateway:
+    """A gateway with a destination that nothing was delivered to yet."""
+    write("warehouse.json", WAREHOUSE)
+    done = run("destinations", "add", "warehouse", "warehouse.json")
+    assert done.stdout.startswith("declared: warehouse; `lakesync destinations list` shows")
+    return gateway
+
+
+def deliver(gateway: LocalGateway, database: KeptDatabase) -> None:
+    """Do what ``functions/deliver`` does with what waits."""
+    deliverer = Deliverer(
+        gateway.buffer, gateway.objects, Messages(), read_batch=read_batch,
+        open_database=lambda *_: database, wall_clock=lambda: 1,
+    )  # fmt: skip
+    deliverer.deliver(PLACE)
+    deliverer.deliver(FLIGHTS)
+
+
+def listed() -> dict[str, Any]:
+    [one] = lines(run("destinations", "list", "--json"))
+    answer: dict[str, Any] = one
+    return answer
+
+
+@pytest.mark.law("D12")
+def test_a_destination_from_its_file_to_its_removal(declared: LocalGateway) -> None:
+    assert told(run("destinations", "list"), "warehouse")[:3] == [
+        "warehouse", "postgres", "filling",
+    ]  # fmt: skip
+    database = KeptDatabase()
+    deliver(declared, database)
+    assert len(database.rows_after("flights", "", 100).unwrap().rows) == 16
+    assert listed()["state"] == "current"
+    again = run("destinations", "add", "warehouse", "warehouse.json")
+    assert again.exit_code == 0, "adding is safe to repeat"
+
+    assert run("destinations", "pause", "warehouse").stdout == "paused: warehouse\n"
+    assert listed()["state"] == "paused"
+    assert run("destinations", "resume", "warehouse").stdout == "resumed: warehouse\n"
+    assert listed()["paused"] is False
+    assert run("destinations", "backfill", "warehouse").stdout == "warehouse is being filled\n"
+    assert (listed()["state"], listed()["filling"]) == ("filling", 1)
+    assert run("destinations", "remove", "warehouse").stdout == (
+        "removed: warehouse; its tables stay as they are\n"
+    )
+    assert run("destinations", "list", "--json").stdout == ""
+
+
+def test_what_waits_failed_and_was_refused_is_listed_with_what_to_do(
+    declared: LocalGateway,
+) -> None:
+    failing = DeliveryState(7, 2, "ADAPTER_UNREACHABLE: it cannot be reached", 1)
+    declared.buffer.save_delivery_state(GATEWAY, "warehouse", "flights", failing)
+    claim = f"{GATEWAY}/warehouse/flights/1-2.json"
+    aside = json.dumps({"reason": "it is no claim", "claim": "{}"}).encode()
+    declared.objects.put_object(DELIVERIES_FAILED + claim, aside, "application/json")
+    shown = run("destinations", "list")
+
+    assert told(shown, "warehouse")[2] == "failing"
+    assert "warehouse: flights: ADAPTER_UNREACHABLE: it cannot be reached" in shown.stderr
+    assert f"warehouse: set aside: {claim}: it is no claim" in shown.stderr
+    assert "mend it, then: lakesync destinations replay warehouse" in shown.stderr
+
+    replayed = run("destinations", "replay", "warehouse")
+    assert replayed.stdout == "warehouse: 1 table to be tried again\n"
+    assert FLIGHTS.prefix + RETRY in declared.objects.list_objects(DELIVERIES)
+    assert DELIVERIES + claim in declared.objects.list_objects(DELIVERIES)
+    assert listed()["setAside"] == []
+
+
+@pytest.mark.law("D12")
+def test_every_fault_of_a_declaration_is_shown_and_nothing_is_saved(gateway: LocalGateway) -> None:
+    write("bad.json", {"kind": "oracle", "secret": "a b", "tables": ["Flights"], "colour": 1})
+    for verb in ("check", "add"):
+        done = run("destinations", verb, "warehouse", "bad.json")
+        assert done.exit_code == 1
+        shown = {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
+        assert {"kind", "secret", "tables[0]", "colour"} <= shown
+        assert done.stderr.startswith("error: 4 faults in the destination: ")
+    told_as_json = run("destinations", "check", "warehouse", "bad.json", "--json")
+    assert "colour" in told_as_json.output
+    assert gateway.buffer.destinations(GATEWAY).by_name == {}
+
+
+def test_a_check_saves_nothing(gateway: LocalGateway) -> None:
+    write("warehouse.json", WAREHOUSE)
+    done = run("destinations", "check", "warehouse", "warehouse.json")
+
+    assert done.stdout == "warehouse can be declared\n"
+    assert gateway.buffer.destinations(GATEWAY).by_name == {}
+    piped = run("destinations", "add", "warehouse", "-", text=json.dumps(WAREHOUSE))
+    assert piped.exit_code == 0
+    assert list(gateway.buffer.destinations(GATEWAY).by_name) == ["warehouse"]
+
+
+@pytest.mark.usefixtures("declared")
+def test_what_does_not_fit_beside_another_says_what_to_do() -> None:
+    write("other.json", WAREHOUSE | {"tables": []})
+    otherwise = run("destinations", "add", "warehouse", "other.json")
+    assert (otherwise.exit_code, "remove it first" in otherwise.stderr) == (1, True)
+    shared = run("destinations", "add", "second", "warehouse.json")
+    assert (shared.exit_code, "give each one of its own" in shared.output) == (1, True)
+    run("destinations", "remove", "warehouse")
+    early = run("destinations", "add", "warehouse", "other.json")
+    assert (early.exit_code, "add it in " in early.stderr) == (3, True), "worth trying later"
+
+
+@pytest.mark.usefixtures("gateway")
+@pytest.mark.parametrize("verb", ["pause", "resume", "backfill", "replay", "remove"])
+def test_a_destination_that_is_not_there_is_one_sentence(verb: str) -> None:
+    done = run("destinations", verb, "nowhere")
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: there is no destination nowhere")
+    assert len(done.stderr.splitlines()) == 1
+    assert run("destinations", verb).exit_code == 2, "a name is asked for"
+
+
+@pytest.mark.usefixtures("gateway")
+@pytest.mark.parametrize("text", ["", "{", None])
+def test_a_file_that_holds_no_declaration_is_told(text: str | None) -> None:
+    if text is not None:
+        Path("bad.json").write_text(text)
+    for verb in ("check", "add"):
+        done = run("destinations", verb, "warehouse", "bad.json")
+        assert done.exit_code in {1, 2}
+        assert "bad.json" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("gateway")
+def test_a_gateway_without_destinations_says_so() -> None:
+    assert run("destinations", "list").exit_code == 0
+    assert run("destinations", "list", "--json").stdout == ""
+
+
+@pytest.mark.parametrize(
+    "verb", ["list", "check", "add", "pause", "resume", "backfill", "replay", "remove"]
+)
+def test_every_command_of_destinations_has_help_with_an_example(verb: str) -> None:
+    done = run("destinations", verb, "--help")
+
+    assert done.exit_code == 0
+    assert f"lakesync destinations {verb}" in done.output
+    assert "Example:" in done.output
