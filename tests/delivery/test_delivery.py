@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -226,8 +227,7 @@ def test_a_destination_sees_what_the_filter_lets_pass_whenever_it_is_delivered(
 @pytest.mark.law("D10")
 def test_events_are_filtered_one_by_one() -> None:
     world = World()
-    schema = {"table": "readings", "append": True, "columns": [{"name": "n", "type": "integer"}]}
-    world.admin.register_schema(GATEWAY, schema)
+    world.admin.register_schema(GATEWAY, READINGS)
     world.push(insert("before", at=at_ms(1), table="readings", n=1))
     world.declare(buckets=MINE)
     world.deliver()
@@ -238,6 +238,95 @@ def test_events_are_filtered_one_by_one() -> None:
 
     assert world.waiting() == []
     assert sorted(world.rows("readings")) == ["before", "e1", "e9"]
+
+
+READINGS = {
+    "table": "readings",
+    "append": True,
+    "columns": [{"name": "n", "type": "integer"}, {"name": "Extra", "type": "integer"}],
+}
+
+
+def with_events() -> World:
+    """A gateway whose events were flushed three times, and are in the lake already."""
+    world = World()
+    world.admin.register_schema(GATEWAY, READINGS)
+    for number in range(3):
+        world.push(insert(f"e{number}", at=at_ms(number), table="readings", n=number, Extra=1))
+        world.flush()
+    for key in world.objects.list_objects("claims/"):
+        world.objects.delete_object(key)
+    return world
+
+
+@pytest.mark.law("D8")
+def test_a_table_of_events_is_filled_with_those_that_are_kept() -> None:
+    world = with_events()
+    world.declare(buckets=MINE)
+    world.deliver()
+    assert world.rows("readings") == {f"e{n}": {"n": n, "Extra": 1} for n in range(3)}
+    oldest = world.objects.list_objects("staging/")[0]
+    world.objects.delete_object(oldest)
+    world.declare("second")
+    world.deliver()
+    world.push(insert("e3", at=at_ms(3), table="readings", n=3))
+    world.flush()
+    world.deliver()
+
+    assert sorted(world.rows("readings")) == ["e0", "e1", "e2", "e3"]
+    assert sorted(world.rows("readings", "second")) == ["e1", "e2", "e3"]
+    world.destinations().backfill(GATEWAY, "second")
+    world.deliver(steps=1)
+    assert sorted(world.rows("readings", "second")) == ["e1", "e2", "e3"]
+    assert world.waiting() == world.waiting("second") == []
+
+
+@pytest.mark.law("D8")
+def test_a_filling_with_events_may_die_anywhere() -> None:
+    for writes in range(30):
+        world = with_events()
+        life = Life(writes, last_happens=bool(writes % 2))
+        with suppress(Killed):
+            world.declare(life=life)
+            world.push(insert("e3", at=at_ms(3), table="readings", n=3))
+            world.flush(life)
+            world.deliver(life)
+        with suppress(Killed):
+            world.declare()
+        world.flush()
+        world.sweep()
+        world.sweep()
+        assert world.waiting() == []
+        expected = {"e0", "e1", "e2"} | ({"e3"} if world.pushed("e3") else set())
+        assert set(world.rows("readings")) == expected
+
+
+@pytest.mark.law("D8", "D10")
+def test_what_is_not_visible_yet_is_waited_for() -> None:
+    """While a commit happens its log entry may show before a row of it does."""
+    world = World()
+    world.push(*some(2))
+    world.flush()
+    place = DeliveryPlace(GATEWAY, "warehouse", "todos")
+    world.declare(buckets=MINE)
+    world.deliverer().deliver(DeliveryPlace(GATEWAY, "warehouse"))
+    with pytest.raises(Contention) as early:
+        world.deliverer().deliver(place)
+    assert 0 < early.value.retry_after_s <= 60
+    assert world.rows() == {}
+    world.deliver()
+    before = world.buffer.rows(GATEWAY, [("todos", "r0")])
+    world.push(update("r0", at=at_ms(50), n=50))
+    world.flush()
+    with patch.object(world.buffer, "rows", return_value=before), pytest.raises(Contention):
+        world.deliverer().deliver(place)
+    assert world.rows()["r0"]["n"] == 0
+    [report] = world.destinations().reports(GATEWAY)
+    assert (report.state, report.waiting) == ("behind", 1)
+
+    world.deliver()
+    world.check()
+    assert "r0" not in world.rows()
 
 
 @pytest.mark.law("D8")

@@ -15,13 +15,13 @@ from lakesync.core.merge import view
 from lakesync.core.values import parse
 from lakesync.core.visibility import rule_columns
 from lakesync.delivery.deliver import Deliverer
-from lakesync.errors import AdapterUnreachable, LakeSyncError
+from lakesync.errors import AdapterUnreachable, Contention, LakeSyncError
 from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.maintenance.flush import Flusher
 from lakesync.result import Err, Ok
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, push
-from tests.support.gateways import GivenTime, administrator, pusher
+from tests.support.gateways import GivenTime, administrator, pulled, pusher
 from tests.support.lake import Life, Messages, Objects
 
 if TYPE_CHECKING:
@@ -89,6 +89,10 @@ class World:
             receipt = self.pushes.push(GATEWAY, push(delta, client=delta.client_id))
             assert receipt.accepted == 1
 
+    def pushed(self, event: str) -> bool:
+        """Tell whether an event was committed."""
+        return any(delta.row_id == event for delta in pulled(self.buffer, GATEWAY))
+
     def flush(self, life: Life | None = None) -> None:
         """Flush all that was pushed."""
         of = _of(life)
@@ -124,6 +128,12 @@ class World:
                 place = delivery_place(json.loads(body)["claim"])
                 if not deliverer.deliver(place, partial(next, has_time, False)).finished:
                     self.deliveries.sent.append(body)
+            except Contention as error:
+                if "visible" in error.message:
+                    self.time.now_ms += error.retry_after_s * 1000
+                    self.deliveries.sent.append(body)
+                else:
+                    failures.append(error)
             except LakeSyncError as error:
                 failures.append(error)
         return failures

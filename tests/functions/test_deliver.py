@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 
 from lakesync.delivery.deliver import Delivered, Lag
-from lakesync.errors import AdapterRefused, AdapterUnreachable
+from lakesync.errors import AdapterRefused, AdapterUnreachable, Contention
 from lakesync.runtime.deliver import BACK_OFF_S_MAX, deliver_handler
 from lakesync.runtime.wiring_deliver import secret_text
 from tests.functions.conftest import Context, event
@@ -68,6 +68,18 @@ def test_a_destination_that_is_down_gets_back_its_own_messages_alone() -> None:
     assert back == ["down/todos", "down/notes"]
     assert given.asked == ["deliveries/acme/down/todos/", "deliveries/acme/up/todos/"]
     assert given.delays == [15, 120]
+
+
+@pytest.mark.law("D9")
+def test_what_is_ready_in_a_moment_comes_again_then_and_is_not_down() -> None:
+    def act(place: DeliveryPlace) -> Delivered:
+        if place.table == "todos":
+            raise Contention("it is becoming visible", retry_after_s=42)
+        return Delivered(1)
+
+    given = Given(act)
+    assert given.handle(message("w"), message("w", "notes")) == ["w/todos"]
+    assert given.delays == [42]
 
 
 def test_what_ran_out_of_time_comes_again_at_once() -> None:

@@ -32,9 +32,12 @@ FILL: Final = "fill.json"
 """What a claim is called that asks for a filling: of a table, or of a whole destination."""
 RETRY: Final = "retry.json"
 """What a claim is called that asks for a table's dead letters to be tried again."""
+STAGING: Final = "staging/"
+"""Where the objects of batches are: ``staging/GATEWAY/TABLE/RANGE.parquet``."""
 DELIVERIES_FAILED: Final = "deliveries-failed/"
 """Where claims of declared destinations are that could never succeed, each with its reason."""
 _STAMP = re.compile(r"[0-9]{1,20}")
+_STAGED = re.compile(rf"{STAGING}([^/]+)/([^/]+)/([0-9]{{20}})-([0-9]{{20}})\.parquet")
 _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -105,6 +108,21 @@ class Batch:
     def name(self) -> str:
         """The batch's identity, as marks name it."""
         return f"{self.gateway}/{self.table}/{self.after:020d}-{self.last:020d}"
+
+
+def staged_batch(key: str, schema: TableSchema | None) -> Batch | None:
+    """Give the batch whose object lies at a key, as far as the key tells; None if it is no batch's.
+
+    Args:
+        key: the object's.
+        schema: the table's, as it is now.
+    """
+    match = _STAGED.fullmatch(key)
+    if match is None:
+        return None
+    gateway, table, after, last = match.groups()
+    is_append = bool(schema and schema.append)
+    return Batch("", gateway, table, int(after), int(last), key, 0, is_append, schema, ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from lakesync.core.claims import (
 from lakesync.core.clock import stamp_ms
 from lakesync.delivery.desk import Desk
 from lakesync.delivery.table import TableDelivery
-from lakesync.errors import LakeSyncError, ValidationFailed
+from lakesync.errors import Contention, LakeSyncError, ValidationFailed
 from lakesync.ports import DeliveryState
 
 if TYPE_CHECKING:
@@ -140,12 +140,15 @@ class Deliverer:
             place.gateway,
             destination,
             place.table,
+            self._wall_clock,
         )
         table = TableDelivery(desk)
         try:
             finished = table.work(has_time)
             letters = database.dead_letters(place.table).unwrap()
             self._note(place, desk.mark(), len(letters))
+        except Contention:
+            raise  # nobody's fault: it is done in a moment
         except LakeSyncError as error:
             self._note_failure(place, error)
             raise

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lakesync.adapters.database import TableBatch
 from lakesync.core.claims import DeliveryPlace
+from lakesync.core.clock import VISIBLE_MS_MAX, stamp_ms
 from lakesync.delivery.images import Images
 from lakesync.errors import Contention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lakesync.adapters.database import PlacedDelta
     from lakesync.adapters.row_images import DestinationDatabase
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.core.destinations import Destination
     from lakesync.core.schema import TableSchema
-    from lakesync.ports import Buffer, ObjectStore
+    from lakesync.ports import Buffer, ObjectStore, WallClock
 
     ReadBatch = Callable[[bytes, Batch], list[PlacedDelta]]
 
@@ -36,6 +38,7 @@ class Desk:
     gateway: str
     destination: Destination
     table: str
+    wall_clock: WallClock
 
     @property
     def place(self) -> DeliveryPlace:
@@ -50,7 +53,7 @@ class Desk:
     @cached_property
     def images(self) -> Images:
         """The table's rows, as the destination may see them."""
-        return Images(self.buffer, self.gateway, self.destination, self.table)
+        return Images(self.buffer, self.gateway, self.destination, self.table, self.visible_in_ms)
 
     def schema(self) -> TableSchema | None:
         """Give the table's schema, as it is there."""
@@ -59,6 +62,26 @@ class Desk:
     def mark(self) -> Stamp:
         """Give how far the table has come."""
         return self.database.mark(self.table).unwrap()
+
+    def deltas_of(self, batch: Batch) -> list[PlacedDelta]:
+        """Read a batch's deltas.
+
+        Raises:
+            NotFound: its object is gone.
+            ValidationFailed: its object is none of this batch.
+        """
+        return self.read_batch(self.objects.get_object(batch.object_key), batch)
+
+    def put_deltas(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> int:
+        """Give the destination those deltas of a batch that it may see; tells how many are new."""
+        shown = [one for one in deltas if self.images.shows_event(one.delta)]
+        schema = self.destination.schema_of(self.table, batch.schema)
+        taken = TableBatch(self.table, batch.after, batch.last, shown, schema)
+        return self.database.insert_deltas(taken).unwrap().deltas
+
+    def visible_in_ms(self, commit: Stamp) -> int:
+        """Tell in how long a commit is visible in all its parts for sure; 0 if it is."""
+        return max(0, stamp_ms(commit) + VISIBLE_MS_MAX - self.wall_clock())
 
     def check_declared(self) -> None:
         """Refuse to go on for a destination that is no longer what is declared, or is paused.

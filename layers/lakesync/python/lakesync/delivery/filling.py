@@ -10,7 +10,8 @@ The claim that asks for it says how far it is. The steps, each safe to repeat, a
                                         only if anything was there before
     5. the mark moves, the claim goes   from here the batches follow
 
-Rows of append tables are not in the buffer: their table begins with the next batch.
+Rows of append tables are not in the buffer: such a table is filled with the events of the batches
+whose objects are kept still, and goes on from there. The table's mark says how far that is.
 Law D8: ``docs/spec/delivery.md``.
 """
 
@@ -20,11 +21,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.row_images import RowImages
-from lakesync.core.claims import FILL, FillClaim, claimed_last, read_fill_claim
+from lakesync.core.claims import (
+    FILL,
+    STAGING,
+    FillClaim,
+    claimed_last,
+    read_fill_claim,
+    staged_batch,
+)
+from lakesync.delivery.images import becoming_visible
+from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakesync.core.claims import Batch
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
     from lakesync.delivery.desk import Desk
@@ -44,6 +55,7 @@ class Filling:
         """Go on until the table is filled; False if time ran out.
 
         Raises:
+            Contention: the last commits that it is to hold may not be visible yet.
             LakeSyncError: a store or the database refused; what was done stays done.
         """
         claim = read_fill_claim(self._desk.objects.get_object(self._key))
@@ -52,6 +64,10 @@ class Filling:
         elif self._desk.mark() >= claim.until:
             self._end()  # somebody else came to the end meanwhile
             return True
+        if self._desk.config.appends(self._desk.table):
+            return self._put_events(claim.until, has_time)
+        if wait_ms := self._desk.visible_in_ms(claim.until):
+            raise becoming_visible(wait_ms)
         while claim.place is not None or claim.checked is not None:
             if not has_time():
                 return False
@@ -91,6 +107,40 @@ class Filling:
                    if claimed_last(key)]  # fmt: skip
         return max(min(waiting, default=flushed), 1)
 
+    def _put_events(self, until: Stamp, has_time: Callable[[], bool]) -> bool:
+        """Put the events up to a commit that are kept still; False if time ran out.
+
+        What is older is in the lake alone: the table begins behind it.
+        """
+        desk = self._desk
+        mark = desk.mark()
+        for batch in self._kept(until):
+            if batch.last <= mark:
+                continue
+            if not has_time():
+                return False
+            desk.check_declared()
+            try:
+                deltas = desk.deltas_of(batch)
+            except NotFound:
+                continue  # its time has come
+            if batch.after > mark:
+                self._put_rows({}, FillClaim(batch.after), is_last=True)
+            desk.put_deltas(batch, deltas)
+            mark = batch.last
+        if mark < until:
+            self._put_rows({}, FillClaim(until), is_last=True)
+        self._end()
+        return True
+
+    def _kept(self, until: Stamp) -> list[Batch]:
+        """Give the batches whose objects are kept, in order, up to a commit."""
+        desk = self._desk
+        keys = desk.objects.list_objects(f"{STAGING}{desk.gateway}/{desk.table}/")
+        schema = desk.config.schemas.get(desk.table)
+        staged = [batch for key in keys if (batch := staged_batch(key, schema))]
+        return [batch for batch in staged if batch.last <= until]
+
     def _put(self, claim: FillClaim) -> FillClaim:
         desk = self._desk
         page = desk.buffer.scan_rows(desk.gateway, desk.table, claim.place or "", ROWS_MAX)
@@ -103,7 +153,8 @@ class Filling:
     def _remove(self, claim: FillClaim) -> FillClaim:
         desk = self._desk
         page = desk.database.rows_after(desk.table, claim.checked or "", ROWS_MAX).unwrap()
-        gone = {row_id: state for row_id, state in desk.images.of(page.rows).items()
+        images = desk.images.of(dict.fromkeys(page.rows, 0))
+        gone = {row_id: state for row_id, state in images.items()
                 if state is None}  # fmt: skip
         self._put_rows(gone, claim)
         last = max(page.rows, key=str.encode, default="")

@@ -3,7 +3,8 @@
 A destination with filters is sent rows, not deltas: whether a row was in sight before a change, its
 delta does not tell. Each row that a batch touches is read as it is now. If the destination may see
 it, it gets the whole row; if not, what it has of the row is removed. Whoever reads too early is
-made up for by the batch of the commit that it missed. Laws D10: ``docs/spec/delivery.md``.
+made up for by the batch of the commit that it missed; a row that is not visible yet as its batch
+left it is waited for. Law D10: ``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.merge import RowState, view
 from lakesync.core.visibility import rule_columns
+from lakesync.errors import Contention
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
+    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.destinations import Destination
     from lakesync.ports import Rows, StoredRow
@@ -28,20 +31,38 @@ IMAGES_MAX: Final = 250
 class Images:
     """The rows of one table, as one destination may see them."""
 
-    def __init__(self, rows: Rows, gateway: str, destination: Destination, table: str) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        gateway: str,
+        destination: Destination,
+        table: str,
+        visible_in_ms: Callable[[Stamp], int],
+    ) -> None:
         self._rows = rows
+        self._visible_in_ms = visible_in_ms
         self._gateway = gateway
         self._table = table
         self._viewer = destination.viewer()
         self._columns = destination.rows.columns(table)
         self.is_filtered = destination.is_filtered(table)
 
-    def of(self, row_ids: Iterable[str]) -> dict[str, RowState | None]:
-        """Read rows; None for those that the destination may not see, or that are not there."""
-        wanted = dict.fromkeys(row_ids)
+    def of(self, wanted: Mapping[str, Stamp]) -> dict[str, RowState | None]:
+        """Read rows; None for those that the destination may not see, or that are not there.
+
+        Args:
+            wanted: the rows, each with a commit that wrote it; 0 for none.
+
+        Raises:
+            Contention: a row is just becoming visible; try again when it says.
+        """
         stored = self._rows.rows(self._gateway, [(self._table, row_id) for row_id in wanted])
         read = {row_id: row for (_, row_id), row in stored.items()}
-        return wanted | self.decided(read)
+        early = [commit for row_id, commit in wanted.items()
+                 if row_id not in read or read[row_id].commit < commit]  # fmt: skip
+        if wait_ms := self._visible_in_ms(max(early, default=0)):
+            raise becoming_visible(wait_ms)
+        return dict.fromkeys(wanted) | self.decided(read)
 
     def decided(self, stored: Mapping[str, StoredRow]) -> dict[str, RowState | None]:
         """Decide about rows that were read; a deleted one is told, and merged where it was."""
@@ -59,3 +80,11 @@ class Images:
         if row is None or not self.is_filtered:
             return True
         return self._viewer.sees(self._table, rule_columns(row.items(), self._columns))
+
+
+def becoming_visible(wait_ms: int) -> Contention:
+    """Give the error for rows that may not show yet what was committed."""
+    return Contention(
+        "what was just committed is becoming visible; try again in a moment",
+        retry_after_s=-(-wait_ms // 1000),
+    )

@@ -12,7 +12,6 @@ import json
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from lakesync.adapters.database import TableBatch
 from lakesync.adapters.row_images import RowImages
 from lakesync.core.claims import (
     DELIVERIES,
@@ -109,7 +108,7 @@ class TableDelivery:
         """Apply a batch; False if its object cannot be read, which is seen to."""
         desk = self._desk
         try:
-            deltas = desk.read_batch(desk.objects.get_object(batch.object_key), batch)
+            deltas = desk.deltas_of(batch)
         except (NotFound, ValidationFailed) as error:
             if batch.append:
                 # Nothing else holds its events but the lake.
@@ -120,10 +119,7 @@ class TableDelivery:
         if desk.images.is_filtered and not batch.append:
             self._put_images(batch, [one for one in deltas if one.position.commit > mark])
             return True
-        shown = [one for one in deltas if desk.images.shows_event(one.delta)]
-        schema = desk.destination.schema_of(desk.table, batch.schema)
-        taken = TableBatch(desk.table, batch.after, batch.last, shown, schema)
-        self.deltas += desk.database.insert_deltas(taken).unwrap().deltas
+        self.deltas += desk.put_deltas(batch, deltas)
         return True
 
     def _put_images(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> None:
@@ -131,8 +127,8 @@ class TableDelivery:
         desk = self._desk
         schema = desk.destination.schema_of(desk.table, batch.schema)
         after = batch.after
-        for row_ids, last in _touched(deltas, batch.last):
-            images = RowImages(desk.table, after, last, desk.images.of(row_ids), schema)
+        for rows, last in _touched(deltas, batch.last):
+            images = RowImages(desk.table, after, last, desk.images.of(rows), schema)
             self.deltas += desk.database.put_rows(images).unwrap().rows
             after = last
 
@@ -148,15 +144,20 @@ class TableDelivery:
         self._desk.objects.delete_object(key)
 
 
-def _touched(deltas: Sequence[PlacedDelta], last: Stamp) -> Iterator[tuple[set[str], Stamp]]:
-    """Give the rows that whole commits touch, about `IMAGES_MAX` at a time, with their last."""
-    row_ids: set[str] = set()
+def _touched(
+    deltas: Sequence[PlacedDelta], last: Stamp
+) -> Iterator[tuple[dict[str, Stamp], Stamp]]:
+    """Give the rows that whole commits touch, each with the last of these, and where they end.
+
+    About `IMAGES_MAX` rows at a time.
+    """
+    rows: dict[str, Stamp] = {}
     until = 0
     for commit, placed in groupby(deltas, key=lambda one: one.position.commit):
-        more = {one.delta.row_id for one in placed}
-        if row_ids and len(row_ids | more) > IMAGES_MAX:
-            yield row_ids, until
-            row_ids = set()
-        row_ids |= more
+        more = dict.fromkeys((one.delta.row_id for one in placed), commit)
+        if rows and len(rows | more) > IMAGES_MAX:
+            yield rows, until
+            rows = {}
+        rows |= more
         until = commit
-    yield row_ids, last
+    yield rows, last

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.claims import CLAIMS, deliveries_of
+from lakesync.core.claims import CLAIMS, STAGING, deliveries_of
 from lakesync.core.names import staged_column
 from lakesync.core.schema import schema_to_json
 from lakesync.core.stored import WRITES
@@ -51,7 +51,7 @@ class Batch:
     @property
     def object_key(self) -> str:
         """Where the rows are."""
-        return f"staging/{self.gateway}/{self.table}/{self.range_name}.parquet"
+        return f"{STAGING}{self.gateway}/{self.table}/{self.range_name}.parquet"
 
     @property
     def claim_key(self) -> str:

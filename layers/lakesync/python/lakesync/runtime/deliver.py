@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakesync.core.claims import delivery_place
-from lakesync.errors import LakeSyncError, ValidationFailed
+from lakesync.errors import Contention, LakeSyncError, ValidationFailed
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ class _Work:
             return back_off_s
         try:
             delivered = self._deliverer.deliver(place, self._has_time)
+        except Contention as error:
+            return min(error.retry_after_s, BACK_OFF_S_MAX)
         except LakeSyncError as error:
             self._down.add(destination)
             where = {"gateway": place.gateway, "destination": place.destination}

@@ -3,11 +3,13 @@
 An absent column is a Parquet null; a JSON null is the text ``null``. Types are the materialiser's:
 it alone knows the table's schema at the time. ``_order`` names a delta's columns where its client
 had them in another order than that of their names: so it is read unchanged, and its id stays true.
+The object's metadata says which column is which on the wire: it is read without its claim, too.
 """
 
 from __future__ import annotations
 
 import io
+import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from lakesync.ports import BatchRow
 
 _ORDER = "_order"
+_COLUMNS = b"lakesync.columns"
 
 _SYSTEM = pa.schema(
     [
@@ -67,7 +70,8 @@ class ParquetEncoder:
         arrays.append(pa.array(map(_order, rows), type=pa.string()))
         fields = [*_SYSTEM, *(pa.field(columns[name], pa.string()) for name in values)]
         fields.append(pa.field(_ORDER, pa.string()))
-        table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        named = {_COLUMNS: json.dumps(dict(columns), sort_keys=True).encode()}
+        table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=named))
         sink = io.BytesIO()
         pq.write_table(table, sink, compression="zstd")
         return sink.getvalue()
@@ -89,9 +93,10 @@ def read_batch(body: bytes, batch: Batch) -> list[PlacedDelta]:
 def _deltas(table: pa.Table, batch: Batch) -> Iterable[PlacedDelta]:
     system = [table.column(field.name).to_pylist() for field in _SYSTEM]
     orders = table.column(_ORDER).to_pylist()
-    names = [name for name, _ in batch.columns]
+    columns_of = _columns(table, batch)
+    names = list(columns_of)
     values = [
-        table.column(lake_name).cast(pa.binary()).to_pylist() for _, lake_name in batch.columns
+        table.column(lake_name).cast(pa.binary()).to_pylist() for lake_name in columns_of.values()
     ]
     for at, (commit, ordinal, op, row_id, client_id, hlc, _) in enumerate(
         zip(*system, strict=True)
@@ -105,6 +110,12 @@ def _deltas(table: pa.Table, batch: Batch) -> Iterable[PlacedDelta]:
             Op[op], batch.table, row_id, client_id, hlc, _ordered(columns, orders[at])
         )
         yield PlacedDelta(Position(commit, ordinal), delta)
+
+
+def _columns(table: pa.Table, batch: Batch) -> dict[str, str]:
+    """Give by each column's name on the wire that in the object, names in order."""
+    told = (table.schema.metadata or {}).get(_COLUMNS)
+    return dict(sorted(json.loads(told).items())) if told else dict(batch.columns)
 
 
 def _order(row: BatchRow) -> str | None:
