@@ -16,6 +16,7 @@ from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import canonical
 from lakesync.errors import SchemaMismatch
 from lakesync_spark.columns import LakeColumn, described, evolve
+from tests.glue.support.read_back import read_back
 from tests.glue.support.texts import kept_text
 from tests.support.builders import delete, insert, update
 
@@ -120,6 +121,7 @@ def check(lake: Lake, *, but: str = "no type") -> None:
         assert json.loads(rows[row_id]["_texts"] or "{}") == ({name: kept} if kept else {}), row_id
         assert states[row_id].columns[name][2] == canonical(value), row_id
         assert changes[row_id]["_columns"] == [name]
+    assert [one.delta for one in read_back(lake)][: len(deltas())] == deltas()
 
 
 def plain(value: Any) -> Any:
@@ -134,7 +136,7 @@ def deltas() -> list[Any]:
 
 
 @spark_test
-@pytest.mark.law("L2", "L3")
+@pytest.mark.law("L2", "L3", "H1")
 def test_every_type_is_a_view_of_its_text(lake: Lake) -> None:
     lake.put(deltas(), schema=SCHEMA)
     lake.run()

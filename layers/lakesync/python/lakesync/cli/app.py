@@ -36,6 +36,7 @@ from lakesync.cli.commands.erase import erase
 from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.gateways import delete as delete_gateway
 from lakesync.cli.commands.gateways import export, find_row
+from lakesync.cli.commands.history import history
 from lakesync.cli.commands.lake import maintain, repair
 from lakesync.cli.commands.lake import status as lake_status
 from lakesync.cli.commands.pull import pull
@@ -81,7 +82,7 @@ app = typer.Typer(
 )
 schema = typer.Typer(no_args_is_help=True, help="Declare tables, and see what is declared.")
 _COMMANDS = (
-    *(token, secret, push, pull, flush, query),
+    *(token, secret, push, pull, flush, query, history),
     *(status, doctor, smoke, replay, restored, codegen),
 )
 for _command in _COMMANDS:

@@ -202,9 +202,14 @@ def _written_name(table: Any) -> str:
 
 def written_columns(table: Any) -> dict[str, str]:
     """Give the name that each of a table's own columns was written under, by its name there."""
+    return {name: written for name, (_, written) in declared_columns(table).items()}
+
+
+def declared_columns(table: Any) -> dict[str, tuple[str, str]]:
+    """Give each of a table's own columns by its name there: its type, and its name on the wire."""
     recorded = json.loads(table.properties.get(_COLUMNS, "{}"))
     fields = {field.name: recorded.get(str(field.field_id)) for field in table.schema().fields}
-    return {name: entry[1] for name, entry in fields.items() if entry}
+    return {name: (entry[0], entry[1]) for name, entry in fields.items() if entry}
 
 
 def history(table: Any) -> list[Moment]:

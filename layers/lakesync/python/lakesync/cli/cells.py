@@ -1,0 +1,75 @@
+"""A row's past, cell by cell: what each delta made of each column, and what was there before. Pure.
+
+Deltas are merged in commit order, the order in which they became visible. So a write that came late
+may lose to one that was made later and committed before it: that is told, too.
+Law H2: ``docs/spec/history.md``.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakesync.core.clock import stamp_ms
+from lakesync.core.merge import EMPTY, apply, view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakesync.adapters.database import PlacedDelta
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+    from lakesync.core.values import CanonicalJson
+
+WON, LOST = "won", "lost"
+
+
+class Cell(NamedTuple):
+    """What one delta made of one column."""
+
+    commit: Stamp
+    delta: Delta
+    column: str | None
+    """None of a delta that concerns none: an insert without columns, a deletion of nothing."""
+    before: CanonicalJson | None
+    """What a reader saw before this commit; None if there was nothing."""
+    after: CanonicalJson | None
+    """What it was made, or was to be made; None if it went with its row."""
+    effect: str
+    """`WON`, or `LOST`: a write of a later stamp was there already."""
+
+
+def cells(placed: Iterable[PlacedDelta]) -> Iterator[Cell]:
+    """Give every cell of a row's past, oldest first.
+
+    Args:
+        placed: all deltas of the row, in commit order.
+    """
+    state = EMPTY
+    for position, delta in placed:
+        merged = apply(state, delta)
+        written = dict(delta.columns)
+        before, after = view(state) or {}, view(merged) or {}
+        beside = sorted(
+            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+        )
+        for name in dict.fromkeys((*written, *beside)):
+            value = written.get(name, after.get(name))
+            is_lost = name in written and not _stands(merged, delta, name, written[name])
+            effect = LOST if is_lost else WON
+            yield Cell(position.commit, delta, name, before.get(name), value, effect)
+        if not written and not beside:
+            effect = LOST if merged is state else WON
+            yield Cell(position.commit, delta, None, None, None, effect)
+        state = merged
+
+
+def _stands(state: RowState, delta: Delta, name: str, value: CanonicalJson) -> bool:
+    """Tell whether a column's winning write is that of a delta."""
+    return state.columns.get(name) == (delta.hlc, delta.client_id, value)
+
+
+def instant(stamp: Stamp) -> datetime:
+    """Give the time of a stamp."""
+    return datetime.fromtimestamp(stamp_ms(stamp) / 1000, UTC)

@@ -1,0 +1,184 @@
+"""A table's deltas in commit order: what the lake's changes table holds, then the log's last part.
+
+The lake keeps every delta that ever changed a register, for as long as the table is kept: no
+snapshot has to be there. What it has not taken yet is read from the buffer, behind the lake's mark
+and up to what is final, so that each commit counts once. Law H1: ``docs/spec/history.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.adapters.database import PlacedDelta, Position
+from lakesync.adapters.lake.typed_text import text_of
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.lake import declared_columns, history
+from lakesync.core.delta import Op, known_delta
+from lakesync.core.layout import MAIN_LANE
+from lakesync.core.names import CHANGES_SUFFIX, folded
+from lakesync.core.values import NULL
+from lakesync.log.read_barrier import ReadBarrier, read_all
+from lakesync.ports import NO_HEAD
+from lakesync.wire.records import decode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from lakesync.cli.lake import Lake
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Columns, Delta
+    from lakesync.ports import Buffer
+
+ROW_DELTAS_MAX: Final = 1_000_000
+"""Deltas of one row that are looked at together."""
+TAIL_DELTAS_MAX: Final = 1_000_000
+"""Deltas of the log that are looked at: the rest has to reach the lake first."""
+_SLICE_DELTAS_MAX: Final = 10_000
+_HEAD: Final = ("_commit", "_ordinal", "_op", "_id", "_client_id", "_hlc", "_columns", "_texts")
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What the log holds behind the lake's mark."""
+
+    deltas: tuple[PlacedDelta, ...] = ()
+    """In commit order."""
+    until: Stamp = 0
+    """Everything up to here was looked at."""
+    trimmed: Stamp = 0
+    """Up to here the log may be gone: it has to be in the lake."""
+    tables: frozenset[str] = frozenset()
+    """Those that the gateway has."""
+
+
+def read_tail(
+    buffer: Buffer, gateway: str, after: Stamp, wants: Callable[[Delta], bool] = lambda _: True
+) -> Tail:
+    """Give what was committed behind a stamp.
+
+    Args:
+        buffer: where the log is.
+        gateway: whose.
+        after: the lake's mark.
+        wants: which deltas.
+
+    Raises:
+        UsageFault: it is too much to be held.
+        LakeSyncError: the log cannot be read now.
+    """
+    log = ReadBarrier(buffer).raise_heads(gateway, after)
+    placed: list[PlacedDelta] = []
+    for entry in read_all(buffer, log, (after, log.top), _SLICE_DELTAS_MAX):
+        for ordinal, delta in enumerate(decode_records(entry.records)):
+            if wants(delta):
+                placed.append(PlacedDelta(Position(entry.stamp, ordinal), delta))
+        if len(placed) > TAIL_DELTAS_MAX:
+            raise UsageFault(
+                f"more than {TAIL_DELTAS_MAX:,} deltas are not in the lake yet: "
+                "run `lakesync flush --wait` first"
+            )
+    placed.sort(key=lambda each: each.position)
+    trimmed = log.heads.get(MAIN_LANE, NO_HEAD).trimmed
+    tables = frozenset((*log.config.schemas, *log.config.tables))
+    return Tail(tuple(placed), log.top, trimmed, tables)
+
+
+class LakeChanges:
+    """The deltas of one table as the lake has them."""
+
+    def __init__(self, lake: Lake, table: str) -> None:
+        self.table = _spelled(lake, table)
+        """The name on the wire, as it is spelled."""
+        name = f"{self.table}{CHANGES_SUFFIX}"
+        names = lake.names()
+        self._table = lake.table(name) if name in names else None
+        if self._table is None and self.table in names:
+            events = lake.table(self.table)
+            self._table = events if events.properties.get("lakesync.kind") == "events" else None
+        self.is_append = name not in names and self._table is not None
+        """Each delta is a row of its own, never changed."""
+        moments = [] if self._table is None else history(self._table)
+        self.until: Stamp = moments[-1].applied if moments else 0
+        """Everything up to this commit is in the lake."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the lake has anything of the table."""
+        return self._table is not None
+
+    @property
+    def columns(self) -> Mapping[str, tuple[str, str]]:
+        """The table's columns by their names in the lake: type, and name on the wire."""
+        return {} if self._table is None else declared_columns(self._table)
+
+    def of_row(self, row_id: str) -> list[PlacedDelta]:
+        """Give all deltas of a row, in commit order; of files, statistics tell which to read.
+
+        Raises:
+            UsageFault: they are too many to be held.
+        """
+        from pyiceberg.expressions import EqualTo
+
+        placed: list[PlacedDelta] = []
+        make: Any = EqualTo  # its own type knows nothing of positions
+        for batch in self.scan(make("_id", row_id)):
+            placed += self.placed(batch)
+            if len(placed) > ROW_DELTAS_MAX:
+                raise UsageFault(
+                    f"the row has more than {ROW_DELTAS_MAX:,} deltas: "
+                    f"ask with `lakesync query … --changes` for some of them"
+                )
+        return sorted(placed, key=lambda each: each.position)
+
+    def scan(self, rows: Any, only: tuple[str, ...] | None = None) -> Iterator[pa.RecordBatch]:
+        """Give rows of the table, in no order.
+
+        Args:
+            rows: an expression of PyIceberg's.
+            only: the columns; None for all that deltas are made of.
+        """
+        if self._table is None:
+            return
+        fields = {field.name for field in self._table.schema().fields}
+        wanted = only or tuple(name for name in (*_HEAD, *self.columns) if name in fields)
+        yield from self._table.scan(rows, selected_fields=wanted).to_arrow_batch_reader()
+
+    def placed(self, batch: pa.RecordBatch | pa.Table) -> Iterator[PlacedDelta]:
+        """Give rows of the table as the deltas that they are."""
+        columns = self.columns
+        for row in batch.to_pylist():
+            delta = known_delta(
+                Op[row.get("_op", Op.INSERT.name)],
+                self.table,
+                row["_id"],
+                row["_client_id"],
+                row["_hlc"],
+                _carried(row, columns),
+            )
+            yield PlacedDelta(Position(row["_commit"], row["_ordinal"]), delta)
+
+
+def _spelled(lake: Lake, table: str) -> str:
+    """Give a table's name as the lake has it; as it is, if the lake has none."""
+    names = (name.removesuffix(CHANGES_SUFFIX) for name in lake.names())
+    return next((name for name in names if folded(name) == folded(table)), table)
+
+
+def _carried(row: Mapping[str, Any], columns: Mapping[str, tuple[str, str]]) -> Columns:
+    """Give the columns that a delta carried, in the order of their names."""
+    texts = dict(row["_texts"] or ())
+    carried = row.get("_columns")
+    if carried is None:  # an event: what is NULL and has no text was null, or not there
+        carried = [name for name in columns if row[name] is not None or name in texts]
+    values = []
+    for name in carried:
+        kind, written = columns[name]
+        if name in texts:
+            value = texts[name].encode()
+        else:
+            value = NULL if row[name] is None else text_of(kind, row[name])
+        values.append((written, value))
+    return tuple(sorted(values))

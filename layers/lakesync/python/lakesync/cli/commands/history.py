@@ -1,0 +1,185 @@
+"""`lakesync history`: every value that a row ever had, who wrote it, and when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path  # noqa: TC003 - typer looks at it when the command is made
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from lakesync.cli.cells import Cell, cells, instant
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+from lakesync.errors import LakeSyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lakesync.cli.changes import LakeChanges, Tail
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+
+_SHOWN_MAX: Final = 200
+_COLUMNS: Final = ("committed", "client", "op", "column", "before", "after", "effect", "made")
+
+
+@command
+def history(
+    session: Session,
+    *,
+    table: Annotated[str, typer.Argument(help="The row's table.")],
+    row: Annotated[str, typer.Argument(help="The row's id.")],
+    column: Annotated[
+        list[str] | None, typer.Option(help="Show this column only. Repeatable.")
+    ] = None,
+    lake_only: Annotated[
+        bool, typer.Option("--lake-only", help="Leave out what is not flushed yet.")
+    ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="A file for the cells: .csv, .json, .parquet or .arrow."),
+    ] = None,
+) -> None:
+    """Show every cell of a row's past: who wrote what, when, what was there before.
+
+    "committed" is when everyone could see it, "made" the time of the client that wrote it: offline,
+    that was earlier. Of two writes the later made wins, so one that comes late may be "lost". The
+    lake tells it, and the log what the lake has not yet; it works with your own AWS credentials.
+
+    Example:
+      lakesync history flights UA1545-2013-01-01
+      lakesync history todos t1 --column title --to t1.csv
+    """
+    from lakesync.cli.changes import LakeChanges
+    from lakesync.cli.lake import Lake
+    from lakesync.cli.rows_file import check_format, write_rows
+
+    if to is not None:
+        check_format(to)
+    gateway = session.connection.gateway
+    with session.out.progress("reading the lake …"):
+        lake = Lake(session.aws, gateway)
+        changes = LakeChanges(lake, table)
+        tail = None if lake_only else tail_of(session, changes, row)
+        placed = changes.of_row(row) + list(tail.deltas if tail else ())
+    if not placed:
+        raise UsageFault(_nothing(lake.names(), changes, tail, row))
+    wanted = {name.lower() for name in column or ()}
+    shown = [cell for cell in cells(placed) if not wanted or (cell.column or "").lower() in wanted]
+    if to is not None:
+        write_rows(as_arrow(shown), to)
+        done = {"cells": len(shown), "file": str(to)}
+        session.out.answer(done, f"{plural(len(shown), 'cell')} written to {to}")
+    else:
+        _show(session, shown, changes.until)
+    _note(session, changes, tail, lake_only=lake_only)
+
+
+def tail_of(session: Session, changes: LakeChanges, row: str | None = None) -> Tail | None:
+    """Give what the log has of a table behind the lake; None, and a note, if it cannot be read."""
+    from lakesync.cli.changes import read_tail
+    from lakesync.cli.commands.gateways import stores
+
+    def wants(delta: Delta) -> bool:
+        is_row = row is None or delta.row_id == row
+        return is_row and delta.table.lower() == changes.table.lower()
+
+    try:
+        buffer, _ = stores(session)
+        return read_tail(buffer, session.connection.gateway, changes.until, wants)
+    except LakeSyncError as error:
+        session.out.note(f"the log could not be read: {error.message}")
+        return None
+
+
+def _show(session: Session, shown: Sequence[Cell], mark: Stamp) -> None:
+    if session.out.json_lines:
+        for cell in shown:
+            session.out.json(_json(cell, mark))
+        return
+    rows = [_shown(cell) for cell in shown[-_SHOWN_MAX:]]
+    session.out.table(_COLUMNS, rows)
+    rest = f", the last {_SHOWN_MAX} shown: see --json, or --to"
+    session.out.note(f"{plural(len(shown), 'cell')}{rest if len(shown) > _SHOWN_MAX else ''}")
+
+
+def _shown(cell: Cell) -> tuple[str | None, ...]:
+    delta = cell.delta
+    who = (_time(cell.commit), delta.client_id, delta.op.name, cell.column)
+    return (*who, _text(cell.before), _text(cell.after), cell.effect, _time(delta.hlc))
+
+
+def _json(cell: Cell, mark: Stamp) -> dict[str, object]:
+    """Give a cell for programs; where there was no value, there is no key."""
+    values = {"before": cell.before, "after": cell.after}
+    return {
+        "commit": str(cell.commit),
+        "committedAt": instant(cell.commit).isoformat(),
+        "hlc": str(cell.delta.hlc),
+        "madeAt": instant(cell.delta.hlc).isoformat(),
+        "clientId": cell.delta.client_id,
+        "op": cell.delta.op.name,
+        "column": cell.column,
+        **{name: json.loads(value) for name, value in values.items() if value is not None},
+        "effect": cell.effect,
+        "source": "lake" if cell.commit <= mark else "log",
+    }
+
+
+def as_arrow(shown: Sequence[Cell]) -> pa.Table:
+    """Give cells as a table; values are JSON text, and NULL where there was none."""
+    import pyarrow as pa
+
+    time = pa.timestamp("ms", "UTC")
+    text = pa.string()
+    columns = {
+        "commit": (pa.int64(), [cell.commit for cell in shown]),
+        "committed_at": (time, [instant(cell.commit) for cell in shown]),
+        "hlc": (pa.int64(), [cell.delta.hlc for cell in shown]),
+        "made_at": (time, [instant(cell.delta.hlc) for cell in shown]),
+        "client_id": (text, [cell.delta.client_id for cell in shown]),
+        "op": (text, [cell.delta.op.name for cell in shown]),
+        "column": (text, [cell.column for cell in shown]),
+        "before": (text, [_text(cell.before) for cell in shown]),
+        "after": (text, [_text(cell.after) for cell in shown]),
+        "effect": (text, [cell.effect for cell in shown]),
+    }
+    return pa.table({name: pa.array(values, kind) for name, (kind, values) in columns.items()})
+
+
+def _note(session: Session, changes: LakeChanges, tail: Tail | None, *, lake_only: bool) -> None:
+    """Say what is not in the answer."""
+    until = _time(changes.until) if changes.until else "the beginning"
+    if tail is None:
+        why = "" if lake_only else ": see above"
+        session.out.note(f"not in it: what was committed since {until}{why}")
+    elif tail.trimmed > changes.until:
+        session.out.note(
+            f"not in it: what was committed from {until} to {_time(tail.trimmed)} is no longer in "
+            "the log and not in the lake yet: see `lakesync lake status`"
+        )
+
+
+def _nothing(names: Sequence[str], changes: LakeChanges, tail: Tail | None, row: str) -> str:
+    known = {name.lower() for name in (tail.tables if tail else ())}
+    if not changes.exists and changes.table.lower() not in known:
+        from lakesync.core.names import CHANGES_SUFFIX
+
+        tables = {name.removesuffix(CHANGES_SUFFIX) for name in names}
+        tables |= tail.tables if tail else set()
+        return (
+            f"there is no table {changes.table}; tables: {', '.join(sorted(tables)) or 'none yet'}"
+        )
+    return f"no row {row} of {changes.table} was ever written; ids are compared as they are"
+
+
+def _time(stamp: Stamp) -> str:
+    return f"{instant(stamp):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
