@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MODULES: Final = (
     "gateway", "rules", "sparse", "buffer", "imports", "client", "watch", "checkpoints",
-    "simulation", "stack", "spark_merge", "small_merges", "databases", "scale",
+    "simulation", "stack", "spark_merge", "lake_merge", "small_merges", "databases", "scale",
 )  # fmt: skip
 APART: Final = frozenset({"scale"})
 """What is measured only when it is named: ``make scale``."""

@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "glue_jobs"))
 from benchmarks.entries import at_most
 from benchmarks.jvm import cpu_s as jvm_cpu_s
 from lakesync.core.clock import stamp
+from lakesync.core.names import lake_database
 from lakesync.core.schema import Column, TableSchema
 from lakesync.maintenance.batches import Batch
 from tests.glue.support.files import FileStore
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
 TARGET: Final = 3.0
+BYTES_TARGET: Final = 1.6
 ROUNDS: Final = 3
 BATCH_DELTAS: Final = 50_000
 """What a flush writes into one object, about."""
@@ -88,9 +90,17 @@ def run() -> list[Entry]:
         f" {least['wall_s']:.1f} s, on {CORES} cores; in CPU time the ratio is {cpu:.2f}:"
         f" tasks {best['cpu_tasks_s']:.0f} s over {least['cpu_tasks_s']:.0f}, Java's compilers"
         f" {best['cpu_compilers_s']:.0f} over {least['cpu_compilers_s']:.0f}. The job writes each"
-        " delta typed, and each row twice with three Parquet columns behind every one of its own"
+        " delta typed, and each row twice"
     )
-    return [at_most("spark_merge_over_parquet_write", wall, "ratio", TARGET, detail)]
+    lake, parquet = best["lake_bytes"], best["parquet_bytes"]
+    sizes = (
+        f"{lake / 1e6:.1f} MB over {parquet / 1e6:.1f}, after three writes of nearly every row; "
+        " stamps a millisecond apart, as one client or connector makes them"
+    )
+    return [
+        at_most("spark_merge_over_parquet_write", wall, "ratio", TARGET, detail),
+        at_most("lake_bytes_over_parquet", lake / parquet, "ratio", BYTES_TARGET, sizes),
+    ]
 
 
 def _measured(mode: str, folder: str) -> dict[str, float]:
@@ -195,7 +205,8 @@ def main(mode: str, folder: Path) -> None:
             _plain(spark, folder, Path(scratch)) if mode == "plain" else _job(spark, folder)
         )
         cpu = {f"cpu_{kind}_s": used - before[kind] for kind, used in cpu_s(spark).items()}
-        print(json.dumps({**phases, **cpu, "wall_s": sum(phases.values())}))
+        sizes = _sizes(spark, Path(scratch)) if mode == "job" else {}
+        print(json.dumps({**phases, **cpu, **sizes, "wall_s": sum(phases.values())}))
         spark.stop()
 
 
@@ -222,6 +233,16 @@ def _job(spark: SparkSession, folder: Path) -> Iterator[tuple[str, float]]:
         report = run_job(spark, store, Arguments("b", "ls", "lake", "benchmark"), phase)
         yield f"{phase}_s", time.perf_counter() - began
         assert not report.problem(), report.problem()
+
+
+def _sizes(spark: SparkSession, scratch: Path) -> dict[str, float]:
+    """Give the bytes of the state table, and of the same rows as plain Parquet."""
+    table = f"lake.{lake_database('ls', GATEWAY)}.{TABLE}"
+    [lake] = spark.table(f"{table}.files").selectExpr("sum(file_size_in_bytes)").collect()
+    rows = spark.table(table).where("NOT _is_deleted").select("_id", *TYPES)
+    rows.write.option("compression", "zstd").parquet(f"file://{scratch}/rows")
+    files = (scratch / "rows").glob("*.parquet")
+    return {"lake_bytes": lake[0], "parquet_bytes": sum(file.stat().st_size for file in files)}
 
 
 def spark_session(scratch: Path) -> SparkSession:

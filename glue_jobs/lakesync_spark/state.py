@@ -6,11 +6,14 @@ the write that won. The table says it in primitive columns alone. A typed value 
 `HLC` and `CLIENT` are the row's greatest stamp. `STAMPS` is NULL where that is every column's; else
 it tells what differs, as JSON:
 
-    {"_alive": 7, "_deleted": 3, "_rest": {"hlc": 5}, "a": {"hlc": 6, "client_id": "b"}, "n": {}}
+    {"_alive": 7, "_deleted": 3, "_rest": {"ago_ms": 5}, "n": {},
+     "a": {"ago_ms": 2, "ago_counter": 1, "client_id": "b"}}
 
 ``_rest`` is the least stamp, of all columns that are not named: after an update of one column of
-twenty, one is named. Of a stamp only what differs from the row's is said. ``_alive`` is there if
-the row was not inserted with its least stamp, ``_deleted`` if a row that exists was deleted once.
+twenty, one is named. Of a stamp only what differs from the row's is said, of its time how long
+before the row's it was: rows that were written together say the same, and that compresses; as
+numbers of 18 digits stamps took two fifths of a table's bytes. ``_alive`` is there if the row was
+not inserted with its least stamp, ``_deleted`` if a row that exists was deleted once.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as sf
 
+from lakesync.core.clock import COUNTER_BITS, COUNTER_MAX
 from lakesync_spark.fold import ALIVE, DELETED
 from lakesync_spark.shape import (
     CLIENT,
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
     from lakesync_spark.columns import LakeColumn
 
 REST: Final = "_rest"
-_STAMP: Final = "STRUCT<hlc: BIGINT, client_id: STRING>"
+_SAID: Final = "STRUCT<ago_ms: BIGINT, ago_counter: BIGINT, client_id: STRING>"
 # No column of a table begins with `_`, so what is made of one on the way may.
 KEPT: Final = "_kept_"
 """Before a column's name: the text that its value cannot give back."""
@@ -66,7 +70,7 @@ def opened(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
         The table's columns, `ALIVE`, `DELETED`, and for each column `AT` and `KEPT`.
     """
     names = [column.name for column in columns]
-    stamps = ", ".join([f"_alive: BIGINT, _deleted: BIGINT, {REST}: {_STAMP}", *_fields(names)])
+    stamps = ", ".join([f"_alive: BIGINT, _deleted: BIGINT, {REST}: {_SAID}", *_fields(names)])
     texts = ", ".join(f"`{name}`: STRING" for name in names)
     # A step of its own: each is parsed once.
     parsed = rows.select(
@@ -138,7 +142,7 @@ def closed(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
     return told.select(
         ID,
         *names,
-        sf.expr("timestamp_millis(shiftright(_greatest.hlc, 16))").alias(UPDATED_AT),
+        sf.expr(f"timestamp_millis(shiftright(_greatest.hlc, {COUNTER_BITS}))").alias(UPDATED_AT),
         COMMIT_STAMP,
         SYNCED_AT,
         IS_DELETED,
@@ -179,9 +183,11 @@ def _stamps(names: Sequence[str]) -> str:
 
 def _said(stamp: str, by_default: str) -> str:
     """Give what is said of a stamp: only what differs from the row's; NULL if it is the default."""
-    fields = ", ".join(
-        f"'{part}', if({stamp}.{part} <=> _greatest.{part}, NULL, {stamp}.{part})"
-        for part in ("hlc", "client_id")
+    ago = f"(_greatest.hlc - {stamp}.hlc)"
+    fields = (
+        f"'ago_ms', nullif(shiftright({ago}, {COUNTER_BITS}), 0L),"
+        f" 'ago_counter', nullif({ago} & {COUNTER_MAX}L, 0L),"
+        f" 'client_id', if({stamp}.client_id <=> _greatest.client_id, NULL, {stamp}.client_id)"
     )
     return f"if({stamp} IS NULL OR {stamp} <=> {by_default}, NULL, named_struct({fields}))"
 
@@ -191,13 +197,14 @@ def _parsed(column: str, fields: str) -> str:
 
 
 def _fields(names: Sequence[str]) -> list[str]:
-    return [f"`{name}`: {_STAMP}" for name in names]
+    return [f"`{name}`: {_SAID}" for name in names]
 
 
 def _stamp_of(said: str) -> str:
     """Give a stamp of which only what differs from the row's was said."""
+    ago_ms, ago_counter = (f"coalesce({said}.{part}, 0L)" for part in ("ago_ms", "ago_counter"))
     return (
-        f"named_struct('hlc', coalesce({said}.hlc, {HLC}),"
+        f"named_struct('hlc', {HLC} - shiftleft({ago_ms}, {COUNTER_BITS}) - {ago_counter},"
         f" 'client_id', coalesce({said}.client_id, {CLIENT}))"
     )
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.delta import Op, checked_delta, make_delta
 from lakesync.core.merge import EMPTY, fold, view
 from lakesync_spark import state_merge
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 ROWS = 60
+# Less than a counter apart, more than that, and as far as stamps reach.
+STAMPS = (1, 2, 65_535, 65_537, stamp(1_700_000_000_000), STAMP_MAX)
 _numbers = itertools.count()
 # An example is a run of Spark: few of them, and none to make a failure smaller.
 SLOW = settings(
@@ -37,8 +40,9 @@ SLOW = settings(
 
 
 def moved(delta: Delta, row_id: str) -> Delta:
-    """Give the same change of another row."""
-    return checked_delta(delta.op, delta.table, row_id, delta.client_id, delta.hlc, delta.columns)
+    """Give the same change of another row, at one of `STAMPS`: they keep their order."""
+    at = STAMPS[delta.hlc - 1]
+    return checked_delta(delta.op, delta.table, row_id, delta.client_id, at, delta.columns)
 
 
 @st.composite

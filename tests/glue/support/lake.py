@@ -130,16 +130,20 @@ def state_in(row: dict[str, Any], columns: Iterable[LakeColumn]) -> RowState:
     """Give the row state that a row of a state table holds, read as docs/spec/lake.md has it."""
     said = json.loads(row["_stamps"] or "{}")
     texts = json.loads(row["_texts"] or "{}")
-    own = {"hlc": row["_hlc"], "client_id": row["_client_id"]}
-    rest = own | said.get("_rest", {})
+
+    def stamp_of(part: dict[str, Any]) -> tuple[int, str]:
+        ago = (part.get("ago_ms", 0) << 16) + part.get("ago_counter", 0)
+        return row["_hlc"] - ago, part.get("client_id", row["_client_id"])
+
+    rest = stamp_of(said.get("_rest", {}))
     registers = {}
     for column in columns:
         value, text = row[column.name], texts.get(column.name)
         if value is None and text is None:
             continue
         json_text = text.encode() if text is not None else text_in_lake(column.type, value)
-        stamp = own | said[column.name] if column.name in said else rest
-        registers[column.name] = (stamp["hlc"], stamp["client_id"], json_text)
+        stamp = stamp_of(said[column.name]) if column.name in said else rest
+        registers[column.name] = (*stamp, json_text)
     if row["_is_deleted"]:
         return RowState(0, row["_hlc"], registers)
-    return RowState(said.get("_alive", rest["hlc"]), said.get("_deleted", 0), registers)
+    return RowState(said.get("_alive", rest[0]), said.get("_deleted", 0), registers)

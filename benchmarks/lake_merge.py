@@ -1,0 +1,277 @@
+"""Merges of the lake that do not grow with the table: the same batch into tables of two sizes.
+
+A third each of inserts, updates and deletes, of row ids that are spread over the whole table. A
+fresh JVM for each table: its first merge is cold, its last one warm. Deltas for each second of a
+core, by processor time, of which others on the machine take nothing away; the changes table is
+left out. Beside it, into a table of the same rows without stamps: Spark's own ``MERGE``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+# Glue puts the job's packages on the path; here this does.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "glue_jobs"))
+
+from benchmarks.entries import at_least, at_most
+from benchmarks.spark_merge import cpu_s, spark_session
+from lakesync.core.clock import stamp
+from lakesync.core.schema import Column, TableSchema
+from lakesync.maintenance.batches import Batch
+from tests.glue.support.files import FileStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from benchmarks.entries import Entry
+    from lakesync_spark.workbench import Workbench
+
+ROWS: Final = (1_000_000, 10_000_000)
+DELTAS: Final = 1_000_000
+OBJECTS: Final = 20
+MERGES: Final = 3
+WARM_TARGET: Final = 26_000.0
+COLD_TARGET: Final = 18_000.0
+GROWTH_TARGET: Final = 1.5
+GATEWAY: Final = "bench"
+TABLE: Final = "orders"
+STACK: Final = "benchmark"
+VALUES: Final = {
+    "customer": ("string", "concat('customer ', {n} % 50000)"),
+    "article": ("string", "concat('A-', {n} % 997, '-', {n} % 89)"),
+    "amount": ("number", "({n} % 100000) / 100"),
+    "pieces": ("integer", "{n} % 12"),
+    "due": ("date", "date_add(DATE'2024-01-01', CAST({n} % 700 AS INT))"),
+    "placed": ("timestamp", "timestamp_seconds(1700000000 + {n} % 9000000)"),
+    "paid": ("boolean", "{n} % 3 = 0"),
+    "remark": ("string", "concat('remark ', {n} * 7919 % 1000003)"),
+}
+"""The type of each column, and its value for a number."""
+SCHEMA: Final = TableSchema(TABLE, tuple(Column(name, kind) for name, (kind, _) in VALUES.items()))
+_WALL_MS: Final = 1_700_000_000_000
+
+
+def run() -> list[Entry]:
+    """Measure, and give three entries."""
+    small, large = (_measured(rows) for rows in ROWS)
+    detail = (
+        f"{DELTAS:,} deltas into {ROWS[1]:,} rows: cold {large['cold_cpu_s']:.0f} s of a core"
+        f" ({large['cold_s']:.0f} s on 2), warm {large['warm_cpu_s']:.0f} ({large['warm_s']:.0f});"
+        f" into {ROWS[0]:,}: {small['cold_cpu_s']:.0f} and {small['warm_cpu_s']:.0f}. A plain MERGE"
+        f" of typed rows, warm: {large['plain_cpu_s']:.0f} and {small['plain_cpu_s']:.0f}"
+    )
+    growth = large["warm_cpu_s"] / small["warm_cpu_s"]
+    warm, cold = (DELTAS / large[f"{kind}_cpu_s"] for kind in ("warm", "cold"))
+    return [
+        at_least("lake_merge_deltas_per_s_core", warm, "1/s", WARM_TARGET, detail),
+        at_least("lake_merge_cold_deltas_per_s_core", cold, "1/s", COLD_TARGET, detail),
+        at_most("lake_merge_10m_over_1m", growth, "ratio", GROWTH_TARGET, detail),
+    ]
+
+
+def _measured(rows: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="lakesync-spark-") as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.lake_merge", str(rows), folder],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip()[-300:])
+    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measured
+
+
+def main(rows: int, folder: Path) -> None:
+    """Measure a table of a size, in this fresh process."""
+    spark = spark_session(folder)
+    from lakesync_spark.lease import Lease  # noqa: PLC0415
+    from lakesync_spark.session import apply_settings  # noqa: PLC0415
+    from lakesync_spark.workbench import Workbench  # noqa: PLC0415
+
+    apply_settings(spark)
+    store: Any = FileStore(folder)
+    lease = Lease.acquire(store, 0, "benchmark")
+    assert lease
+    figures: dict[str, float] = {}
+    with lease:
+        bench = Workbench(spark, store, lease, STACK)
+        _make_table(bench, rows)
+        for number in range(MERGES):
+            _stage(spark, folder, rows, number)
+        _make_plain(spark, rows)
+        for number in range(MERGES):
+            kind = "cold" if number == 0 else "warm"
+            wall, cpu = _timed(spark, partial(_merge, bench, folder, number))
+            figures |= {f"{kind}_s": wall, f"{kind}_cpu_s": cpu}
+        for number in range(MERGES):
+            wall, cpu = _timed(spark, partial(_merge_plain, spark, folder, number))
+            figures |= {"plain_s": wall, "plain_cpu_s": cpu}
+    print(json.dumps(figures))
+    spark.stop()
+
+
+def _timed(spark: SparkSession, work: Callable[[], None]) -> tuple[float, float]:
+    began, used = time.perf_counter(), cpu_s(spark)["all"]
+    work()
+    return time.perf_counter() - began, cpu_s(spark)["all"] - used
+
+
+def _name() -> Any:
+    from lakesync_spark.tables import TableName  # noqa: PLC0415
+
+    return TableName("lake", "ls", GATEWAY, TABLE, TABLE)
+
+
+def _ids(number: str) -> str:
+    return f"substr(md5(CAST({number} AS STRING)), 1, 20) AS _id"
+
+
+def _typed(n: str) -> list[str]:
+    return [f"{value.format(n=n)} AS {name}" for name, (_, value) in VALUES.items()]
+
+
+def _make_table(bench: Workbench, rows: int) -> None:
+    """Write a state table of rows that were inserted once, with a mark."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    from lakesync_spark.columns import LakeColumn  # noqa: PLC0415
+    from lakesync_spark.shape import STATE_TABLE  # noqa: PLC0415
+    from lakesync_spark.state import AT, KEPT, closed  # noqa: PLC0415
+    from lakesync_spark.tables import create_table, evolve_table  # noqa: PLC0415
+    from lakesync_spark.writing import overwrite  # noqa: PLC0415
+
+    columns = [LakeColumn(name, kind, name) for name, (kind, _) in VALUES.items()]
+    table = create_table(bench.spark, _name(), STATE_TABLE, columns, (), STACK)
+    evolve_table(bench.spark, table, columns, (), {})
+    hlc = f"({_WALL_MS} + id) * 65536"
+    at = f"named_struct('hlc', {hlc}, 'client_id', concat('c', id % 7))"
+    made = bench.spark.range(rows).selectExpr(
+        _ids("id"),
+        *_typed("id"),
+        "1L AS _commit",
+        f"{bench.now} AS _synced_at",
+        f"{hlc} AS _alive",
+        "0L AS _deleted",
+        *(f"{at} AS {AT}{name}" for name in VALUES),
+        *(f"CAST(NULL AS STRING) AS {KEPT}{name}" for name in VALUES),
+    )
+    overwrite(closed(made, columns), table, sf.lit(True), bench.properties(1, "made"))
+
+
+def _make_plain(spark: SparkSession, rows: int) -> None:
+    """Write a table of the same rows without stamps."""
+    spark.range(rows).selectExpr(_ids("id"), *_typed("id")).writeTo("lake.ls_bench.plain").using(
+        "iceberg"
+    ).tableProperty("format-version", "2").tableProperty(
+        "write.merge.mode", "merge-on-read"
+    ).create()
+
+
+def _numbers(rows: int, number: int) -> tuple[str, str, str]:
+    """Give for a delta its row's number, its kind, and a number that its values come of."""
+    kind = "id % 3"
+    there = f"pmod(xxhash64(id, {number}), {rows})"
+    row = f"if({kind} = 0, {rows} + {number * DELTAS} + id, {there})"
+    return row, kind, f"(id * 31 + {number + 1} * 7)"
+
+
+def _deltas(spark: SparkSession, rows: int, number: int) -> DataFrame:
+    """Give a batch as text, as the flush writes it: updates carry two columns."""
+    row, kind, value = _numbers(rows, number)
+    texts = {name: f"to_json(struct({v.format(n=value)} AS v))" for name, (_, v) in VALUES.items()}
+    cut = {name: f"substr({text}, 6, length({text}) - 6)" for name, text in texts.items()}
+    placed = VALUES["placed"][1].format(n=value)
+    cut["placed"] = f"concat(char(34), replace(CAST({placed} AS STRING), ' ', 'T'), 'Z', char(34))"
+    cut["amount"] = f"regexp_replace({cut['amount']}, '[.]0$', '')"
+    carried = {
+        name: f"{kind} = 0" + (f" OR {kind} = 1" if name in {"amount", "paid"} else "")
+        for name in VALUES
+    }
+    first = _WALL_MS + 100_000_000 * (number + 1)
+    return spark.range(0, DELTAS, 1, OBJECTS).selectExpr(
+        f"({first} + id) * 65536 AS _commit",
+        "0 AS _ordinal",
+        f"CASE {kind} WHEN 0 THEN 'INSERT' WHEN 1 THEN 'UPDATE' ELSE 'DELETE' END AS _op",
+        _ids(row).replace(" AS _id", " AS _row_id"),
+        f"concat('d', {number}) AS _client_id",
+        f"({first} + id) * 65536 AS _hlc",
+        "sha2(CAST(id AS STRING), 256) AS _delta_id",
+        *(f"if({carried[name]}, {text}, NULL) AS {name}" for name, text in cut.items()),
+    )
+
+
+def _stage(spark: SparkSession, folder: Path, rows: int, number: int) -> None:
+    """Write a batch's objects and claims."""
+    scratch = folder / f"batch-{number}"
+    _deltas(spark, rows, number).write.option("compression", "zstd").parquet(f"file://{scratch}")
+    files = sorted(scratch.glob("*.parquet"))
+    first = _WALL_MS + 100_000_000 * (number + 1)
+    last = stamp(_WALL_MS + 100_000_000 * number + DELTAS - 1) if number else 1
+    for place, file in enumerate(files):
+        end = stamp(first + (place + 1) * DELTAS // len(files) - 1)
+        batch = Batch(GATEWAY, TABLE, last, end, (), {name: name for name in VALUES})
+        path = folder / batch.object_key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(path)
+        claim = json.loads(batch.claim(SCHEMA, 1)) | {"deltas": DELTAS // len(files)}
+        FileStore(folder).put(f"merge-{number}/{batch.claim_key}", json.dumps(claim).encode())
+        last = end
+
+
+def _batches(folder: Path, number: int) -> Iterator[Any]:
+    from lakesync_spark.batches import parse_claim  # noqa: PLC0415
+
+    store = FileStore(folder)
+    for key in store.keys(f"merge-{number}"):
+        stored = store.read(key)
+        assert stored
+        yield parse_claim(key.partition("/")[2], stored.body)
+
+
+def _merge(bench: Workbench, folder: Path, number: int) -> None:
+    from lakesync_spark.apply import prepare  # noqa: PLC0415
+    from lakesync_spark.chain import next_chain  # noqa: PLC0415
+    from lakesync_spark.shape import STATE_TABLE  # noqa: PLC0415
+    from lakesync_spark.state_merge import merge_state  # noqa: PLC0415
+
+    batches = sorted(_batches(folder, number), key=lambda batch: batch.last)
+    target = prepare(bench, _name(), STATE_TABLE, batches)
+    chain = next_chain(batches, target.batch_mark.commit)
+    assert chain.last == batches[-1].last
+    merge_state(bench, target, chain)
+
+
+def _merge_plain(spark: SparkSession, folder: Path, number: int) -> None:
+    from lakesync_spark.json_text import typed  # noqa: PLC0415
+
+    objects = [f"file://{folder}/{batch.object_key}" for batch in _batches(folder, number)]
+    values = [f"{typed(name, kind)} AS {name}" for name, (kind, _) in VALUES.items()]
+    # One delta for each row, as MERGE demands: the last.
+    latest = spark.read.parquet(*objects).selectExpr(
+        "*", "row_number() OVER (PARTITION BY _row_id ORDER BY _hlc DESC) AS _rank"
+    )
+    latest.where("_rank = 1").selectExpr("_row_id", "_op", *values).createOrReplaceTempView("d")
+    names = ", ".join(VALUES)
+    given = ", ".join(f"d.{name}" for name in VALUES)
+    spark.sql(
+        "MERGE INTO lake.ls_bench.plain t USING d ON t._id = d._row_id"  # noqa: S608
+        " WHEN MATCHED AND d._op = 'DELETE' THEN DELETE WHEN MATCHED THEN UPDATE SET"
+        f" {', '.join(f't.{n} = coalesce(d.{n}, t.{n})' for n in VALUES)}"
+        " WHEN NOT MATCHED AND d._op <> 'DELETE' THEN"
+        f" INSERT (_id, {names}) VALUES (d._row_id, {given})"
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
