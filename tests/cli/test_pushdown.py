@@ -141,7 +141,7 @@ def test_rows_are_written_in_the_format_of_the_files_name(tmp_path: Path) -> Non
         path = tmp_path / f"rows.{suffix}"
         path.write_text("before")
         check_format(path)
-        write_rows(rows, path)
+        write_rows(rows.to_reader(), path)
         assert path.read_bytes() != b"before"
     assert pa.ipc.open_file(tmp_path / "rows.arrow").read_all() == rows
     with (tmp_path / "rows.csv").open() as file:

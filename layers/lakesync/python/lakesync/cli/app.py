@@ -31,6 +31,7 @@ from lakesync.cli.commands.destinations import pause as pause_destination
 from lakesync.cli.commands.destinations import remove as remove_destination
 from lakesync.cli.commands.destinations import replay as replay_destination
 from lakesync.cli.commands.destinations import resume as resume_destination
+from lakesync.cli.commands.diff import diff
 from lakesync.cli.commands.doctor import doctor
 from lakesync.cli.commands.erase import erase
 from lakesync.cli.commands.flush import flush
@@ -82,7 +83,7 @@ app = typer.Typer(
 )
 schema = typer.Typer(no_args_is_help=True, help="Declare tables, and see what is declared.")
 _COMMANDS = (
-    *(token, secret, push, pull, flush, query, history),
+    *(token, secret, push, pull, flush, query, history, diff),
     *(status, doctor, smoke, replay, restored, codegen),
 )
 for _command in _COMMANDS:

@@ -7,9 +7,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakesync.cli.faults import UsageFault
+from lakesync.core.clock import COUNTER_MAX, STAMP_MAX, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from lakesync.core.clock import Stamp
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Moment:
     """The last commit that is in the table."""
 
 
-def as_of(text: str) -> AsOf:
-    """Read what ``--as-of`` was given; a time without an offset is UTC.
+def as_of(text: str, option: str = "--as-of") -> AsOf:
+    """Read what an option was given; a time without an offset is UTC.
 
     Raises:
         UsageFault: it is none of the three.
@@ -51,7 +54,7 @@ def as_of(text: str) -> AsOf:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise UsageFault(
-            f"--as-of {text[:40]!r} is no moment: give an ISO-8601 time such as "
+            f"{option} {text[:40]!r} is no moment: give an ISO-8601 time such as "
             "2026-11-21T10:00:00Z, a snapshot id, or a commit stamp"
         ) from None
     if moment.tzinfo is None:
@@ -68,6 +71,17 @@ def pinned(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> AsOf:
             if moment.snapshot_id == wanted.number:
                 return AtTime(moment.made_ms)
     return wanted
+
+
+def last_commit(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> Stamp:
+    """Give the last commit that a moment can be after; of a snapshot, the last that is in it."""
+    if isinstance(wanted, AtTime):
+        return stamp(wanted.ms, COUNTER_MAX)
+    for history in tables:
+        for moment in history:
+            if moment.snapshot_id == wanted.number:
+                return moment.applied
+    return min(wanted.number, STAMP_MAX)
 
 
 def chosen(wanted: AsOf, history: Iterable[Moment]) -> Moment | None:

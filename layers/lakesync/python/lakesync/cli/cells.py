@@ -73,3 +73,8 @@ def _stands(state: RowState, delta: Delta, name: str, value: CanonicalJson) -> b
 def instant(stamp: Stamp) -> datetime:
     """Give the time of a stamp."""
     return datetime.fromtimestamp(stamp_ms(stamp) / 1000, UTC)
+
+
+def moment_text(stamp: Stamp) -> str:
+    """Give the time of a stamp as a sentence has it."""
+    return f"{instant(stamp):%Y-%m-%d %H:%M:%S.%f}"[:-3]

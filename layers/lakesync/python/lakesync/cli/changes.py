@@ -134,17 +134,21 @@ class LakeChanges:
         return sorted(placed, key=lambda each: each.position)
 
     def scan(self, rows: Any, only: tuple[str, ...] | None = None) -> Iterator[pa.RecordBatch]:
-        """Give rows of the table, in no order.
+        """Give rows of the table, as `reader` does; none if there is no table."""
+        yield from self.reader(rows, only) or ()
+
+    def reader(self, rows: Any, only: tuple[str, ...] | None = None) -> pa.RecordBatchReader | None:
+        """Give rows of the table, in no order, file by file; None if there is no table.
 
         Args:
             rows: an expression of PyIceberg's.
             only: the columns; None for all that deltas are made of.
         """
         if self._table is None:
-            return
+            return None
         fields = {field.name for field in self._table.schema().fields}
         wanted = only or tuple(name for name in (*_HEAD, *self.columns) if name in fields)
-        yield from self._table.scan(rows, selected_fields=wanted).to_arrow_batch_reader()
+        return self._table.scan(rows, selected_fields=wanted).to_arrow_batch_reader()
 
     def placed(self, batch: pa.RecordBatch | pa.Table) -> Iterator[PlacedDelta]:
         """Give rows of the table as the deltas that they are."""

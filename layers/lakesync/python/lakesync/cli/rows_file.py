@@ -28,8 +28,8 @@ def check_format(path: Path) -> None:
         raise UsageFault(f"{path.parent} is no folder: make it first")
 
 
-def write_rows(rows: pa.Table, path: Path) -> None:
-    """Write rows; what was in the file is replaced once all of them are written."""
+def write_rows(rows: pa.RecordBatchReader, path: Path) -> None:
+    """Write rows as they come; what was in the file is replaced once all of them are written."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         _WRITERS[path.suffix](rows, unfinished)
@@ -38,10 +38,10 @@ def write_rows(rows: pa.Table, path: Path) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def _csv(rows: pa.Table, path: Path) -> None:
+def _csv(rows: pa.RecordBatchReader, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(rows.column_names)
+        writer.writerow(rows.schema.names)
         for row in _dicts(rows):
             writer.writerow("" if value is None else _cell(value) for value in row.values())
 
@@ -51,34 +51,37 @@ def _cell(value: object) -> object:
     return json.dumps(value, ensure_ascii=False, default=str) if nested else value
 
 
-def _json(rows: pa.Table, path: Path) -> None:
+def _json(rows: pa.RecordBatchReader, path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
         for row in _dicts(rows):
             file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
 
 
-def _parquet(rows: pa.Table, path: Path) -> None:
+def _parquet(rows: pa.RecordBatchReader, path: Path) -> None:
     from pyarrow import parquet
 
-    parquet.write_table(rows, path, compression="zstd")
+    with parquet.ParquetWriter(path, rows.schema, compression="zstd") as writer:
+        for batch in rows:
+            writer.write_batch(batch)
 
 
-def _arrow(rows: pa.Table, path: Path) -> None:
+def _arrow(rows: pa.RecordBatchReader, path: Path) -> None:
     from pyarrow import ipc
 
     with ipc.new_file(str(path), rows.schema) as writer:
-        writer.write_table(rows)
+        for batch in rows:
+            writer.write_batch(batch)
 
 
-def _dicts(rows: pa.Table) -> Iterator[Mapping[str, Any]]:
-    for batch in rows.to_batches():
+def _dicts(rows: pa.RecordBatchReader) -> Iterator[Mapping[str, Any]]:
+    for batch in rows:
         columns = [column.to_pylist() for column in batch.columns]
         for row in zip(*columns, strict=True):
             # Not as dictionaries of Arrow's: two columns may have one name.
-            yield dict(zip(rows.column_names, row, strict=True))
+            yield dict(zip(rows.schema.names, row, strict=True))
 
 
-_WRITERS: Final[Mapping[str, Callable[[pa.Table, Path], None]]] = {
+_WRITERS: Final[Mapping[str, Callable[[pa.RecordBatchReader, Path], None]]] = {
     ".csv": _csv,
     ".json": _json,
     ".parquet": _parquet,

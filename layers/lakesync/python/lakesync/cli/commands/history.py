@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lakesync.cli.cells import Cell, cells, instant
+from lakesync.cli.cells import Cell, cells, instant, moment_text
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.names import CHANGES_SUFFIX
 from lakesync.errors import LakeSyncError
 
 if TYPE_CHECKING:
@@ -67,11 +68,14 @@ def history(
         tail = None if lake_only else tail_of(session, changes, row)
         placed = changes.of_row(row) + list(tail.deltas if tail else ())
     if not placed:
-        raise UsageFault(_nothing(lake.names(), changes, tail, row))
+        check_table(lake.names(), changes, tail)
+        raise UsageFault(
+            f"no row {row} of {changes.table} was ever written; ids are compared as they are"
+        )
     wanted = {name.lower() for name in column or ()}
     shown = [cell for cell in cells(placed) if not wanted or (cell.column or "").lower() in wanted]
     if to is not None:
-        write_rows(as_arrow(shown), to)
+        write_rows(as_arrow(shown).to_reader(), to)
         done = {"cells": len(shown), "file": str(to)}
         session.out.answer(done, f"{plural(len(shown), 'cell')} written to {to}")
     else:
@@ -109,8 +113,8 @@ def _show(session: Session, shown: Sequence[Cell], mark: Stamp) -> None:
 
 def _shown(cell: Cell) -> tuple[str | None, ...]:
     delta = cell.delta
-    who = (_time(cell.commit), delta.client_id, delta.op.name, cell.column)
-    return (*who, _text(cell.before), _text(cell.after), cell.effect, _time(delta.hlc))
+    who = (moment_text(cell.commit), delta.client_id, delta.op.name, cell.column)
+    return (*who, _text(cell.before), _text(cell.after), cell.effect, moment_text(delta.hlc))
 
 
 def _json(cell: Cell, mark: Stamp) -> dict[str, object]:
@@ -153,32 +157,30 @@ def as_arrow(shown: Sequence[Cell]) -> pa.Table:
 
 def _note(session: Session, changes: LakeChanges, tail: Tail | None, *, lake_only: bool) -> None:
     """Say what is not in the answer."""
-    until = _time(changes.until) if changes.until else "the beginning"
+    until = moment_text(changes.until) if changes.until else "the beginning"
     if tail is None:
         why = "" if lake_only else ": see above"
         session.out.note(f"not in it: what was committed since {until}{why}")
     elif tail.trimmed > changes.until:
         session.out.note(
-            f"not in it: what was committed from {until} to {_time(tail.trimmed)} is no longer in "
-            "the log and not in the lake yet: see `lakesync lake status`"
+            f"not in it: what was committed from {until} to {moment_text(tail.trimmed)} is no "
+            "longer in the log and not in the lake yet: see `lakesync lake status`"
         )
 
 
-def _nothing(names: Sequence[str], changes: LakeChanges, tail: Tail | None, row: str) -> str:
-    known = {name.lower() for name in (tail.tables if tail else ())}
-    if not changes.exists and changes.table.lower() not in known:
-        from lakesync.core.names import CHANGES_SUFFIX
+def check_table(names: Sequence[str], changes: LakeChanges, tail: Tail | None) -> None:
+    """Make sure that there is a table, in the lake or at the gateway.
 
-        tables = {name.removesuffix(CHANGES_SUFFIX) for name in names}
-        tables |= tail.tables if tail else set()
-        return (
-            f"there is no table {changes.table}; tables: {', '.join(sorted(tables)) or 'none yet'}"
-        )
-    return f"no row {row} of {changes.table} was ever written; ids are compared as they are"
-
-
-def _time(stamp: Stamp) -> str:
-    return f"{instant(stamp):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+    Raises:
+        UsageFault: there is none; the sentence names those that there are.
+    """
+    known = tail.tables if tail else frozenset()
+    if changes.exists or changes.table.lower() in {name.lower() for name in known}:
+        return
+    tables = sorted(known | {name.removesuffix(CHANGES_SUFFIX) for name in names})
+    raise UsageFault(
+        f"there is no table {changes.table}; tables: {', '.join(tables) or 'none yet'}"
+    )
 
 
 def _text(value: bytes | None) -> str | None:

@@ -66,7 +66,7 @@ def query(
         lake = Lake(session.aws, session.connection.gateway)
         answer = run(lake, sql, moment, all_columns=all_columns, changes=changes)
     if to is not None:
-        write_rows(answer, to)
+        write_rows(answer.to_reader(), to)
         done = {"rows": answer.num_rows, "file": str(to)}
         session.out.answer(done, f"{plural(answer.num_rows, 'row')} written to {to}")
     else:

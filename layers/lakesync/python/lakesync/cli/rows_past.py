@@ -1,0 +1,161 @@
+"""Many rows' past, one after the other: sorted on disk, so that memory does not grow with it.
+
+Of the rows that something was committed of in a span, all deltas are needed, from the beginning. So
+the lake's changes table is read twice: the span for the rows' ids, all of it for their deltas.
+DuckDB keeps those of these rows alone, in a file, and sorts them. Law H3: ``docs/spec/history.md``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import tempfile
+from contextlib import contextmanager
+from itertools import chain, groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.core.merge import EMPTY, apply, view
+from lakesync.core.values import NULL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from lakesync.adapters.database import PlacedDelta
+    from lakesync.cli.changes import LakeChanges
+    from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
+    from lakesync.core.values import CanonicalJson
+
+MEMORY_MIB_MAX: Final = 1_024
+"""What DuckDB holds in memory; the rest lies in a file."""
+_IDS_FILTERED_MAX: Final = 200
+"""Row ids by which the lake's own statistics are asked which files hold them."""
+_SORTED_ROWS: Final = 10_000
+
+Past = tuple[str, "Iterator[PlacedDelta]"]
+"""A row's id, and its deltas in commit order."""
+
+
+class RowDiff(NamedTuple):
+    """A row before and after. A column that is null, and one that is not there, are the same."""
+
+    row_id: str
+    before: Mapping[str, CanonicalJson] | None
+    """Its columns that were not null; None if there was no row."""
+    after: Mapping[str, CanonicalJson] | None
+
+    @property
+    def change(self) -> str:
+        """What it is called."""
+        if self.before is None:
+            return "inserted"
+        return "deleted" if self.after is None else "changed"
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that differ."""
+        before, after = self.before or {}, self.after or {}
+        names = sorted(before.keys() | after.keys())
+        return [name for name in names if before.get(name) != after.get(name)]
+
+
+@contextmanager
+def pasts(
+    changes: LakeChanges, tail: Sequence[PlacedDelta], span: tuple[Stamp, Stamp]
+) -> Iterator[Iterator[Past]]:
+    """Give the past of each row that was committed to in a span, up to its end; by row id.
+
+    Args:
+        changes: what the lake has.
+        tail: what the log has behind that.
+        span: two commits; what was at the first is not in it.
+    """
+    import pyarrow as pa
+    from pyiceberg.expressions import And, GreaterThan, LessThanOrEqual
+
+    make: Any = (And, GreaterThan, LessThanOrEqual)  # their types know nothing of positions
+    both, above, up_to = make
+    after, until = span
+    newer = [one for one in tail if one.position.commit <= until]
+    ids = {one.delta.row_id for one in newer if one.position.commit > after}
+    with _workbench() as database:
+        database.execute("CREATE TABLE touched (_id VARCHAR)")
+        in_span = both(above("_commit", after), up_to("_commit", until))
+        in_log = pa.RecordBatch.from_pydict({"_id": pa.array(sorted(ids), pa.string())})
+        for batch in chain([in_log], changes.scan(in_span, ("_id",))):
+            database.register("batch", batch)
+            database.execute("INSERT INTO touched SELECT DISTINCT _id FROM batch")
+        lake = _sorted(database, changes, up_to("_commit", until))
+        # A row that the span has in the lake alone has nothing in the log, which begins behind it.
+        touched = sorted((one for one in newer if one.delta.row_id in ids), key=_place)
+        merged = heapq.merge(lake, touched, key=_place)
+        yield groupby(merged, key=attrgetter("delta.row_id"))
+
+
+def row_diffs(rows: Iterable[Past], keeps: Callable[[PlacedDelta], bool]) -> Iterator[RowDiff]:
+    """Give the rows that all of their deltas make another row of than some of them. Pure.
+
+    Args:
+        rows: their pasts.
+        keeps: which deltas make the row as it is "before".
+    """
+    for row_id, placed in rows:
+        state = before = EMPTY
+        for one in placed:
+            state = apply(state, one.delta)
+            if keeps(one):
+                before = apply(before, one.delta)
+        diff = RowDiff(row_id, shown(before), shown(state))
+        if diff.before != diff.after:
+            yield diff
+
+
+def shown(state: RowState) -> dict[str, CanonicalJson] | None:
+    """Give a row's columns that are not null; None if there is no row."""
+    columns = view(state)
+    if columns is None:
+        return None
+    return {name: value for name, value in columns.items() if value != NULL}
+
+
+def _place(one: PlacedDelta) -> tuple[str, object]:
+    return one.delta.row_id, one.position
+
+
+@contextmanager
+def _workbench() -> Iterator[Any]:
+    """Give a database in a file that is gone afterwards."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory(prefix="lakesync-") as folder:
+        database = duckdb.connect(str(Path(folder, "rows.duckdb")))
+        try:
+            database.execute(f"SET memory_limit = '{MEMORY_MIB_MAX}MiB'")
+            database.execute("SET TimeZone = 'UTC'")
+            yield database
+        finally:
+            database.close()
+
+
+def _sorted(database: Any, changes: LakeChanges, rows: Any) -> Iterator[PlacedDelta]:
+    """Give the lake's deltas of the rows that are touched, by row id and commit."""
+    from pyiceberg.expressions import And, In
+
+    distinct = "SELECT DISTINCT _id FROM touched LIMIT ?"
+    ids = [i for (i,) in database.execute(distinct, [_IDS_FILTERED_MAX]).fetchall()]
+    make: Any = (And, In)
+    both, among = make
+    if len(ids) < _IDS_FILTERED_MAX:
+        if not ids:
+            return
+        rows = both(rows, among("_id", ids))
+    reader = changes.reader(rows)
+    if reader is None:
+        return
+    database.register("reader", reader)
+    kept = "SELECT * FROM reader SEMI JOIN touched USING (_id)"
+    database.execute(f"CREATE TABLE deltas AS {kept}")
+    ordered = database.sql("FROM deltas ORDER BY _id, _commit, _ordinal")
+    for batch in ordered.to_arrow_reader(_SORTED_ROWS):
+        yield from changes.placed(batch)

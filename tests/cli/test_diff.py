@@ -1,0 +1,154 @@
+"""`lakesync diff`: what became of rows from one moment to another, however long ago."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.cli.asof import AtNumber, AtTime, Moment, last_commit
+from lakesync.cli.changes import LakeChanges, read_tail
+from lakesync.cli.rows_past import pasts, row_diffs
+from lakesync.core.clock import stamp
+from lakesync.core.delta import CHANGES, Op, make_delta
+from lakesync.core.merge import fold, view
+from tests.cli.test_declaring import lines, run
+from tests.cli.test_history import edit, gateway, past, placed
+from tests.support.lake_tables import FolderLake, materialise
+from tests.support.local_gateway import GATEWAY
+from tests.support.strategies import row_deltas
+
+if TYPE_CHECKING:
+    from lakesync.adapters.database import PlacedDelta
+    from lakesync.core.delta import Delta
+    from tests.support.local_gateway import LocalGateway
+
+__all__ = ["gateway", "past"]  # the fixtures
+
+TYPES = {"title": "string", "n": "json"}
+
+
+def without_nulls(row: dict[str, bytes] | None) -> dict[str, bytes] | None:
+    return row if row is None else {name: v for name, v in row.items() if v != b"null"}
+
+
+@pytest.mark.law("H3")
+@given(row_deltas, st.integers(0, 9))
+def test_a_difference_is_that_of_the_rows_which_the_core_merges(
+    deltas: list[Delta], after: int
+) -> None:
+    pasts_of = [("r1", iter(placed(*deltas)))] if deltas else []
+    told = list(row_diffs(pasts_of, lambda one: one.position.commit <= after))
+    before = without_nulls(view(fold(deltas[:after])))
+    now = without_nulls(view(fold(deltas)))
+
+    assert [(one.before, one.after) for one in told] == ([(before, now)] if before != now else [])
+    for one in told:
+        assert one.change == (
+            "inserted" if before is None else "deleted" if now is None else "changed"
+        )
+
+
+@pytest.mark.law("H1", "H3")
+def test_rows_of_lake_and_log_come_in_order_each_with_all_of_its_past(tmp_path: Path) -> None:
+    """Files overlap, rows span both, and some lie outside of the span."""
+    chance = random.Random(7)
+    rows = ["a", "b", "B", "é", "\uffee", "\U0001f600", "it's"]
+    deltas = []
+    for commit in range(1, 200):
+        op, row = chance.choice(CHANGES), chance.choice(rows[: 1 + commit // 20])
+        columns = {} if op is Op.DELETE else {chance.choice("tn"): chance.randrange(9)}
+        deltas.append(
+            make_delta(op, "todos", row, columns, client_id="c", hlc=chance.randrange(1, 99))
+        )
+    whole = placed(*deltas)
+    lake = FolderLake(tmp_path, "g")
+    for part in (whole[0:150:2], whole[1:150:2]):
+        lake.put_changes("todos", part, {"t": "integer", "n": "json"}, mark=150)
+    changes = LakeChanges(lake.of(), "todos")
+
+    for after, until in ((0, 199), (0, 100), (60, 120), (140, 170), (160, 180), (150, 150), (7, 8)):
+        with pasts(changes, whole[150:], (after, until)) as read:
+            told = {row: list(of_row) for row, of_row in read}
+        expected: dict[str, list[PlacedDelta]] = defaultdict(list)
+        for one in whole[:until]:
+            expected[one.delta.row_id].append(one)
+        touched = {one.delta.row_id for one in whole[after:until]}
+        assert list(told) == sorted(touched)
+        assert told == {row: expected[row] for row in touched}
+
+
+@pytest.mark.law("H3")
+def test_what_changed_is_told_alike_by_time_stamp_and_snapshot(
+    gateway: LocalGateway, past: FolderLake
+) -> None:
+    edit("t1", 'title="Milk"', "n=1")
+    edit("t2", 'title="gone"')
+    materialise(past, gateway.buffer, TYPES)
+    [snapshot] = past.of().table("todos__changes").snapshots()
+    mark = snapshot.summary.additional_properties["lakesync.commit"]
+    edit("t1", "n=2", "title=null")
+    edit("t2")
+    edit("t3", "n=3", client="bob")
+    edit("t4", "n=null")
+    edit("t1", "n=1")
+    edit("t1", "n=2")
+
+    by_stamp = lines(run("diff", "todos", "--from", mark, "--json"))
+    assert by_stamp == [
+        {
+            "change": "changed",
+            "rowId": "t1",
+            "before": {"n": 1, "title": "Milk"},
+            "after": {"n": 2},
+        },
+        {"change": "deleted", "rowId": "t2", "before": {"title": "gone"}},
+        {"change": "inserted", "rowId": "t3", "after": {"n": 3}},
+        {"change": "inserted", "rowId": "t4", "after": {}},
+    ]
+    assert lines(run("diff", "todos", "--from", str(snapshot.snapshot_id), "--json")) == by_stamp
+    materialise(past, gateway.buffer, TYPES)
+    assert lines(run("diff", "todos", "--from", mark, "--json")) == by_stamp
+    backwards = run("diff", "todos", "--from", "2100-01-01", "--to", mark)
+    assert (backwards.exit_code, backwards.stderr) == (
+        2, "error: --to is before --from: change them over\n",
+    )  # fmt: skip
+    assert run("diff", "todos", "--from", mark, "--to", mark, "--json").stdout == ""
+    last = read_tail(gateway.buffer, GATEWAY, 0).deltas[-1].position.commit
+    [undone] = lines(run("diff", "todos", "--from", str(last - 1), "--to", str(last), "--json"))
+    assert (undone["before"], undone["after"]) == ({"n": 1}, {"n": 2})
+
+
+def test_differences_are_shown_counted_and_written_as_files(
+    gateway: LocalGateway, past: FolderLake
+) -> None:
+    edit("t1", 'title="Milk"')
+    materialise(past, gateway.buffer, TYPES)
+    edit("t2", "n=2")
+    shown = run("diff", "TODOS", "--from", "2001-01-01")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stderr.startswith("2 rows inserted, 0 deleted, 0 changed, up to 20")
+    written = run("diff", "todos", "--from", "2001-01-01", "--file", "d.csv", "--lake-only")
+    assert written.stdout.startswith("1 row inserted, 0 deleted, 0 changed: see d.csv")
+    with Path("d.csv").open() as file:
+        told: list[Any] = list(csv.reader(file))
+    assert told[1:] == [["inserted", "t1", "title", "", '"Milk"']]
+    for words in (("todos", "--from", "soon"), ("nothing", "--from", "0")):
+        done = run("diff", *words)
+        assert done.exit_code == 2
+        assert done.stderr.startswith(
+            "error: --from 'soon' is no moment" if "soon" in words else "error: there is no table"
+        )
+
+
+def test_a_moment_is_a_commit() -> None:
+    table = [Moment(71, 1_000, 10), Moment(72, 2_000, 20)]
+    assert last_commit(AtNumber(72), [table]) == 20
+    assert last_commit(AtNumber(15), [table]) == 15
+    assert last_commit(AtTime(5), [table]) == stamp(6) - 1
