@@ -26,6 +26,7 @@ number=0
 failed=""
 started=$(date +%s)
 summary=""
+beside_pid=""
 
 # stage NAME COMMAND…: runs a command, tells how it went and how long it took.
 stage() {
@@ -75,6 +76,40 @@ stop_stack() {
     $python -m tools.local_stack down --folder "$stack_folder" >/dev/null
 }
 
+# beside NAME COMMAND…: begins a command beside the stages that follow, for those that leave a core
+# idle; what it prints is shown by `join`.
+beside() {
+    beside_name=$1
+    shift
+    printf '\n==> (%s: begun beside the stages that follow)\n' "$beside_name"
+    beside_output=$(mktemp)
+    beside_begun=$(date +%s)
+    { "$@"; echo "$? $(date +%s)" >"$beside_output.end"; } >"$beside_output" 2>&1 &
+    beside_pid=$!
+}
+
+# join: a stage of what was begun beside the others.
+join() {
+    wait "$beside_pid"
+    beside_pid=""
+    read -r code ended <"$beside_output.end" || code=1 ended=$(date +%s)
+    number=$((number + 1))
+    printf '\n==> %s. %s (begun beside others)\n' "$number" "$beside_name"
+    cat "$beside_output"
+    rm -f "$beside_output" "$beside_output.end"
+    outcome=ok
+    [ "$code" -eq 0 ] || { outcome=FAILED; failed="$failed $number"; }
+    summary="$summary$(printf '%3s. %-28s %-7s %4s s' "$number" "$beside_name" "$outcome" "$((ended - beside_begun))")
+"
+}
+
+# stop: leaves nothing running, however the script ends.
+stop() {
+    # Its child first: a shell's background commands do not hear Ctrl-C.
+    [ -z "$beside_pid" ] || { pkill -P "$beside_pid"; kill "$beside_pid"; } 2>/dev/null
+    stop_stack
+}
+
 stage "lint (ruff)" $python -m ruff check .
 stage "format (ruff)" $python -m ruff format --check .
 stage "types (mypy)" types
@@ -84,16 +119,17 @@ stage "unit tests" tests "not stack and not spark and not emulator" -n 2 --dist 
 if [ "$scope" != quick ]; then
     stage "template" template
     stage "databases, Spark's classes" $python -m tools.local_stack warm
+    trap stop EXIT
+    trap 'exit 130' INT TERM
+    beside "Spark tests" tests "spark and not stack"
     stage "emulator tests" tests "emulator and not spark and not stack" -n 2 --dist loadfile
-    stage "Spark tests" tests "spark and not stack"
     if [ -f template.yaml ]; then
-        trap stop_stack EXIT
-        trap 'exit 130' INT TERM
         stop_stack
         stage "deploy to the emulator" $python -m tools.local_stack up \
             --folder "$stack_folder" --port "$stack_port" --stack lakesync-test
         stage "tests of the deployed stack" tests stack
     fi
+    join
 fi
 
 printf '\n%s' "$summary"

@@ -19,7 +19,7 @@ from lakesync.maintenance.lake_plan import ORPHAN_AGE_MS_MIN, UNDER_LEASE, Step,
 from lakesync_spark.groups import group_of
 from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH, LakeTable
 from lakesync_spark.lease import Lease, lease_key
-from lakesync_spark.maintenance_report import MaintenanceReport, TableReport, Told
+from lakesync_spark.maintenance_report import MaintenanceOutcome, MaintenanceReport, TableReport
 from lakesync_spark.report import reason_of, say
 from lakesync_spark.scheduling import table_threads
 from lakesync_spark.table_files import TableFiles
@@ -51,7 +51,7 @@ class Table(NamedTuple):
     name: str
     """As SQL writes it."""
     gateway: str
-    told: TableReport
+    report: TableReport
 
 
 def maintain(
@@ -95,7 +95,7 @@ class _Maintenance:
         tables = [table for table in threads.map(self._look, names) if table is not None]
         groups: dict[int, list[Table]] = {}
         for table in tables:
-            if UNDER_LEASE & set(table.told.steps):
+            if UNDER_LEASE & set(table.report.steps):
                 groups.setdefault(group_of(table.gateway), []).append(table)
         self._rewrite_groups(groups, threads)
         list(threads.map(self._clean, tables))
@@ -115,12 +115,14 @@ class _Maintenance:
             steps = steps_for(before, name, self._now_ms)
             if self._arguments.only and Step.ORPHANS not in steps:
                 steps = (*steps, Step.ORPHANS)  # who asks for a table now asks for all of it
-            told = TableReport(name, owner.gateway, owner.table, before, steps)
+            table_report = TableReport(name, owner.gateway, owner.table, before, steps)
         except Exception as error:  # noqa: BLE001 - one table's fault must not stop the others
-            self.report.add(TableReport(name, told=Told.FAILED, reason=reason_of(error)))
+            self.report.add(
+                TableReport(name, outcome=MaintenanceOutcome.FAILED, reason=reason_of(error))
+            )
             return None
-        self.report.add(told)
-        return Table(name, owner.gateway, told)
+        self.report.add(table_report)
+        return Table(name, owner.gateway, table_report)
 
     def _rewrite_groups(self, groups: dict[int, list[Table]], threads: ThreadPoolExecutor) -> None:
         """Take the groups one after the other; come back for a while to those that are busy."""
@@ -135,7 +137,7 @@ class _Maintenance:
                 break
             self._store.pause(_LOOK_S)
         for table in (one for tables in groups.values() for one in tables):
-            table.told.leave("a run that merges was at work all the time")
+            table.report.leave("a run that merges was at work all the time")
 
     def _rewrite_tables(
         self, tables: Sequence[Table], lease: Lease, threads: ThreadPoolExecutor
@@ -144,9 +146,9 @@ class _Maintenance:
 
         def rewrite(table: Table) -> None:
             if time.monotonic() > ends:
-                table.told.leave("there was no more time")
+                table.report.leave("there was no more time")
                 return
-            with table.told.doing():
+            with table.report.doing():
                 self._rewrite(table, lease)
 
         list(threads.map(rewrite, tables))
@@ -179,19 +181,19 @@ class _Maintenance:
 
     def _clean(self, table: Table) -> None:
         """Do what needs no lease, and count again."""
-        told = table.told
-        if not told.steps or told.told is Told.FAILED:
+        report = table.report
+        if not report.steps or report.outcome is MaintenanceOutcome.FAILED:
             return
         files = TableFiles(self._spark, table.name)
-        with told.doing():
-            if Step.SNAPSHOTS in told.steps:
+        with report.doing():
+            if Step.SNAPSHOTS in report.steps:
                 say("maintaining", table=table.name, step=Step.SNAPSHOTS)
                 files.expire(self._old_ms)
-            if Step.ORPHANS in told.steps:
+            if Step.ORPHANS in report.steps:
                 say("maintaining", table=table.name, step=Step.ORPHANS)
-                told.orphans = files.remove_orphans(self._now_ms - ORPHAN_AGE_MS_MIN)
-            told.after = files.figures(self._old_ms)
-        say("maintained", **told.as_dict())
+                report.orphans = files.remove_orphans(self._now_ms - ORPHAN_AGE_MS_MIN)
+            report.after = files.figures(self._old_ms)
+        say("maintained", **report.as_dict())
 
 
 def _names(spark: SparkSession, arguments: MaintenanceArguments) -> Iterator[str]:

@@ -21,7 +21,7 @@ SERVICE: Final = "maintain_lake"
 """The dimension ``service`` of the metrics."""
 
 
-class Told(StrEnum):
+class MaintenanceOutcome(StrEnum):
     """What became of a table."""
 
     DONE = "done"
@@ -45,12 +45,12 @@ class TableReport:
     """None if nothing was done."""
     orphans: int = 0
     """Files that nothing named, and that are gone."""
-    told: Told = Told.DONE
+    outcome: MaintenanceOutcome = MaintenanceOutcome.DONE
     reason: str = ""
 
     def leave(self, reason: str) -> None:
         """Note that its files are left to the next run."""
-        self.told, self.reason = Told.LEFT, reason
+        self.outcome, self.reason = MaintenanceOutcome.LEFT, reason
 
     @contextmanager
     def doing(self) -> Iterator[None]:
@@ -58,7 +58,7 @@ class TableReport:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - one table's failure must not stop the others
-            self.told, self.reason = Told.FAILED, reason_of(error)
+            self.outcome, self.reason = MaintenanceOutcome.FAILED, reason_of(error)
             say("failed", table=self.name, reason=self.reason)
 
     @property
@@ -75,7 +75,7 @@ class TableReport:
             "before": self.before._asdict(),
             "after": None if self.after is None else self.after._asdict(),
             "orphans": self.orphans,
-            "told": self.told,
+            "outcome": self.outcome,
             "reason": self.reason,
         }
 
@@ -106,12 +106,12 @@ class MaintenanceReport:
             "smallFilesMost": max((one.small_files for one in figures), default=0),
             "snapshots": sum(one.snapshots for one in figures),
             "bytes": sum(one.bytes for one in figures),
-            "left": sum(table.told is not Told.DONE for table in self.tables),
+            "left": sum(table.outcome is not MaintenanceOutcome.DONE for table in self.tables),
         }
 
     def problem(self) -> str:
         """Say in one sentence what somebody must look at; empty if nothing."""
-        failed = (table for table in self.tables if table.told is Told.FAILED)
+        failed = (table for table in self.tables if table.outcome is MaintenanceOutcome.FAILED)
         return "; ".join(f"{table.name}: {table.reason}" for table in failed)
 
     def as_json(self) -> str:

@@ -75,7 +75,7 @@ def _compared(
         }
     )
     alive = f"if(_latest{ALIVE} > _latest{DELETED}, _latest{ALIVE}, 0L)"
-    told = latest.withColumns(
+    with_state = latest.withColumns(
         {
             f"_latest{ALIVE}": sf.expr(alive),
             **{_WINS + c.name: sf.expr(_wins(c)) for c in columns if c.name in given},
@@ -87,7 +87,7 @@ def _compared(
         f"_latest{ALIVE} <> {ALIVE}",
         *(f"`{_WINS}{name}`" for name in given),
     ]
-    return told.withColumn(_CHANGES, sf.expr(" OR ".join(changes)))
+    return with_state.withColumn(_CHANGES, sf.expr(" OR ".join(changes)))
 
 
 def _wins(column: LakeColumn) -> str:

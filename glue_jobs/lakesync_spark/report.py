@@ -68,14 +68,16 @@ def reason_of(error: BaseException) -> str:
     """
     java: Any = getattr(error, "java_exception", None)
     if java is None:
-        return _told(type(error).__name__, str(error))
+        return _reason(type(error).__name__, str(error))
     first = java
     while first.getCause() is not None:
         first = first.getCause()
-    told = [_told(each.getClass().getName(), each.getMessage() or "") for each in (java, first)]
-    return "; caused by ".join(dict.fromkeys(told))
+    reasons = [
+        _reason(each.getClass().getName(), each.getMessage() or "") for each in (java, first)
+    ]
+    return "; caused by ".join(dict.fromkeys(reasons))
 
 
-def _told(kind: str, message: str) -> str:
+def _reason(kind: str, message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return ": ".join([kind, *([" ".join(lines[:_REASON_LINES])] if lines else [])])

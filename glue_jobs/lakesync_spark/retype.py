@@ -86,8 +86,8 @@ def retyped_state(
         for c in retyped
         if before[c.name].type != "null"
     }
-    told = typed_rows.withColumns({name: sf.expr(text) for name, text in kept.items()})
-    return told.withColumn(TEXTS, sf.expr(kept_json(list(before)))).select(*rows.columns)
+    with_texts = typed_rows.withColumns({name: sf.expr(text) for name, text in kept.items()})
+    return with_texts.withColumn(TEXTS, sf.expr(kept_json(list(before)))).select(*rows.columns)
 
 
 def retyped_changes(rows: DataFrame, retyped: Sequence[LakeColumn]) -> DataFrame:

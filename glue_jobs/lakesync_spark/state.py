@@ -138,8 +138,8 @@ def closed(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
         sf.expr(f"NOT ({lives})").alias(IS_DELETED),
     )
     least = f"least({', '.join(['_greatest', *written])})" if names else "_greatest"
-    told = summed.select("*", sf.expr(least).alias("_least"))
-    return told.select(
+    with_least = summed.select("*", sf.expr(least).alias("_least"))
+    return with_least.select(
         ID,
         *names,
         sf.expr(f"timestamp_millis(shiftright(_greatest.hlc, {COUNTER_BITS}))").alias(UPDATED_AT),

@@ -33,7 +33,7 @@ class Daemon:
         host, port = self.socket.getsockname()
         return f"{host}:{port}"
 
-    def told(self) -> dict[str, Any]:
+    def segment(self) -> dict[str, Any]:
         header, _, document = self.socket.recv(65_536).partition(b"\n")
         assert json.loads(header) == {"format": "json", "version": 1}
         return json.loads(document)  # type: ignore[no-any-return]
@@ -67,12 +67,12 @@ def caller(status: int = 200, content: bytes = b"{}") -> DynamoCaller:
 
 def test_a_call_is_told_with_its_operation_its_time_and_how_it_ended(daemon: Daemon) -> None:
     caller()("TransactWriteItems", b"{}")
-    told = daemon.told()
+    segment = daemon.segment()
 
-    assert told["end_time"] >= told["start_time"] > 1_000_000_000
-    assert len(told["id"]) == 16
-    assert int(told["id"], 16) >= 0
-    assert {name: told[name] for name in told.keys() - {"id", "start_time", "end_time"}} == {
+    assert segment["end_time"] >= segment["start_time"] > 1_000_000_000
+    assert len(segment["id"]) == 16
+    assert int(segment["id"], 16) >= 0
+    assert {name: segment[name] for name in segment.keys() - {"id", "start_time", "end_time"}} == {
         "name": "DynamoDB",
         "trace_id": ROOT,
         "parent_id": PARENT,
@@ -96,9 +96,11 @@ def test_a_call_that_fails_is_shown_as_what_it_is(
 ) -> None:
     with pytest.raises(raised):
         caller(status, json.dumps({"__type": f"x#{kind}"}).encode())("GetItem", b"{}")
-    told = daemon.told()
+    segment = daemon.segment()
 
-    assert {word: told[word] for word in ("error", "throttle", "fault") if word in told} == words
+    assert {
+        word: segment[word] for word in ("error", "throttle", "fault") if word in segment
+    } == words
 
 
 def test_a_call_that_nobody_answered_is_shown_too(daemon: Daemon) -> None:
@@ -107,7 +109,7 @@ def test_a_call_that_nobody_answered_is_shown_too(daemon: Daemon) -> None:
 
     with pytest.raises(Unreachable):
         DynamoCaller("eu-west-1", send=TracedSend(breaks, "eu-west-1"))("GetItem", b"{}")
-    assert daemon.told()["fault"] is True
+    assert daemon.segment()["fault"] is True
 
 
 @pytest.mark.parametrize(
@@ -135,4 +137,4 @@ def test_every_caller_tells_by_itself(daemon: Daemon) -> None:
     """Where nobody listens at the table's address, that is what the trace shows."""
     with pytest.raises(Unreachable):
         DynamoCaller("eu-west-1", "http://127.0.0.1:1")("GetItem", b"{}")
-    assert daemon.told()["aws"] == {"operation": "GetItem", "region": "eu-west-1"}
+    assert daemon.segment()["aws"] == {"operation": "GetItem", "region": "eu-west-1"}

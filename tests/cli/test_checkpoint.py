@@ -73,14 +73,14 @@ class Retain:
             self.kept.buffer, self.objects, checkpoints, wall_clock=clock, chunk_bytes=200
         )
         report = builder.build(task["gateway"], has_time=lambda: next(left, None) is not None)
-        told = {
+        answer = {
             "place": "",
             "checkpoint": report.checkpoint,
             "since": str(report.since),
             "rows": report.rows,
             "finished": report.finished,
         }
-        return {"Payload": io.BytesIO(json.dumps(told).encode())}
+        return {"Payload": io.BytesIO(json.dumps(answer).encode())}
 
     def push(self, table: str, count: int, at: int = 1) -> None:
         self.kept.push(
@@ -175,18 +175,20 @@ def test_a_build_that_gets_nowhere_ends_and_says_so(retain: Retain) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (b'{"errorMessage": "the store is away"}', "the store is away"),
         (b"null", "see its log"),
         (b"", "it said nothing"),
     ],
 )
-def test_a_build_that_fails_is_one_sentence(retain: Retain, answer: bytes, told: str) -> None:
+def test_a_build_that_fails_is_one_sentence(retain: Retain, answer: bytes, message: str) -> None:
     retain.answers.append(answer)
     done = run("build")
     assert done.exit_code == 3
-    assert done.stderr == (f"error: the build stopped: {told}; build again, which goes on there\n")
+    assert done.stderr == (
+        f"error: the build stopped: {message}; build again, which goes on there\n"
+    )
 
 
 @pytest.mark.parametrize("words", [("list",), ("show",), ("build",)])

@@ -136,5 +136,5 @@ def test_the_command_asks_the_gateway(tmp_path: Path, monkeypatch: pytest.Monkey
         assert CliRunner().invoke(app, ["schema", "put", "schema.json"]).exit_code == 0
         done = CliRunner().invoke(app, ["codegen"])
         assert imported(done.stdout, tmp_path).TABLES == {"my_todos": TYPES}
-        [told] = CliRunner().invoke(app, ["codegen", "--json"]).stdout.splitlines()
-        assert json.loads(told)["table"] == "my_todos"
+        [answer] = CliRunner().invoke(app, ["codegen", "--json"]).stdout.splitlines()
+        assert json.loads(answer)["table"] == "my_todos"

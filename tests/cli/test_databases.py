@@ -59,8 +59,8 @@ def test_tables_are_copied_and_compared(
     assert "copy again" in differ.stderr
     copied = run("databases", "copy", *words, "--json")
     assert copied.exit_code == 0, copied.stderr
-    told, compared = map(json.loads, copied.stdout.splitlines())
-    assert (told["deltas"], compared["rows"], compared["equal"]) == (5, 5, True)
+    copied_counts, compared = map(json.loads, copied.stdout.splitlines())
+    assert (copied_counts["deltas"], compared["rows"], compared["equal"]) == (5, 5, True)
     assert "0 deltas copied" in run("databases", "copy", *words).stdout
     with database_adapter(url("mariadb", mariadb), GATEWAY) as target:
         assert target.latest_state(table, "r3").unwrap() == {"n": 3}
@@ -85,12 +85,12 @@ def test_tables_are_copied_to_bigquery(
     words = ("--from-env", "OLD", "--to-env", "NEW", "--table", table)
     copied = run("databases", "copy", *words, "--json")
     assert copied.exit_code == 0, copied.stderr
-    told, compared = map(json.loads, copied.stdout.splitlines())
-    assert (told["deltas"], compared["rows"], compared["equal"]) == (5, 5, True)
+    copied_counts, compared = map(json.loads, copied.stdout.splitlines())
+    assert (copied_counts["deltas"], compared["rows"], compared["equal"]) == (5, 5, True)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ("", "set OLD"),
         ("oracle://u:secret@h/d", "postgresql://user"),
@@ -106,11 +106,11 @@ def test_tables_are_copied_to_bigquery(
     ],
 )
 def test_what_is_no_database_is_told_without_its_password(
-    monkeypatch: pytest.MonkeyPatch, given: str, told: str
+    monkeypatch: pytest.MonkeyPatch, given: str, message: str
 ) -> None:
     monkeypatch.setenv("OLD", given)
     monkeypatch.setenv("NEW", given)
     result = run("databases", "compare", "--from-env", "OLD", "--to-env", "NEW")
     assert result.exit_code != 0
-    assert told in result.stderr
+    assert message in result.stderr
     assert "secret" not in result.stderr + result.stdout

@@ -63,7 +63,7 @@ def lines(done: Result) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def told(done: Result, name: str) -> list[str]:
+def fields_of(done: Result, name: str) -> list[str]:
     """Give the words of the line of a table that begins with a name."""
     return next(line.split() for line in done.stdout.splitlines() if line.split()[:1] == [name])
 
@@ -76,8 +76,8 @@ def test_schemas_are_listed_with_what_is_declared() -> None:
     run("schema", "put", "--table", "airports", "--column", "name:string")
     listed = run("schema", "list")
     assert listed.exit_code == 0
-    assert told(listed, "airports") == ["airports", "1", "1"]
-    assert told(listed, "flights")[:3] == ["flights", "1", "2"]
+    assert fields_of(listed, "airports") == ["airports", "1", "1"]
+    assert fields_of(listed, "flights")[:3] == ["flights", "1", "2"]
     assert "softDelete, sourceTable dbo.flights, partition carrier" in listed.stdout
     assert [item["table"] for item in lines(run("schema", "list", "--json"))] == [
         "airports", "flights",
@@ -88,7 +88,7 @@ def test_schemas_are_listed_with_what_is_declared() -> None:
 def test_a_schema_is_shown_and_what_is_shown_can_be_put_again() -> None:
     shown = run("schema", "show", "flights")
     assert shown.stdout.startswith("flights, version 1: ")
-    assert told(shown, "delay") == ["delay", "integer", "true"]
+    assert fields_of(shown, "delay") == ["delay", "integer", "true"]
     body = run("schema", "show", "flights", "--json").stdout
     again = run("schema", "put", "-", text=body)
     assert again.stdout == "flights: schema version 1 is in force\n"
@@ -132,10 +132,10 @@ def test_rules_without_a_fault_say_which_tables_they_concern(gateway: LocalGatew
     run("schema", "put", "--table", "airports", "--column", "name:string")
     checked = run("rules", "check", "rules.json")
     assert checked.exit_code == 0
-    assert told(checked, "flights") == [
+    assert fields_of(checked, "flights") == [
         "flights", "mine", *["rows", "that", "it", "sees,", "and", "new", "ones"],
     ]  # fmt: skip
-    assert told(checked, "airports") == ["airports", "·", "new", "rows"]
+    assert fields_of(checked, "airports") == ["airports", "·", "new", "rows"]
     [answer] = lines(run("rules", "check", "rules.json", "--json"))
     assert (answer["valid"], answer["faults"]) == (True, [])
     assert gateway.buffer.config(GATEWAY).rules.buckets == ()
@@ -148,7 +148,7 @@ def test_all_faults_are_told_each_with_its_path(offline: tuple[str, ...]) -> Non
     assert checked.exit_code == 1
     assert checked.stdout.startswith("3 faults")
     for path in ("buckets[0].name", "buckets[0].tables[0]", "buckets[0].filters[0].op"):
-        assert told(checked, path)
+        assert fields_of(checked, path)
     [answer] = lines(run("rules", "check", "broken.json", *offline, "--json"))
     assert answer["valid"] is False
     assert [fault["path"] for fault in answer["faults"]] == [
@@ -190,7 +190,7 @@ def test_a_table_without_a_schema_is_warned_of(gateway: LocalGateway) -> None:
 def test_rules_are_tried_as_a_client(gateway: LocalGateway) -> None:
     tried = run("rules", "try", "rules.json", "--as", '{"sub": "a", "carriers": ["UA"]}')
     assert tried.exit_code == 0, tried.output
-    assert told(tried, "flights") == ["flights", "8", "16", "0", "8", "·"]
+    assert fields_of(tried, "flights") == ["flights", "8", "16", "0", "8", "·"]
     assert "flights: 5 rows that would leave, of 8" in tried.stdout
     shown = [line.split() for line in tried.stdout.splitlines() if line.startswith(" DL")]
     assert len(shown) == 5
@@ -200,7 +200,7 @@ def test_rules_are_tried_as_a_client(gateway: LocalGateway) -> None:
     run("rules", "put", "rules.json")
     write("wider.json", {"buckets": [{"name": "all", "tables": ["flights"], "filters": []}]})
     tried = run("rules", "try", "wider.json", "--as", '{"carriers": "UA"}')
-    assert told(tried, "flights") == ["flights", "16", "8", "8", "0", "·"]
+    assert fields_of(tried, "flights") == ["flights", "16", "8", "8", "0", "·"]
     [answer] = lines(run("rules", "try", "wider.json", "--as", "{}", "--json"))
     assert (answer["saved"], answer["tables"][0]["enter"]["count"]) == (False, 16)
 

@@ -12,7 +12,7 @@ from lakesync.adapters.lake.parquet import read_batch
 from lakesync.core.claims import DELIVERIES, DELIVERIES_FAILED, RETRY, DeliveryPlace
 from lakesync.delivery.deliver import Deliverer
 from lakesync.ports import DeliveryState
-from tests.cli.test_declaring import gateway, lines, run, told, write
+from tests.cli.test_declaring import gateway, lines, run, fields_of, write
 from tests.delivery.world import KeptDatabase
 from tests.support.lake import Messages
 from tests.support.local_gateway import GATEWAY
@@ -54,7 +54,7 @@ def listed() -> dict[str, Any]:
 
 @pytest.mark.law("D12")
 def test_a_destination_from_its_file_to_its_removal(declared: LocalGateway) -> None:
-    assert told(run("destinations", "list"), "warehouse")[:3] == [
+    assert fields_of(run("destinations", "list"), "warehouse")[:3] == [
         "warehouse", "postgres", "filling",
     ]  # fmt: skip
     database = KeptDatabase()
@@ -86,7 +86,7 @@ def test_what_waits_failed_and_was_refused_is_listed_with_what_to_do(
     declared.objects.put_object(DELIVERIES_FAILED + claim, aside, "application/json")
     shown = run("destinations", "list")
 
-    assert told(shown, "warehouse")[2] == "failing"
+    assert fields_of(shown, "warehouse")[2] == "failing"
     assert "warehouse: flights: ADAPTER_UNREACHABLE: it cannot be reached" in shown.stderr
     assert f"warehouse: set aside: {claim}: it is no claim" in shown.stderr
     assert "mend it, then: lakesync destinations replay warehouse" in shown.stderr

@@ -101,7 +101,7 @@ def deployed(account: Account, resources: list[tuple[str, str, str]]) -> Deploye
     return subject
 
 
-def told(diagnoses: list[Diagnosis]) -> list[tuple[str, str]]:
+def findings(diagnoses: list[Diagnosis]) -> list[tuple[str, str]]:
     return [(str(diagnosis.verdict), diagnosis.what) for diagnosis in diagnoses]
 
 
@@ -179,7 +179,7 @@ def simulated(account: Account, first: list[Any], second: list[Any]) -> list[Dia
 def test_every_statement_of_the_deployed_template_is_simulated(account: Account) -> None:
     allowed = [decided("dynamodb:GetItem"), decided("dynamodb:PutItem")]
     diagnoses = simulated(account, allowed, [decided("s3:ListBucket")])
-    assert told(diagnoses) == [("well", "2 permissions are in force")]
+    assert findings(diagnoses) == [("well", "2 permissions are in force")]
 
 
 def test_what_is_denied_is_named_with_who_denies_it(account: Account) -> None:
@@ -199,7 +199,7 @@ def test_what_is_denied_is_named_with_who_denies_it(account: Account) -> None:
         ],
         [decided("s3:ListBucket", "explicitDeny")],
     )
-    assert told(diagnoses) == [
+    assert findings(diagnoses) == [
         ("wrong", f"PushRole may not dynamodb:GetItem on {TABLE}: a policy of the organisation"),
         ("wrong", f"PushRole may not dynamodb:PutItem on {TABLE}: the role's permissions boundary"),
         ("wrong", "PushRole may not s3:ListBucket on arn:aws:s3:::prod-lake: an explicit deny"),
@@ -331,7 +331,7 @@ def test_a_quota_that_was_not_applied_is_aws_s_default_and_one_unknown_is_not_ch
     )
     account.answers("service-quotas", "list_service_quotas", quota("Something else", 1))
     account.answers("service-quotas", "list_aws_default_service_quotas", {"Quotas": []})
-    assert told(check_service_quotas(subject)) == [
+    assert findings(check_service_quotas(subject)) == [
         ("wrong", "apigateway: Throttle rate: 10,000, and 20,000 may be needed"),
         ("unchecked", "glue: Max concurrent job runs per account: AWS does not tell it"),
     ]
@@ -367,7 +367,7 @@ def test_more_alarms_than_one_answer_holds_are_all_looked_at(account: Account) -
         {"Subscriptions": [{"SubscriptionArn": f"{TOPIC}:1", "TopicArn": TOPIC}]},
     )
     account.answers("sns", "get_topic_attributes", {"Attributes": {}})
-    assert told(check_alarms(subject)) == [
+    assert findings(check_alarms(subject)) == [
         ("well", "130 alarms there, none rings"),
         ("well", f"1 subscriber of {TOPIC}"),
     ]
@@ -381,7 +381,7 @@ def test_a_mail_that_nobody_confirmed_is_no_listener(account: Account) -> None:
     pending = {"Subscriptions": [{"SubscriptionArn": "PendingConfirmation", "TopicArn": TOPIC}]}
     account.answers("sns", "list_subscriptions_by_topic", pending)
     account.answers("sns", "get_topic_attributes", {"Attributes": {}})
-    assert told(check_alarms(subject)) == [
+    assert findings(check_alarms(subject)) == [
         ("well", "1 alarm there, none rings"),
         ("wrong", f"nobody has confirmed to listen to {TOPIC}"),
     ]

@@ -75,15 +75,15 @@ def test_a_stack_that_is_deployed_whole_is_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "finding"),
     [
         ("UPDATE_ROLLBACK_COMPLETE", "the last deployment failed"),
         ("CREATE_FAILED", "the last deployment failed"),
         ("UPDATE_IN_PROGRESS", "a deployment is under way"),
     ],
 )
-def test_a_deployment_that_failed_or_goes_on_is_told(status: str, told: str) -> None:
-    assert faults(stacks.stack_state(status, stacks.OUTPUTS)) == [f"{told}: {status}"]
+def test_a_deployment_that_failed_or_goes_on_is_told(status: str, finding: str) -> None:
+    assert faults(stacks.stack_state(status, stacks.OUTPUTS)) == [f"{finding}: {status}"]
 
 
 def test_an_output_of_a_later_release_is_missed_by_its_name() -> None:
@@ -153,7 +153,7 @@ def test_functions_of_one_release_are_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "told"),
+    ("one", "finding"),
     [
         (function(reserved=0), "PushFunction is stopped: its reserved concurrency is 0"),
         (
@@ -183,8 +183,8 @@ def test_functions_of_one_release_are_well() -> None:
         (function(config={"Runtime": "python3.9"}), "PushFunction runs on python3.9"),
     ],
 )
-def test_a_function_that_is_not_at_work_is_named(one: functions.Function, told: str) -> None:
-    assert state(one) == [told]
+def test_a_function_that_is_not_at_work_is_named(one: functions.Function, finding: str) -> None:
+    assert state(one) == [finding]
 
 
 def test_a_function_with_another_release_s_layer_is_named() -> None:
@@ -243,7 +243,7 @@ def test_an_alarm_that_is_gone_rings_or_tells_nobody_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "told"),
+    ("topic", "finding"),
     [
         (alarms.Topic("t", 1, 0, "a key of ours"), None),
         (alarms.Topic("t", 0, 1), "nobody has confirmed to listen to t"),
@@ -254,8 +254,8 @@ def test_an_alarm_that_is_gone_rings_or_tells_nobody_is_named() -> None:
         ),
     ],
 )
-def test_a_topic_has_a_listener(topic: alarms.Topic, told: str | None) -> None:
-    assert faults(alarms.listeners([topic])) == ([told] if told else [])
+def test_a_topic_has_a_listener(topic: alarms.Topic, finding: str | None) -> None:
+    assert faults(alarms.listeners([topic])) == ([finding] if finding else [])
 
 
 def test_alarms_without_any_topic_are_told() -> None:
@@ -296,8 +296,8 @@ def test_the_window_is_two_intervals_and_some_minutes() -> None:
 
 def test_gateways_that_are_flushed_late_are_named_the_rest_counted() -> None:
     ages = {f"g{n}": 10.0 for n in range(3)} | {"late": 7_200.0}
-    [told] = faults(lag.buffer_lag(ages, 1_800, more=False))
-    assert told == "1 gateway not flushed in time, the oldest edit for 2 h: late"
+    [finding] = faults(lag.buffer_lag(ages, 1_800, more=False))
+    assert finding == "1 gateway not flushed in time, the oldest edit for 2 h: late"
     assert faults(lag.buffer_lag({"g": 1_800.0}, 1_800, more=False)) == []
     assert faults(lag.buffer_lag({}, 1_800, more=False)) == []
 

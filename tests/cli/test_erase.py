@@ -53,13 +53,13 @@ def test_nothing_is_erased_without_a_yes(slept: list[float]) -> None:
 def test_a_row_is_deleted_and_nothing_of_it_is_left(
     slept: list[float], gateway: LocalGateway
 ) -> None:
-    told = run(*WORDS, "UA1", "UA2", "nowhere", "--yes", "--json")
-    report = json.loads(told.stdout)
+    done = run(*WORDS, "UA1", "UA2", "nowhere", "--yes", "--json")
+    report = json.loads(done.stdout)
 
-    assert told.exit_code == 0, told.stderr
+    assert done.exit_code == 0, done.stderr
     assert report["left"] == {"row": 0, "log": 0, "checkpoints": 0, "batches": 0}
     assert 50 < sum(slept) < 70
-    assert "not erased: the lake's history" in told.stderr
+    assert "not erased: the lake's history" in done.stderr
     assert run("gateways", "find-row", GATEWAY, "flights", "UA3", "--no-lake").exit_code == 1
     again = run(*WORDS, "UA1", "--yes")
     assert again.exit_code == 0

@@ -42,10 +42,10 @@ def rows(folder: Path, table: str) -> dict[str, dict[str, Any]]:
 
 def exported(kept: Kept, folder: Path, pulls: Any = None) -> dict[str, Any]:
     """Export, and give what the manifest says."""
-    told = export(GATEWAY, kept.buffer, pulls or kept.reader, folder, lambda _: None)
+    exported = export(GATEWAY, kept.buffer, pulls or kept.reader, folder, lambda _: None)
     manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
-    assert manifest["stamp"] == str(told.stamp)
-    assert manifest["tables"] == told.tables
+    assert manifest["stamp"] == str(exported.stamp)
+    assert manifest["tables"] == exported.tables
     return manifest
 
 

@@ -33,14 +33,14 @@ def test_nothing_is_deleted_without_a_yes(gateway: LocalGateway) -> None:
 def test_a_deleted_gateway_is_told_to_be_gone_and_refuses_all(gateway: LocalGateway) -> None:
     run("push", "-", text=ROW)
     run("flush")
-    told = run("gateways", "delete", GATEWAY, "--yes", "--json")
-    report = json.loads(told.stdout)
+    done = run("gateways", "delete", GATEWAY, "--yes", "--json")
+    report = json.loads(done.stdout)
 
-    assert told.exit_code == 0
+    assert done.exit_code == 0
     assert report["gone"]
     assert not report["proved"]
     assert not any(report["left"].values())
-    assert "is the proof from" in told.stderr
+    assert "is the proof from" in done.stderr
     assert not gateway.objects.held
     for words in (("push", "-"), ("pull",), ("schema", "list")):
         refused = run(*words, text=ROW)
@@ -62,10 +62,10 @@ def test_it_is_proved_once_nothing_can_be_under_way(
 
     monkeypatch.setattr("lakesync.cli.commands.gateways.time.sleep", sleep)
     run("push", "-", text=ROW)
-    told = run("gateways", "delete", GATEWAY, "--yes", "--wait", "--json")
+    done = run("gateways", "delete", GATEWAY, "--yes", "--wait", "--json")
 
-    assert json.loads(told.stdout)["proved"]
-    assert told.stderr == ""
+    assert json.loads(done.stdout)["proved"]
+    assert done.stderr == ""
     assert QUIET_MS / 1000 - 60 < slept[0] <= QUIET_MS / 1000 + 2
 
 

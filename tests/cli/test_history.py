@@ -66,17 +66,17 @@ def test_cells_lead_from_nothing_to_the_row_that_the_core_merges(deltas: list[De
 
 @pytest.mark.law("H2")
 def test_a_write_that_came_late_is_told_and_is_lost() -> None:
-    told = list(cells(placed(update(at=5, n=1), update(at=3, client="b", n=2), delete(at=7))))
+    listed = list(cells(placed(update(at=5, n=1), update(at=3, client="b", n=2), delete(at=7))))
 
-    assert [(cell.before, cell.after, cell.effect) for cell in told] == [
+    assert [(cell.before, cell.after, cell.effect) for cell in listed] == [
         (None, b"1", WON), (b"1", b"2", LOST), (b"1", None, WON),
     ]  # fmt: skip
 
 
 def test_a_delta_that_concerns_no_column_is_told_too() -> None:
-    told = list(cells(placed(insert(at=2), delete(at=1), delete(at=3))))
+    listed = list(cells(placed(insert(at=2), delete(at=1), delete(at=3))))
 
-    assert [(cell.column, cell.delta.op, cell.effect) for cell in told] == [
+    assert [(cell.column, cell.delta.op, cell.effect) for cell in listed] == [
         (None, Op.INSERT, WON), (None, Op.DELETE, WON), (None, Op.DELETE, WON),
     ]  # fmt: skip
 
@@ -93,18 +93,18 @@ def test_a_row_is_told_alike_wherever_its_deltas_are(
     edit("t1", 'title="Bread"', client="bob")
     edit("t2", "n=7")
     words = ("history", "todos", "t1", "--json")
-    told = [lines(run(*words))]
+    listed = [lines(run(*words))]
     materialise(past, gateway.buffer, TYPES)
     edit("t1", "n=[2]")
     edit("t1")
-    told.append(lines(run(*words)))
+    listed.append(lines(run(*words)))
     materialise(past, gateway.buffer, TYPES)
-    told.append(lines(run(*words)))
+    listed.append(lines(run(*words)))
 
-    assert [{one["source"] for one in cells} for cells in told] == [
+    assert [{one["source"] for one in cells} for cells in listed] == [
         {"log"}, {"lake", "log"}, {"lake"},
     ]  # fmt: skip
-    first, second, third = ([cell | {"source": ""} for cell in cells] for cells in told)
+    first, second, third = ([cell | {"source": ""} for cell in cells] for cells in listed)
     assert second[: len(first)] == first
     assert second == third
     assert [(c["op"], c["clientId"], c["column"], c.get("before"), c.get("after"))

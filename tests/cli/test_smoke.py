@@ -45,7 +45,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(app, ["smoke", *words])
 
 
-def told(done: Result) -> list[dict[str, Any]]:
+def steps(done: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -60,9 +60,9 @@ def test_every_step_is_done_and_told_and_nothing_stays(gateway: LocalGateway) ->
     for _ in range(2):
         done = run("--json")
         assert done.exit_code == 0, done.output
-        assert [line["step"] for line in told(done)] == STEPS
-        assert all(line["well"] for line in told(done))
-        assert told(done)[-1]["what"].startswith(f"the gateway {SCRATCH}-")
+        assert [line["step"] for line in steps(done)] == STEPS
+        assert all(line["well"] for line in steps(done))
+        assert steps(done)[-1]["what"].startswith(f"the gateway {SCRATCH}-")
     assert gateway.buffer.gateways() == []
     assert gateway.objects.held == {}
 
@@ -92,11 +92,11 @@ def test_a_gateway_with_rules_of_its_own_is_left_alone(gateway: LocalGateway) ->
     done = run("--scratch", "smoke-3", "--json")
 
     assert done.exit_code == 1
-    assert [(line["step"], line["well"]) for line in told(done)] == [
+    assert [(line["step"], line["well"]) for line in steps(done)] == [
         ("rules", False),
         ("clean up", True),
     ]
-    assert "is in use: it has rules of its own" in told(done)[0]["what"]
+    assert "is in use: it has rules of its own" in steps(done)[0]["what"]
     assert [line.split()[0] for line in gateway.requests[before:]] == ["GET"]
 
 
@@ -117,8 +117,8 @@ def test_rules_that_hide_nothing_are_found_out(
     monkeypatch.setitem(RULES, "buckets", [bucket])
     done = run("--json")
     assert done.exit_code == 1
-    assert [line["step"] for line in told(done)] == ["rules", "push", "pull", "clean up"]
-    assert "and not the one that the rules show" in told(done)[2]["what"]
+    assert [line["step"] for line in steps(done)] == ["rules", "push", "pull", "clean up"]
+    assert "and not the one that the rules show" in steps(done)[2]["what"]
     assert rows(gateway) == 0
 
 
@@ -136,7 +136,7 @@ def test_whatever_step_fails_all_is_deleted_and_the_end_says_so(
     done = run("--json")
 
     assert done.exit_code == 1
-    *_, last, clean = told(done)
+    *_, last, clean = steps(done)
     assert (last["step"], last["well"], last["what"]) == (step, False, "the gateway is away")
     assert (clean["step"], clean["well"]) == ("clean up", True)
     assert gateway.buffer.gateways() == []

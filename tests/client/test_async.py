@@ -283,21 +283,21 @@ def test_thousands_of_watches_need_no_thread_each_and_end_with_the_client(world:
 
 def test_callbacks_are_called_in_the_event_loop(world: World) -> None:
     async def scenario() -> None:
-        told: asyncio.Queue[tuple[str, frozenset[str]]] = asyncio.Queue()
+        changes: asyncio.Queue[tuple[str, frozenset[str]]] = asyncio.Queue()
         here = threading.current_thread()
 
         def plain(tables: frozenset[str]) -> None:
             assert threading.current_thread() is here
-            told.put_nowait(("plain", tables))
+            changes.put_nowait(("plain", tables))
 
         async def awaited(tables: frozenset[str]) -> None:
-            await told.put(("awaited", tables))
+            await changes.put(("awaited", tables))
 
         async with opened(world) as client:
             client.on_change(plain)
             client.on_change(awaited, ["todos"])
             (await client.insert("todos", "t1")).unwrap()
-            both = {await told.get(), await told.get()}
+            both = {await changes.get(), await changes.get()}
             assert both == {("plain", frozenset({"todos"})), ("awaited", frozenset({"todos"}))}
 
     run(scenario)

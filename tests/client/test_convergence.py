@@ -118,17 +118,17 @@ def test_clients_that_synced_show_the_same_rows_equal_to_the_oracle(
     kind: str, story: list[tuple[str, int, Any]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        told = Story(Path(folder), kind)
+        played = Story(Path(folder), kind)
         try:
             for step in story:
-                told.happen(step)
-            told.flush_delayed()
-            told.end()
-            expected = told.world.rows()
-            for client in told.clients:
+                played.happen(step)
+            played.flush_delayed()
+            played.end()
+            expected = played.world.rows()
+            for client in played.clients:
                 assert client.pending() == Ok([])
                 assert client.quarantined() == Ok([])
                 assert rows_of(client) == expected
                 check_sound(client)
         finally:
-            told.world.close()
+            played.world.close()

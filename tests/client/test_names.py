@@ -76,9 +76,9 @@ def test_a_table_named_offline_takes_the_gateways_spelling_with_its_edits(
     assert rows_of(first) == rows_of(second) == real.rows()
     assert set(rows_of(second)) == {("Todos", "t1"), ("Todos", "t2")}
     sql = "SELECT * FROM todos ORDER BY _row_id"
-    told = first.query(sql).unwrap()
-    assert told == second.query(sql).unwrap()
-    assert told[1] == {"_row_id": "t2", "Title": "of the second", "done": True}
+    rows = first.query(sql).unwrap()
+    assert rows == second.query(sql).unwrap()
+    assert rows[1] == {"_row_id": "t2", "Title": "of the second", "done": True}
     check_sound(first)
     check_sound(second)
 

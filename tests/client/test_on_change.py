@@ -23,7 +23,7 @@ NEVER_S = 0.3
 
 
 @pytest.fixture
-def told() -> Iterator[queue.Queue[frozenset[str]]]:
+def changes() -> Iterator[queue.Queue[frozenset[str]]]:
     return queue.Queue()  # type: ignore[return-value]
 
 
@@ -34,52 +34,52 @@ def client(world: World) -> Client:
 
 @pytest.mark.law("K22")
 def test_a_callback_hears_which_tables_changed(
-    world: World, client: Client, told: queue.Queue[frozenset[str]]
+    world: World, client: Client, changes: queue.Queue[frozenset[str]]
 ) -> None:
     client.insert("Notes", "n1", {}).unwrap()
-    with client.on_change(told.put):
+    with client.on_change(changes.put):
         client.insert("todos", "t1", {}).unwrap()
-        assert told.get(timeout=SOON_S) == {"todos"}
+        assert changes.get(timeout=SOON_S) == {"todos"}
         with client.transaction() as tx:
             tx.insert("todos", "t2", {})
             tx.insert("Notes", "n2", {})
-        assert told.get(timeout=SOON_S) == {"todos", "Notes"}
+        assert changes.get(timeout=SOON_S) == {"todos", "Notes"}
         other = world.client("a", frame_ms=0)
         other.insert("todos", "t3", {}).unwrap()
-        assert told.get(timeout=SOON_S) == {"todos", "Notes"}  # it is not known which
+        assert changes.get(timeout=SOON_S) == {"todos", "Notes"}  # it is not known which
     client.insert("todos", "t4", {}).unwrap()
     with pytest.raises(queue.Empty):
-        told.get(timeout=NEVER_S)
+        changes.get(timeout=NEVER_S)
 
 
 @pytest.mark.law("K22")
 def test_a_callback_hears_of_the_tables_that_it_asked_for_and_no_others(
-    client: Client, told: queue.Queue[frozenset[str]]
+    client: Client, changes: queue.Queue[frozenset[str]]
 ) -> None:
-    client.on_change(told.put, ["notes"])
+    client.on_change(changes.put, ["notes"])
     client.insert("todos", "t1", {}).unwrap()
     client.push().unwrap()
     with pytest.raises(queue.Empty):
-        told.get(timeout=NEVER_S)
+        changes.get(timeout=NEVER_S)
     client.insert("notes", "n1", {}).unwrap()
-    assert told.get(timeout=SOON_S) == {"notes"}
+    assert changes.get(timeout=SOON_S) == {"notes"}
 
 
 @pytest.mark.law("K22")
 def test_a_callback_that_raises_is_logged_and_called_again(
-    client: Client, told: queue.Queue[frozenset[str]], caplog: pytest.LogCaptureFixture
+    client: Client, changes: queue.Queue[frozenset[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(tables: frozenset[str]) -> None:
-        told.put(tables)
+        changes.put(tables)
         raise RuntimeError("the app's own")
 
     subscription = client.on_change(fails)
-    client.on_change(told.put, ["notes"])
+    client.on_change(changes.put, ["notes"])
     for number in range(2):
         client.insert("todos", f"t{number}", {}).unwrap()
-        assert told.get(timeout=SOON_S) == {"todos"}
+        assert changes.get(timeout=SOON_S) == {"todos"}
     client.insert("notes", "n1", {}).unwrap()
-    assert told.get(timeout=SOON_S) == told.get(timeout=SOON_S) == {"notes"}
+    assert changes.get(timeout=SOON_S) == changes.get(timeout=SOON_S) == {"notes"}
     assert isinstance(subscription.error, RuntimeError)
     assert any("fails raised" in record.getMessage() for record in caplog.records)
 
@@ -87,7 +87,7 @@ def test_a_callback_that_raises_is_logged_and_called_again(
 @pytest.mark.law("K22")
 def test_a_callback_that_blocks_is_reported_and_keeps_nothing_waiting(
     client: Client,
-    told: queue.Queue[frozenset[str]],
+    changes: queue.Queue[frozenset[str]],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -101,13 +101,13 @@ def test_a_callback_that_blocks_is_reported_and_keeps_nothing_waiting(
         go_on.wait(SOON_S)
 
     client.on_change(blocks)
-    client.on_change(told.put)
+    client.on_change(changes.put)
     client.insert("todos", "t1", {}).unwrap()
     assert begun.wait(SOON_S)
-    assert told.get(timeout=SOON_S) == {"todos"}
+    assert changes.get(timeout=SOON_S) == {"todos"}
     for number in range(5):
         client.insert("notes", f"n{number}", {}).unwrap()
-        assert told.get(timeout=SOON_S) == {"notes"}
+        assert changes.get(timeout=SOON_S) == {"notes"}
     with client.watch("SELECT count(*) AS n FROM notes") as watch:
         assert next(watch) == [{"n": 5}]
     client.sync().unwrap()
@@ -126,16 +126,16 @@ def test_a_callback_that_blocks_is_reported_and_keeps_nothing_waiting(
 
 @pytest.mark.law("K22")
 def test_a_callback_may_edit_query_and_close_itself_and_the_client(
-    client: Client, told: queue.Queue[frozenset[str]]
+    client: Client, changes: queue.Queue[frozenset[str]]
 ) -> None:
     def copies(tables: frozenset[str]) -> None:
         subscription.close()
         client.insert("copies", "c1", {"of": "t1"}).unwrap()
         assert client.query("SELECT count(*) AS n FROM copies").unwrap() == [{"n": 1}]
         client.close()
-        told.put(tables)
+        changes.put(tables)
 
     subscription = client.on_change(copies, ["todos"])
     client.insert("todos", "t1", {}).unwrap()
-    assert told.get(timeout=SOON_S) == {"todos"}
+    assert changes.get(timeout=SOON_S) == {"todos"}
     assert subscription.error is None

@@ -138,10 +138,10 @@ def test_a_bad_token_opens_no_route(gateway: Asker, log: io.StringIO, kind: str)
         answer = gateway.ask(method, path, token=token, json={} if method == "POST" else None)
         assert refused(answer, 401) == "AUTH_ERROR", (method, path)
         assert token not in answer.text
-    told = log.getvalue()
-    assert "token refused" in told
-    assert CLAIM not in told
-    assert not [part for part in token.split(".") if len(part) > 8 and part in told]
+    logged = log.getvalue()
+    assert "token refused" in logged
+    assert CLAIM not in logged
+    assert not [part for part in token.split(".") if len(part) > 8 and part in logged]
 
 
 def test_a_subject_that_is_a_number_is_no_client(gateway: Asker) -> None:
@@ -227,7 +227,7 @@ PULLS = [
 
 
 @pytest.fixture
-def told(gateway: Asker) -> Asker:
+def gateway_with_data(gateway: Asker) -> Asker:
     """A gateway that holds a row which nobody who asks here may see."""
     columns = [{"name": name, "type": "string"} for name in ("owner", "title")]
     assert gateway.administer("schema", {"table": "todos", "columns": columns}).status_code == 200
@@ -239,12 +239,12 @@ def told(gateway: Asker) -> Asker:
     return gateway
 
 
-def test_a_malformed_pull_is_refused_by_name(told: Asker, log: io.StringIO) -> None:
-    top = told.pull(client="client-1").json()["serverHlc"]
+def test_a_malformed_pull_is_refused_by_name(gateway_with_data: Asker, log: io.StringIO) -> None:
+    top = gateway_with_data.pull(client="client-1").json()["serverHlc"]
     for query in PULLS:
         sent = {"since": "0"} | {name: value.format(top=top) if "{top}" in value else value
                                  for name, value in query.items()}  # fmt: skip
-        answer = told.ask("GET", "/sync/{}/pull", params=sent)
+        answer = gateway_with_data.ask("GET", "/sync/{}/pull", params=sent)
         if answer.status_code == 200:
             # A place or scope that nobody gave may be read as one; it shows what the rules allow.
             assert set(query) & {"snapshot", "scope", "clientId", "epoch", "limit"}, query
@@ -267,8 +267,10 @@ def test_a_malformed_pull_is_refused_by_name(told: Asker, log: io.StringIO) -> N
         {"checkpoint": "../../etc"}, {"checkpoint": f"{'0' * 16}-{'f' * 16}"}, {},
     ],
 )  # fmt: skip
-def test_a_checkpoint_part_that_is_none_is_refused(told: Asker, query: dict[str, str]) -> None:
-    refused(told.ask("GET", "/sync/{}/checkpoint", params=query), 400, 404, 410)
+def test_a_checkpoint_part_that_is_none_is_refused(
+    gateway_with_data: Asker, query: dict[str, str]
+) -> None:
+    refused(gateway_with_data.ask("GET", "/sync/{}/checkpoint", params=query), 400, 404, 410)
 
 
 BODIES: list[Any] = [
@@ -282,13 +284,14 @@ TAKE_NO_BODY: Final = {path for _, path in ROUTES if path.endswith("/pause")}
 
 
 @pytest.mark.parametrize("path", [path for method, path in ROUTES if method == "POST"])
-def test_a_malformed_body_is_refused(told: Asker, log: io.StringIO, path: str) -> None:
+def test_a_malformed_body_is_refused(gateway_with_data: Asker, log: io.StringIO, path: str) -> None:
     for body in BODIES:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         for kind in ("application/json", "application/x-protobuf", "text/plain", "\x7f"):
             headers = {"Content-Type": kind}
-            answer = told.ask("POST", path, content=raw, headers=headers, client="client-1",
-                              role="admin")  # fmt: skip
+            answer = gateway_with_data.ask(
+                "POST", path, content=raw, headers=headers, client="client-1", role="admin"
+            )
             if answer.status_code != 200:
                 # What takes no body asks first whether there is what the address names.
                 refused(answer, 400, 403, 413, *([404] if path in TAKE_NO_BODY else []))
@@ -296,10 +299,14 @@ def test_a_malformed_body_is_refused(told: Asker, log: io.StringIO, path: str) -
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "gzip, gzip", "\x7f"])
-def test_a_body_that_is_not_compressed_as_it_says_is_refused(told: Asker, coding: str) -> None:
+def test_a_body_that_is_not_compressed_as_it_says_is_refused(
+    gateway_with_data: Asker, coding: str
+) -> None:
     headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
 
-    refused(told.ask("POST", "/sync/{}/push", content=b"not that", headers=headers), 400)
+    refused(
+        gateway_with_data.ask("POST", "/sync/{}/push", content=b"not that", headers=headers), 400
+    )
 
 
 RULES: list[Any] = [
@@ -325,11 +332,13 @@ RULES: list[Any] = [
 
 
 @pytest.mark.parametrize("rules", RULES, ids=range(len(RULES)))
-def test_malformed_rules_are_refused_with_the_path(told: Asker, rules: dict[str, Any]) -> None:
-    answer = told.administer("sync-rules", {"version": 1} | rules)
+def test_malformed_rules_are_refused_with_the_path(
+    gateway_with_data: Asker, rules: dict[str, Any]
+) -> None:
+    answer = gateway_with_data.administer("sync-rules", {"version": 1} | rules)
     assert refused(answer, 400) == "SYNC_RULES_ERROR"
     assert all(fault["path"] and fault["error"] for fault in answer.json()["faults"])
-    trial = told.ask(
+    trial = gateway_with_data.ask(
         "POST", "/admin/sync-rules/{}?dryRun=true&as=%7B%7D", json={"version": 1} | rules,
         role="admin",
     )  # fmt: skip
@@ -337,8 +346,8 @@ def test_malformed_rules_are_refused_with_the_path(told: Asker, rules: dict[str,
 
 
 @pytest.mark.parametrize("claims", ["{", "[]", "7", "null", "\x00", "{" * 10_000, '{"a":NaN}'])
-def test_a_trial_as_no_claims_is_refused(told: Asker, claims: str) -> None:
-    answer = told.ask(
+def test_a_trial_as_no_claims_is_refused(gateway_with_data: Asker, claims: str) -> None:
+    answer = gateway_with_data.ask(
         "POST", "/admin/sync-rules/{}", params={"dryRun": "true", "as": claims},
         json={"version": 1, "buckets": []}, role="admin",
     )  # fmt: skip
@@ -362,15 +371,17 @@ SCHEMAS: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
-def test_malformed_schemas_are_refused_by_name(told: Asker, schema: dict[str, Any]) -> None:
-    answer = told.administer("schema", schema)
+def test_malformed_schemas_are_refused_by_name(
+    gateway_with_data: Asker, schema: dict[str, Any]
+) -> None:
+    answer = gateway_with_data.administer("schema", schema)
 
     assert refused(answer, 400, 409, 422) in {"VALIDATION_ERROR", "SCHEMA_ERROR", "CONFLICT"}
     assert answer.json()["field"]
 
 
-def test_numbers_tell_nothing_of_rows(told: Asker) -> None:
-    answer = told.ask("GET", "/sync/{}/metrics")
+def test_numbers_tell_nothing_of_rows(gateway_with_data: Asker) -> None:
+    answer = gateway_with_data.ask("GET", "/sync/{}/metrics")
 
     assert answer.status_code == 200
     assert HIDDEN not in answer.text

@@ -32,7 +32,7 @@ def world() -> World:
     return World()
 
 
-def told(page: PullPage) -> list[tuple[str, str]]:
+def written(page: PullPage) -> list[tuple[str, str]]:
     return [(delta.op.name, delta.row_id) for delta in deltas_of(page)]
 
 
@@ -191,7 +191,7 @@ class TestInOrder:
         world.client("a")
         world.write(insert("r1", at=at_ms(0), client="w"), insert("r2", at=at_ms(1), client="w"))
 
-        assert told(world.pull("a", 0)) == told(world.pull("a", 0)) == [
+        assert written(world.pull("a", 0)) == written(world.pull("a", 0)) == [
             ("INSERT", "r1"), ("INSERT", "r2")
         ]  # fmt: skip
 
@@ -203,7 +203,7 @@ class TestInOrder:
         a.insert(TABLE, "r2", title="two")
         a.push()
 
-        assert told(world.pull("a", first)) == [("INSERT", "r2")]
+        assert written(world.pull("a", first)) == [("INSERT", "r2")]
 
     def test_what_may_have_been_given_is_sent_as_it_is(self, world: World) -> None:
         a = world.client("a")
@@ -363,11 +363,11 @@ class TestRefusals:
         a.push()
 
         assert [error.code for error in refusals(a)] == ["NAME_TAKEN"]
-        told = deltas_of(world.pull("a", a.cursor))
-        assert {delta.table for delta in told} == {first}
-        state = fold([delta for delta in told if delta.row_id == "r1"], EMPTY)
+        deltas = deltas_of(world.pull("a", a.cursor))
+        assert {delta.table for delta in deltas} == {first}
+        state = fold([delta for delta in deltas if delta.row_id == "r1"], EMPTY)
         assert view(state) == {"title": b'"kept"'}
-        assert {delta.row_id for delta in told if delta.op is Op.DELETE} >= {"r2", "r3"}
+        assert {delta.row_id for delta in deltas if delta.op is Op.DELETE} >= {"r2", "r3"}
 
     def test_what_is_accepted_and_hidden_is_taken_back(self, world: World) -> None:
         a = world.client("a", "x")

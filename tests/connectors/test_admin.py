@@ -92,10 +92,10 @@ def test_secrets_are_stored_as_secrets_and_told_to_nobody_but_the_connector(worl
     world.poll()
     stored = world.by_hand.store.connector(G, "shop")
     assert stored is not None
-    told = [repr(stored), json.dumps(world.shown), json.dumps(world.admin.all(G))]
+    texts = [repr(stored), json.dumps(world.shown), json.dumps(world.admin.all(G))]
 
     assert TOKENS == ["hush", "hush"]
-    assert not [text for text in told if "hush" in text]
+    assert not [text for text in texts if "hush" in text]
     assert world.by_hand.secrets.stored == {"g/shop": '{"token": "hush"}'}
 
 

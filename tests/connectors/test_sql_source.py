@@ -190,14 +190,14 @@ def test_a_row_that_json_cannot_hold_is_told_and_its_neighbours_are_read(
     (page,) = reader.poll()
 
     assert ids([page]) == ["2"]
-    assert [told.row_id for told in page.unreadable] == ["1"]
+    assert [each.row_id for each in page.unreadable] == ["1"]
     assert "column f" in page.unreadable[0].reason
     assert reader.poll()[0].unreadable == (), "it is told once"
 
 
 @pytest.mark.emulator
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         ({"key": ["nothing"]}, "no column nothing"),
         ({"cursorColumn": "value"}, "holds no times"),
@@ -205,7 +205,7 @@ def test_a_row_that_json_cannot_hold_is_told_and_its_neighbours_are_read(
     ],
 )
 def test_what_cannot_be_read_is_told_by_check(
-    by_difference: SqlSource, asked: dict[str, Any], told: str
+    by_difference: SqlSource, asked: dict[str, Any], message: str
 ) -> None:
     body = by_difference.settings.model_dump(by_alias=True)
     body["tables"] = [{"name": by_difference.table, **asked}]
@@ -216,7 +216,7 @@ def test_what_cannot_be_read_is_told_by_check(
 
     assert isinstance(checked, Err)
     assert isinstance(checked.error, AdapterRefused)
-    assert told in checked.error.message
+    assert message in checked.error.message
 
 
 @pytest.mark.emulator

@@ -198,10 +198,10 @@ def test_what_s3_says_is_one_of_our_errors(
     for operation, ask in calls:
         with Stubber(client) as stub:
             stub.add_client_error(operation, code, http_status_code=400)
-            with pytest.raises(AdapterFailed, match=code) as told:
+            with pytest.raises(AdapterFailed, match=code) as caught:
                 ask(S3Adapter("lake", client))
-        assert type(told.value) is kind
-        assert told.value.retry is retry
+        assert type(caught.value) is kind
+        assert caught.value.retry is retry
 
 
 def test_one_object_that_is_not_removed_is_told() -> None:
@@ -230,9 +230,9 @@ def test_a_store_that_does_not_answer_is_told(
         def list_objects_v2(self, **_: object) -> None:
             raise theirs
 
-    with pytest.raises(AdapterFailed) as told:
+    with pytest.raises(AdapterFailed) as caught:
         S3Adapter("lake", Silent()).list_page("")
-    assert type(told.value) is ours
+    assert type(caught.value) is ours
 
 
 def test_endpoint_and_path_style_are_what_was_asked_for() -> None:

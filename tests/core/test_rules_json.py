@@ -44,7 +44,7 @@ def read(*buckets: object) -> SyncRules:
 def refused(body: object) -> dict[str, str]:
     with pytest.raises(RulesRefused) as caught:
         rules_from_json(body, SCHEMAS)
-    return {fault.path: fault.told for fault in caught.value.faults}
+    return {fault.path: fault.message for fault in caught.value.faults}
 
 
 @pytest.mark.law("V3")
@@ -144,7 +144,7 @@ def test_tables_without_a_schema_are_warned_of_where_the_gateway_is_not_strict()
     rules, warnings = read_rules(body, SCHEMAS, strict=False)
 
     assert rules.buckets[0].tables == {"notes", "todos"}
-    assert [(each.path, each.told) for each in warnings] == [
+    assert [(each.path, each.message) for each in warnings] == [
         ("buckets[0].tables[0]", "the table notes has no schema: its columns are not checked"),
         ("buckets[1].filters[0].column", "no table with a schema has a column colour"),
     ]
@@ -157,7 +157,7 @@ def test_a_table_is_named_by_the_spelling_that_stands() -> None:
         with pytest.raises(RulesRefused) as caught:
             read_rules({"buckets": [bucket(tables=[table])]}, SCHEMAS, ["Notes"], strict=False)
         (fault,) = caught.value.faults
-        assert fault.told == f"the table {table} is spelled {first}"
+        assert fault.message == f"the table {table} is spelled {first}"
 
 
 @pytest.mark.law("V3")

@@ -194,7 +194,7 @@ def test_what_is_no_list_of_schemas_is_refused(body: object) -> None:
 
 @given(table_schemas())
 def test_a_client_is_told_nothing_of_the_lake_or_of_other_systems(schema: TableSchema) -> None:
-    told = schema_to_json(shown_to_clients(schema))
+    fields = schema_to_json(shown_to_clients(schema))
 
-    assert told.keys() <= {"table", "version", "columns", "primaryKey", "append"}
-    assert told["columns"] == schema_to_json(schema)["columns"]
+    assert fields.keys() <= {"table", "version", "columns", "primaryKey", "append"}
+    assert fields["columns"] == schema_to_json(schema)["columns"]

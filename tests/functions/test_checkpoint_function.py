@@ -46,8 +46,8 @@ class Served:
         path = f"/sync/{GATEWAY}/checkpoint"
         sent["rawPath"] = sent["requestContext"]["http"]["path"] = path
         held = {"sub": "phone-1", "gw": GATEWAY, "role": "client", "exp": 4102444800}
-        told = json.dumps({**held, **claims})
-        sent["requestContext"]["authorizer"]["lambda"]["claims"] = told
+        claims_json = json.dumps({**held, **claims})
+        sent["requestContext"]["authorizer"]["lambda"]["claims"] = claims_json
         sent["rawQueryString"] = "&".join(f"{name}={value}" for name, value in query.items())
         if gzip:
             sent["headers"]["accept-encoding"] = gzip

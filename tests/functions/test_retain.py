@@ -104,10 +104,10 @@ def test_a_checkpoint_that_became_large_is_planned_out_of_the_lake(
     run("build")
     gateway.push(insert("r3", at=at_ms(5)))
     gateway.flushed()
-    told = flushed_from_json(run("plan")["flushed"])
+    flushed = flushed_from_json(run("plan")["flushed"])
 
-    assert told.gateway == GATEWAY
-    assert told.watermark == gateway.buffer.flush_state(GATEWAY).watermark
+    assert flushed.gateway == GATEWAY
+    assert flushed.watermark == gateway.buffer.flush_state(GATEWAY).watermark
 
 
 def test_a_task_without_time_says_that_it_is_not_finished(
@@ -136,9 +136,9 @@ def test_a_gateway_is_deleted_and_left_alone_from_then_on(
     for name in ("plan", "build", "trim", "forget", "clean"):
         assert run(name) == {"place": "", "flushed": "", "finished": True}
     assert run("slice")["gateways"] == []
-    told = run("delete")
+    deletion = run("delete")
 
-    assert (told["finished"], told["gone"], told["proved"]) == (True, True, False)
+    assert (deletion["finished"], deletion["gone"], deletion["proved"]) == (True, True, False)
     assert gateway.objects.held == {}
     gateway.time.now_ms += QUIET_MS
     assert run("delete")["proved"]

@@ -164,13 +164,15 @@ class Walk:
         for gateway in self.singles:
             self._each(gateway)
 
-    def _task(self, name: str, told: dict[str, Any], states: Any = None) -> Any:
+    def _task(self, name: str, arguments: dict[str, Any], states: Any = None) -> Any:
         """Enter a task; its payload is what is told, by the names that it asks for."""
         state = (states or MACHINE["States"])[name]
         self.events += EVENTS["Task"]
         payload = state["Arguments"]["Payload"]
-        assert payload.keys() - told.keys() == {"task"} - told.keys()
-        return self._many.call({**payload, **{key: told[key] for key in payload if key in told}})
+        assert payload.keys() - arguments.keys() == {"task"} - arguments.keys()
+        return self._many.call(
+            {**payload, **{key: arguments[key] for key in payload if key in arguments}}
+        )
 
     def _slice(self, after: str, until: str) -> dict[str, Any]:
         flow = MACHINE["States"]["Slices"]["ItemProcessor"]["States"]
@@ -178,12 +180,12 @@ class Walk:
         self.events += 2 + 2 * EVENTS["Pass"]
         finished = False
         while not finished:
-            told = {"after": after, "until": until}
+            arguments = {"after": after, "until": until}
             try:
-                answer = self._task("Slice", told, flow)
+                answer = self._task("Slice", arguments, flow)
             except SystemExit:
                 assert flow["Slice"]["Catch"][0]["Next"] == "Names"
-                left += self._task("Names", told, flow)["gateways"]
+                left += self._task("Names", arguments, flow)["gateways"]
                 break
             self.events += EVENTS["Choice"]
             after, finished = answer["after"], answer["finished"]

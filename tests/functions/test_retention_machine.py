@@ -71,9 +71,9 @@ def walked(
                 name = state["Next"] if job(flushed) else state["Catch"][0]["Next"]
                 continue
             if state["Type"] == "Task":
-                told = {"{% $gateway %}": gateway, "{% $place %}": place}
+                arguments = {"{% $gateway %}": gateway, "{% $place %}": place}
                 payload = state["Arguments"]["Payload"]
-                asked = {key: told.get(value, value) for key, value in payload.items()}
+                asked = {key: arguments.get(value, value) for key, value in payload.items()}
                 found = handler(asked, Context())
                 place = found["place"]
                 flushed = found.get("flushed", flushed)
@@ -140,15 +140,15 @@ def test_each_task_is_done_in_its_turn() -> None:
 @pytest.mark.parametrize("run", ["SUCCEEDED", "FAILED"])
 def test_a_large_gateway_is_built_out_of_the_lake_or_as_any_other(run: str) -> None:
     gateway = due()
-    told = []
+    gateways = []
 
     def job(flushed: str) -> bool:
-        told.append(flushed_from_json(flushed).gateway)
+        gateways.append(flushed_from_json(flushed).gateway)
         return run == "SUCCEEDED"
 
     entered = walked(handler_of(gateway, lake_rows_min=1), job=job)
 
-    assert told == [GATEWAY]
+    assert gateways == [GATEWAY]
     assert ("Build" in entered) == (run == "FAILED")
     assert entered[-1] == "Retained"
 

@@ -40,10 +40,10 @@ def sent(service: Any, *deltas: Any, **more: Any) -> dict[int, str]:
 def test_a_table_keeps_its_first_spelling(buffer: MemoryBuffer, time: GivenTime) -> None:
     service = pusher(buffer, time_=time)
     tables = ("todos", "Todos", "notes", "TODOS", "todos")
-    told = sent(service, *(insert(table=t, at=at_ms(n)) for n, t in enumerate(tables)))
+    refusals = sent(service, *(insert(table=t, at=at_ms(n)) for n, t in enumerate(tables)))
 
-    assert told.keys() == {1, 3}
-    assert "the table Todos is there already, spelled todos" in told[1]
+    assert refusals.keys() == {1, 3}
+    assert "the table Todos is there already, spelled todos" in refusals[1]
     assert {table for table, _ in buffer._gateways[GATEWAY].rows} == {"todos", "notes"}
     assert sent(pusher(buffer, time_=time), insert(table="Notes", at=at_ms(9))).keys() == {0}
 
@@ -54,7 +54,7 @@ def test_a_column_keeps_its_first_spelling_in_all_rows(
 ) -> None:
     service = pusher(buffer, time_=time)
     assert sent(service, insert("r1", title="a", at=at_ms(1))) == {}
-    told = sent(
+    refusals = sent(
         service,
         insert("r2", Title="b", at=at_ms(2)),
         update("r1", done=True, at=at_ms(3)),
@@ -62,8 +62,8 @@ def test_a_column_keeps_its_first_spelling_in_all_rows(
         insert("r3", table="other", Title="c", at=at_ms(5)),
     )
 
-    assert told.keys() == {0, 2}
-    assert "the column Title is there already, spelled title" in told[0]
+    assert refusals.keys() == {0, 2}
+    assert "the column Title is there already, spelled title" in refusals[0]
     assert buffer.config(GATEWAY).tables == {"todos": {"title", "done"}, "other": {"Title"}}
 
 
@@ -108,14 +108,14 @@ def test_of_two_that_push_at_once_the_first_to_be_declared_stands(
         saving(*asked)
 
     buffer.save_config = save_config  # type: ignore[method-assign,assignment]
-    told = sent(
+    refusals = sent(
         mine,
         insert("r2", table="Todos", at=at_ms(4)),
         insert("r2", table="todos", title=2, at=at_ms(5)),
         insert("r3", table="todos", Title=3, at=at_ms(6)),
     )
 
-    assert told.keys() == {0, 1}
+    assert refusals.keys() == {0, 1}
     assert buffer.config(GATEWAY).tables == {"t0": {"n"}, "todos": {"Title"}}
 
 
@@ -131,13 +131,13 @@ def test_a_schema_is_of_the_names_that_are_there(buffer: MemoryBuffer, time: Giv
     body = {"table": "todos", "columns": [{"name": "title", "type": "string"}]}
     admin.register_schema(GATEWAY, body)
 
-    told = sent(
+    refusals = sent(
         service,
         insert("r2", Title="b", at=at_ms(2)),
         insert("r2", table="TODOS", title="b", at=at_ms(3)),
     )
-    assert "spelled title" in told[0]
-    assert "spelled todos" in told[1]
+    assert "spelled title" in refusals[0]
+    assert "spelled todos" in refusals[1]
     with pytest.raises(NameTaken):
         admin.place_table(GATEWAY, "Todos", "s1")
 

@@ -261,15 +261,15 @@ def test_a_client_is_told_of_the_tables_that_it_may_see_and_an_administrator_of_
         {"name": "paid", "tables": ["salaries"], "filters": paid},
     ]
     admin.save_rules("g", {"buckets": buckets})
-    told = admin.metrics("g", {"sub": "c1"})
+    metrics = admin.metrics("g", {"sub": "c1"})
 
-    assert "salaries" not in json.dumps(told)
-    assert told["tables"] == ["orders", "todos"]
+    assert "salaries" not in json.dumps(metrics)
+    assert metrics["tables"] == ["orders", "todos"]
     shards = cast("dict[str, dict[str, int]]", of_all["shards"])
-    assert cast("dict[str, object]", told["shards"]).keys() == {"main", "orders"}
-    assert told["unflushedBytes"] == shards["orders"]["unflushedBytes"] > 0
+    assert cast("dict[str, object]", metrics["shards"]).keys() == {"main", "orders"}
+    assert metrics["unflushedBytes"] == shards["orders"]["unflushedBytes"] > 0
     assert cast("int", of_all["unflushedBytes"]) > shards["orders"]["unflushedBytes"]
-    assert told.keys() >= everyone
+    assert metrics.keys() >= everyone
     assert admin.metrics("g", {"payroll": "c1"})["tables"] == ["salaries"]
     assert admin.metrics("g")["tables"] == of_all["tables"]
 

@@ -35,7 +35,7 @@ class TestResync:
         ann.sync(world)
 
         assert ann.seen().keys() == {("todos", "r2")}
-        assert ann.told == [Resync(("todos",)), Resync((), ("todos",))]
+        assert ann.resyncs == [Resync(("todos",)), Resync((), ("todos",))]
 
     def test_only_the_tables_concerned_are_sent_again(self, world: World) -> None:
         lists = bucket(tables=["lists"])
@@ -49,7 +49,7 @@ class TestResync:
         ann.sync(world)
 
         assert [(delta.table, delta.row_id) for delta in ann.sent] == [("todos", "r2")]
-        assert ann.told == [Resync(("todos",))]
+        assert ann.resyncs == [Resync(("todos",))]
         assert ann.seen().keys() == {("todos", "r2"), ("lists", "l1")}
 
     def test_it_tells_up_to_where_deletions_may_be_forgotten(self, world: World) -> None:
@@ -66,7 +66,7 @@ class TestResync:
         world.rules(bucket(MINE, tables=["todos"]))
         ann.sync(world)
 
-        assert [resync.tombstone_horizons for resync in ann.told] == [{"todos": 7}, {}]
+        assert [resync.tombstone_horizons for resync in ann.resyncs] == [{"todos": 7}, {}]
 
     def test_the_log_is_not_read_twice(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         world.rules(bucket(MINE))
@@ -155,7 +155,7 @@ class TestResync:
         ann.sent.clear()
         ann.sync(world)
 
-        assert ann.told == [Resync(("other",)), Resync(("todos",))]
+        assert ann.resyncs == [Resync(("other",)), Resync(("todos",))]
         assert {delta.table for delta in ann.sent} == {"other", "todos"}
         assert ann.seen().keys() == {
             ("lists", "ann"), ("other", "ann"), ("other", "bob"), ("todos", "ann")

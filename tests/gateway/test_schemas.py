@@ -181,8 +181,8 @@ def test_a_client_is_told_of_the_tables_that_the_rules_can_show_it(registry: Reg
     assert registry.names({"sub": "c1", "carriers": ["UA"]}) == ["airports", "flights"]
     both = {"sub": "c1", "carriers": "UA", "crew": {"of": "UA"}}
     assert registry.names(both) == ["airports", "crews", "flights"]
-    told = registry.admin.schemas_for(GATEWAY, both).tables
-    assert all(schema.source_table is None for schema in told)
+    shown = registry.admin.schemas_for(GATEWAY, both).tables
+    assert all(schema.source_table is None for schema in shown)
 
 
 # --- schemas and the rules in force

@@ -16,7 +16,7 @@ from lakesync_spark.groups import group_of
 from lakesync_spark.lake_table import BatchMark
 from lakesync_spark.lease import Lease
 from lakesync_spark.maintenance import maintain
-from lakesync_spark.maintenance_report import Told
+from lakesync_spark.maintenance_report import MaintenanceOutcome
 from lakesync_spark.table_files import TableFiles
 from tests.glue.support.lake import PREFIX
 from tests.support.builders import delete, insert, update
@@ -62,7 +62,7 @@ def figures(lake: Lake, table: str) -> TableFigures:
     return TableFiles(lake.spark, table).figures(0)
 
 
-def told(report: MaintenanceReport, table: str) -> TableReport:
+def report_of(report: MaintenanceReport, table: str) -> TableReport:
     return next(one for one in report.tables if one.name == table)
 
 
@@ -76,7 +76,7 @@ def test_many_small_files_become_few_and_nothing_else_changes(lake: Lake) -> Non
 
     assert report.problem() == ""
     for table in (lake.name.rows, lake.name.changes):
-        after = told(report, table).after
+        after = report_of(report, table).after
         assert after is not None
         assert after.files == 1
         assert after.delete_files == 0
@@ -107,12 +107,12 @@ def test_snapshots_expire_orphans_go_and_the_mark_stays(lake: Lake) -> None:
     report = maintained(lake, keep_ms=0)
 
     for table in (lake.name.rows, lake.name.changes):
-        after = told(report, table).after
+        after = report_of(report, table).after
         assert after is not None
         assert after.snapshots <= 2, "those that this run made, which carry the mark"
         assert after.old_snapshots == 0
-        assert after.bytes < told(report, table).before.bytes
-    assert told(report, lake.name.rows).orphans == 1
+        assert after.bytes < report_of(report, table).before.bytes
+    assert report_of(report, lake.name.rows).orphans == 1
     assert [age for age, orphan in orphans.items() if orphan.exists()] == [2]
     assert len(list(folder.glob("*.parquet"))) <= 3, "one file, its deletes, and what is too young"
     before = {kind: mark.commit for kind, mark in marks.items()}
@@ -135,7 +135,7 @@ def test_a_table_that_a_merge_is_at_work_on_is_left(lake: Lake) -> None:
         patch.setattr("lakesync_spark.maintenance.BUSY_S_MAX", -1.0)
         report = maintained(lake)
 
-    assert {one.told for one in report.tables} == {Told.LEFT}
+    assert {one.outcome for one in report.tables} == {MaintenanceOutcome.LEFT}
     assert report.problem() == ""
     assert report.sums()["left"] == 2
     assert figures(lake, lake.name.changes).files == before.files
@@ -191,4 +191,4 @@ def test_a_fault_stays_with_its_table_and_another_stacks_is_not_touched(lake: La
         patch.setattr(TableFiles, "rewrite", rewrite)
         report = maintained(lake)
     assert report.problem() == f"{name}: OSError: S3 is away"
-    assert told(report, lake.name.rows).told is Told.DONE
+    assert report_of(report, lake.name.rows).outcome is MaintenanceOutcome.DONE

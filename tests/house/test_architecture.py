@@ -16,7 +16,7 @@ PARTED = "client"
 def test_each_folder_of_the_library_is_told_in_one_sentence() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     _, ideas = page.split("## The idea")
-    told = TABLE.findall(ideas.split("## ")[0])
+    listed = TABLE.findall(ideas.split("## ")[0])
     inside = f"{name_of(LIBRARY)}/lakesync/"
     paths = [PurePosixPath(module.name.removeprefix(inside)) for module in library_modules()]
     folders = {
@@ -25,8 +25,8 @@ def test_each_folder_of_the_library_is_told_in_one_sentence() -> None:
         if len(path.parts) > 1 and path.parts[:-1] != (PARTED,)
     }
 
-    assert len(told) == len(set(told))
-    assert {name for name in told if not name.endswith(".py")} == folders
+    assert len(listed) == len(set(listed))
+    assert {name for name in listed if not name.endswith(".py")} == folders
 
 
 def test_what_the_simulation_is_measured_on_exists() -> None:

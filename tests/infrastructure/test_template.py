@@ -235,13 +235,13 @@ def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() 
         for owner, held in statements()
         if f"secret:{prefix}*" in json.dumps(held["Resource"])
     }
-    told = {
+    expected = {
         name
         for name, each in functions().items()
         if each["Environment"]["Variables"].get("CONNECTOR_SECRETS") == {"Fn::Sub": prefix}
     }
 
-    assert users.keys() == told == {"AdminFunction", "IngestFunction"}
+    assert users.keys() == expected == {"AdminFunction", "IngestFunction"}
     assert users["IngestFunction"] == ["secretsmanager:GetSecretValue"]
 
 
@@ -384,8 +384,10 @@ def test_each_function_that_answers_rather_than_raises_is_watched_for_bugs(name:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_function_that_asks_a_store_for_its_callers_is_watched_forrefusals(name: str) -> None:
     properties = functions()[name]
-    told = {"BUFFER_TABLE", "CONNECTIONS_TABLE"} & properties["Environment"]["Variables"].keys()
-    asks = answers(name, properties) and told
+    has_tables = {"BUFFER_TABLE", "CONNECTIONS_TABLE"} & properties["Environment"][
+        "Variables"
+    ].keys()
+    asks = answers(name, properties) and has_tables
 
     assert (folder_of(properties) in alarms_on("LakeSync", "DependenciesFailed")) == bool(
         asks or name == "AuthoriseFunction"

@@ -72,8 +72,8 @@ def test_a_pull_comes_back(pull: Pull) -> None:
 def said(outcome: DeltaOutcome) -> tuple[object, ...]:
     """Give what an outcome tells its reader."""
     error = outcome.error
-    told = (type(error), error.message, error.field) if error else None
-    return outcome.index, outcome.delta_id, outcome.kind, told
+    fault = (type(error), error.message, error.field) if error else None
+    return outcome.index, outcome.delta_id, outcome.kind, fault
 
 
 @pytest.mark.law("W1")

@@ -64,7 +64,7 @@ def test_an_argument_that_is_none_is_refused(text: str) -> None:
 def test_only_what_is_large_and_grew_comes_out_of_the_lake() -> None:
     gateway = Kept()
 
-    def told(rows_min: int) -> bool:
+    def is_flushed(rows_min: int) -> bool:
         log = ReadBarrier(gateway.buffer).raise_heads(GATEWAY)
         state = gateway.buffer.flush_state(GATEWAY)
         latest = gateway.checkpoints.latest(GATEWAY, log.epoch, log.trimmed)
@@ -72,16 +72,18 @@ def test_only_what_is_large_and_grew_comes_out_of_the_lake() -> None:
 
     gateway.push(insert("r1"), insert("r2"))
     gateway.flushed()
-    assert not told(1)  # the first one comes from the row states, and tells how many there are
+    assert not is_flushed(
+        1
+    )  # the first one comes from the row states, and tells how many there are
     gateway.build()
-    assert not told(1)  # nothing was flushed since
+    assert not is_flushed(1)  # nothing was flushed since
     gateway.push(insert("r3"))
-    assert not told(1)
+    assert not is_flushed(1)
     gateway.flushed()
-    assert not told(3)
-    assert told(2)
+    assert not is_flushed(3)
+    assert is_flushed(2)
     begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
-    assert not told(1)
+    assert not is_flushed(1)
 
 
 @pytest.mark.law("L13")

@@ -10,7 +10,7 @@ import pytest
 from lakesync.core.messages import OutcomeKind
 from lakesync_spark.batches import parse_claim
 from tests.support.builders import push
-from tests.support.kept_store import EVENTS, FOLDER, NUMBER, loaded, plain, told, written
+from tests.support.kept_store import EVENTS, FOLDER, NUMBER, contents, loaded, plain, written
 from tests.support.releases import GATEWAY
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_what_this_release_stores_is_what_is_kept() -> None:
 def test_all_that_a_release_stored_is_read(number: int) -> None:
     kept, read = loaded(number)
 
-    assert json.loads(json.dumps(told(kept))) == read
+    assert json.loads(json.dumps(contents(kept))) == read
     claims = {key: body for key, body in kept.objects.held.items() if key.startswith("claims/")}
     assert {parse_claim(key, body).gateway for key, body in claims.items()} == {GATEWAY}
 
@@ -58,7 +58,7 @@ def test_work_goes_on_where_a_release_left_it(number: int) -> None:
     assert (batches.batches, batches.finished) == (2, True)
     assert kept.release.builder.build(GATEWAY).checkpoint
     kept.release.declare(2)
-    after = told(kept)
+    after = contents(kept)
     assert after["log"] == read["log"]
     assert after["rules"] == read["rules"]
 

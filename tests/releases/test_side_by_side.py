@@ -75,9 +75,11 @@ class Deployment:
         client = self.random.choice(("phone", "laptop"))
         edits = [self._edit(client) for _ in range(self.random.randint(1, 4))]
         receipt = release.pushes.push(GATEWAY, push(*edits, client=client))
-        told = {outcome.index: outcome.kind for outcome in receipt.outcomes}
-        assert OutcomeKind.REFUSED not in told.values(), receipt.outcomes
-        self.accepted.update(edit.delta_id for index, edit in enumerate(edits) if index not in told)
+        outcomes = {outcome.index: outcome.kind for outcome in receipt.outcomes}
+        assert OutcomeKind.REFUSED not in outcomes.values(), receipt.outcomes
+        self.accepted.update(
+            edit.delta_id for index, edit in enumerate(edits) if index not in outcomes
+        )
 
     def _edit(self, client: str) -> Delta:
         number = next(self._numbers)

@@ -48,30 +48,32 @@ def transaction(prefix: str, writer: int, win: int, seen: int) -> dict[str, Any]
 
 def write(prefix: str, writer: int, send: Send) -> Counter[str]:
     """Win several times; gives how often, and what the writer was told when it lost."""
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     seen = 0
-    while told["won"] < WINS:
-        status, answer = send("TransactWriteItems", transaction(prefix, writer, told["won"], seen))
+    while counts["won"] < WINS:
+        status, answer = send(
+            "TransactWriteItems", transaction(prefix, writer, counts["won"], seen)
+        )
         if status == 200:
-            told["won"] += 1
+            counts["won"] += 1
             seen += 1
             continue
         shared, own = answer["CancellationReasons"]
         assert own.get("Code", "None") == "None"
-        told[shared["Code"]] += 1
+        counts[shared["Code"]] += 1
         if "Item" in shared:
             seen = int(shared["Item"]["c"]["N"])
-    return told
+    return counts
 
 
-def check(told: list[Counter[str]], send: Send, prefix: str) -> None:
+def check(counts: list[Counter[str]], send: Send, prefix: str) -> None:
     """Check that each win is one step, and that losing has the reasons that there are."""
     query = {
         "TableName": TABLE,
         "Key": {"pk": {"S": prefix}, "sk": {"S": "counter"}},
         "ConsistentRead": True,
     }
-    total = sum(told, Counter())
+    total = sum(counts, Counter())
     assert send("GetItem", query)[1]["Item"]["c"]["N"] == str(WRITERS * WINS)
     assert total["won"] == WRITERS * WINS
     assert set(total) - {"won"} <= {"ConditionalCheckFailed", "TransactionConflict"}
@@ -88,9 +90,9 @@ def test_racing_threads_on_a_real_server(servers: Servers, server: str) -> None:
         return status, json.loads(content)
 
     with ThreadPoolExecutor(WRITERS) as threads:
-        told = list(threads.map(lambda writer: write("race", writer, send), range(WRITERS)))
+        counts = list(threads.map(lambda writer: write("race", writer, send), range(WRITERS)))
 
-    check(told, send, "race")
+    check(counts, send, "race")
 
 
 def test_racing_tasks_on_the_model() -> None:
@@ -101,17 +103,17 @@ def test_racing_tasks_on_the_model() -> None:
         status, content = world.dynamo(headers, json.dumps(request).encode())
         return status, json.loads(content)
 
-    told: list[Counter[str]] = []
+    counts: list[Counter[str]] = []
 
     def win(writer: int) -> None:
-        told.append(write("race", writer, send))
+        counts.append(write("race", writer, send))
 
     for writer in range(WRITERS):
         world.spawn(
-            partial(lambda writer: told.append(write("race", writer, send)), writer), writer
+            partial(lambda writer: counts.append(write("race", writer, send)), writer), writer
         )
     world.run_until(60_000)
 
-    world.prepare(lambda: check(told, send, "race"))
+    world.prepare(lambda: check(counts, send, "race"))
     # Of emulators none shows it: items are locked while a transaction is at them.
-    assert sum(told, Counter())["TransactionConflict"] > 0
+    assert sum(counts, Counter())["TransactionConflict"] > 0

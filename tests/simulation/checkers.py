@@ -68,8 +68,8 @@ class Watch:
             for table in {delta.table for delta in history.decoded(item)}:
                 ranges = self._announced.get(table, {})
                 if not any(after < item.stamp <= last for after, last in ranges.items()):
-                    told = f"{table} at {item.stamp}, below {state.watermark}"
-                    raise Violation("announced before the watermark", told)
+                    message = f"{table} at {item.stamp}, below {state.watermark}"
+                    raise Violation("announced before the watermark", message)
 
 
 class Quiet:

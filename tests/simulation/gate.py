@@ -52,8 +52,8 @@ class Gate:
             wanted = not any(is_shut for _, is_shut in changes)
             self._world.count("ghost let in" if wanted else "ghost kept out")
             if self._lets_in(access, ghost, ghost) != wanted:
-                told = "kept out" if wanted else "let in"
-                raise Violation("shut out within a minute", f"{ghost} is {told}, {changes}")
+                outcome = "kept out" if wanted else "let in"
+                raise Violation("shut out within a minute", f"{ghost} is {outcome}, {changes}")
         else:
             self._lets_in(access, ghost, ghost)
         if self._random.random() < 0.1:

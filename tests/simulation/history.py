@@ -36,8 +36,8 @@ class Violation(BaseException):
     No `Exception`: what is simulated catches those, to go on, and would go on over this one too.
     """
 
-    def __init__(self, promise: str, told: str) -> None:
-        super().__init__(f"{promise}: {told}")
+    def __init__(self, promise: str, message: str) -> None:
+        super().__init__(f"{promise}: {message}")
         self.promise = promise
 
 
@@ -345,8 +345,8 @@ class History:
         if [item.records for item in due] != list(page.records) and sorted(
             item.records for item in due
         ) != sorted(page.records):
-            told = f"({pull.since}, {page.cursor}] has {len(due)} runs, {len(page.records)} came"
-            raise Violation("a cursor misses no commit", told)
+            message = f"({pull.since}, {page.cursor}] has {len(due)} runs, {len(page.records)} came"
+            raise Violation("a cursor misses no commit", message)
         if due:
             last = due[-1].stamp
             others = sum(item.deltas for item in due if item.stamp != last)

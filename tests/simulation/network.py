@@ -220,8 +220,8 @@ class Container:
             serve = self._pushed if request.route == "push" else self._pulled
             return HTTP_OK, serve(request)
         except LakeSyncError as error:
-            told = {"error": error.message, "code": error.code, "field": error.field}
-            return error.status, json.dumps(told).encode()
+            body = {"error": error.message, "code": error.code, "field": error.field}
+            return error.status, json.dumps(body).encode()
 
     def _pushed(self, request: Request) -> bytes:
         world = self._world
@@ -340,8 +340,8 @@ class Front:
             deltas = request.speech.decode_push(request.body).deltas
         except (ValueError, LakeSyncError):
             return False  # it is no push
-        told = (repr((delta.table, delta.row_id, delta.columns)).encode() for _, delta in deltas)
-        return any(crc32(text) % 1_000 < 1_000 * share for text in told)
+        texts = (repr((delta.table, delta.row_id, delta.columns)).encode() for _, delta in deltas)
+        return any(crc32(text) % 1_000 < 1_000 * share for text in texts)
 
     def stop(self) -> None:
         """End all containers; requests that come later get new ones."""

@@ -32,7 +32,7 @@ class Outcome:
     simulated_ms: int
     promise: str = ""
     """The promise that was broken; empty if none was."""
-    told: str = ""
+    message: str = ""
     trace: list[str] = field(default_factory=list)
 
     @property
@@ -57,22 +57,22 @@ def run_scenario(scenario: Scenario, *, traced: bool = False) -> Outcome:
     """Live through a scenario; whatever is raised is an outcome."""
     trace: list[str] = []
     world = World(scenario, trace if traced else None)
-    promise = told = ""
+    promise = message = ""
     _settle_down()
     thresholds = gc.get_threshold()
     gc.set_threshold(GARBAGE, *thresholds[1:])
     try:
         world.run()
     except Violation as violation:
-        promise, told = violation.promise, str(violation)
+        promise, message = violation.promise, str(violation)
     except Stuck as stuck:
-        promise, told = "liveness", str(stuck)
+        promise, message = "liveness", str(stuck)
     except Exception as error:  # noqa: BLE001 - a bug in what is simulated is a finding too
-        promise, told = type(error).__name__, traceback.format_exc()
+        promise, message = type(error).__name__, traceback.format_exc()
     finally:
         gc.set_threshold(*thresholds)
     simulated_ms = world.scheduler.elapsed_ms
-    return Outcome(scenario, world.counts, simulated_ms, promise, told, trace)
+    return Outcome(scenario, world.counts, simulated_ms, promise, message, trace)
 
 
 def story(outcome: Outcome, lines: int = 60) -> str:
@@ -80,7 +80,7 @@ def story(outcome: Outcome, lines: int = 60) -> str:
     seed = outcome.scenario.seed
     return "\n".join(
         [
-            f"seed {seed} broke a promise: {outcome.told}",
+            f"seed {seed} broke a promise: {outcome.message}",
             f"see all of it:      python -m tools.simulate --seed {seed}",
             f"make it smaller:    python -m tools.simulate --seed {seed} --shrink",
             "the last that happened:",

@@ -245,5 +245,5 @@ class Clock:
         """Give the milliseconds since 1970, as this clock has them."""
         elapsed = self._scheduler.now_ms - START_MS
         drift = int(elapsed * self.drift_ppm / 1_000_000)
-        told = self._scheduler.now_ms + self.offset_ms + drift
-        return told - told % self._coarse_ms
+        shown_ms = self._scheduler.now_ms + self.offset_ms + drift
+        return shown_ms - shown_ms % self._coarse_ms

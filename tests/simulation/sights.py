@@ -45,17 +45,17 @@ def check_sight(device: Device, world: World) -> None:
 def _check_row(device: Device, key: Key, held: Row, history: History, eyes: Eyes) -> None:
     row = history.row(key)
 
-    def told() -> str:
+    def message() -> str:
         return f"{device.client_id} {key}: {held}, {row}, {eyes}"
 
     if not eyes.see(key[0], row):
         if held.exists and not own_only(held, device.client_ids):
-            raise Violation("clients hold nothing that is hidden", told())
+            raise Violation("clients hold nothing that is hidden", message())
         return
     if is_in_lake_only(history, device.client_id, key, held):
         return
     if history.remembered(key[0], held) != history.remembered(key[0], row):
-        raise Violation("clients hold all that they may see", told())
+        raise Violation("clients hold all that they may see", message())
 
 
 def is_in_lake_only(history: History, client_id: str, key: Key, held: Row) -> bool:

@@ -222,8 +222,8 @@ class Store(MemoryBuffer):
             if by_checkpoints and not world.counts["restored"]:
                 trimmed = min(trimmed, self._covered())
             if entry.stamp > min(trimmed, watermark):
-                told = f"{entry.stamp}: the horizon is {trimmed}, the watermark {watermark}"
-                raise Violation("nothing is trimmed too early", told)
+                message = f"{entry.stamp}: the horizon is {trimmed}, the watermark {watermark}"
+                raise Violation("nothing is trimmed too early", message)
 
     def _covered(self) -> int:
         """Give up to where some checkpoint holds what was in the log."""

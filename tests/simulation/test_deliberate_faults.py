@@ -11,7 +11,7 @@ from tests.simulation.search import SEEDS_MAX, seeds_to_find
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_deliberate_fault_is_found(fault: Deliberate) -> None:
     found, _ = seeds_to_find(fault, 0, SEEDS_MAX)
-    assert found, f"nobody notices that {fault.told}"
+    assert found, f"nobody notices that {fault.message}"
 
 
 def test_every_fault_replaces_something_that_is_there() -> None:

@@ -37,7 +37,7 @@ def scenario(kept: dict[str, Any]) -> Scenario:
 def test_what_was_wrong_once_stays_right(kept: dict[str, Any]) -> None:
     outcome = run_scenario(scenario(kept), traced=True)
     if outcome.failed:
-        pytest.fail(f"{kept['told']}\n{story(outcome)}", pytrace=False)
+        pytest.fail(f"{kept['message']}\n{story(outcome)}", pytrace=False)
 
 
 @each

@@ -37,8 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def stack_folder() -> Path:
     """Where the deployed stack keeps its records."""
-    told = os.environ.get("LAKESYNC_STACK_JSON")
-    return Path(told).parent if told else FOLDER
+    named = os.environ.get("LAKESYNC_STACK_JSON")
+    return Path(named).parent if named else FOLDER
 
 
 @pytest.fixture(scope="session")

@@ -29,10 +29,10 @@ def source(postgres: Database) -> Iterator[SqlSource]:
     table.close()
 
 
-def until(told: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
+def until(answer: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
     """Ask until it is as wanted."""
     ends = time.monotonic() + ARRIVED_S_MAX
-    while not wanted(answer := told()):
+    while not wanted(answer := answer()):
         assert time.monotonic() < ends, answer
         time.sleep(0.3)
     return answer
@@ -79,15 +79,15 @@ def test_rows_of_a_database_arrive_in_a_clients_pull(
         assert done.status_code == 200, done.text
 
     run()
-    until(rows, lambda told: told == {"1": "one", "2": "two"})
+    until(rows, lambda shown: shown == {"1": "one", "2": "two"})
     source.put({"2": "other", "3": "three"})
     source.delete("1")
     until(
         lambda: tenant.call("GET", f"{path}/shop", token=admin).json(),
-        lambda told: told["polls"] == 1 and not told["isReading"],
+        lambda shown: shown["polls"] == 1 and not shown["isReading"],
     )
     run()
-    until(rows, lambda told: told == {"2": "other", "3": "three"})
+    until(rows, lambda shown: shown == {"2": "other", "3": "three"})
     shown = tenant.call("GET", f"{path}/shop", token=admin)
     assert "password" not in shown.json()["configuration"]
     assert "lastError" not in shown.json(), shown.text

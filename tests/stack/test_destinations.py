@@ -25,10 +25,10 @@ ARRIVED_S_MAX = 90
 SCHEMA = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
 
 
-def until(told: Callable[[], Any], wanted: Any) -> None:
+def until(read: Callable[[], Any], wanted: Any) -> None:
     """Ask until it is as wanted."""
     ends = time.monotonic() + ARRIVED_S_MAX
-    while (answer := told()) != wanted:
+    while (answer := read()) != wanted:
         assert time.monotonic() < ends, answer
         time.sleep(0.3)
 
@@ -100,8 +100,8 @@ class Warehouse:
             method, self.path + path, token=self.tenant.token("ops", role="admin"), json=body
         )
         assert answer.status_code == 200, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        answered: dict[str, Any] = answer.json()
+        return answered
 
     def add(self, **more: object) -> None:
         """Declare it."""
@@ -113,8 +113,8 @@ class Warehouse:
 
     def report(self) -> dict[str, Any]:
         """Give how it goes."""
-        told = self.ask("GET")["destinations"]
-        return next(each for each in told if each["name"] == self.name)
+        listed = self.ask("GET")["destinations"]
+        return next(each for each in listed if each["name"] == self.name)
 
     def rows(self) -> dict[str, int]:
         """Give its rows; none before there is a table."""
@@ -184,8 +184,8 @@ def test_rows_arrive_wait_and_are_refused_each_for_itself(
     second.act("pause")
     push(tenant, {"a": 2}, Op.UPDATE)
     until(lambda: first.rows()["a"], 2)
-    told = second.report()
-    assert (told["state"], told["waiting"], second.rows()["a"]) == ("paused", 1, 1)
+    report = second.report()
+    assert (report["state"], report["waiting"], second.rows()["a"]) == ("paused", 1, 1)
     second.act("resume")
     until(lambda: second.rows()["a"], 2)
 

@@ -40,10 +40,10 @@ def doctor(stack_folder: Path, *words: str) -> tuple[int, dict[str, list[dict[st
     """Run it; gives how it ended, and what each check said."""
     where = ["--json", "--stack-file", str(stack_folder / "stack.json")]
     done = CliRunner().invoke(app, ["doctor", *where, *words])
-    told = defaultdict(list)
+    findings = defaultdict(list)
     for line in map(json.loads, done.stdout.splitlines()):
-        told[line["check"]].append(line)
-    return done.exit_code, told
+        findings[line["check"]].append(line)
+    return done.exit_code, findings
 
 
 def physical(aws: Aws, logical: str) -> str:
@@ -56,15 +56,17 @@ def physical(aws: Aws, logical: str) -> str:
 def test_a_deployment_is_well_and_what_an_emulator_cannot_tell_is_no_success(
     stack_folder: Path,
 ) -> None:
-    code, told = doctor(stack_folder)
+    code, findings = doctor(stack_folder)
 
-    assert list(told) == list(CHECKS)
-    wrong = {name: told[name] for name in WELL if {x["verdict"] for x in told[name]} != {"well"}}
+    assert list(findings) == list(CHECKS)
+    wrong = {
+        name: findings[name] for name in WELL if {x["verdict"] for x in findings[name]} != {"well"}
+    }
     assert wrong == {}
-    every = [line for lines in told.values() for line in lines]
+    every = [line for lines in findings.values() for line in lines]
     unchecked = {line["check"] for line in every if line["verdict"] == "unchecked"}
     assert unchecked == {"service-quotas"}
-    assert told["alarms"][-1]["what"].startswith("1 subscriber of ")
+    assert findings["alarms"][-1]["what"].startswith("1 subscriber of ")
     assert code in {1, 2}
     skipped = [word for name in CHECKS if name not in WELL for word in ("--skip", name)]
     assert doctor(stack_folder, *skipped)[0] == 0
@@ -82,16 +84,16 @@ def test_what_somebody_broke_is_named_with_what_to_do(stack_folder: Path, aws: A
     functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
     roles.delete_role_policy(RoleName=role, PolicyName=policy)
     try:
-        code, told = doctor(stack_folder)
+        code, findings = doctor(stack_folder)
     finally:
         roles.put_role_policy(RoleName=role, PolicyName=policy, PolicyDocument=json.dumps(document))
         functions.delete_function_concurrency(FunctionName=name)
 
     assert code == 1
-    [stopped] = told["functions"]
+    [stopped] = findings["functions"]
     assert stopped["what"].startswith("RetainFunction is stopped")
     assert stopped["do"] == f"aws lambda delete-function-concurrency --function-name {name}"
-    denied = [line["what"] for line in told["permissions"] if line["verdict"] == "wrong"]
+    denied = [line["what"] for line in findings["permissions"] if line["verdict"] == "wrong"]
     assert any("RetainFunctionRole may not dynamodb:DeleteItem" in what for what in denied)
     assert all(what.startswith("RetainFunctionRole ") for what in denied)
 
@@ -122,13 +124,13 @@ def test_a_function_that_was_put_back_to_its_version_before_is_named(
             for each in client.list_versions_by_function(FunctionName=name)["Versions"]
         ]
         client.update_alias(FunctionName=name, Name="live", FunctionVersion=numbers[-2])
-        code, told = doctor(stack_folder, *others)
+        code, findings = doctor(stack_folder, *others)
     finally:
         deploy()
 
     assert numbers[-2] == before
     assert code == 1
-    [put_back] = told["functions"]
+    [put_back] = findings["functions"]
     assert put_back["what"] == (
         f"OpenFunction:live runs version {before}, not what was deployed last: other settings"
     )

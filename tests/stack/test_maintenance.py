@@ -30,7 +30,7 @@ def materialised(tenant: Tenant) -> None:
         time.sleep(0.5)
 
 
-def told(stack: Stack, tenant: Tenant, *words: str) -> list[Any]:
+def reports(stack: Stack, tenant: Tenant, *words: str) -> list[Any]:
     options = ["--gateway", tenant.gateway, "--stack", stack.stack, "--json"]
     environment = {
         "AWS_ENDPOINT_URL": stack.endpoint,
@@ -53,14 +53,14 @@ def test_dead_rows_are_written_away_and_the_lake_goes_on(
     tenant.push(tenant.make(Op.UPDATE, f"r{n}", {"n": -n}) for n in range(20))
     materialised(tenant)
     glue.settle()
-    [plan, _] = told(stack, tenant, "maintain", "--dry-run")
+    [plan, _] = reports(stack, tenant, "maintain", "--dry-run")
     assert plan["pays"] == ["rewrite files"]
 
-    [report] = told(stack, tenant, "maintain", "--table", "todos")
+    [report] = reports(stack, tenant, "maintain", "--table", "todos")
 
-    assert [each["told"] for each in report["each"]] == ["done", "done"]
+    assert [each["outcome"] for each in report["each"]] == ["done", "done"]
     assert report["each"][0]["before"]["dead_rows"] == 20
-    [rows, _] = told(stack, tenant, "status")
+    [rows, _] = reports(stack, tenant, "status")
     assert (rows["files"], rows["delete files"], rows["dead rows"]) == (1, 0, 0)
     assert tenant.lake_rows() == tenant.expected()
 

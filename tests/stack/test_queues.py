@@ -77,10 +77,10 @@ def test_the_schedule_asks_for_a_flush_of_what_is_due(
     )
     name = resource["StackResourceDetail"]["PhysicalResourceId"]
     answer = aws.client("lambda").invoke(FunctionName=name, Payload=b"{}")
-    told = json.loads(answer["Payload"].read())
+    answered = json.loads(answer["Payload"].read())
 
-    assert "FunctionError" not in answer, told
-    assert told["due"] >= 1
+    assert "FunctionError" not in answer, answered
+    assert answered["due"] >= 1
     deadline = time.monotonic() + 60
     while not tenant.waiting():
         assert time.monotonic() < deadline

@@ -142,7 +142,7 @@ def _plain(item: dict[str, Any], name: str) -> Any:
     return (raw if of[1] in _NOT_DEFLATED else inflate(raw)).hex()
 
 
-def told(kept: Kept) -> dict[str, Any]:
+def contents(kept: Kept) -> dict[str, Any]:
     """Ask a release for all that is stored; it answers in words that stay."""
     buffer, release = kept.release.buffer, kept.release
     config, heads = buffer.config(GATEWAY), buffer.all_heads(GATEWAY)
@@ -186,5 +186,5 @@ if __name__ == "__main__":
         one = written()
         objects = {key: b64encode(body).decode() for key, body in one.documents().items()}
         body = {"nowMs": int(one.time.now_ms), "items": one.items(), "objects": objects}
-        text = json.dumps(body | {"read": told(one)}, indent=1, ensure_ascii=False)
+        text = json.dumps(body | {"read": contents(one)}, indent=1, ensure_ascii=False)
         path.write_text(f"{text}\n", "utf-8")

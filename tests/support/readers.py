@@ -102,10 +102,10 @@ class Reader:
     rows: dict[tuple[str, str], RowState] = field(default_factory=dict)
     stale: set[tuple[str, str]] = field(default_factory=set)
     sent: list[Delta] = field(default_factory=list)
-    told: list[Resync] = field(default_factory=list)
+    resyncs: list[Resync] = field(default_factory=list)
 
     def sync(self, world: World) -> None:
-        self.told.clear()
+        self.resyncs.clear()
         pull = self.asks()
         try:
             self.take(world.pages(pull))
@@ -122,7 +122,7 @@ class Reader:
     def take(self, pages: Iterator[PullPage]) -> None:
         for page in pages:
             if page.resync is not None:
-                self.told.append(page.resync)
+                self.resyncs.append(page.resync)
                 self.stale |= {key for key in self.rows if page.resync.concerns(key[0])}
             for run in page.records:
                 for delta in decode_records(run):

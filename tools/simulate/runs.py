@@ -41,7 +41,7 @@ def run_chunk(first_and_last: tuple[int, int]) -> Done:
         counts += outcome.counts
         simulated_ms += outcome.simulated_ms
         if outcome.failed:
-            failures.append((seed, outcome.told))
+            failures.append((seed, outcome.message))
     return Done(first_and_last[1] - first_and_last[0], counts, simulated_ms, failures)
 
 
@@ -59,7 +59,7 @@ def run_many(first: int, seeds: int, processes: int) -> int:
     Raises:
         KeyboardInterrupt: it was interrupted; what was exercised until then is told.
     """
-    begun = told = time.monotonic()
+    begun = reported_at = time.monotonic()
     chunks = [(at, min(at + CHUNK, first + seeds)) for at in range(first, first + seeds, CHUNK)]
     done = Done(0, Counter(), 0, [])
     with _workers(processes) as pool:
@@ -72,9 +72,9 @@ def run_many(first: int, seeds: int, processes: int) -> int:
                 )  # fmt: skip
                 for seed, what in part.failures:
                     print(f"seed {seed} broke a promise: {what}", flush=True)
-                if time.monotonic() - told > PROGRESS_S:
-                    told = time.monotonic()
-                    rate = done.seeds / (told - begun)
+                if time.monotonic() - reported_at > PROGRESS_S:
+                    reported_at = time.monotonic()
+                    rate = done.seeds / (reported_at - begun)
                     print(f"{done.seeds} of {seeds} seeds, {rate:.0f} a second", flush=True)
         finally:
             pool.shutdown(cancel_futures=True)

@@ -179,10 +179,10 @@ def run() -> list[Entry]:
         if further.is_served != (devices > FIRST):
             break
     value = best.devices if best else 0
-    told = percentile(outcome.told_ms, 0.5) / 1000, percentile(outcome.told_ms, 0.99) / 1000
+    latency = percentile(outcome.told_ms, 0.5) / 1000, percentile(outcome.told_ms, 0.99) / 1000
     detail = (
         f"of {', '.join(f'{n:,}' for n in STEPS)}; with {outcome.devices:,}: {outcome.detail}; "
-        f"told after {told[0]:.0f} s (p99 {told[1]:.0f})"
+        f"told after {latency[0]:.0f} s (p99 {latency[1]:.0f})"
     )
     return [at_least("scale_devices", value, "devices", 100_000, detail)]
 

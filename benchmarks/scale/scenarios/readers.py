@@ -108,7 +108,7 @@ def run() -> list[Entry]:
         raises = world.dynamo.updates - raised
     seconds = MEASURED_MS / 1000
     mean = sum(raises.values()) / max(len(raises), 1) / seconds
-    told = (
+    detail = (
         f"{READERS} readers beside the writers, {pulled.count / seconds:.0f} pulls/s, "
         f"{pulled.refused} refused, median {pulled.percentile_ms(0.5):.0f} ms; "
         f"{bill.read_units / max(pulled.count, 1):.1f} read units a pull; pushes: "
@@ -125,7 +125,7 @@ def run() -> list[Entry]:
         "age of the oldest accepted push that a page lacks, as it is answered; median "
         f"{percentile(freshness.behind_ms, 0.5):.0f} ms"
     )
-    p99 = at_most("scale_pull_p99_ms", pulled.percentile_ms(0.99), "ms", 60, told)
+    p99 = at_most("scale_pull_p99_ms", pulled.percentile_ms(0.99), "ms", 60, detail)
     return [
         p99 | {"holds": p99["holds"] and not pulled.refused},
         at_most("scale_raises_per_s_lane", mean, "1/s", 5, lanes),

@@ -49,8 +49,8 @@ def manifest_stamp_too_high() -> list[Replaced]:
 
     def put(objects: ObjectStore, manifest: Manifest) -> None:
         since = max([manifest.since, *ends])
-        told = replace(manifest, id=checkpoint_id(since, 0), since=since)
-        put_manifest(objects, told)
+        named = replace(manifest, id=checkpoint_id(since, 0), since=since)
+        put_manifest(objects, named)
 
     return [(Builder, "_go_on", go_on), (build_module, "put_manifest", put)]
 

@@ -28,7 +28,7 @@ def unseen_writes_stay() -> list[Replaced]:
 def unseen_writes_stay_together() -> list[Replaced]:
     real = PendingEcho.on_page
 
-    def told(
+    def on_page(
         self: PendingEcho, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
     ) -> dict[str, set[Stamp]]:
         later = self.file.connection.execute(
@@ -38,7 +38,7 @@ def unseen_writes_stay_together() -> list[Replaced]:
         found = real(self, table_id, rows, until)
         return {row_id: writes for row_id, writes in found.items() if (row_id,) not in later}
 
-    return [(PendingEcho, "on_page", told)]
+    return [(PendingEcho, "on_page", on_page)]
 
 
 @deliberate("what is written before the first page is not noted", EAGER)

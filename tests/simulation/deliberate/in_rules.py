@@ -191,7 +191,7 @@ def hidden_rows_are_written() -> list[Replaced]:
 @deliberate("tables are read again as if no deletion were forgotten", FORGOTTEN | {"rulings": 6})
 def resync_without_horizon() -> list[Replaced]:
     """The gateway does not tell, and the client does not infer it from what it is not told."""
-    real, apply, told = ChangedTables.begun, Pages.apply, PendingEcho.on_page
+    real, apply, on_page = ChangedTables.begun, Pages.apply, PendingEcho.on_page
     is_of_rows = False
 
     def begun(self: ChangedTables, horizons: Mapping[str, Stamp]) -> Resync | None:
@@ -206,7 +206,7 @@ def resync_without_horizon() -> list[Replaced]:
     def told_by(
         self: PendingEcho, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
     ) -> dict[str, set[Stamp]]:
-        return told(self, table_id, rows, 0 if is_of_rows else until)
+        return on_page(self, table_id, rows, 0 if is_of_rows else until)
 
     return [
         (ChangedTables, "begun", begun),

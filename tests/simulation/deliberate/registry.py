@@ -19,7 +19,7 @@ class Deliberate(NamedTuple):
     """One fault."""
 
     name: str
-    told: str
+    message: str
     patches: Callable[[], list[Replaced]]
     theme: dict[str, Any]
     """One of ``tests.simulation.themes``, on which all seeds insist that look for the fault: what
@@ -30,12 +30,12 @@ FAULTS: list[Deliberate] = []
 
 
 def deliberate(
-    told: str, theme: dict[str, Any] = PLAIN
+    message: str, theme: dict[str, Any] = PLAIN
 ) -> Callable[[Callable[[], list[Replaced]]], Callable[[], list[Replaced]]]:
     """Put a fault on the list; the function gives what it replaces."""
 
     def add(patches: Callable[[], list[Replaced]]) -> Callable[[], list[Replaced]]:
-        FAULTS.append(Deliberate(patches.__name__, told, patches, theme))
+        FAULTS.append(Deliberate(patches.__name__, message, patches, theme))
         return patches
 
     return add

@@ -140,7 +140,7 @@ class Fault(NamedTuple):
 
     path: str
     """The part at fault: ``buckets[0].filters[1].column``."""
-    told: str
+    message: str
     """What is wrong with it."""
 
 

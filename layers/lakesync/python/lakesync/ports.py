@@ -252,8 +252,8 @@ class HeadBusy(Exception):
 class StaleRead(Exception):
     """The heads stand, but a row or mark is not as it was seen; nothing was written."""
 
-    def __init__(self, told: str, rows: Mapping[RowKey, StoredRow | None] | None = None) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, rows: Mapping[RowKey, StoredRow | None] | None = None) -> None:
+        super().__init__(message)
         self.rows = rows or {}
         """The rows that are not as they were seen, as they are now."""
 

@@ -79,10 +79,10 @@ class ConnectorAdmin:
             raise _taken(wanted.name)
         if len(taken) >= CONNECTORS_MAX:
             raise ValidationFailed(f"a gateway has at most {CONNECTORS_MAX} connectors")
-        told = ""
+        message = ""
         if wanted.check:
             with closing(kind.make(settings, self._storage(gateway, wanted.name))) as connector:
-                told = asked(connector)
+                message = asked(connector)
         if self._access.bind(gateway, client_id_of(wanted.name), OWNER) != OWNER:
             raise Conflict("a client writes under this connector's id: choose another name")
         public = {name: value for name, value in wanted.configuration.items() if name not in secret}
@@ -100,7 +100,7 @@ class ConnectorAdmin:
             with suppress(LakeSyncError):  # the first failure is what counts
                 self.remove(gateway, wanted.name)
             raise
-        return told
+        return message
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
         """Give a gateway's connectors, with how far they are, and without secrets."""
@@ -152,12 +152,12 @@ class ConnectorAdmin:
         settings = configured(kind, {**public, **hidden})
         tables_of(kind, settings)
         with closing(kind.make(settings, self._storage(gateway, name))) as connector:
-            told = asked(connector)
+            message = asked(connector)
         self._secrets.put(secret_name(gateway, name), hidden)
         changed = replace(definition, configuration=public)
         if not self._store.change(gateway, name, stored.definition, changed.to_json()):
             raise Conflict("the connector was just changed; try again")
-        return told
+        return message
 
     def set_paused(self, gateway: str, name: str, *, paused: bool) -> None:
         """Pause or resume the polls of a connector. Safe to repeat.

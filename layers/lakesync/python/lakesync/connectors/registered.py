@@ -39,15 +39,15 @@ def asked(connector: Connector) -> str:
     """
     checked = connector.check()
     if isinstance(checked, Err):
-        told = checked.error.message
-        raise ValidationFailed(f"the source cannot be read: {told}", field="configuration")
+        message = checked.error.message
+        raise ValidationFailed(f"the source cannot be read: {message}", field="configuration")
     return checked.value
 
 
 def shown(stored: StoredConnector, now_ms: int) -> dict[str, Any]:
     """Give a connector as administrators see it: without secrets."""
     definition, state = definition_from(stored.definition), state_from(stored.state)
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "name": stored.name,
         "type": definition.type,
         "hasIngest": True,
@@ -59,12 +59,12 @@ def shown(stored: StoredConnector, now_ms: int) -> dict[str, Any]:
         "isReading": stored.leased_until_ms > now_ms,
     }
     if state.polled_ms:
-        told["polledMs"] = state.polled_ms
-        told["lagS"] = max(now_ms - state.polled_ms, 0) // 1000
+        summary["polledMs"] = state.polled_ms
+        summary["lagS"] = max(now_ms - state.polled_ms, 0) // 1000
     if state.wait_until_ms > now_ms:
-        told["waitS"] = (state.wait_until_ms - now_ms) // 1000
+        summary["waitS"] = (state.wait_until_ms - now_ms) // 1000
     if state.fault:
         fault = state.fault
-        told["lastError"] = {"code": fault.code, "error": fault.message, "atMs": fault.at_ms}
-        told["lastError"] |= {"table": fault.table} if fault.table else {}
-    return told
+        summary["lastError"] = {"code": fault.code, "error": fault.message, "atMs": fault.at_ms}
+        summary["lastError"] |= {"table": fault.table} if fault.table else {}
+    return summary

@@ -74,10 +74,12 @@ def configured(kind: ConnectorType, settings: object) -> BaseModel:
         return kind.configuration.model_validate(settings)
     except ValidationError as exc:
         faults = exc.errors(include_url=False, include_input=False, include_context=False)
-        told = [f"{'.'.join(map(str, fault['loc'])) or 'all'}: {fault['msg']}" for fault in faults]
+        listed = [
+            f"{'.'.join(map(str, fault['loc'])) or 'all'}: {fault['msg']}" for fault in faults
+        ]
         first = ".".join(map(str, faults[0]["loc"]))
         raise ValidationFailed(
-            f"the configuration of a {kind.name} connector is not right: {'; '.join(told)}",
+            f"the configuration of a {kind.name} connector is not right: {'; '.join(listed)}",
             field=f"configuration.{first}",
         ) from None
 

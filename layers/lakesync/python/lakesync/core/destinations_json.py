@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakesync.core.rules import SyncRules
 
 _FIELDS: Final = frozenset({"kind", "secret", "tables", "buckets", "tableNames", "deletes"})
-_FAULTS_TOLD_MAX: Final = 3
+_FAULTS_SHOWN_MAX: Final = 3
 _TABLE_RULE: Final = "a table is named by a letter or _, then letters, digits or _"
 
 
@@ -38,11 +38,11 @@ def read_destination(name: str, body: object, config: GatewayConfig) -> Destinat
     reader = _Reader(config)
     destination = reader.destination(name, body)
     if reader.faults:
-        told = "; ".join(
-            f"{fault.path}: {fault.told}" for fault in reader.faults[:_FAULTS_TOLD_MAX]
+        listed = "; ".join(
+            f"{fault.path}: {fault.message}" for fault in reader.faults[:_FAULTS_SHOWN_MAX]
         )
         raise DestinationRefused(
-            f"{len(reader.faults)} faults in the destination: {told}", faults=reader.faults
+            f"{len(reader.faults)} faults in the destination: {listed}", faults=reader.faults
         )
     return destination
 
@@ -55,8 +55,8 @@ class _Reader:
         self._spellings = first_spellings([*config.schemas, *config.tables])
         self.faults: list[Fault] = []
 
-    def fault(self, path: str, told: str) -> None:
-        self.faults.append(Fault(path, told))
+    def fault(self, path: str, message: str) -> None:
+        self.faults.append(Fault(path, message))
 
     def destination(self, name: str, body: object) -> Destination:
         if not NAME.fullmatch(name) or name == LAKE:
@@ -157,8 +157,8 @@ def _of_clients(buckets: object) -> Iterator[Fault]:
         for number, item in enumerate(_list(fields.get("filters"))):
             value = item.get("value") if isinstance(item, dict) else None
             if isinstance(value, str) and value.startswith(CLAIM_PREFIX):
-                told = "a destination has no token; name the values themselves"
-                yield Fault(f"{at}.filters[{number}].value", told)
+                message = "a destination has no token; name the values themselves"
+                yield Fault(f"{at}.filters[{number}].value", message)
 
 
 def _list(value: object) -> list[Any]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 _BUCKET_NAME_CHARACTERS_MAX: Final = 64
-_FAULTS_TOLD_MAX: Final = 3
+_FAULTS_SHOWN_MAX: Final = 3
 """Faults in the sentence; all of them are in the answer."""
 
 
@@ -67,11 +67,11 @@ def read_rules(
     reader = _Reader(schemas, others, strict=strict)
     rules = reader.rules(body)
     if reader.faults:
-        told = "; ".join(
-            f"{fault.path}: {fault.told}" for fault in reader.faults[:_FAULTS_TOLD_MAX]
+        listed = "; ".join(
+            f"{fault.path}: {fault.message}" for fault in reader.faults[:_FAULTS_SHOWN_MAX]
         )
         raise RulesRefused(
-            f"{len(reader.faults)} faults in the sync rules: {told}", faults=reader.faults
+            f"{len(reader.faults)} faults in the sync rules: {listed}", faults=reader.faults
         )
     return rules, reader.warnings
 
@@ -93,8 +93,8 @@ class _Reader:
         self.faults: list[Fault] = []
         self.warnings: list[Fault] = []
 
-    def fault(self, path: str, told: str) -> None:
-        self.faults.append(Fault(path, told))
+    def fault(self, path: str, message: str) -> None:
+        self.faults.append(Fault(path, message))
 
     def rules(self, body: object) -> SyncRules:
         fields = self._object(body, "", {"version", "buckets"}, {"buckets"})
@@ -121,8 +121,8 @@ class _Reader:
         fields = self._object(item, path, allowed, {"name", "tables", "filters"})
         name = fields.get("name")
         if not _is_text(name) or len(name) > _BUCKET_NAME_CHARACTERS_MAX:
-            told = f"name must be text of 1 to {_BUCKET_NAME_CHARACTERS_MAX} characters"
-            self.fault(f"{path}.name", told)
+            message = f"name must be text of 1 to {_BUCKET_NAME_CHARACTERS_MAX} characters"
+            self.fault(f"{path}.name", message)
             name = ""
         tables = self._tables(fields.get("tables", []), f"{path}.tables")
         filters = self._filters(fields.get("filters", []), f"{path}.filters", tables)
@@ -143,8 +143,8 @@ class _Reader:
                 self.fault(at, f"no table {table} is registered; register its schema first")
             else:
                 if table not in self._schemas:
-                    told = f"the table {table} has no schema: its columns are not checked"
-                    self.warnings.append(Fault(at, told))
+                    message = f"the table {table} has no schema: its columns are not checked"
+                    self.warnings.append(Fault(at, message))
                 tables.append(table)
         return tables
 
@@ -159,8 +159,8 @@ class _Reader:
         fields = self._object(item, path, names, names)
         column, op = fields.get("column"), fields.get("op")
         if "column" in fields and (not isinstance(column, str) or not is_identifier(column)):
-            told = "a column is named by a letter or _, then letters, digits or _"
-            self.fault(f"{path}.column", told)
+            message = "a column is named by a letter or _, then letters, digits or _"
+            self.fault(f"{path}.column", message)
         if "op" in fields and op not in OPERATORS:
             self.fault(f"{path}.op", f"op must be one of {', '.join(OPERATORS)}")
         value = self._operand(fields.get("value"), f"{path}.value") if "value" in fields else None

@@ -45,7 +45,9 @@ def faults_of(
     if known and not having and not tables:
         missing = [Fault(at, f"no table with a schema has a column {item.column}")]
     kinds = sorted({known[table][item.column].partition("(")[0] for table in having})
-    return [Fault(path, told) for kind in kinds if (told := _incomparable(item, kind))], missing
+    return [
+        Fault(path, message) for kind in kinds if (message := _incomparable(item, kind))
+    ], missing
 
 
 def _incomparable(item: Filter, kind: str) -> str:

@@ -126,8 +126,8 @@ def check_delta(schema: TableSchema, delta: Delta, *, typed: bool = True) -> Non
             if not column.nullable:
                 raise SchemaMismatch(f"{schema.table}.{name} may not be null", field=name)
         elif typed and not fits(column.type, value):
-            told = f"{schema.table}.{name} is {column.type}; the value is not"
-            raise SchemaMismatch(told, field=name)
+            message = f"{schema.table}.{name} is {column.type}; the value is not"
+            raise SchemaMismatch(message, field=name)
 
 
 def schema_from_json(body: object) -> TableSchema:
@@ -174,8 +174,8 @@ def schema_to_json(schema: TableSchema) -> dict[str, object]:
 
 def schemas_to_json(schemas: Schemas) -> dict[str, object]:
     """Write schemas as ``GET /admin/schema`` answers them."""
-    told = {"schemaVersion": schemas.version, "tables": [*map(schema_to_json, schemas.tables)]}
-    return told | ({"strict": True} if schemas.strict else {})
+    fields = {"schemaVersion": schemas.version, "tables": [*map(schema_to_json, schemas.tables)]}
+    return fields | ({"strict": True} if schemas.strict else {})
 
 
 def schemas_from_json(body: object) -> Schemas:

@@ -64,8 +64,8 @@ class Scope:
 
     def text(self) -> str:
         """Give what a client stores and hands back: ``others~table.digest~…``."""
-        told = [f"{name}.{digest}" for name, digest in sorted(self.tables.items())]
-        text = "~".join([self.others, *told])
+        digests = [f"{name}.{digest}" for name, digest in sorted(self.tables.items())]
+        text = "~".join([self.others, *digests])
         return text if len(text) <= SCOPE_CHARS_MAX else _WHOLE + digest_of(text)
 
 

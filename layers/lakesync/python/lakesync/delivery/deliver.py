@@ -197,8 +197,8 @@ class Deliverer:
     def _note_failure(self, place: DeliveryPlace, error: LakeSyncError) -> None:
         states = self._buffer.delivery_states(place.gateway, place.destination)
         before = states.get(place.table, DeliveryState())
-        told = f"{error.code}: {error.message}"[:_ERROR_CHARACTERS_MAX]
-        state = DeliveryState(before.mark, before.dead_letters, told, self._wall_clock())
+        message = f"{error.code}: {error.message}"[:_ERROR_CHARACTERS_MAX]
+        state = DeliveryState(before.mark, before.dead_letters, message, self._wall_clock())
         self._buffer.save_delivery_state(place.gateway, place.destination, place.table, state)
 
 

@@ -138,9 +138,9 @@ class TableDelivery:
 
     def _set_aside(self, key: str, body: bytes, error: LakeSyncError) -> None:
         """Move a claim that can never succeed to where people see it. Safe to repeat."""
-        told = {"reason": str(error), "claim": body.decode(errors="replace")}
+        failure = {"reason": str(error), "claim": body.decode(errors="replace")}
         failed = DELIVERIES_FAILED + key.removeprefix(DELIVERIES)
-        self._desk.objects.put_object(failed, json.dumps(told).encode(), "application/json")
+        self._desk.objects.put_object(failed, json.dumps(failure).encode(), "application/json")
         self._desk.objects.delete_object(key)
 
 

@@ -230,7 +230,7 @@ def _check_rules_fit(rules: SyncRules, schemas: Mapping[str, TableSchema]) -> No
     except RulesRefused as exc:
         fault = exc.faults[0]
         raise Conflict(
-            f"the sync rules in force would not fit: {fault.path}: {fault.told}; change the rules "
-            "first",
+            f"the sync rules in force would not fit: {fault.path}: {fault.message}; change the "
+            "rules first",
             field=fault.path,
         ) from exc

@@ -202,8 +202,8 @@ class DestinationAdmin:
             raise Conflict(f"a gateway may have {DESTINATIONS_MAX} destinations; remove one first")
         for other in before.by_name.values():
             if other.secret == wanted.secret:
-                told = f"the destination {other.name} is there already; give each one of its own"
-                raise DestinationRefused(f"secret: {told}", faults=[Fault("secret", told)])
+                message = f"the destination {other.name} is there already; give each one of its own"
+                raise DestinationRefused(f"secret: {message}", faults=[Fault("secret", message)])
         if wait_ms := before.quiet_in_ms(wanted.secret, self._wall_clock()):
             seconds = -(-wait_ms // 1000)
             raise Contention(

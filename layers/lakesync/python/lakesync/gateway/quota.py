@@ -115,16 +115,16 @@ class Quotas:
         if now_ms < counted.paused_until_ms:
             return
         try:
-            told = self._store.report(gateway, counted.window, counted.unreported)
+            reported = self._store.report(gateway, counted.window, counted.unreported)
         except Unavailable:
             counted.paused_until_ms = now_ms + PAUSE_MS
             return
-        if told.window != counted.window:
-            counted.window, counted.until_ms = told.window, now_ms + WINDOW_MS
+        if reported.window != counted.window:
+            counted.window, counted.until_ms = reported.window, now_ms + WINDOW_MS
             counted.own = NOTHING
         counted.own = _sum(counted.own, counted.unreported)
-        counted.known, counted.unreported, counted.reports_first = told.usage, NOTHING, False
-        own = told.quota
+        counted.known, counted.unreported, counted.reports_first = reported.usage, NOTHING, False
+        own = reported.quota
         counted.quota = Quota(
             *(default if value is None else value
               for value, default in zip(own, self._default, strict=True))

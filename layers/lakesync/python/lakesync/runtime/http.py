@@ -94,7 +94,7 @@ async def body_of(request: Request, bytes_max: int) -> bytes:
     return bodies.read_body(await request.body(), coding, bytes_max)
 
 
-async def json_body(request: Request, told: str, bytes_max: int) -> object:
+async def json_body(request: Request, wanted: str, bytes_max: int) -> object:
     """Give the JSON value that a request carries.
 
     Raises:
@@ -102,7 +102,7 @@ async def json_body(request: Request, told: str, bytes_max: int) -> object:
         BodyTooLarge: it is over ``bytes_max``.
     """
     if bodies.request_encoding(request.headers.get("content-type")) is not bodies.Encoding.JSON:
-        raise ValidationFailed(told, field="Content-Type")
+        raise ValidationFailed(wanted, field="Content-Type")
     value: object = parse(await body_of(request, bytes_max))
     try:
         # JSON can spell halves of surrogate pairs, which no answer could carry.
@@ -186,7 +186,7 @@ def error_answer(scope: Scope, error: LakeSyncError) -> Response:
     if error.field and not error.public_message:
         body["field"] = error.field
     if isinstance(error, FaultsNamed):
-        body["faults"] = [{"path": fault.path, "error": fault.told} for fault in error.faults]
+        body["faults"] = [{"path": fault.path, "error": fault.message} for fault in error.faults]
     headers = {"x-request-id": body["requestId"]}
     if error.retry_after_s:
         headers["retry-after"] = str(error.retry_after_s)

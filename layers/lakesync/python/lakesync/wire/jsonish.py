@@ -182,8 +182,8 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 def _resync_fields(resync: Resync) -> dict[str, Any]:
     named = {} if resync.named is None else {"named": resync.named}
     horizons = {table: str(stamp) for table, stamp in resync.tombstone_horizons.items()}
-    told = {"tombstoneHorizons": horizons} if horizons else {}
-    return {"tables": resync.tables, **named, **told}
+    horizon_fields = {"tombstoneHorizons": horizons} if horizons else {}
+    return {"tables": resync.tables, **named, **horizon_fields}
 
 
 def _resync_of(item: object) -> Resync:
@@ -192,8 +192,10 @@ def _resync_of(item: object) -> Resync:
     for names in (fields.get("tables"), named or []):
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValidationFailed("resync must hold lists of tables", field="resync")
-    told = object_of(fields.get("tombstoneHorizons", {}), "resync.tombstoneHorizons")
-    horizons = {table: stamp_of(at, "resync.tombstoneHorizons") for table, at in told.items()}
+    horizons_json = object_of(fields.get("tombstoneHorizons", {}), "resync.tombstoneHorizons")
+    horizons = {
+        table: stamp_of(at, "resync.tombstoneHorizons") for table, at in horizons_json.items()
+    }
     return Resync(tuple(fields["tables"]), None if named is None else tuple(named), horizons)
 
 

@@ -51,15 +51,15 @@ def translated(error: Exception) -> LakeSyncError | None:
     """
     cause = getattr(error, "cause", None)
     if isinstance(error, api.RetryError) and isinstance(cause, Exception):
-        return translated(cause) or AdapterTimedOut(_told(error))
+        return translated(cause) or AdapterTimedOut(_message(error))
     if isinstance(error, api.GoogleAPICallError):
         return _refused(error)
     if isinstance(error, auth.TransportError):
-        return AdapterUnreachable(_told(error))
+        return AdapterUnreachable(_message(error))
     if isinstance(error, auth.DefaultCredentialsError):
         return AdapterRefused(_CREDENTIALS)
     if isinstance(error, auth.GoogleAuthError):
-        return AdapterRefused(_told(error))
+        return AdapterRefused(_message(error))
     if isinstance(error, TimeoutError | concurrent.futures.TimeoutError | requests.Timeout):
         return AdapterTimedOut("BigQuery was too slow; the job was cancelled, repeat the same")
     if isinstance(error, requests.RequestException | OSError):
@@ -68,27 +68,29 @@ def translated(error: Exception) -> LakeSyncError | None:
 
 
 def _refused(error: api.GoogleAPICallError) -> LakeSyncError:
-    told = _told(error)
+    message = _message(error)
     reasons = {item.get("reason") for item in error.errors or () if isinstance(item, dict)}
     if reasons & _QUOTA or isinstance(error, api.TooManyRequests):
-        return AdapterQuotaExceeded(told)
-    if MARK_MOVED in told or _ABORTED in told:
+        return AdapterQuotaExceeded(message)
+    if MARK_MOVED in message or _ABORTED in message:
         return Contention("BigQuery: another writer was first; repeat the same")
     if isinstance(error, api.NotFound):
-        is_table = "table" in told.lower()
-        return AdapterFailed(told) if is_table else AdapterRefused(f"{told}; create the dataset")
+        is_table = "table" in message.lower()
+        return (
+            AdapterFailed(message) if is_table else AdapterRefused(f"{message}; create the dataset")
+        )
     if isinstance(error, api.Forbidden | api.Unauthorized):
-        return AdapterRefused(told)
+        return AdapterRefused(message)
     if isinstance(error, api.GatewayTimeout | api.DeadlineExceeded):
-        return AdapterTimedOut(told)
+        return AdapterTimedOut(message)
     if isinstance(error, api.ServiceUnavailable | api.BadGateway):
-        return AdapterUnreachable(told)
-    if isinstance(error, api.BadRequest) and any(words in told for words in _ROW_FAULTS):
-        return ConstraintViolated(told)
-    return AdapterFailed(told)
+        return AdapterUnreachable(message)
+    if isinstance(error, api.BadRequest) and any(words in message for words in _ROW_FAULTS):
+        return ConstraintViolated(message)
+    return AdapterFailed(message)
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """Give what the other side says in one line, without the request's address."""
     message = getattr(error, "message", None) or str(error)
     return f"BigQuery: {' '.join(str(message).split())[:300]}"

@@ -169,16 +169,16 @@ class BigQueryLedger:
 
     def save_definition(self, definition: Definition, before: str) -> bool:
         """Note what a table to query looks like, unless another writer has noted something else."""
-        told = {
+        parameters = {
             "gateway": self._gateway,
             "name": definition.table,
             "destination": destination_name(definition),
             "definition": definition.to_json(),
         }
         if before:
-            return bool(self._jobs.change(definition_changed(), **told, before=before))
+            return bool(self._jobs.change(definition_changed(), **parameters, before=before))
         self._jobs.create(TABLES, TABLES_COLUMNS, cluster_by="gateway")
-        return bool(self._jobs.change(definition_added(), **told))
+        return bool(self._jobs.change(definition_added(), **parameters))
 
     # --- reading ----------------------------------------------------------------------------------
 

@@ -114,8 +114,8 @@ def _deltas(table: pa.Table, batch: Batch) -> Iterable[PlacedDelta]:
 
 def _columns(table: pa.Table, batch: Batch) -> dict[str, str]:
     """Give by each column's name on the wire that in the object, names in order."""
-    told = (table.schema.metadata or {}).get(_COLUMNS)
-    return dict(sorted(json.loads(told).items())) if told else dict(batch.columns)
+    declared = (table.schema.metadata or {}).get(_COLUMNS)
+    return dict(sorted(json.loads(declared).items())) if declared else dict(batch.columns)
 
 
 def _order(row: BatchRow) -> str | None:

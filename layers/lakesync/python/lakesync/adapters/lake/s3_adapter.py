@@ -143,8 +143,8 @@ class _Translated:
         if isinstance(error, boto.ReadTimeoutError | boto.ConnectTimeoutError):
             raise AdapterTimedOut(f"the object store was too slow with {self._key}") from error
         if isinstance(error, boto.BotoCoreError):
-            told = f"the object store could not be reached: {type(error).__name__}"
-            raise AdapterUnreachable(told) from error
+            message = f"the object store could not be reached: {type(error).__name__}"
+            raise AdapterUnreachable(message) from error
 
 
 def _code(error: boto.ClientError) -> str:

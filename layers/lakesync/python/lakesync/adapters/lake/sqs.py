@@ -57,8 +57,8 @@ class SqsQueue:
             codes = {refused["Code"] for refused in failed}
             if not left:
                 return
-        told = ", ".join(sorted(codes))
-        raise AdapterFailed(f"SQS refused {len(left)} of {len(bodies)} messages: {told}")
+        reasons = ", ".join(sorted(codes))
+        raise AdapterFailed(f"SQS refused {len(left)} of {len(bodies)} messages: {reasons}")
 
 
 @contextmanager

@@ -216,10 +216,10 @@ class MySql:
             return AdapterRefused(f"MySQL: {error}; pip install 'pymysql[rsa]', or use TLS")
         if not isinstance(error, pymysql.MySQLError):
             return None
-        told = f"MySQL: {' '.join(str(error).split())[:300]}"
+        message = f"MySQL: {' '.join(str(error).split())[:300]}"
         if self.is_row_fault(error):
-            return ConstraintViolated(told)
-        return _ERRORS.get(_code(error), AdapterFailed)(told)
+            return ConstraintViolated(message)
+        return _ERRORS.get(_code(error), AdapterFailed)(message)
 
 
 _ROW_FAULTS: Final = frozenset({3140, 3819, 4025, ER.TRUNCATED_WRONG_VALUE_FOR_FIELD, 1264, 1265})

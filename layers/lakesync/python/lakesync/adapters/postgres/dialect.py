@@ -166,11 +166,11 @@ class Postgres:
         """Translate psycopg's errors by their SQLSTATE."""
         if not isinstance(error, psycopg.Error):
             return None
-        told = f"PostgreSQL: {' '.join(str(error).split())[:300]}"
+        message = f"PostgreSQL: {' '.join(str(error).split())[:300]}"
         kind = next((ours for theirs, ours in _ERRORS if isinstance(error, theirs)), AdapterFailed)
         if kind is AdapterFailed and isinstance(error, psycopg.OperationalError):
-            kind = _connection_error(error.sqlstate, told)
-        return kind(told)
+            kind = _connection_error(error.sqlstate, message)
+        return kind(message)
 
 
 _ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
@@ -192,11 +192,11 @@ _ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
 )  # fmt: skip
 
 
-def _connection_error(state: str | None, told: str) -> type[LakeSyncError]:
+def _connection_error(state: str | None, message: str) -> type[LakeSyncError]:
     """Tell a connection that was never made or that broke: nothing was committed by it."""
     if state is None:
         refused = ("password authentication", "no password", "does not exist", "pg_hba")
-        return AdapterRefused if any(words in told for words in refused) else AdapterUnreachable
+        return AdapterRefused if any(words in message for words in refused) else AdapterUnreachable
     is_lost = state.startswith(("08", "57P")) or state == "53300"
     return AdapterUnreachable if is_lost else AdapterFailed
 

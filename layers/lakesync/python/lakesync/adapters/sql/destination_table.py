@@ -144,7 +144,7 @@ class DestinationTable:
         if rows:
             self._load(cursor, rows)
             faults = self._written(cursor, 0, len(rows))
-            refused += [DeadLetter(table, rows[at].row_id, told) for at, told in faults]
+            refused += [DeadLetter(table, rows[at].row_id, reason) for at, reason in faults]
         if len(refused) > DEAD_LETTERS_MAX:
             raise ConstraintViolated(
                 f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "

@@ -51,13 +51,13 @@ def show(session: Session, *, client_id: Annotated[str, _CLIENT_ID]) -> None:
     Example:
       lakesync access show phone-1
     """
-    told = session.ask("GET", f"{_path(session)}?client={quote(client_id, safe='')}")
-    names = {("client", client_id), ("user", told["user"])}
-    shut = [each for each in told["revoked"] for kind in Kind if (kind, each.get(kind)) in names]
-    owner = told["user"] or "nobody: whoever uses it first"
+    answer = session.ask("GET", f"{_path(session)}?client={quote(client_id, safe='')}")
+    names = {("client", client_id), ("user", answer["user"])}
+    shut = [each for each in answer["revoked"] for kind in Kind if (kind, each.get(kind)) in names]
+    owner = answer["user"] or "nobody: whoever uses it first"
     lines = [f"user: {owner}"]
     lines += [f"shut out: {kind} {each[kind]}" for each in shut for kind in Kind if kind in each]
-    session.out.answer(told | {"revoked": shut}, "\n".join(lines))
+    session.out.answer(answer | {"revoked": shut}, "\n".join(lines))
 
 
 @command

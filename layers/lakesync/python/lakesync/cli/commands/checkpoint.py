@@ -36,9 +36,9 @@ def list_(session: Session) -> None:
     manifests = [checkpoints.manifest(gateway, name) for name in checkpoints.ids(gateway)]
     if session.out.json_lines:
         for manifest in manifests:
-            session.out.json(_told(manifest))
+            session.out.json(_summary(manifest))
     elif manifests:
-        rows = [tuple(_told(manifest).values()) for manifest in manifests]
+        rows = [tuple(_summary(manifest).values()) for manifest in manifests]
         names = ("checkpoint", "begun", "goes on from", "tables", "rows", "bytes", "epoch")
         session.out.table(names, rows)
     else:
@@ -68,10 +68,10 @@ def show(
     names = ("table", "rows", "tombstones", "chunks", "parts", "bytes")
     if session.out.json_lines:
         tables = [dict(zip(names, row, strict=True)) for row in rows]
-        session.out.json({**_told(manifest), "tables": tables})
+        session.out.json({**_summary(manifest), "tables": tables})
         return
-    told = _told(manifest)
-    title = f"{manifest.id}, begun {told['begun']}: the log goes on from {manifest.since}"
+    summary = _summary(manifest)
+    title = f"{manifest.id}, begun {summary['begun']}: the log goes on from {manifest.since}"
     session.out.table(names, rows, title=title)
 
 
@@ -123,7 +123,7 @@ def _manifest(session: Session, checkpoint: str) -> Manifest:
     return checkpoints.manifest(gateway, checkpoint)
 
 
-def _told(manifest: Manifest) -> dict[str, object]:
+def _summary(manifest: Manifest) -> dict[str, object]:
     from lakesync.checkpoint.manifest import began_ms_of
 
     begun = datetime.fromtimestamp(began_ms_of(manifest.id) / 1000, UTC)
@@ -157,7 +157,11 @@ def _invoke(session: Session, task: dict[str, str]) -> dict[str, Any]:
 
 def _reason(body: bytes) -> str:
     try:
-        told = json.loads(body)
+        failure = json.loads(body)
     except ValueError:
         return "it said nothing"
-    return str(told.get("errorMessage", "see its log")) if isinstance(told, dict) else "see its log"
+    return (
+        str(failure.get("errorMessage", "see its log"))
+        if isinstance(failure, dict)
+        else "see its log"
+    )

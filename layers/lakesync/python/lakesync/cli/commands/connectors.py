@@ -69,8 +69,8 @@ def show(session: Session, *, name: Annotated[str, _NAME]) -> None:
     Example:
       lakesync connectors show shop
     """
-    told = session.ask("GET", _path(session, name))
-    session.out.answer(told, json.dumps(told, indent=2, ensure_ascii=False))
+    answer = session.ask("GET", _path(session, name))
+    session.out.answer(answer, json.dumps(answer, indent=2, ensure_ascii=False))
 
 
 @command
@@ -88,8 +88,10 @@ def add(
       lakesync connectors add shop.json
     """
     body = _read(file)
-    told = session.ask("POST", _path(session), body | ({"check": False} if no_check else {}))
-    session.out.answer(told, f"registered: {told['name']}. {told.get('told', '')}".rstrip())
+    answer = session.ask("POST", _path(session), body | ({"check": False} if no_check else {}))
+    session.out.answer(
+        answer, f"registered: {answer['name']}. {answer.get('message', '')}".rstrip()
+    )
 
 
 @command
@@ -103,8 +105,8 @@ def configure(
     """
     body = _read(file)
     settings = body.get("configuration", body)
-    told = _do(session, name, "configure", configuration=settings)
-    session.out.answer(told, f"configured: {name}. {told.get('told', '')}".rstrip())
+    answer = _do(session, name, "configure", configuration=settings)
+    session.out.answer(answer, f"configured: {name}. {answer.get('message', '')}".rstrip())
 
 
 @command
@@ -114,8 +116,8 @@ def check(session: Session, *, name: Annotated[str, _NAME]) -> None:
     Example:
       lakesync connectors check shop
     """
-    told = _do(session, name, "check")
-    session.out.answer(told, told.get("told", "it answers"))
+    answer = _do(session, name, "check")
+    session.out.answer(answer, answer.get("message", "it answers"))
 
 
 @command
@@ -131,9 +133,9 @@ def run(
       lakesync connectors run shop --follow
     """
     before = session.ask("GET", _path(session, name))
-    told = _do(session, name, "run")
+    answer = _do(session, name, "run")
     if not follow:
-        session.out.answer(told, f"begun: {name}; see `lakesync connectors list`")
+        session.out.answer(answer, f"begun: {name}; see `lakesync connectors list`")
         return
     after = _followed(session, name, before, time.monotonic)
     rows = after["rows"] - before["rows"]
@@ -179,8 +181,8 @@ def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
     Example:
       lakesync connectors remove shop
     """
-    told = session.ask("DELETE", _path(session, name))
-    session.out.answer(told, f"removed: {name}")
+    answer = session.ask("DELETE", _path(session, name))
+    session.out.answer(answer, f"removed: {name}")
 
 
 def _followed(

@@ -23,9 +23,9 @@ def list_(session: Session) -> None:
     Example:
       lakesync destinations list
     """
-    told = session.ask("GET", _path(session))["destinations"]
+    declared = session.ask("GET", _path(session))["destinations"]
     if session.out.json_lines:
-        for each in told:
+        for each in declared:
             session.out.json(each)
         return
     rows = [
@@ -38,11 +38,11 @@ def list_(session: Session) -> None:
             each["filling"],
             each["deadLetters"],
         )
-        for each in told
+        for each in declared
     ]
     columns = ("name", "kind", "state", "lag", "waiting", "filling", "dead letters")
     session.out.table(columns, rows, title="Destinations.")
-    for each in told:
+    for each in declared:
         for table in each["tablesDelivered"]:
             if table["error"]:
                 session.out.note(f"{each['name']}: {table['table']}: {table['error']}")
@@ -59,8 +59,8 @@ def check(session: Session, *, name: Annotated[str, _NAME], file: Annotated[str,
     Example:
       lakesync destinations check warehouse warehouse.json
     """
-    told = _declare(session, name, file, "?dryRun=true")
-    session.out.answer(told, f"{name} can be declared")
+    answer = _declare(session, name, file, "?dryRun=true")
+    session.out.answer(answer, f"{name} can be declared")
 
 
 @command
@@ -74,8 +74,8 @@ def add(session: Session, *, name: Annotated[str, _NAME], file: Annotated[str, _
     Example:
       lakesync destinations add warehouse warehouse.json
     """
-    told = _declare(session, name, file)
-    session.out.answer(told, f"declared: {name}; `lakesync destinations list` shows how it fills")
+    answer = _declare(session, name, file)
+    session.out.answer(answer, f"declared: {name}; `lakesync destinations list` shows how it fills")
 
 
 @command
@@ -115,8 +115,8 @@ def replay(session: Session, *, name: Annotated[str, _NAME]) -> None:
     Example:
       lakesync destinations replay warehouse
     """
-    told = session.ask("POST", f"{_path(session, name)}/replay", {})
-    session.out.answer(told, f"{name}: {plural(told['tables'], 'table')} to be tried again")
+    answer = session.ask("POST", f"{_path(session, name)}/replay", {})
+    session.out.answer(answer, f"{name}: {plural(answer['tables'], 'table')} to be tried again")
 
 
 @command
@@ -126,8 +126,8 @@ def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
     Example:
       lakesync destinations remove warehouse
     """
-    told = session.ask("DELETE", _path(session, name))
-    session.out.answer(told, f"removed: {name}; its tables stay as they are")
+    answer = session.ask("DELETE", _path(session, name))
+    session.out.answer(answer, f"removed: {name}; its tables stay as they are")
 
 
 def _change(session: Session, name: str, action: str, sentence: str) -> None:

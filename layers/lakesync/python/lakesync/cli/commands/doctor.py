@@ -55,7 +55,7 @@ def doctor(
 
 
 def _tell(session: Session, check: str, diagnosis: Diagnosis) -> None:
-    told = {
+    answer = {
         "check": check,
         "verdict": str(diagnosis.verdict),
         "what": diagnosis.what,
@@ -64,7 +64,7 @@ def _tell(session: Session, check: str, diagnosis: Diagnosis) -> None:
     lines = f"{_MARKS[diagnosis.verdict]:<11}  {check}: {diagnosis.what}"
     if diagnosis.do:
         lines += f"\n{'':13}→ {diagnosis.do}"
-    session.out.answer(told, lines)
+    session.out.answer(answer, lines)
 
 
 def _summary(diagnoses: list[Diagnosis]) -> str:

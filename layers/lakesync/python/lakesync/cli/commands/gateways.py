@@ -53,17 +53,17 @@ def delete(
     if not yes:
         raise UsageFault(f"this deletes {name} for good, with all its data: pass --yes")
     session.connection = replace(session.place, gateway=name)
-    told = _deleted(session, name)
+    deletion = _deleted(session, name)
     if with_lake:
         from lakesync.cli.lake_removal import remove_from_lake
 
         with session.out.progress("dropping the tables in the lake …"):
-            told["left"] |= remove_from_lake(session.aws, name)
-    if wait and not told["proved"]:
-        with session.out.progress(f"waiting until {told['provableFrom']} …"):
-            time.sleep(max(_epoch_s(told["provableFrom"]) - time.time(), 0) + 1)
-        told = {**_deleted(session, name), "left": told["left"]}
-    _tell(session.out, name, told)
+            deletion["left"] |= remove_from_lake(session.aws, name)
+    if wait and not deletion["proved"]:
+        with session.out.progress(f"waiting until {deletion['provableFrom']} …"):
+            time.sleep(max(_epoch_s(deletion["provableFrom"]) - time.time(), 0) + 1)
+        deletion = {**_deleted(session, name), "left": deletion["left"]}
+    _tell(session.out, name, deletion)
 
 
 @command
@@ -95,10 +95,10 @@ def export(
 
     with session.out.progress(f"exporting {name} …"):
         exported = write(name, buffer, pulls, to, tell)
-    told = {"gateway": name, "stamp": str(exported.stamp), "tables": exported.tables}
+    answer = {"gateway": name, "stamp": str(exported.stamp), "tables": exported.tables}
     rows = plural(sum(exported.tables.values()), "row")
     tables = plural(len(exported.tables), "table")
-    session.out.answer(told, f"{to}: {rows} of {tables}, as of stamp {exported.stamp}")
+    session.out.answer(answer, f"{to}: {rows} of {tables}, as of stamp {exported.stamp}")
 
 
 @command
@@ -126,8 +126,8 @@ def find_row(
     tables = Lake(session.aws, name) if lake else None
     with session.out.progress(f"looking for {row} …"):
         counts = copies(name, (table, row), buffer, objects, tables)
-    told = ", ".join(f"{store} {number}" for store, number in counts.items())
-    session.out.answer({"table": table, "row": row, "copies": counts}, f"{table} {row}: {told}")
+    listed = ", ".join(f"{store} {number}" for store, number in counts.items())
+    session.out.answer({"table": table, "row": row, "copies": counts}, f"{table} {row}: {listed}")
     if any(counts.values()):
         raise typer.Exit(FAILED)
 
@@ -151,24 +151,24 @@ def _deleted(session: Session, gateway: str) -> dict[str, Any]:
     rounds = 0
     with session.out.progress(f"deleting {gateway} …"):
         while True:
-            told = session.ask("DELETE", f"/admin/gateways/{gateway}")
-            rounds += told["finished"]
-            if told["gone"]:
-                return told
+            deletion = session.ask("DELETE", f"/admin/gateways/{gateway}")
+            rounds += deletion["finished"]
+            if deletion["gone"]:
+                return deletion
             if rounds == _ROUNDS_MAX:
                 break
-    left = ", ".join(f"{number} {kind}" for kind, number in told["left"].items() if number)
+    left = ", ".join(f"{number} {kind}" for kind, number in deletion["left"].items() if number)
     raise Unavailable(f"something still writes to {gateway} ({left}); try again in a minute")
 
 
-def _tell(out: Output, gateway: str, told: dict[str, Any]) -> None:
-    counted = ", ".join(f"{kind} {number}" for kind, number in sorted(told["left"].items()))
-    sentence = f"{gateway} is deleted since {told['deletedAt']}; left: {counted}"
-    out.answer({"gateway": gateway, **told}, sentence)
-    if not told["proved"]:
+def _tell(out: Output, gateway: str, deletion: dict[str, Any]) -> None:
+    counted = ", ".join(f"{kind} {number}" for kind, number in sorted(deletion["left"].items()))
+    sentence = f"{gateway} is deleted since {deletion['deletedAt']}; left: {counted}"
+    out.answer({"gateway": gateway, **deletion}, sentence)
+    if not deletion["proved"]:
         out.note(
             "what was under way when it was deleted may still write for a while: the same command "
-            f"is the proof from {told['provableFrom']} on (or --wait)"
+            f"is the proof from {deletion['provableFrom']} on (or --wait)"
         )
 
 

@@ -87,7 +87,7 @@ def maintain(
     session.out.table(names, [_row(each) for each in report["each"]])
     for each in report["each"]:
         if each["reason"]:
-            session.out.note(f"{each['table']}: {each['told']}: {each['reason']}")
+            session.out.note(f"{each['table']}: {each['outcome']}: {each['reason']}")
 
 
 @command
@@ -112,16 +112,16 @@ def repair(
 
     with session.out.progress("reading the lake …"):
         lake = _lake(session, table)
-        told = list(repairs(lake, table))
-        lost = [one for one in told if one.is_lost]
+        results = list(repairs(lake, table))
+        lost = [one for one in results if one.is_lost]
         for one in lost:
             if not dry_run:
                 set_mark(lake.table(one.table), one.mark)
     if session.out.json_lines:
-        for one in told:
+        for one in results:
             session.out.json({"table": one.table, "mark": str(one.mark), "lost": one.is_lost})
     elif not lost:
-        session.out.text(f"every table has its mark: {len(told)} looked at")
+        session.out.text(f"every table has its mark: {len(results)} looked at")
     for one in () if session.out.json_lines else lost:
         done = "would get" if dry_run else "has"
         session.out.text(f"{one.table} had lost its mark, and {done} {one.mark} again")
@@ -210,4 +210,4 @@ def _row(each: dict[str, Any]) -> tuple[object, ...]:
 
     name = each["table"].rpartition(".")[2]
     figures = (moved(one) for one in ("files", "delete_files", "snapshots", "bytes"))
-    return name, each["told"], ", ".join(each["steps"]) or "nothing", *figures, each["orphans"]
+    return name, each["outcome"], ", ".join(each["steps"]) or "nothing", *figures, each["orphans"]

@@ -92,13 +92,13 @@ def _offline(body: object, files: Sequence[str]) -> tuple[list[dict[str, Any]], 
         }
         for table in sorted(schemas.keys() | rules.tables())
     ]
-    return tables, [{"path": each.path, "warning": each.told} for each in warnings]
+    return tables, [{"path": each.path, "warning": each.message} for each in warnings]
 
 
 def _show_faults(session: Session, faults: Sequence[Fault]) -> None:
     if session.out.json_lines:
-        told = [{"path": fault.path, "error": fault.told} for fault in faults]
-        session.out.json({"valid": False, "faults": told})
+        listed = [{"path": fault.path, "error": fault.message} for fault in faults]
+        session.out.json({"valid": False, "faults": listed})
         return
     session.out.table(("at", "fault"), faults, title=plural(len(faults), "fault"))
 

@@ -99,8 +99,8 @@ def strict(
         raise UsageFault(f"{wanted[:20]!r} is neither on nor off")
     body = {"strict": wanted == "on"}
     saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", body)
-    told = "are refused" if body["strict"] else "may be written"
-    session.out.answer(saved, f"tables without a schema {told}")
+    effect = "are refused" if body["strict"] else "may be written"
+    session.out.answer(saved, f"tables without a schema {effect}")
 
 
 def _more(schema: Mapping[str, Any]) -> str:

@@ -49,10 +49,10 @@ def place(
     body = {"table": table, "shard": shard, "dryRun": dry_run}
     answer = session.ask("POST", f"/admin/tables/{session.connection.gateway}", body)
     units = answer["pullReadUnits"]
-    told = "would be" if dry_run else "is"
+    verb = "would be" if dry_run else "is"
     session.out.answer(
         answer,
-        f"{table} {told} in shard {shard}, of {plural(len(answer['shards']), 'shard')}; "
+        f"{table} {verb} in shard {shard}, of {plural(len(answer['shards']), 'shard')}; "
         f"a pull that brings nothing reads {plural(units['after'], 'unit')} "
         f"({units['before']} before)",
     )

@@ -42,8 +42,8 @@ def check_alarms(deployed: Deployed) -> list[Diagnosis]:
         for page in pages.paginate(AlarmNames=wanted[first : first + _NAMES_MAX])
         for alarm in page["MetricAlarms"]
     ]
-    told = sorted({arn for alarm in alarms for arn in alarm.get("AlarmActions", [])})
-    topics = [_topic(deployed.client("sns"), arn) for arn in told if ":sns:" in arn]
+    targets = sorted({arn for alarm in alarms for arn in alarm.get("AlarmActions", [])})
+    topics = [_topic(deployed.client("sns"), arn) for arn in targets if ":sns:" in arn]
     return [*alarms_state(wanted, alarms), *listeners(topics)]
 
 
@@ -65,9 +65,9 @@ def alarms_state(wanted: Iterable[str], alarms: Iterable[Mapping[str, Any]]) -> 
     ]
     for name, alarm in sorted(known.items()):
         if alarm["StateValue"] == "ALARM":
-            told = alarm.get("AlarmDescription") or name
+            description = alarm.get("AlarmDescription") or name
             faults.append(
-                wrong(f"{name} rings: {told}", "docs/operations.md § Alarms says what to do")
+                wrong(f"{name} rings: {description}", "docs/operations.md § Alarms says what to do")
             )
         if not alarm.get("ActionsEnabled", True) or not alarm.get("AlarmActions"):
             faults.append(

@@ -94,8 +94,8 @@ def _state(quota: Quota) -> Diagnosis:
         return unchecked(
             f"{quota.name}: AWS does not tell it", "look it up in Service Quotas, in the console"
         )
-    told = f"{quota.name}: {quota.value:,.0f}, and {quota.need:,.0f} may be needed"
-    return well(told) if quota.value >= quota.need else wrong(told, _RAISE)
+    sentence = f"{quota.name}: {quota.value:,.0f}, and {quota.need:,.0f} may be needed"
+    return well(sentence) if quota.value >= quota.need else wrong(sentence, _RAISE)
 
 
 def _value(client: Any, service: str, name: str) -> float | None:

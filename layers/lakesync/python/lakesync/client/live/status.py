@@ -58,7 +58,7 @@ class Activity:
         self._connected = False
         self.on_change: Callable[[Changes], None] = lambda _: None
 
-    def _told(self) -> None:
+    def _notify(self) -> None:
         self.on_change(Changes())
 
     @property
@@ -70,20 +70,20 @@ class Activity:
     def connected(self, is_open: bool) -> None:
         if self._connected != is_open:
             self._connected = is_open
-            self._told()
+            self._notify()
 
     @contextlib.contextmanager
     def uploading(self) -> Iterator[None]:
         """Note that a push is under way."""
         with self._lock:
             self._uploads += 1
-        self._told()
+        self._notify()
         try:
             yield
         finally:
             with self._lock:
                 self._uploads -= 1
-            self._told()
+            self._notify()
 
     @contextlib.contextmanager
     def downloading(self) -> Iterator[None]:
@@ -99,7 +99,7 @@ class Activity:
         self._received += page.count
         if is_first or page.count or page.has_more:
             self._downloading = True
-            self._told()
+            self._notify()
 
     def reached_end(self, now_ms: int) -> None:
         """Note that everything was read that there is."""
@@ -108,7 +108,7 @@ class Activity:
     def ended(self, half: str, error: LakeSyncError | None) -> None:
         """Note how a push or a pull ended."""
         self._errors[half] = error
-        self._told()
+        self._notify()
 
     def status(self, database: Database) -> ClientStatus:
         """Give all of it, with what the file tells. It never fails: see ``last_error``."""

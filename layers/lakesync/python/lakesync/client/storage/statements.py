@@ -143,8 +143,8 @@ def _before(file: ClientFile, table: AppTable, row_id: str) -> dict[str, object]
 def _kinds(file: ClientFile, table: AppTable) -> dict[str, str]:
     """Give the types of columns: the schema's, or what the app declared."""
     schema = file.schema(table.name)
-    told = {column.name: column.type for column in schema.columns} if schema else {}
-    return table.declared | told
+    registered = {column.name: column.type for column in schema.columns} if schema else {}
+    return table.declared | registered
 
 
 def _value(name: str, cell: object, kind: str | None, table: AppTable, before: object) -> object:

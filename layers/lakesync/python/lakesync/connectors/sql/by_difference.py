@@ -114,7 +114,9 @@ def _compared(
     is_cut = len(rows) > limit
     kept = rows[:rows_max] if is_cut else rows
     seen = _seen(plan, kept, known.rows)
-    unmet = {row_id: told for row_id, told in known.rows.items() if row_id not in seen.rows}
+    unmet = {
+        row_id: row_digest for row_id, row_digest in known.rows.items() if row_id not in seen.rows
+    }
     end = known.end
     if is_cut:
         end = [key_value(kept[-1][plan.place(name)]) for name in plan.key]
@@ -139,16 +141,16 @@ def _seen(plan: Plan, rows: Sequence[Sequence[Any]], known: Mapping[str, str]) -
         try:
             columns = plan.values(row)
         except ValueError as exc:
-            told = _told(repr(row))
-            if known.get(row_id) != told:
+            row_digest = _row_digest(repr(row))
+            if known.get(row_id) != row_digest:
                 seen.unreadable.append((row_id, str(exc)))
         else:
-            told = _told(json.dumps(columns, sort_keys=True))
-            if known.get(row_id) != told:
+            row_digest = _row_digest(json.dumps(columns, sort_keys=True))
+            if known.get(row_id) != row_digest:
                 seen.changed.append((row_id, columns))
-        seen.rows[row_id] = told
+        seen.rows[row_id] = row_digest
     return seen
 
 
-def _told(text: str) -> str:
+def _row_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[: 2 * _DIGEST_BYTES]

@@ -21,7 +21,7 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
     )
     | {"additionalProperties": False},
     "Registered": object_of(
-        {"registered": FLAG, "name": TEXT}, {"told": TEXT | {"description": "By the source."}}
+        {"registered": FLAG, "name": TEXT}, {"message": TEXT | {"description": "By the source."}}
     ),
     "Unregistered": object_of({"unregistered": FLAG, "name": TEXT}),
     "ConnectorAction": {
@@ -31,7 +31,7 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
             | {"additionalProperties": False},
         ]
     },
-    "Done": object_of({"done": FLAG}, {"told": TEXT | {"description": "By the source."}}),
+    "Done": object_of({"done": FLAG}, {"message": TEXT | {"description": "By the source."}}),
     "ConnectorTypes": list_of(
         object_of(
             {

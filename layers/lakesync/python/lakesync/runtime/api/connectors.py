@@ -67,8 +67,10 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
 
         body = await json_body(request, "a connector is JSON", CONNECTOR_BODY_BYTES_MAX)
         wanted = registration_from(body)
-        told = service().register(gateway, wanted)
-        answered = {"registered": True, "name": wanted.name} | ({"told": told} if told else {})
+        message = service().register(gateway, wanted)
+        answered = {"registered": True, "name": wanted.name} | (
+            {"message": message} if message else {}
+        )
         return answer_json(request, answered)
 
     @router.get(
@@ -110,8 +112,8 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
     async def change(gateway: Gateway, name: Name, request: Request) -> Response:
         """Do something with a connector. Safe to repeat."""
         body = await json_body(request, _SHAPE, CONNECTOR_BODY_BYTES_MAX)
-        told = _do(service(), gateway, name, body)
-        return answer_json(request, {"done": True} | ({"told": told} if told else {}))
+        message = _do(service(), gateway, name, body)
+        return answer_json(request, {"done": True} | ({"message": message} if message else {}))
 
     @router.delete(
         "/admin/connectors/{gateway}/{name}",

@@ -41,7 +41,8 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
     async def destinations(gateway: Gateway, request: Request) -> Response:
         """Give each declaration, its state, its lag, and what its database refused."""
         return answer_json(
-            request, {"destinations": [_told(report) for report in service.reports(gateway)]}
+            request,
+            {"destinations": [_report_to_json(report) for report in service.reports(gateway)]},
         )
 
     @router.post(
@@ -91,16 +92,16 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
     )
     async def change(gateway: Gateway, name: Name, action: Action, request: Request) -> Response:
         """Do one of these. Safe to repeat."""
-        told: dict[str, Any] = {"name": name, "action": action}
+        changed: dict[str, Any] = {"name": name, "action": action}
         if action in {"pause", "resume"}:
             service.set_paused(gateway, name, paused=action == "pause")
         elif action == "backfill":
             service.backfill(gateway, name)
         elif action == "replay":
-            told["tables"] = service.retry(gateway, name)
+            changed["tables"] = service.retry(gateway, name)
         else:
             raise NotFound(f"a destination knows {', '.join(ACTIONS)}, and no {action[:40]!r}")
-        return answer_json(request, told)
+        return answer_json(request, changed)
 
 
 def _shown(destination: Destination) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def _shown(destination: Destination) -> dict[str, Any]:
     return destination_to_json(destination)
 
 
-def _told(report: DestinationReport) -> dict[str, Any]:
+def _report_to_json(report: DestinationReport) -> dict[str, Any]:
     return {
         **_shown(report.destination),
         "state": report.state,

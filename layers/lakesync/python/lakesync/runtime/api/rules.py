@@ -84,8 +84,8 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
 
 def _warnings(service: AdminService, gateway: str, body: object) -> dict[str, object]:
     warnings = service.warnings(gateway, body)
-    told = [{"path": warning.path, "warning": warning.told} for warning in warnings]
-    return {"warnings": told} if told else {}
+    listed = [{"path": warning.path, "warning": warning.message} for warning in warnings]
+    return {"warnings": listed} if listed else {}
 
 
 def _claims(text: str) -> dict[str, Any]:

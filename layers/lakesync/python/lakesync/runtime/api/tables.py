@@ -55,8 +55,8 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         before = service.layout(gateway)
         after = service.place_table(gateway, table, shard, dry_run=dry_run).layout
         costs = {"before": _pull_units(before), "after": _pull_units(after)}
-        told = {"saved": not dry_run, "table": table, "shard": shard, "pullReadUnits": costs}
-        return answer_json(request, {**told, **_shown(after)})
+        placed = {"saved": not dry_run, "table": table, "shard": shard, "pullReadUnits": costs}
+        return answer_json(request, {**placed, **_shown(after)})
 
 
 def _placement(body: object) -> tuple[str, str, bool]:
