@@ -57,7 +57,7 @@ def history(
     """
     from lakesync.cli.changes import LakeChanges
     from lakesync.cli.lake import Lake
-    from lakesync.cli.rows_file import check_format, write_rows
+    from lakesync.cli.rows_file import check_format
 
     if to is not None:
         check_format(to)
@@ -74,12 +74,7 @@ def history(
         )
     wanted = {name.lower() for name in column or ()}
     shown = [cell for cell in cells(placed) if not wanted or (cell.column or "").lower() in wanted]
-    if to is not None:
-        write_rows(as_arrow(shown).to_reader(), to)
-        done = {"cells": len(shown), "file": str(to)}
-        session.out.answer(done, f"{plural(len(shown), 'cell')} written to {to}")
-    else:
-        _show(session, shown, changes.until)
+    _answer(session, shown, changes.until, to)
     _note(session, changes, tail, lake_only=lake_only)
 
 
@@ -98,6 +93,17 @@ def tail_of(session: Session, changes: LakeChanges, row: str | None = None) -> T
     except LakeSyncError as error:
         session.out.note(f"the log could not be read: {error.message}")
         return None
+
+
+def _answer(session: Session, shown: Sequence[Cell], mark: Stamp, to: Path | None) -> None:
+    from lakesync.cli.rows_file import write_rows
+
+    if to is None:
+        _show(session, shown, mark)
+        return
+    write_rows(as_arrow(shown).to_reader(), to)
+    done = {"cells": len(shown), "file": str(to)}
+    session.out.answer(done, f"{plural(len(shown), 'cell')} written to {to}")
 
 
 def _show(session: Session, shown: Sequence[Cell], mark: Stamp) -> None:
