@@ -12,7 +12,7 @@ from lakesync.adapters.lake.parquet import read_batch
 from lakesync.core.claims import DELIVERIES, DELIVERIES_FAILED, RETRY, DeliveryPlace
 from lakesync.delivery.deliver import Deliverer
 from lakesync.ports import DeliveryState
-from tests.cli.test_declaring import gateway, lines, run, fields_of, write
+from tests.cli.test_declaring import fields_of, gateway, lines, run, write
 from tests.delivery.world import KeptDatabase
 from tests.support.lake import Messages
 from tests.support.local_gateway import GATEWAY

@@ -44,12 +44,12 @@ def test_a_difference_is_that_of_the_rows_which_the_core_merges(
     deltas: list[Delta], after: int
 ) -> None:
     pasts_of = [("r1", iter(placed(*deltas)))] if deltas else []
-    told = list(row_diffs(pasts_of, lambda one: one.position.commit <= after))
+    diffs = list(row_diffs(pasts_of, lambda one: one.position.commit <= after))
     before = without_nulls(view(fold(deltas[:after])))
     now = without_nulls(view(fold(deltas)))
 
-    assert [(one.before, one.after) for one in told] == ([(before, now)] if before != now else [])
-    for one in told:
+    assert [(one.before, one.after) for one in diffs] == ([(before, now)] if before != now else [])
+    for one in diffs:
         assert one.change == (
             "inserted" if before is None else "deleted" if now is None else "changed"
         )
@@ -75,13 +75,13 @@ def test_rows_of_lake_and_log_come_in_order_each_with_all_of_its_past(tmp_path: 
 
     for after, until in ((0, 199), (0, 100), (60, 120), (140, 170), (160, 180), (150, 150), (7, 8)):
         with pasts(changes, whole[150:], (after, until)) as read:
-            told = {row: list(of_row) for row, of_row in read}
+            by_row = {row: list(of_row) for row, of_row in read}
         expected: dict[str, list[PlacedDelta]] = defaultdict(list)
         for one in whole[:until]:
             expected[one.delta.row_id].append(one)
         touched = {one.delta.row_id for one in whole[after:until]}
-        assert list(told) == sorted(touched)
-        assert told == {row: expected[row] for row in touched}
+        assert list(by_row) == sorted(touched)
+        assert by_row == {row: expected[row] for row in touched}
 
 
 @pytest.mark.law("H3")
@@ -137,8 +137,8 @@ def test_differences_are_shown_counted_and_written_as_files(
     written = run("diff", "todos", "--from", "2001-01-01", "--file", "d.csv", "--lake-only")
     assert written.stdout.startswith("1 row inserted, 0 deleted, 0 changed: see d.csv")
     with Path("d.csv").open() as file:
-        told: list[Any] = list(csv.reader(file))
-    assert told[1:] == [["inserted", "t1", "title", "", '"Milk"']]
+        lines_read: list[Any] = list(csv.reader(file))
+    assert lines_read[1:] == [["inserted", "t1", "title", "", '"Milk"']]
     for words in (("todos", "--from", "soon"), ("nothing", "--from", "0")):
         done = run("diff", *words)
         assert done.exit_code == 2

@@ -177,8 +177,8 @@ class Shown(NamedTuple):
     @classmethod
     def of(cls, diffs: Iterable[RowDiff]) -> Shown:
         """Give the first cells, and how many there are besides."""
-        told = cells_of(diffs)
-        return cls(list(islice(told, _SHOWN_MAX)), sum(1 for _ in told))
+        cells = cells_of(diffs)
+        return cls(list(islice(cells, _SHOWN_MAX)), sum(1 for _ in cells))
 
     def print(self, session: Session) -> None:
         """Print them as a table."""
@@ -216,10 +216,10 @@ def as_arrow(diffs: Iterable[RowDiff]) -> pa.RecordBatchReader:
     import pyarrow as pa
 
     schema = pa.schema([(name, pa.string()) for name in _COLUMNS])
-    told = cells_of(diffs)
+    cells = cells_of(diffs)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        while part := list(islice(told, _BATCH_CELLS)):
+        while part := list(islice(cells, _BATCH_CELLS)):
             columns = [pa.array(values, pa.string()) for values in zip(*part, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
