@@ -214,7 +214,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def listening(client: Client, url: str, token: Any = "a-token") -> Iterator[Woken]:
     woken = Woken()
     hearing = Hearing(client.client_id, client._syncer, client._activity, woken)
-    listener = SocketListener(url, hearing, Token(token))
+    listener = SocketListener(url, hearing, Token(token)).start()
     try:
         yield woken
     finally:
@@ -343,7 +343,7 @@ class Telling(MemoryTransport):
     url = ""
 
     def listen(self, hearer: Any) -> SocketListener:
-        return SocketListener(self.url, hearer, Token("a-token"))
+        return SocketListener(self.url, hearer, Token("a-token")).start()
 
 
 def test_a_sync_loop_is_told_and_hardly_polls(world: World, tmp_path: Path) -> None:

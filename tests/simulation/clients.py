@@ -16,6 +16,7 @@ from lakesync.client.sync import never
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok, Result
 from tests.simulation.history import bugs_are_told
+from tests.simulation.listening import TaskLock
 from tests.simulation.network import GATEWAY, Link, SimulatedTransport
 from tests.simulation.scheduler import Crashed, Event, Process
 from tests.simulation.session import Session
@@ -137,8 +138,10 @@ class Device:
             monotonic_s=lambda: scheduler.now_ms / 1000,
         )
         loop._woken = Event(scheduler)  # type: ignore[assignment]
+        self.client._syncer._one_at_a_time = TaskLock(self._world)  # type: ignore[assignment]
         body = functools.partial(loop._run, loop._stopped)
         scheduler.spawn(self.process, f"{self.client_id} sync", body)
+        self.client.listen(loop.wake)
         self._workload.run(self)
         self.done = True
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 GATEWAY: Final = "gw"
+CONNECTED: Final = "g1"
+"""The gateway whose ghosts keep WebSockets; its clients are their own users'."""
 STRANGER: Final = "stranger"
 GHOSTS: Final = 3
 MINUTE_MS: Final = 60_000
@@ -61,11 +63,20 @@ class Gate:
 
     def _change(self, kind: str, name: str, now_ms: int) -> None:
         shuts = not self._changed.get((kind, name), (0, False))[1]
+        for gateway in (GATEWAY, CONNECTED):
+            if shuts:
+                self._admin.revoke(gateway, kind, name, by="ops")
+            else:
+                self._admin.restore(gateway, kind, name)
         if shuts:
-            self._admin.revoke(GATEWAY, kind, name, by="ops")
-        else:
-            self._admin.restore(GATEWAY, kind, name)
+            self._world.sockets.notifier.shut_out(kind, name)
         self._changed[kind, name] = (now_ms, shuts)
+
+    def is_shut_out(self, name: str, since_ms: int) -> bool:
+        """Tell whether a ghost has been shut out for so long that every process knows, and acts."""
+        changes = [self._changed.get((kind, name), (0, False)) for kind in ("user", "client")]
+        now_ms = self._world.scheduler.elapsed_ms
+        return any(shut and now_ms - at_ms > MINUTE_MS + since_ms for at_ms, shut in changes)
 
     def _lets_in(self, access: Access, user: str, client_id: str) -> bool:
         try:

@@ -322,6 +322,34 @@ class History:
         if not page.has_more and page.cursor < settled and behind:
             raise Violation("pages reach the present", f"{page.cursor} is behind {settled}")
 
+    def broadcast(self, client_id: str, page: PullPage, began: Began, eyes: list[Eyes]) -> None:
+        """Hold a broadcast against the log, as a page behind the stamp that it names.
+
+        Args:
+            client_id: who is sent it.
+            page: the broadcast.
+            began: what was true when the process began.
+            eyes: the connection's claims, with all rules that were in force meanwhile.
+        """
+        if page.previous is None:
+            return
+        deltas = [delta for run in page.records for delta in decode_records(run)]
+        if any(delta.client_id == client_id for delta in deltas):
+            raise Violation("the sender gets no echo", f"{client_id}: {deltas}")
+        self.handed_out = max(self.handed_out, page.cursor)
+        if not all(each.see_everything for each in eyes):
+            self._check_sight(page, began, eyes)
+            last = self.log[-1].stamp if self.log else 0
+            self.seen_ahead[client_id] = max(self.seen_ahead[client_id], last)
+            return
+        due = self.between(page.previous, page.cursor)
+        wanted = [delta.delta_id for item in due for delta in self.decoded(item)]
+        if sorted(wanted) != sorted(delta.delta_id for delta in deltas):
+            told = f"({page.previous}, {page.cursor}] has {len(wanted)} deltas, {len(deltas)} came"
+            raise Violation("a broadcast is its range", told)
+        if due[0].stamp != page.first:
+            raise Violation("a broadcast is its range", f"it begins at {page.first}: {due[0]}")
+
     def _check_sight(self, page: PullPage, began: Began, eyes: list[Eyes]) -> None:
         """Hold all that is sent against what the client may see."""
         begun = began.whole

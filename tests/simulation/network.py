@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 from lakesync.checkpoint.store import Checkpoints
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.ports import Hearer, Listening
+    from tests.simulation.listening import ClientSocket
     from tests.simulation.oracle import Claims
     from tests.simulation.world import World
 
@@ -52,6 +55,8 @@ CLIENT_WAITS_MS: Final = 20_000
 WARM: Final = 0.6
 """How often a request meets a warm container though there could be one more."""
 FUNCTION_MS_MAX: Final = 30_000
+PUSH_BY_SOCKET: Final = 0.5
+"""The share of clients with a socket that push over it while it is open, as browsers may."""
 SPEAK_JSON: Final = 0.3
 """The share of clients that speak JSON."""
 
@@ -79,6 +84,9 @@ class SimulatedTransport:
 
     def push(self, push: Push) -> PushReceipt:
         """Hand deltas over."""
+        socket = self._link.socket
+        if self._link.pushes_by_socket and socket is not None and socket.is_open:
+            return self._push_by(socket, push)
         speech = self._link.speech
         return speech.decode_receipt(self._request("push", speech.encode_push(push)))
 
@@ -88,6 +96,18 @@ class SimulatedTransport:
         page = self._link.speech.decode_page(self._request("pull", proto.encode_pull(pull)))
         self._link.cursor = max(self._link.cursor, page.cursor)
         return page
+
+    def listen(self, hearer: Hearer) -> Listening | None:
+        """Keep a WebSocket, if clients have any here."""
+        return self._world.sockets.listen(self._process, self._link, hearer)
+
+    def _push_by(self, socket: ClientSocket, push: Push) -> PushReceipt:
+        world, faults = self._world, self._world.faults
+        self._link.requests += 1
+        world.may_crash(self._process, faults.crash_client, "before push by socket")
+        receipt = socket.push(push)
+        world.may_crash(self._process, faults.crash_client, "after push by socket")
+        return receipt
 
     def _request(self, route: str, body: bytes) -> bytes:
         world, faults = self._world, self._world.faults
@@ -107,7 +127,7 @@ class Link:
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
-        self._name = name
+        self.name = name
         self._random = world.stream(f"link {name}")
         self.down_until_ms = 0
         self.requests = 0
@@ -116,6 +136,10 @@ class Link:
         self.speech = JSON if world.stream(f"speech {name}").random() < SPEAK_JSON else PROTOBUF
         self.cursor = 0
         """The greatest that it was given."""
+        self.socket: ClientSocket | None = None
+        """The one that it has open, or had open last."""
+        by_socket = world.scenario.sockets and world.stream(f"socket {name}").random()
+        self.pushes_by_socket = 0 < by_socket < PUSH_BY_SOCKET
         self._stamped_again = 0
         """How often a push was refused for its clock."""
 
@@ -193,7 +217,7 @@ class Container:
         self._world = world
         self.process = Process(name)
         self.busy = False
-        clock = world.new_clock(world.scenario.function_skew_ms)
+        clock = self._clock = world.new_clock(world.scenario.function_skew_ms)
         self._access = world.gate.access(clock)
         buffer = SimulatedBuffer(world, self.process)
         flush_queue = SimulatedQueue(world, self.process, world.flush_requests)
@@ -217,20 +241,27 @@ class Container:
     def serve(self, request: Request) -> Answer:
         """Answer a request as the deployed function does."""
         try:
-            serve = self._pushed if request.route == "push" else self._pulled
-            return HTTP_OK, serve(request)
+            return HTTP_OK, self._answer(request)
         except LakeSyncError as error:
             body = {"error": error.message, "code": error.code, "field": error.field}
             return error.status, json.dumps(body).encode()
 
-    def _pushed(self, request: Request) -> bytes:
+    def _answer(self, request: Request) -> bytes:
+        speech = request.speech
+        if request.route == "push":
+            push = replace(speech.decode_push(request.body), claims=request.claims)
+            return speech.encode_receipt(self.push(GATEWAY, push))
+        pull = replace(proto.decode_pull(request.body), claims=request.claims)
+        return speech.encode_page(self.pull(GATEWAY, pull))
+
+    def push(self, gateway: str, push: Push) -> PushReceipt:
+        """Take a push, and have its receipt watched."""
         world = self._world
-        push = replace(request.speech.decode_push(request.body), claims=request.claims)
         world.gate.passes(self._access, push.client_id)
         self._move()
         self.process.pushing = push
         try:
-            receipt = self._push.push(GATEWAY, push)
+            receipt = self._push.push(gateway, push)
         except LakeSyncError as error:
             world.count(f"push answered {error.code}")
             world.note(self.process.name, "push failed: %s", error)
@@ -239,7 +270,7 @@ class Container:
             self.process.pushing = None
         world.note(self.process.name, "receipt %s", receipt)
         world.history.answered(push, receipt)
-        return request.speech.encode_receipt(receipt)
+        return receipt
 
     def _move(self) -> None:
         """Move to another lane, as if a race had been lost."""
@@ -251,15 +282,15 @@ class Container:
             self._push._committer._lanes.lost(GATEWAY, self._random.choice(layout.shards()))
             world.count("moved to another lane")
 
-    def _pulled(self, request: Request) -> bytes:
+    def pull(self, gateway: str, pull: Pull) -> PullPage:
+        """Answer a pull, and have its page watched."""
         world = self._world
-        pull = replace(proto.decode_pull(request.body), claims=request.claims)
         world.gate.passes(self._access, pull.client_id)
         history = world.history
         latest = world.rulings.latest
         began = Began(history.settled, history.whole, latest, *world.store.void(GATEWAY))
         try:
-            page = self._pull.pull(GATEWAY, pull)
+            page = self._pull.pull(gateway, pull)
         except LakeSyncError as error:
             world.count(f"pull answered {error.code}")
             raise
@@ -269,7 +300,7 @@ class Container:
             world.count("checkpoint page" if is_checkpoint else "snapshot page")
         eyes = world.rulings.eyes(pull.claims, began.rules)
         world.history.paged(pull, page, began, eyes)
-        return request.speech.encode_page(page)
+        return page
 
 
 class Front:
@@ -277,7 +308,7 @@ class Front:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._pools: dict[str, list[Container]] = {"push": [], "pull": []}
+        self._pools: dict[str, list[Any]] = defaultdict(list)
         self._made = 0
         self._random = world.stream("front")
         self.serving = 0
@@ -350,7 +381,7 @@ class Front:
                 self._world.scheduler.kill(container.process)
             pool.clear()
 
-    def _free(self, route: str) -> Container | None:
+    def _free(self, route: str) -> Any:
         pool = self._pools[route]
         pool[:] = [held for held in pool if held.process.alive]
         free = [held for held in pool if not held.busy]
@@ -360,7 +391,9 @@ class Front:
         if full:
             return None
         self._made += 1
-        pool.append(Container(self._world, f"{route}#{self._made}"))
+        world, name = self._world, f"{route}#{self._made}"
+        is_http = route in {"push", "pull"}
+        pool.append(Container(world, name) if is_http else world.sockets.container(name))
         return pool[-1]
 
 

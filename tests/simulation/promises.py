@@ -35,10 +35,14 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "a client has one user": ("U1", "U4"),
     "shut out within a minute": ("U2", "U3"),
     # sync rules: tests.simulation.history, tests.simulation.sights
-    "nobody is sent what is hidden": ("V1", "V2", "V4", "V7"),
+    "nobody is sent what is hidden": ("T3", "V1", "V2", "V4", "V7"),
     "writes keep to the rules": ("V5",),
     "clients hold nothing that is hidden": ("K15", "V4", "V6", "V9"),
     "clients hold all that they may see": ("K15", "V6", "V7", "V8", "V9"),
+    # what is told over WebSockets: tests.simulation.sockets, tests.simulation.history
+    "a broadcast is its range": ("T1", "T2"),
+    "the sender gets no echo": ("T4",),
+    "a connection ends with its right": ("T6",),
     # a gateway that is deleted in the middle: tests.simulation.store, tests.simulation.deletion
     "nothing happens after a deletion": ("E1",),
     "a deleted gateway is gone": ("E1", "E2", "E3"),

@@ -71,7 +71,7 @@ class Rulings:
     def eyes(self, claims: Claims, since: int | None = None) -> list[Eyes]:
         """Give what a client saw by, under all rules in force since the ones at a place."""
         first = self.latest if since is None else since
-        return [Eyes(rules, claims) for rules in self.in_force[first:]]
+        return [Eyes(rules, dict(claims)) for rules in self.in_force[first:]]
 
     def saved(self, rules: Any) -> None:
         """Note what a configuration that is now in force holds."""

@@ -60,6 +60,15 @@ class Faults:
     """How often, for each client and tenth of the time, the network is away."""
     clock_steps: float = 0.0
     """How often, for each clock and tenth of the time, somebody sets it."""
+    lose_frame: float = 0.0
+    """A frame to a client is lost, and whoever sent it is told that it was sent."""
+    late_frame: float = 0.0
+    """A frame comes whenever, and behind later ones."""
+    double_frame: float = 0.0
+    slow_reader: float = 0.0
+    """A connection has no room for a frame."""
+    broken_socket: float = 0.0
+    """A connection ends under a frame, in either direction."""
     flush_broken: float = 0.0
     """The share of tenths of the time in which every write to the lake fails."""
 
@@ -147,6 +156,14 @@ class Scenario:
     """Values are as an enemy would choose them, and rules compare with such."""
     deleted: bool = False
     """The gateway is deleted in the middle."""
+    sockets: bool = False
+    """Clients keep WebSockets."""
+    token_s: int = 0
+    """How long their tokens are good for; 0 is for ever."""
+    storms: int = 0
+    """How often all WebSockets end at once."""
+    ghosts: bool = False
+    """Somebody listens who is shut out and let in again."""
     eager: bool = False
     """Users edit as soon as the app is installed, before it has synced."""
 
@@ -157,6 +174,11 @@ class Scenario:
 
 SPANS_MS = [60_000, 600_000, 3_600_000, 86_400_000, 7 * 86_400_000]
 LARGE_SPAN_MS_MAX = 3_600_000
+
+SOCKETS = 0.2
+"""The share of seeds in which clients keep WebSockets."""
+SOCKETS_SPAN_MS_MAX = 3_600_000
+"""Whoever is connected asks every four minutes, which is most of what happens in a week."""
 
 RARE_THEMES = {
     "flushes": (FLUSHES, 0.1),
@@ -221,6 +243,8 @@ def scenario_of(seed: int) -> Scenario:
     found = changed(
         replace(drawn, **_upkeep(seed, span_ms), **_rules(seed), firewall=_firewall(seed)), theme
     )
+    if not found.deleted and found.span_ms <= SOCKETS_SPAN_MS_MAX:
+        found = changed(found, _sockets(seed))
     # However long it takes, the schedule alone is not to be most of what happens.
     return replace(found, flush_every_s=max(found.flush_every_s, found.span_ms // 2_000_000))
 
@@ -246,6 +270,23 @@ def _rules(seed: int) -> dict[str, Any]:
         "reclaims": random.choice([0, 2, 5]) if ruled else 0,
         "widenings": random.choice([0, 0, 1, 3]),
     }
+
+
+def _sockets(seed: int) -> dict[str, Any]:
+    random = Random(f"{seed}/scenario of sockets")
+    if random.random() >= SOCKETS:
+        return {}
+    drawn: dict[str, Any] = {
+        "sockets": True,
+        "token_s": random.choice([0, 0, 60, 600]),
+        "storms": random.choice([0, 0, 1, 3]),
+        "ghosts": random.random() < 0.3,
+        "poll_s": random.choice([20.0, 600.0]),
+    }
+    for name, most in SOCKET_RATES.items():
+        rate = random.random()
+        drawn[f"faults.{name}"] = round(most * rate, 4) if random.random() < 0.5 else 0.0
+    return drawn
 
 
 def _firewall(seed: int) -> float:
@@ -288,6 +329,14 @@ RATES = {
     "flush_broken": 0.5,
 }
 """The greatest chance of each fault."""
+SOCKET_RATES = {
+    "lose_frame": 0.3,
+    "late_frame": 0.4,
+    "double_frame": 0.3,
+    "slow_reader": 0.2,
+    "broken_socket": 0.15,
+}
+"""The same, of what happens to frames."""
 
 
 def _faults(random: Random) -> Faults:

@@ -103,6 +103,7 @@ class Store(MemoryBuffer):
             return max(0, self._visible_ms.get(commit.token, 0) - world.scheduler.now_ms)
         world.count("commit")
         world.history.committed(commit, push)
+        world.sockets.notifier.committed(commit.stamp)
         if self._random.random() >= world.faults.torn_commit:
             world.history.settle(commit.stamp)
             return 0
@@ -169,6 +170,7 @@ class Store(MemoryBuffer):
         super().save_config(gateway, config, seen, lanes, to)
         if not self._is_lost:
             self._world.rulings.saved(config.rules)
+            self._world.sockets.notifier.configured()
             history = self._world.history
             for table, horizon in config.tombstone_horizons.items():
                 history.horizons[table] = max(history.horizons.get(table, 0), horizon)

@@ -333,6 +333,24 @@ MANY_TABLES: dict[str, Any] = {
     "faults.flush_broken": 0.3,
 }
 """More tables than one range of a flush takes."""
+SOCKETS: dict[str, Any] = {
+    "sockets": True,
+    "token_s": 60,
+    "storms": 1,
+    "ghosts": True,
+    "deleted": False,
+    "clients": 3,
+    "bursts": 8,
+    "burst_edits_max": 2,
+    "span_ms": 600_000,
+    "poll_s": 600.0,
+    "function_skew_ms": 50,
+    "faults.lose_frame": 0.2,
+    "faults.late_frame": 0.2,
+    "faults.double_frame": 0.1,
+    "faults.broken_socket": 0.02,
+}
+"""Clients keep WebSockets with short tokens, whose frames are lost and late."""
 DELETED: dict[str, Any] = {
     "deleted": True,
     "restores": 0,

@@ -138,6 +138,7 @@ class Upkeep:
         self.is_down = True
         world.functions.stop()
         world.front.stop()
+        world.sockets.stop()
         world.store = world.store.replaced_by(backup)
         world.history.restored(log)
         clock = world.new_clock(world.scenario.function_skew_ms)

@@ -17,6 +17,7 @@ from lakesync.gateway.admin import AdminService
 from lakesync.log.limits import Limits
 from lakesync.maintenance import flush
 from lakesync.maintenance.restore import begin_epoch
+from lakesync.runtime import observe
 from lakesync.wire import row_records
 from tests.simulation import checkers
 from tests.simulation.chaos import Chaos
@@ -31,6 +32,7 @@ from tests.simulation.ports import Messages
 from tests.simulation.rulings import Rulings, schema
 from tests.simulation.scenario import Faults, Scenario
 from tests.simulation.scheduler import START_MS, Clock, Crashed, Process, Scheduler
+from tests.simulation.sockets import Sockets
 from tests.simulation.store import Store
 from tests.simulation.upkeep import Upkeep
 from tests.simulation.workload import Workload, settle_quarantine
@@ -83,6 +85,7 @@ class World:
         self.deliveries = Messages("deliveries")
         self.functions = Functions(self)
         self.front = Front(self)
+        self.sockets = Sockets(self)
         self.upkeep = Upkeep(self)
         self.deletion = Deletion(self)
         self.devices: list[Device] = []
@@ -163,6 +166,8 @@ class World:
         with ExitStack() as stack:
             for owner, name, value in bounds(self.scenario):
                 stack.enter_context(patch.object(owner, name, value))
+            for name, told in self.sockets.observed():
+                stack.enter_context(patch.object(observe, name, told))
             self._run()
 
     def _run(self) -> None:
@@ -209,6 +214,7 @@ class World:
         if self.scenario.deleted:
             self.deletion.plan()
         self.rulings.plan()
+        self.sockets.plan()
         self.every(self.scenario.flush_every_s * 1000, self.functions.schedule)
         self.every(2 * self.scenario.flush_every_s * 1000, self.functions.sweep)
 

@@ -9,6 +9,7 @@ from tests.simulation.deliberate import (
     in_merge,
     in_pending_echo,
     in_rules,
+    in_sockets,
     in_upkeep,
 )
 from tests.simulation.deliberate.registry import FAULTS, Deliberate, broken
@@ -25,5 +26,6 @@ __all__ = [
     "in_merge",
     "in_pending_echo",
     "in_rules",
+    "in_sockets",
     "in_upkeep",
 ]

@@ -150,7 +150,7 @@ class HttpTransport:
             return None
         from lakesync.client.transport.listener import SocketListener  # noqa: PLC0415 - as httpx
 
-        return SocketListener(self._socket_url, hearer, self._token)
+        return SocketListener(self._socket_url, hearer, self._token).start()
 
     def close(self) -> None:
         """Close the connections; safe to repeat."""

@@ -18,7 +18,7 @@ import logging
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
 from lakesync.core.messages import BEARER, SUB_PROTOCOL
@@ -58,7 +58,7 @@ _log = logging.getLogger("lakesync.client")
 
 
 class SocketListener:
-    """Keeps a WebSocket to the gateway from a thread of its own, until it is stopped.
+    """Keeps a WebSocket to the gateway from a thread of its own, from `start` to `stop`.
 
     Args:
         url: the stack's ``SocketUrl``.
@@ -93,7 +93,11 @@ class SocketListener:
         self._stopped = threading.Event()
         self._socket: Any = None
         self._thread = threading.Thread(target=self._run, name="lakesync-socket", daemon=True)
+
+    def start(self) -> Self:
+        """Begin to listen, once."""
         self._thread.start()
+        return self
 
     def stop(self) -> None:
         """Close the connection and end; safe to repeat."""

@@ -1,0 +1,95 @@
+"""Faults in what is told over WebSockets, and in what clients make of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakesync.core.messages import PullPage
+from lakesync.gateway import broadcast
+from lakesync.gateway.broadcast import Broadcaster
+from lakesync.gateway.connected import refusal_of
+from lakesync.runtime.realtime import frames
+from tests.simulation.deliberate.registry import Replaced, deliberate
+from tests.simulation.themes import RULES, SOCKETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakesync.core.clock import Stamp
+    from lakesync.errors import LakeSyncError
+    from lakesync.gateway.access import Access
+    from lakesync.gateway.connected import Group
+    from lakesync.log.read_barrier import FinalLog
+    from lakesync.ports import Connection
+
+RULED = {**SOCKETS, **RULES, "token_s": 0}
+LASTING = {**SOCKETS, "token_s": 0, "storms": 0}
+
+
+@deliberate("a broadcast moves the cursor over a gap", SOCKETS)
+def cursor_over_a_gap() -> list[Replaced]:
+    def follows(self: PullPage, cursor: Stamp) -> bool:
+        return self.previous is not None and cursor < self.first
+
+    return [(PullPage, "follows", follows)]
+
+
+@deliberate("all connections are sent what the first of them may see", RULED)
+def decided_by_anothers_scope() -> list[Replaced]:
+    real = Broadcaster._groups
+
+    def groups(
+        self: Broadcaster, log: FinalLog, connections: Iterable[Connection]
+    ) -> tuple[list[Group], set[str]]:
+        found, rescoped = real(self, log, connections)
+        same = [replace(found[0], connections=group.connections) for group in found]
+        return same, rescoped
+
+    return [(Broadcaster, "_groups", groups)]
+
+
+@deliberate("what a client wrote is broadcast to it", SOCKETS)
+def echo_to_the_sender() -> list[Replaced]:
+    return [(broadcast, "writers_of", lambda _: set())]
+
+
+@deliberate("a connection outlives its token", SOCKETS)
+def tokens_never_expire() -> list[Replaced]:
+    def refused(connection: Connection, access: Access, now_s: float) -> LakeSyncError | None:
+        del now_s
+        return refusal_of(connection, access, 0)
+
+    return [(broadcast, "refusal_of", refused), (frames, "refusal_of", refused)]
+
+
+@deliberate("who is shut out goes on listening", LASTING)
+def who_is_shut_out_listens() -> list[Replaced]:
+    def refused(connection: Connection, access: Access, now_s: float) -> LakeSyncError | None:
+        del access
+        anybody: Any = _Anybody()
+        return refusal_of(connection, anybody, now_s)
+
+    return [(broadcast, "refusal_of", refused), (Broadcaster, "shut_out", lambda *_: None)]
+
+
+@deliberate("a group that once saw nothing new is taken to have seen nothing since", RULED)
+def quiet_for_ever() -> list[Replaced]:
+    real = Broadcaster._page
+
+    def page(self: Broadcaster, log: FinalLog, group: Group, since: Stamp) -> PullPage | None:
+        for key, quiet in self._quiet.items():
+            self._quiet[key] = quiet._replace(until=since)
+        return real(self, log, group, since)
+
+    return [(Broadcaster, "_page", page)]
+
+
+class _Anybody:
+    """Lets everybody in."""
+
+    def check_user(self, gateway: str, user: str) -> None:
+        """Let a user in."""
+
+    def check_not_revoked(self, gateway: str, client_id: str) -> None:
+        """Let a client in."""
