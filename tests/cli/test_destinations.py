@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from lakesync.adapters.lake.parquet import read_batch
 from lakesync.core.claims import DELIVERIES, DELIVERIES_FAILED, RETRY, DeliveryPlace
+from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.delivery.deliver import Deliverer
 from lakesync.ports import DeliveryState
 from tests.cli.test_declaring import fields_of, gateway, lines, run, write
@@ -36,11 +38,16 @@ def declared(gateway: LocalGateway) -> LocalGateway:
     return gateway
 
 
+def later_ms() -> int:
+    """Give a time at which everything that was committed is visible."""
+    return time.time_ns() // 1_000_000 + VISIBLE_MS_MAX
+
+
 def deliver(gateway: LocalGateway, database: KeptDatabase) -> None:
     """Do what ``functions/deliver`` does with what waits."""
     deliverer = Deliverer(
         gateway.buffer, gateway.objects, Messages(), read_batch=read_batch,
-        open_database=lambda *_: database, wall_clock=lambda: 1,
+        open_database=lambda *_: database, wall_clock=later_ms,
     )  # fmt: skip
     deliverer.deliver(PLACE)
     deliverer.deliver(FLIGHTS)
@@ -107,8 +114,8 @@ def test_every_fault_of_a_declaration_is_shown_and_nothing_is_saved(gateway: Loc
         shown = {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
         assert {"kind", "secret", "tables[0]", "colour"} <= shown
         assert done.stderr.startswith("error: 4 faults in the destination: ")
-    told_as_json = run("destinations", "check", "warehouse", "bad.json", "--json")
-    assert "colour" in told_as_json.output
+    as_json = run("destinations", "check", "warehouse", "bad.json", "--json")
+    assert "colour" in as_json.output
     assert gateway.buffer.destinations(GATEWAY).by_name == {}
 
 
