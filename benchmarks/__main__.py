@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
 MODULES: Final = (
-    "gateway", "rules", "sparse", "buffer", "imports", "client", "watch", "checkpoints",
-    "simulation", "stack", "spark_merge", "lake_merge", "small_merges", "databases", "scale",
+    "gateway", "rules", "sparse", "buffer", "imports", "client", "watch", "broadcast",
+    "checkpoints", "simulation", "stack", "spark_merge", "lake_merge", "small_merges", "databases",
+    "scale",
 )  # fmt: skip
 APART: Final = frozenset({"scale"})
 """What is measured only when it is named: ``make scale``."""

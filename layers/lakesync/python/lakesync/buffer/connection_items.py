@@ -16,6 +16,7 @@ token expires, ``n`` notified, ``op`` opened, ``ow`` owner of the turn, ``rl`` r
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.buffer.answers import number, text
@@ -26,11 +27,37 @@ from lakesync.buffer.requests import text as text_of
 from lakesync.ports import Connection, NotifyState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lakesync.core.clock import Stamp
 
 NOTIFY_SK: Final = "|notify"
 LIFE_S_MAX: Final = 7_500
 """How long a connection is remembered: API Gateway ends each after two hours."""
+
+
+class StoredClaims(Mapping[str, Any]):
+    """Claims as they are stored, read when somebody looks: of a group of connections one does."""
+
+    __slots__ = ("_read", "_text")
+
+    def __init__(self, stored: str) -> None:
+        self._text = stored
+        self._read: dict[str, Any] | None = None
+
+    def _claims(self) -> dict[str, Any]:
+        if self._read is None:
+            self._read = json.loads(self._text)
+        return self._read
+
+    def __getitem__(self, name: str) -> Any:
+        return self._claims()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._claims())
+
+    def __len__(self) -> int:
+        return len(self._claims())
 
 
 def connection_key(gateway: str, connection_id: str) -> dict[str, Any]:
@@ -62,7 +89,7 @@ def connection_of(item: dict[str, Any]) -> Connection:
         text(item, "us"),
         float(item["ex"]["N"]),
         number(item, "op"),
-        json.loads(text(item, "d")),
+        StoredClaims(text(item, "d")),
         text(item, "sc"),
         text(item, "rl"),
     )

@@ -156,9 +156,10 @@ class Access:
     def _is_current(self, read_at: _Reading) -> bool:
         # By either clock alone things could be remembered for longer: one steps back, the other
         # stands still while the process is frozen.
-        return all(
-            0 <= now_ms - read_ms < REMEMBERED_MS_MAX
-            for now_ms, read_ms in zip(self._now(), read_at, strict=True)
+        (wall_ms, steady_ms), (wall_then_ms, steady_then_ms) = self._now(), read_at
+        return (
+            0 <= wall_ms - wall_then_ms < REMEMBERED_MS_MAX
+            and 0 <= steady_ms - steady_then_ms < REMEMBERED_MS_MAX
         )
 
 

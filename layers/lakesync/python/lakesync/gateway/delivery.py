@@ -117,7 +117,18 @@ class Delivery:
             return [self._one(frame) for frame in frames]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(SENDERS_MAX, "sockets")
-        return list(self._pool.map(self._one, frames))
+        # One task for each sender: one for each frame would cost more than the frame.
+        results: list[Delivered] = [Delivered.BUSY] * len(frames)
+        left = iter(enumerate(frames))  # whose next step is one step for all threads
+
+        def send() -> None:
+            for place, frame in left:
+                results[place] = self._one(frame)
+
+        senders = min(SENDERS_MAX, len(frames))
+        for done in [self._pool.submit(send) for _ in range(senders)]:
+            done.result()
+        return results
 
     def _one(self, frame: tuple[str, str]) -> Delivered:
         try:
