@@ -7,6 +7,7 @@ process; `SyncLoop` syncs in the background.
 from lakesync.client.aio.client import AsyncClient
 from lakesync.client.aio.watch import AsyncWatch
 from lakesync.client.client import Client
+from lakesync.client.download.lost_writes import LostWrite
 from lakesync.client.live.callbacks import Callback
 from lakesync.client.live.status import ClientStatus
 from lakesync.client.live.watch import Watch
@@ -27,6 +28,7 @@ __all__ = [
     "ClientStatus",
     "Fault",
     "HttpTransport",
+    "LostWrite",
     "MemoryTransport",
     "OutboxEntry",
     "PullSummary",

@@ -159,13 +159,17 @@ class Syncer:
             if not rebuilt and not self._pages.is_news(page, at):
                 return True
         grouped = grouped_deltas(page)
+        lost_writes = self._file.lost_writes
         with self._file.database.transaction():
             if self._file.position() != at:
                 return False
             if rebuilt:
                 # Other rules lose no edit; another buffer may have.
                 self._pages.resync.start(is_restored=page.epoch != at.epoch or at.shows_as(page))
+            lost_writes.take()  # of a page that was undone
             self._pages.apply(page, grouped)
+            lost = lost_writes.take()
+        self._activity.lost(lost)
         return True
 
     def _follow_schemas(self, page: PullPage) -> None:

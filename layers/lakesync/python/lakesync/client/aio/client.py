@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from lakesync.client.aio.editor import AsyncEditor, AsyncTransaction, answered
-from lakesync.client.aio.threads import Threads
+from lakesync.client.aio.threads import Threads, in_this_loop
 from lakesync.client.aio.watch import AsyncWatch
 from lakesync.client.client import Client
 from lakesync.errors import LakeSyncError
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     )
     from pathlib import Path
 
+    from lakesync.client.download.lost_writes import LostWrite
     from lakesync.client.live.callbacks import Callback
     from lakesync.client.live.status import ClientStatus
     from lakesync.client.summaries import PullSummary, SyncSummary
@@ -135,6 +135,12 @@ class AsyncClient(AsyncEditor):
         """As `Client.retry`."""
         return await self._write(lambda: self.client.retry(delta_id))
 
+    async def amend(
+        self, delta_id: str, columns: Mapping[str, object]
+    ) -> Result[Delta, LakeSyncError]:
+        """As `Client.amend`."""
+        return await self._write(lambda: self.client.amend(delta_id, columns))
+
     async def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
         """As `Client.discard`."""
         return await self._write(lambda: self.client.discard(delta_id))
@@ -207,18 +213,13 @@ class AsyncClient(AsyncEditor):
         tables: Iterable[str] | None = None,
     ) -> Callback:
         """As `Client.on_change`; called in this event loop, and awaited if it is a coroutine."""
-        loop = asyncio.get_running_loop()
+        return self.client.on_change(in_this_loop(callback), tables)
 
-        async def call(changed: frozenset[str]) -> None:
-            result = callback(changed)
-            if inspect.isawaitable(result):
-                await result
-
-        def tell(changed: frozenset[str]) -> None:
-            asyncio.run_coroutine_threadsafe(call(changed), loop).result()
-
-        tell.__qualname__ = getattr(callback, "__qualname__", repr(callback))
-        return self.client.on_change(tell, tables)
+    def on_conflict(
+        self, callback: Callable[[LostWrite], object], tables: Iterable[str] | None = None
+    ) -> Callback:
+        """As `Client.on_conflict`; called in this event loop, and awaited if it is a coroutine."""
+        return self.client.on_conflict(in_this_loop(callback), tables)
 
     @property
     def status(self) -> Awaitable[ClientStatus]:

@@ -12,6 +12,7 @@ Rules of this module
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -110,3 +111,19 @@ async def _on(threads: ThreadPoolExecutor, operation: Callable[[], T]) -> T:
     except RuntimeError as exc:  # its threads were ended
         raise ValidationFailed("the client is closed; open its file again") from exc
     return await asyncio.wrap_future(future)
+
+
+def in_this_loop(callback: Callable[[T], object]) -> Callable[[T], None]:
+    """Give what calls a function in the running event loop, from any thread, and awaits it."""
+    loop = asyncio.get_running_loop()
+
+    async def call(argument: T) -> None:
+        result = callback(argument)
+        if inspect.isawaitable(result):
+            await result
+
+    def wait(argument: T) -> None:
+        asyncio.run_coroutine_threadsafe(call(argument), loop).result()
+
+    wait.__qualname__ = getattr(callback, "__qualname__", repr(callback))
+    return wait

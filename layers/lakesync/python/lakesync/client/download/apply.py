@@ -25,6 +25,7 @@ from lakesync.wire.row_state import decode_row_state, encode_row_state
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakesync.client.download.lost_writes import LostWrites
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.file import ClientFile, Position
     from lakesync.client.storage.rows import RowToStore, StoredRow
@@ -80,6 +81,8 @@ class Pages:
             # Where rules decide, a row that came into sight comes as it is, ahead of the cursor.
             ruled = page.scope not in {"", EVERYTHING}
             self.file.clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
+        if not page.snapshot:
+            self.file.lost_writes.read_until(page.cursor)
         self.file.connection.execute(
             # What was read up to the cursor stays true while a snapshot brings what is newer.
             "UPDATE _lakesync_sync SET epoch = ?, snapshot = ?, scope = ?, "
@@ -132,7 +135,9 @@ class Pages:
             stored = rows.load(table.id, by_row)
         for row_id in bases:
             echoed.pop((table.name, row_id), None)  # merged again without its echoes already
-        rows.save(_merged(table, by_row, stored, echoed))
+        # A snapshot's rows do not say which of two writes came first.
+        lost = None if log_start is None else self.file.lost_writes
+        rows.save(_merged(table, by_row, stored, echoed, lost))
 
     def _acknowledge_echoes(self, deltas: list[Delta]) -> Echoed:
         """Take out of the outbox what the page proves to be at the gateway: a receipt was lost."""
@@ -172,12 +177,15 @@ def _merged(
     by_row: dict[str, list[Delta]],
     stored: dict[str, StoredRow],
     echoed: Echoed,
+    lost: LostWrites | None,
 ) -> Iterator[RowToStore]:
     """Give the rows that a page changes."""
     for row_id, deltas in by_row.items():
         row = stored.get(row_id, NOT_STORED)
         before = decode_row_state(row.state)
         after = fold(deltas, before)
+        if lost is not None and after is not before:
+            lost.compare((table.name, row_id), row, (before, after), deltas)
         if row.base is None:
             if after is not before:
                 yield table, row_id, after, None, 0

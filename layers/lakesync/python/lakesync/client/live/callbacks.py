@@ -1,4 +1,4 @@
-"""`Callback`: an app's function that is called when tables change.
+"""`Callback`: an app's function that is called when tables change, or when an own write lost.
 
 Rules of this module
     1. It runs on a thread of its own, which is there while it runs: neither edits, nor syncing, nor
@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from lakesync.client.live.changes import NOTHING, Subscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from lakesync.client.live.changes import ChangeFeed, Changes
 
@@ -33,7 +33,7 @@ class Callback(Subscriber):
     def __init__(
         self,
         feed: ChangeFeed,
-        function: Callable[[frozenset[str]], object],
+        function: Callable[[Any], object],
         tables: frozenset[str] | None,
         every_table: Callable[[], frozenset[str]],
     ) -> None:
@@ -72,14 +72,22 @@ class Callback(Subscriber):
                 if self._closed or changes is NOTHING:
                     self._running = False
                     return
-            self._since_s = time.monotonic()
-            try:
-                self._function(self._names(changes))
-                self.error = None
-            except Exception as exc:  # noqa: BLE001 - the app's code; see rule 3
-                self.error = exc
-                _log.exception("%s raised; it is called again at the next change", self._name)
-            self._since_s = None
+            for argument in self._arguments(changes):
+                self._call(argument)
+
+    def _call(self, argument: object) -> None:
+        self._since_s = time.monotonic()
+        try:
+            self._function(argument)
+            self.error = None
+        except Exception as exc:  # noqa: BLE001 - the app's code; see rule 3
+            self.error = exc
+            _log.exception("%s raised; it is called again at the next change", self._name)
+        self._since_s = None
+
+    def _arguments(self, changes: Changes) -> Iterable[object]:
+        """Give what the function is called with, once for each."""
+        return (self._names(changes),)
 
     def _names(self, changes: Changes) -> frozenset[str]:
         names = self._every_table() if changes.everything else changes.tables
@@ -118,3 +126,15 @@ class Callback(Subscriber):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class ConflictCallback(Callback):
+    """What `Client.on_conflict` gives: its function is called once for each write that lost."""
+
+    def concerns(self, changes: Changes) -> bool:
+        """Tell whether a write of its tables lost."""
+        return any(True for _ in self._arguments(changes))
+
+    def _arguments(self, changes: Changes) -> Iterable[object]:
+        tables = self.tables
+        return (lost for lost in changes.lost if tables is None or lost.table.lower() in tables)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lakesync.client.download.lost_writes import LostWrite
     from lakesync.client.storage.file import ClientFile
 
 FRAME_MS: Final = 16
@@ -39,6 +40,8 @@ class Changes(NamedTuple):
     """The same in small letters, and their SQLite names: what subscribers know tables by."""
     everything: bool = False
     """It is not known which tables changed."""
+    lost: tuple[LostWrite, ...] = ()
+    """Own writes that lost to others."""
 
     def __or__(self, other: object) -> Changes:
         if not isinstance(other, Changes):
@@ -47,6 +50,7 @@ class Changes(NamedTuple):
             self.tables | other.tables,
             self.keys | other.keys,
             self.everything or other.everything,
+            self.lost + other.lost,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from lakesync.client.live.callbacks import Callback
+from lakesync.client.live.callbacks import Callback, ConflictCallback
 from lakesync.client.live.changes import FRAME_MS_MAX, ChangeFeed
 from lakesync.client.live.status import Activity, ClientStatus
 from lakesync.client.live.watch import UNCHANGED, LiveQuery, Reading, Watch
@@ -14,6 +14,7 @@ from lakesync.errors import ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from lakesync.client.download.lost_writes import LostWrite
     from lakesync.client.live.watch import Unchanged
     from lakesync.client.storage.file import ClientFile
 
@@ -99,8 +100,19 @@ class Observable(Editor):
         after the commit, never twice at once. What it raises is logged, and so is a call that takes
         longer than `CALLBACK_S`; neither keeps anything else from going on.
         """
-        wanted = None if tables is None else frozenset(name.lower() for name in tables)
-        return Callback(self._feed, callback, wanted, self._table_names)
+        return Callback(self._feed, callback, _folded(tables), self._table_names)
+
+    def on_conflict(
+        self, callback: Callable[[LostWrite], object], tables: Iterable[str] | None = None
+    ) -> Callback:
+        """Call a function with each value of this client that lost a merge, until it is closed.
+
+        That is: another client wrote the same column, or deleted the row, without knowing of this
+        client's edit, and its stamp is the later one. The rows show the other's value already; to
+        put one's own back, edit again. Called as `on_change` calls; what is lost while nobody
+        listens, or the app is not running, is not reported.
+        """
+        return ConflictCallback(self._feed, callback, _folded(tables), self._table_names)
 
     def _table_names(self) -> frozenset[str]:
         _, rows = self._file.database.read("SELECT name FROM _lakesync_tables")
@@ -117,6 +129,10 @@ class Observable(Editor):
 
     def _live_status(self) -> LiveStatus:
         return LiveStatus(lambda: self.status)
+
+
+def _folded(tables: Iterable[str] | None) -> frozenset[str] | None:
+    return None if tables is None else frozenset(name.lower() for name in tables)
 
 
 class LiveStatus(Reading[ClientStatus]):

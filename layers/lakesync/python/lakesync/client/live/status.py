@@ -15,6 +15,7 @@ from lakesync.result import Ok
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lakesync.client.download.lost_writes import LostWrite
     from lakesync.client.storage.database import Database
     from lakesync.core.messages import PullPage
     from lakesync.errors import LakeSyncError
@@ -100,6 +101,11 @@ class Activity:
         if is_first or page.count or page.has_more:
             self._downloading = True
             self._notify()
+
+    def lost(self, writes: tuple[LostWrite, ...]) -> None:
+        """Have those told who want to know of own writes that lost."""
+        if writes:
+            self.on_change(Changes(lost=writes))
 
     def reached_end(self, now_ms: int) -> None:
         """Note that everything was read that there is."""

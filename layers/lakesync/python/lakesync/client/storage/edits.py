@@ -11,7 +11,9 @@ from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.reading import boolean_names
 from lakesync.client.storage.statements import execute
 from lakesync.client.storage.writing import Writer, encoded_columns, write
+from lakesync.core.values import parse
 from lakesync.result import Err, Result
+from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -98,3 +100,20 @@ def record(
     encoded = encoded_columns(op, table, row_id, columns)
     with file.database.transaction():
         return write(file, op, table, row_id, encoded, file.clock.now())
+
+
+def amend(file: ClientFile, delta_id: str, columns: Mapping[str, object]) -> Delta:
+    """Replace a quarantined edit by a new one in one transaction; see `Client.amend`."""
+    with file.database.transaction():
+        refused = file.quarantined(delta_id).delta
+        state = decode_row_state(file.rows.one(file.key_of(refused)).state)
+        mine = (refused.hlc, refused.client_id)
+        kept = {
+            name: parse(value)
+            for name, value in refused.columns
+            if name in state.columns and state.columns[name][:2] == mine
+        }
+        file.take_back(refused)
+        return Writer(file, is_group=False).write(
+            refused.op, refused.table, refused.row_id, kept | dict(columns)
+        )

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.storage.capture import Capture
 from lakesync.client.storage.catalogue import Catalogue, checked_name
 from lakesync.client.storage.database import Database
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.client.storage.database import Durability
-    from lakesync.client.upload.entries import OutboxEntry
+    from lakesync.client.storage.rows import LocalKey
+    from lakesync.client.upload.entries import Entry, OutboxEntry
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PullPage
@@ -98,6 +100,7 @@ class ClientFile:
         self.outbox = Outbox(self.connection)
         self.clock = DeviceClock(self.connection, wall_clock)
         self.capture = Capture(self.connection)
+        self.lost_writes = LostWrites(client_id)
         database.on_reload(self.catalogue.reload)
         database.on_reload(self.clock.reload)
 
@@ -129,11 +132,16 @@ class ClientFile:
     def retry(self, delta_id: str) -> Delta:
         """Let a quarantined edit be pushed again."""
         with self.database.transaction():
-            entry = self.outbox.find(delta_id)
-            if entry is None or entry.status != Status.QUARANTINED:
-                raise NotFound(_NO_ENTRY.format("quarantined edit"), field="delta_id")
+            entry = self.quarantined(delta_id)
             self.outbox.release(entry)
         return entry.delta
+
+    def quarantined(self, delta_id: str) -> Entry:
+        """Give a quarantined edit."""
+        entry = self.outbox.find(delta_id)
+        if entry is None or entry.status != Status.QUARANTINED:
+            raise NotFound(_NO_ENTRY.format("quarantined edit"), field="delta_id")
+        return entry
 
     def discard(self, delta_id: str) -> Delta:
         """Take an edit back: its row is merged again without it."""
@@ -141,11 +149,18 @@ class ClientFile:
             entry = self.outbox.find(delta_id)
             if entry is None:
                 raise NotFound(_NO_ENTRY.format("edit in the outbox"), field="delta_id")
-            delta = entry.delta
-            self.clock.discarded(delta.hlc, self.position().cursor)
-            self.outbox.remove((entry.hlc,))
-            self.rows.refold({(self.catalogue.known(delta.table).id, delta.row_id): None}, taken=1)
-        return delta
+            self.take_back(entry.delta)
+        return entry.delta
+
+    def take_back(self, delta: Delta) -> None:
+        """Take a delta out of the outbox and its row, within the caller's transaction."""
+        self.clock.discarded(delta.hlc, self.position().cursor)
+        self.outbox.remove((delta.hlc,))
+        self.rows.refold({self.key_of(delta): None}, taken=1)
+
+    def key_of(self, delta: Delta) -> LocalKey:
+        """Give the key of a delta's row."""
+        return self.catalogue.known(delta.table).id, delta.row_id
 
 
 def open_file(

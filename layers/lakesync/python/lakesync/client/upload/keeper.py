@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.client.storage.editor import Editor
+from lakesync.client.storage.edits import amend
 from lakesync.result import Result, heard
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Mapping
 
     from lakesync.client.storage.file import ClientFile
     from lakesync.client.upload.entries import OutboxEntry
@@ -35,6 +37,17 @@ class OutboxKeeper(Editor):
         result = self._attempt(lambda: self._file.retry(delta_id))
         self.edited.set()
         return heard(result, f"retry of {delta_id!r}")
+
+    def amend(self, delta_id: str, columns: Mapping[str, object]) -> Result[Delta, LakeSyncError]:
+        """Replace a quarantined edit by a new one, with other values for some of its columns.
+
+        The new edit is made now, and goes with the next push. Of the columns that ``columns`` does
+        not name it has those that nothing was written over since. ``NOT_FOUND`` if there is no such
+        edit; an ``Err`` changes nothing.
+        """
+        result = self._attempt(lambda: amend(self._file, delta_id, columns))
+        self.edited.set()
+        return heard(result, f"amending of {delta_id!r}")
 
     def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
         """Drop an edit that is pending or quarantined; its row becomes what the others make of it.

@@ -112,6 +112,7 @@ class Receipts:
         # An entry may be gone by now: another process shares the file, or an echo came first.
         deltas = file.outbox.known(entry.delta for entry in entries)
         file.clock.accepted(max((delta.hlc for delta in deltas), default=0))
+        file.lost_writes.accepted(deltas, by)
         ruled = ruled_tables(file)
         for table_id, written in file.rows.grouped(deltas).items():
             # The first page that shows a stale row replaces it, and that page may be older than

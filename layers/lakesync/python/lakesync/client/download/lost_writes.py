@@ -1,0 +1,125 @@
+"""Own writes that lost a merge to a write of another client which did not know them.
+
+The other's write was at the gateway before this client's was, or came while this client's still
+waited: the two were made without knowledge of each other, and the later stamp won. A value that
+another client writes over one that it could have read is no conflict, and is not reported.
+
+How the two are told apart: a page has deltas in the order of their commits. So an own write that
+the page shows before the winner was there first. Law K27: ``docs/spec/client.md``.
+
+All of it is in memory: a write that was accepted, and whose loss no page has shown when the app
+ends, is not reported.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from lakesync.core.delta import Op
+from lakesync.core.values import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from lakesync.client.storage.rows import StoredRow
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import Register, RowState
+
+ROWS_NOTED_MAX: Final = 10_000
+"""Rows with writes that were accepted since the last pull; of more the oldest are not compared."""
+RowName: TypeAlias = tuple[str, str]
+"""Table and row id."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostWrite:
+    """A value of this client that another client's write replaced; see `Client.on_conflict`."""
+
+    table: str
+    row_id: str
+    column: str
+    own: Any
+    """The value that lost."""
+    other: Any
+    """The value that won; None if the row was deleted."""
+    other_client: str
+    """Who wrote that, or deleted the row."""
+    deleted: bool = False
+    """The row was deleted."""
+
+
+class _Noted(NamedTuple):
+    """The columns of a row that were accepted, by the stamps of the writes."""
+
+    columns: dict[str, Stamp]
+    accepted: Stamp
+    """The commit by which all of them were."""
+
+
+class LostWrites:
+    """The lost writes of one file. Used within the caller's transaction."""
+
+    def __init__(self, client_id: str) -> None:
+        self._me = client_id
+        self._noted: OrderedDict[RowName, _Noted] = OrderedDict()
+        self._lost: list[LostWrite] = []
+
+    def accepted(self, deltas: Iterable[Delta], by: Stamp) -> None:
+        """Note own writes that a receipt accepts, in commits up to ``by``."""
+        for delta in deltas:
+            key = (delta.table, delta.row_id)
+            columns = self._noted.pop(key, _Noted({}, 0)).columns
+            columns |= {name: delta.hlc for name, _ in delta.columns}
+            self._noted[key] = _Noted(columns, by)
+        while len(self._noted) > ROWS_NOTED_MAX:
+            self._noted.popitem(last=False)
+
+    def read_until(self, cursor: Stamp) -> None:
+        """Forget what was accepted up to a commit: the log was read that far."""
+        for key in [key for key, noted in self._noted.items() if noted.accepted <= cursor]:
+            del self._noted[key]
+
+    def compare(
+        self,
+        row: RowName,
+        stored: StoredRow,
+        states: tuple[RowState, RowState],
+        deltas: Sequence[Delta],
+    ) -> None:
+        """Note what a row lost by a page's deltas, which took it from one state to the other."""
+        noted = self._noted.get(row)
+        if stored.base is None and noted is None:
+            return
+        before, after = states
+        known = before if stored.base is None else stored.known
+        at = {(delta.hlc, delta.client_id): place for place, delta in enumerate(deltas)}
+        deleters = {delta.hlc: delta for delta in deltas if delta.op is Op.DELETE}
+        for name, register in self._own(before, known, noted.columns if noted else {}):
+            stamp, _, value = register
+            winner = after.columns.get(name, register)
+            deleter = deleters.get(after.deleted) if after.deleted >= stamp else None
+            won = (winner[0], winner[1]) if deleter is None else (deleter.hlc, deleter.client_id)
+            was_first = at.get((stamp, self._me), len(deltas)) < at.get(won, -1)
+            if won[1] == self._me or was_first or (deleter is None and winner[2] == value):
+                continue
+            other = None if deleter else parse(winner[2])
+            lost = LostWrite(*row, name, parse(value), other, won[1], deleter is not None)
+            self._lost.append(lost)
+
+    def _own(
+        self, before: RowState, known: RowState, accepted: Mapping[str, Stamp]
+    ) -> Iterator[tuple[str, Register]]:
+        """Give the columns of a row that show this client's writes which no page has shown."""
+        for name, register in before.columns.items():
+            if register[1] == self._me and register[0] > before.deleted:
+                waits = known.columns.get(name) != register
+                if waits or accepted.get(name) == register[0]:
+                    yield name, register
+
+    def take(self) -> tuple[LostWrite, ...]:
+        """Give what was noted since the last call."""
+        lost, self._lost = tuple(self._lost), []
+        return lost

@@ -1,0 +1,198 @@
+"""Conflicts: an app hears which of its values lost to a write that did not know them."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.client import AsyncClient, Client, LostWrite
+from lakesync.client.download.lost_writes import ROWS_NOTED_MAX, LostWrites
+from lakesync.client.storage.rows import StoredRow
+from lakesync.core.merge import EMPTY, fold
+from lakesync.wire.row_state import encode_row_state
+from tests.support.builders import delete, insert, update
+
+if TYPE_CHECKING:
+    from tests.client.support.world import World
+
+SOON_S = 10.0
+NEVER_S = 0.3
+ME = "a"
+ROW = ("todos", "r1")
+
+
+class Both:
+    """Two clients that have the same row, and what the first is told."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.a, self.b = world.client("a", frame_ms=0), world.client("b", frame_ms=0)
+        self.lost: queue.Queue[LostWrite] = queue.Queue()
+        self.b.insert("todos", "r1", {"title": "old", "done": False}).unwrap()
+        for client in (self.b, self.a):
+            client.sync().unwrap()
+        self.a.on_conflict(self.lost.put)
+
+    def later(self, client: Client, **columns: Any) -> None:
+        """Have a client edit the row, later than all edits so far."""
+        self.world.clock.ms += 10
+        client.update("todos", "r1", columns).unwrap()
+
+    def heard(self) -> LostWrite:
+        return self.lost.get(timeout=SOON_S)
+
+    def nothing(self) -> None:
+        with pytest.raises(queue.Empty):
+            self.lost.get(timeout=NEVER_S)
+
+
+@pytest.fixture
+def two(both: World) -> Both:
+    return Both(both)
+
+
+@pytest.mark.law("K27")
+@pytest.mark.parametrize("first", ["pull", "push"])
+def test_an_edit_that_lost_to_one_made_without_knowing_it_is_reported(
+    two: Both, first: str
+) -> None:
+    two.later(two.a, title="mine", done=True)
+    two.later(two.b, title="theirs")
+    two.b.push().unwrap()
+    getattr(two.a, first)().unwrap()
+    two.a.sync().unwrap()
+    assert two.heard() == LostWrite("todos", "r1", "title", "mine", "theirs", "b")
+    assert two.a.get("todos", "r1").unwrap() == {"title": "theirs", "done": True}
+    two.a.sync().unwrap()
+    two.nothing()
+
+
+@pytest.mark.law("K27")
+def test_an_edit_of_a_row_that_another_client_deleted_is_reported(two: Both) -> None:
+    two.later(two.a, title="mine")
+    two.world.clock.ms += 10
+    two.b.delete("todos", "r1").unwrap()
+    two.b.push().unwrap()
+    two.a.sync().unwrap()
+    assert two.heard() == LostWrite("todos", "r1", "title", "mine", None, "b", deleted=True)
+
+
+@pytest.mark.law("K27")
+def test_a_value_that_others_could_have_read_is_no_conflict(two: Both) -> None:
+    two.later(two.a, title="mine")
+    two.a.push().unwrap()
+    two.b.sync().unwrap()
+    two.later(two.b, title="theirs")  # in one page with what it replaces
+    two.b.push().unwrap()
+    two.a.sync().unwrap()
+    assert two.a.get("todos", "r1").unwrap()["title"] == "theirs"  # type: ignore[index]
+    two.nothing()
+
+
+@pytest.mark.law("K27")
+def test_the_same_value_an_edit_that_wins_and_another_column_are_no_conflict(two: Both) -> None:
+    two.later(two.a, title="same")
+    two.later(two.b, title="same", done=True)
+    two.b.push().unwrap()
+    two.a.sync().unwrap()
+    two.later(two.b, title="earlier")
+    two.later(two.a, title="later")
+    two.b.push().unwrap()
+    two.a.sync().unwrap()
+    two.nothing()
+
+
+@pytest.mark.law("K27")
+def test_who_asked_for_other_tables_or_has_closed_hears_nothing(two: Both) -> None:
+    others: queue.Queue[LostWrite] = queue.Queue()
+    two.a.on_conflict(others.put, ["Notes"])
+    with two.a.on_conflict(others.put):
+        pass
+    two.later(two.a, title="mine")
+    two.later(two.b, title="theirs")
+    two.b.push().unwrap()
+    two.a.sync().unwrap()
+    two.heard()
+    assert others.empty()
+
+
+def test_a_client_for_asyncio_is_told_in_its_loop(two: Both) -> None:
+    two.a.close()
+
+    async def story() -> LostWrite:
+        lost: asyncio.Queue[LostWrite] = asyncio.Queue()
+        async with AsyncClient(
+            two.world.folder / "a.db", client_id="a", transport=two.world.transport(),
+            wall_clock=two.world.clock, frame_ms=0,
+        ) as client:  # fmt: skip
+            client.on_conflict(lost.put)
+            two.world.clock.ms += 10
+            (await client.update("todos", "r1", {"title": "mine"})).unwrap()
+            two.later(two.b, title="theirs")
+            two.b.push().unwrap()
+            (await client.sync()).unwrap()
+            return await asyncio.wait_for(lost.get(), SOON_S)
+
+    assert asyncio.run(story()).own == "mine"
+
+
+def test_of_many_rows_that_were_accepted_the_oldest_are_forgotten() -> None:
+    lost = LostWrites(ME)
+    for number in range(ROWS_NOTED_MAX + 1):
+        lost.accepted([insert(row=f"r{number}", client=ME, at=1, title="mine")], 5)
+    theirs = update(row="r0", client="b", at=2, title="theirs")
+    mine = insert(row="r0", client=ME, at=1, title="mine")
+    before = fold([mine], EMPTY)
+    for row, reported in (("r0", 0), ("r1", 1)):
+        after = fold([theirs], before)
+        stored = StoredRow(encode_row_state(before), None, 0)
+        lost.compare(("todos", row), stored, (before, after), [theirs])
+        assert len(lost.take()) == reported
+
+
+writes = st.lists(
+    st.builds(
+        lambda client, at, value: (client, at, value),
+        st.sampled_from(["a", "b", "c"]),
+        st.integers(1, 9),
+        st.integers(0, 2),
+    ),
+    min_size=1, max_size=6, unique_by=lambda write: write[:2],
+)  # fmt: skip
+
+
+@pytest.mark.law("K27")
+@given(page=writes, at=st.integers(1, 9), value=st.integers(0, 2), deletes=st.booleans())
+def test_what_is_reported_is_what_the_row_shows_instead(
+    *, page: list[tuple[str, int, int]], at: int, value: int, deletes: bool
+) -> None:
+    """Whatever a page brings: a report names a value that is gone, and who is to thank for it."""
+    mine = update(client=ME, at=at, n=value)
+    deltas = [
+        delete(client=client, at=stamp) if deletes and n == 0
+        else update(client=client, at=stamp, n=n)
+        for client, stamp, n in page
+    ]  # fmt: skip
+    before = fold([mine], EMPTY)
+    after = fold(deltas, before)
+    lost = LostWrites(ME)
+    lost.accepted([mine], 5)
+    lost.compare(
+        ("todos", "r1"), StoredRow(encode_row_state(before), None, 0), (before, after), deltas
+    )
+    for report in lost.take():
+        assert report.own == value
+        assert report.other_client != ME
+        if report.deleted:
+            assert after.deleted >= mine.hlc
+        else:
+            assert after.columns["n"][:2] > (mine.hlc, ME)
+            assert (report.other, report.other_client) == (
+                int(after.columns["n"][2]), after.columns["n"][1],
+            )  # fmt: skip
+            assert report.other != report.own
