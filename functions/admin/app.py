@@ -2,19 +2,28 @@
 
 from functools import cache
 
-from lakesync.runtime import wiring, wiring_access, wiring_connectors, wiring_deliver
+from lakesync.runtime import (
+    wiring,
+    wiring_access,
+    wiring_actions,
+    wiring_connectors,
+    wiring_deliver,
+)
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.settings import AdminSettings
 
 settings = wiring.load(AdminSettings)
 connectors = cache(lambda: wiring_connectors.connector_admin(settings))
+actions = cache(lambda: wiring_actions.action_admin(settings))
+delete_now = wiring_connectors.and_connectors(connectors, wiring.delete_now(settings))
 routes = admin_routes(
     wiring.admin_service(settings),
     wiring_access.access_admin(settings),
     wiring_deliver.destination_admin(settings),
     wiring.flush_now(settings),
-    wiring_connectors.and_connectors(connectors, wiring.delete_now(settings)),
+    wiring_actions.and_actions(actions, delete_now),
     connectors,
+    actions,
 )
 handler = lambda_handler(create_app(routes, access=wiring_access.access(settings)))

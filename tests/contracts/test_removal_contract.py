@@ -10,10 +10,12 @@ import boto3
 import pytest
 
 from lakesync.buffer.access import DynamoAccess
+from lakesync.buffer.actions import DynamoHandlers
 from lakesync.buffer.connectors import DynamoConnectors
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_actions import MemoryHandlers
 from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.buffer.memory_removal import MemoryItems
@@ -39,13 +41,20 @@ from tests.support.lake import Objects
 from tests.support.stores import TABLE
 
 if TYPE_CHECKING:
-    from lakesync.ports import AccessStore, Buffer, ConnectorStore, GatewayItems, QuotaStore
+    from lakesync.ports import (
+        AccessStore,
+        Buffer,
+        ConnectorStore,
+        GatewayItems,
+        HandlerStore,
+        QuotaStore,
+    )
     from tests.support.stores import Address, Servers
 
 EVENTS = {"table": "events", "append": True, "columns": [{"name": "n", "type": "number"}]}
 KINDS = {
     "heads", "registry", "log", "rows", "marks", "flush", "clients", "users", "revocations",
-    "quota", "destinations", "connectors",
+    "quota", "destinations", "connectors", "actions",
 }  # fmt: skip
 
 
@@ -58,6 +67,7 @@ class Stored:
     access: AccessStore
     quotas: QuotaStore
     connectors: ConnectorStore
+    handlers: HandlerStore
     address: Address | None = None
 
     def deleter(self) -> Deleter:
@@ -91,8 +101,9 @@ def stored(store: str, request: pytest.FixtureRequest) -> Stored:
     if store == "memory":
         buffer, access, quotas = MemoryBuffer(), MemoryAccess(), MemoryQuotas()
         connectors = MemoryConnectors()
-        items = MemoryItems(buffer, access, quotas, connectors)
-        return Stored(buffer, items, access, quotas, connectors)
+        handlers = MemoryHandlers()
+        items = MemoryItems(buffer, access, quotas, connectors, handlers)
+        return Stored(buffer, items, access, quotas, connectors, handlers)
     if store == "model":
         modelled: Any = request.getfixturevalue("buffer")
         caller, address = modelled._call, None
@@ -102,7 +113,8 @@ def stored(store: str, request: pytest.FixtureRequest) -> Stored:
         caller = address.caller()
     return Stored(
         DynamoBuffer(TABLE, caller), DynamoItems(TABLE, caller), DynamoAccess(TABLE, caller),
-        DynamoQuotas(TABLE, caller), DynamoConnectors(TABLE, caller), address,
+        DynamoQuotas(TABLE, caller), DynamoConnectors(TABLE, caller),
+        DynamoHandlers(TABLE, caller), address,
     )  # fmt: skip
 
 
@@ -131,6 +143,7 @@ def filled(stored: Stored, gateway: str, rows: int = 40) -> None:
         stored.access.revoke(gateway, Revocation("user", f"bob-{number}", 1, "ops"))
     for number in range(30):
         assert stored.connectors.add(gateway, f"shop-{number}", b"definition", 1)
+        assert stored.handlers.add(gateway, f"mail-{number}", b"definition", replace=False)
     stored.quotas.report(gateway, 1, Usage(1, 1, 1))
     stored.quotas.set_quota(gateway, Quota(5))
 

@@ -14,9 +14,10 @@ import pytest
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_actions import MemoryHandlers, MemoryRuns
 from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.buffer.memory_quota import MemoryQuotas
-from lakesync.runtime import wiring, wiring_access, wiring_connectors
+from lakesync.runtime import wiring, wiring_access, wiring_actions, wiring_connectors
 from tests.support.logs import logged
 from tests.support.repository import ROOT
 
@@ -44,6 +45,9 @@ ENVIRONMENT = {
     "POLL_MACHINE": "arn:aws:states:eu-central-1:123456789012:stateMachine:poll",
     "POLL_SCHEDULE_GROUP": "polls",
     "POLL_SCHEDULE_ROLE": "arn:aws:iam::123456789012:role/poll",
+    "ACTION_SECRETS": "stack/actions/",
+    "ACTION_HOSTS": "*",
+    "ACTIONS_TABLE": "actions",
     "ANNOUNCE_QUEUE_URL": "unset",
     "DELIVER_QUEUE_URL": "unset",
     "SECRET_PREFIX": "stack/destinations/",
@@ -133,6 +137,9 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     monkeypatch.setattr(wiring_access, "store", lambda _: access)
     connectors = MemoryConnectors()
     monkeypatch.setattr(wiring_connectors, "connector_store", lambda _: connectors)
+    handlers, runs = MemoryHandlers(), MemoryRuns()
+    monkeypatch.setattr(wiring_actions, "handler_store", lambda _: handlers)
+    monkeypatch.setattr(wiring_actions, "runs", lambda _: runs)
     quotas = MemoryQuotas()
     monkeypatch.setattr(wiring_access, "quota_store", lambda _: quotas)
     # Mangum makes a loop for the life of its process, and a test is not one.

@@ -10,12 +10,13 @@ import pytest
 
 from lakesync.errors import InternalError
 from lakesync.ports import GATEWAY_KIND, Quota, Revocation
-from lakesync.runtime import wiring
+from lakesync.runtime import wiring, wiring_connectors
 from lakesync.wire import proto
 from tests.functions.conftest import Context, event
 from tests.support.builders import insert, push
 from tests.support.gateways import pusher
 from tests.support.lanes import open_lanes
+from tests.support.polling import MemorySecrets
 
 if TYPE_CHECKING:
     import io
@@ -754,6 +755,10 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/admin/access/{gateway}",
         "/admin/connectors/{gateway}",
         "/admin/connectors/{gateway}/{name}",
+        "/sync/{gateway}/action",
+        "/sync/{gateway}/actions",
+        "/admin/actions/{gateway}",
+        "/admin/actions/{gateway}/{name}",
         "/connectors/types",
         "/admin/destinations/{gateway}",
         "/admin/destinations/{gateway}/{name}",
@@ -775,6 +780,30 @@ def test_a_wrong_method_is_told_from_an_unknown_address(functions: Functions) ->
 
     assert (answer.status, answer.json["code"]) == (405, "METHOD_NOT_ALLOWED")
     assert answer.headers["allow"] == "POST"
+
+
+def test_actions_are_run_each_by_itself(
+    functions: Functions, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = MemorySecrets()
+    monkeypatch.setattr(wiring_connectors, "secrets", lambda *_: secrets)
+    registered = functions.http("admin", "admin_register_action")
+    assert registered.json == {"registered": True, "name": "shipping", "actions": ["ship"]}
+
+    told = functions.http("actions", "actions_list").json["connectors"]["shipping"]
+    assert [each["actionType"] for each in told] == ["ship"]
+    answer = functions.http("actions", "actions_run")
+    assert answer.status == 200
+    codes = [each.get("code", "DONE") for each in answer.json["results"]]
+    assert codes == ["ACTION_VALIDATION_ERROR", "ACTION_NOT_SUPPORTED"]
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    audit = [line for line in lines if line["message"] == "action"]
+    assert [(line["actionType"], line["user"], line["outcome"]) for line in audit] == [
+        ("ship", "phone-1", "ACTION_VALIDATION_ERROR"),
+        ("ship", "phone-1", "ACTION_NOT_SUPPORTED"),
+    ]
+    assert "whsec_" not in log.getvalue()
+    assert "somewhere" not in log.getvalue()
 
 
 @pytest.mark.parametrize("name", ["push", "pull", "admin"])

@@ -66,7 +66,8 @@ def statements() -> Iterator[tuple[str, dict[str, Any]]]:
         for policy in properties.get("Policies", []):
             document = policy.get("PolicyDocument", policy)
             for statement in document["Statement"]:
-                yield name, statement
+                # One that depends on a parameter is `!If [condition, statement, nothing]`.
+                yield name, statement.get("Fn::If", [statement, statement])[1]
 
 
 def watched() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -29,7 +29,7 @@ def buffer_functions() -> list[str]:
     )
 
 
-CONNECTIONS = {"Fn::GetAtt": ["ConnectionsTable", "Arn"]}
+OTHERS = [{"Fn::GetAtt": [name, "Arn"]} for name in ("ConnectionsTable", "ActionsTable")]
 STREAM_ARN = {
     "Fn::If": [
         "OwnBuffer",
@@ -76,7 +76,7 @@ def test_each_function_is_told_and_allowed_the_table_in_use_alone(name: str) -> 
         for owner, statement in statements()
         if owner == name
         and any(action.startswith("dynamodb:") for action in as_list(statement["Action"]))
-        and statement["Resource"] not in (CONNECTIONS, STREAM_ARN)
+        and statement["Resource"] not in (*OTHERS, STREAM_ARN)
     ]
 
     assert functions()[name]["Environment"]["Variables"]["BUFFER_TABLE"] == NAME

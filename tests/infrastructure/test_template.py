@@ -18,7 +18,7 @@ from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.layout import MAIN_LANE
 from lakesync.log.limits import Limits
 from lakesync.maintenance.deletion import OBJECT_KINDS
-from lakesync.runtime import settings, settings_realtime
+from lakesync.runtime import settings, settings_actions, settings_realtime
 from tests.infrastructure.stack import (
     alarms_on,
     as_list,
@@ -118,6 +118,7 @@ def test_an_administrator_deletes_no_data() -> None:
     assert may_delete(keys.revoked_pk("g1"))
     assert may_delete(keys.user_pk("g1", "phone|1"))
     assert may_delete(keys.connector_pk("g1"))
+    assert may_delete(keys.action_pk("g1"))
     for gateway in ("g1", "user", "revoked"):
         assert not may_delete(keys.config_pk(gateway))
         for name in ("user", "revoked", "|user|", "|revoked|"):
@@ -205,6 +206,7 @@ def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_database
         for owner, held in statements()
         if any(action.startswith("secretsmanager:") for action in as_list(held["Action"]))
         and "/connectors/*" not in json.dumps(held["Resource"])
+        and owner != "ActionsFunction"
     }
 
     assert read.keys() == {"AuthoriseFunction", "DeliverFunction"}
@@ -243,6 +245,32 @@ def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() 
 
     assert users.keys() == expected == {"AdminFunction", "IngestFunction"}
     assert users["IngestFunction"] == ["secretsmanager:GetSecretValue"]
+
+
+def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_names() -> None:
+    own = [held for owner, held in statements() if owner == "ActionsFunction"]
+    of_buffer = {
+        action: statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
+        for statement in own
+        if is_of_buffer(statement)
+        for action in as_list(statement["Action"])
+    }
+    may = {action: held["Resource"] for held in own for action in as_list(held["Action"])}
+
+    assert of_buffer == {
+        "dynamodb:GetItem": ["|action|*", "|revoked|*", "|user|*"],
+        "dynamodb:Query": ["|action|*", "|revoked|*", "|user|*"],
+        "dynamodb:UpdateItem": ["|user|*"],
+    }
+    for pk in (keys.config_pk("g"), keys.log_pk("g", "|action|"), *keys.row_pks("g", "|user|")):
+        assert not any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:Query"])
+    for action in ("events:PutEvents", "sqs:SendMessage", "states:StartExecution"):
+        assert may[action] == {"Ref": "ActionTargets"}
+    secrets = may["secretsmanager:GetSecretValue"]["Fn::Sub"]
+    assert secrets.endswith(":secret:${AWS::StackName}/actions/*")
+    for name in ("ActionsFunction", "AdminFunction"):
+        told = functions()[name]["Environment"]["Variables"]["ACTION_SECRETS"]
+        assert told == {"Fn::Sub": "${AWS::StackName}/actions/"}
 
 
 def test_every_route_but_the_open_ones_asks_for_a_token() -> None:
@@ -487,6 +515,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("MaterialiseFunction", settings.MaterialiseSettings),
         ("RetainFunction", settings.RetainSettings),
         ("IngestFunction", settings.IngestSettings),
+        ("ActionsFunction", settings_actions.ActionSettings),
         ("DeliverFunction", settings.DeliverSettings),
         ("ConnectFunction", settings_realtime.ConnectSettings),
         ("DisconnectFunction", settings_realtime.ConnectionsSettings),

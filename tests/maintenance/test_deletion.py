@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_actions import MemoryHandlers
 from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.buffer.memory_removal import MemoryItems
@@ -55,6 +56,7 @@ class World:
     def __init__(self) -> None:
         self.buffer, self.access, self.quotas = MemoryBuffer(), MemoryAccess(), MemoryQuotas()
         self.connectors = MemoryConnectors()
+        self.handlers = MemoryHandlers()
         self.objects, self.time = Objects(), GivenTime(WALL_MS)
         for gateway in ("g1", *OTHERS):
             one = Destination("warehouse", "postgres", "warehouse")
@@ -89,11 +91,12 @@ class World:
         self.quotas.report(gateway, 1, Usage(1, 1, 1))
         self.quotas.set_quota(gateway, Quota(5))
         self.connectors.add(gateway, "shop", b"{}", 1)
+        self.handlers.add(gateway, "mail", b"{}", replace=False)
         self.objects.put_object(f"connectors/{gateway}/shop/ranges/1", b"{}", "application/json")
 
     @property
     def items(self) -> MemoryItems:
-        return MemoryItems(self.buffer, self.access, self.quotas, self.connectors)
+        return MemoryItems(self.buffer, self.access, self.quotas, self.connectors, self.handlers)
 
     def deleter(self, life: Life | None = None) -> Deleter:
         """Give what deletes, as a process that may die has it."""
@@ -103,7 +106,9 @@ class World:
             buffer, wall_clock=self.time.wall_clock, sleep_ms=self.time.sleep_ms,
             chance=SeededChance(),
         )  # fmt: skip
-        items = MemoryItems(buffer, of(self.access), of(self.quotas), of(self.connectors))
+        items = MemoryItems(
+            buffer, of(self.access), of(self.quotas), of(self.connectors), of(self.handlers)
+        )
         return Deleter(
             buffer, items, of(self.access), of(self.objects), declare,
             wall_clock=self.time.wall_clock,

@@ -34,6 +34,7 @@ from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.gateway.quota import Quotas
 from lakesync.ports import Quota
+from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.document import Description
@@ -43,6 +44,7 @@ from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.http import create_app
 from lakesync.runtime.wiring import Randomness, wall_clock
 from tests.functions.conftest import event
+from tests.support.acting import Acting
 from tests.support.lake import Messages, Objects
 from tests.support.polling import PollingByHand
 
@@ -106,7 +108,9 @@ def whole_api() -> FastAPI:
             lambda _: flushed,
             lambda *_: DELETION,
             lambda: polling.admin,
+            lambda: Acting().admin,
         ),
+        action_routes(Acting().service),
         open_routes(),
         access=Access(access, wall_clock=wall_clock),
     )

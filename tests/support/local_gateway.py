@@ -42,6 +42,7 @@ from lakesync.log.declare import Declare
 from lakesync.maintenance.deletion import Deleter
 from lakesync.maintenance.flush import Flusher
 from lakesync.ports import Quota
+from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.open import open_routes
@@ -52,7 +53,9 @@ from lakesync.runtime.delete_gateway import delete_and_wait, delete_task
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.keys import Authorities
 from lakesync.runtime.tokens import TokenRules
+from lakesync.runtime.wiring_actions import and_actions
 from lakesync.runtime.wiring_connectors import and_connectors
+from tests.support.acting import Acting
 from tests.support.lake import Objects
 from tests.support.polling import MemorySecrets, PollingByHand
 
@@ -89,6 +92,7 @@ class LocalGateway:
     quotas: MemoryQuotas = field(default_factory=MemoryQuotas)
     objects: Objects = field(default_factory=Objects)
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
+    acting: Acting = field(default_factory=Acting)
     requests: list[str] = field(default_factory=list)
     ahead_ms: int = 0
     """By how much its clock is ahead of the real one."""
@@ -163,7 +167,9 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
     polling = PollingByHand(
         push.push, wall_clock, objects=held.objects, access=held.access, secrets=held.secrets
     )
-    items = MemoryItems(held.buffer, held.access, held.quotas, polling.store)
+    acting = held.acting
+    acting.wall_clock = wall_clock
+    items = MemoryItems(held.buffer, held.access, held.quotas, polling.store, acting.handlers)
     deleter = Deleter(
         held.buffer, items, held.access, held.objects, declare, wall_clock=wall_clock
     )  # fmt: skip
@@ -189,9 +195,11 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
             AccessAdmin(held.access, wall_clock=wall_clock),
             DestinationAdmin(held.buffer, held.objects, _Queue(), wall_clock=wall_clock),
             flush_now,
-            and_connectors(lambda: polling.admin, delete_now),
+            and_actions(lambda: acting.admin, and_connectors(lambda: polling.admin, delete_now)),
             lambda: polling.admin,
+            lambda: acting.admin,
         ),
+        action_routes(acting.service),
         open_routes(),
         access=Access(held.access, wall_clock=wall_clock),
     )

@@ -20,6 +20,8 @@
     │   ├── TooManyColumns         TOO_MANY_COLUMNS
     │   ├── NameTaken              NAME_TAKEN
     │   ├── RowForgotten           ROW_FORGOTTEN
+    │   ├── ActionInvalid          ACTION_VALIDATION_ERROR
+    │   ├── ActionNotSupported     ACTION_NOT_SUPPORTED
     │   ├── OutOfOrder             OUT_OF_ORDER        stamp it again      Retry.AFTER_REFRESH
     │   └── NotFound               NOT_FOUND
     │       └── NotOffered         METHOD_NOT_ALLOWED
@@ -37,7 +39,8 @@
     │   ├── RateLimited            RATE_LIMITED
     │   ├── Unreachable            UNREACHABLE
     │   ├── UpgradeRequired        UPGRADE_REQUIRED
-    │   └── TransactionOpen        TRANSACTION_OPEN
+    │   ├── TransactionOpen        TRANSACTION_OPEN
+    │   └── ActionRunning          ACTION_RUNNING
     ├── FileCorrupt                CORRUPT             salvage the file    Retry.NEVER
     ├── AdapterFailed              ADAPTER_ERROR       the same again      Retry.LATER
     │   ├── AdapterUnreachable     ADAPTER_UNREACHABLE
@@ -46,6 +49,8 @@
     │   ├── OutcomeUnknown         ADAPTER_OUTCOME_UNKNOWN
     │   ├── AdapterRefused         ADAPTER_REFUSED     mend the other side Retry.NEVER
     │   └── ConstraintViolated     ADAPTER_CONSTRAINT  mend the other side Retry.NEVER
+    ├── ActionFailed               ACTION_EXECUTION_ERROR another action  Retry.NEVER
+    │   └── ActionOutcomeUnknown   UNKNOWN_OUTCOME     look there          Retry.NEVER
     ├── FlushFailed                FLUSH_ERROR         the same again      Retry.LATER
     └── InternalError              INTERNAL_ERROR      a bug: report it    Retry.NEVER
 
@@ -247,6 +252,19 @@ class RowForgotten(InvalidInput):
     status = 409
 
 
+class ActionInvalid(InvalidInput):
+    """An action or its parameters are not as its schema says; nothing was run."""
+
+    code = "ACTION_VALIDATION_ERROR"
+
+
+class ActionNotSupported(InvalidInput):
+    """There is no such action handler, or it knows no such action; ask which there are."""
+
+    code = "ACTION_NOT_SUPPORTED"
+    status = 404
+
+
 class OutOfOrder(InvalidInput):
     """An append delta is older than its client's last accepted one; stamp it again and push."""
 
@@ -389,6 +407,14 @@ class TransactionOpen(Unavailable):
     code = "TRANSACTION_OPEN"
 
 
+class ActionRunning(Unavailable):
+    """The same action is just being run; ask again in a moment for what became of it."""
+
+    code = "ACTION_RUNNING"
+    public_message = ""
+    wait_s = 2
+
+
 class FileCorrupt(LakeSyncError):
     """A client's file is damaged; `lakesync.client.salvage` saves its outbox and begins anew."""
 
@@ -445,6 +471,20 @@ class ConstraintViolated(AdapterFailed):
 
     code = "ADAPTER_CONSTRAINT"
     retry = Retry.NEVER
+
+
+class ActionFailed(LakeSyncError):
+    """The other side said no to an action, for good; correct what it says, and run another."""
+
+    code = "ACTION_EXECUTION_ERROR"
+    status = 422
+
+
+class ActionOutcomeUnknown(ActionFailed):
+    """An action was begun, and nobody can tell whether it was done; look at the other side."""
+
+    code = "UNKNOWN_OUTCOME"
+    status = 502
 
 
 class FlushFailed(LakeSyncError):

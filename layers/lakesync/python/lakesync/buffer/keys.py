@@ -18,6 +18,7 @@ client's user         ``|user|gw|hash``      client id     us
 revocation            ``|revoked|gw``        kind, name    ad ms
 use and quota         ``|quota|gw``          ``quota``     nb nd np qb qd qp w
 connector             ``|connector|gw``      name          d le lu ps
+action handler        ``|action|gw``         name          d
 registry of gateways  ``gateways``           gateway id
 ====================  =====================  ============  ====================================
 
@@ -199,6 +200,11 @@ def quota_pk(gateway: str) -> str:
 def connector_pk(gateway: str) -> str:
     """Give the partition key of a gateway's connectors; the sort key is the name."""
     return f"|connector|{check_gateway(gateway)}"
+
+
+def action_pk(gateway: str) -> str:
+    """Give the partition key of a gateway's action handlers; the sort key is the name."""
+    return f"|action|{check_gateway(gateway)}"
 
 
 def revoked_pk(gateway: str) -> str:

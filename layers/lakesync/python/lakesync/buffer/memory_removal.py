@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lakesync.buffer.memory_actions import MemoryHandlers
 from lakesync.buffer.memory_connectors import MemoryConnectors
 
 if TYPE_CHECKING:
@@ -24,16 +25,18 @@ class MemoryItems:
         access: MemoryAccess,
         quotas: MemoryQuotas,
         connectors: MemoryConnectors | None = None,
+        handlers: MemoryHandlers | None = None,
     ) -> None:
         self._buffer = buffer
         self._access = access
         self._quotas = quotas
         self._connectors = connectors or MemoryConnectors()
+        self._handlers = handlers or MemoryHandlers()
 
     def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
         """Tell how much is stored of a gateway, by kind."""
         del tables  # what is in memory tells
-        parts = (self._buffer, self._access, self._quotas, self._connectors)
+        parts = (self._buffer, self._access, self._quotas, self._connectors, self._handlers)
         return {
             kind: number for part in parts for kind, number in part.count_items(gateway).items()
         }
@@ -45,7 +48,8 @@ class MemoryItems:
         steps = [partial(self._buffer.remove_items, gateway, kind) for kind in kinds]
         for step in (*steps, partial(self._access.remove, gateway),
                      partial(self._quotas.remove, gateway),
-                     partial(self._connectors.remove_all, gateway)):  # fmt: skip
+                     partial(self._connectors.remove_all, gateway),
+                     partial(self._handlers.remove_all, gateway)):  # fmt: skip
             if not has_time():
                 return False
             step()

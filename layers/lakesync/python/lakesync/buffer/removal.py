@@ -1,7 +1,7 @@
 """All items of one gateway in the DynamoDB table: counted, and removed. The table is not scanned.
 
 Which partitions a gateway can have follows from its tables and from its heads, so what this costs
-is a matter of what the gateway stored: half a read unit for each partition that is empty (38, one
+is a matter of what the gateway stored: half a read unit for each partition that is empty (39, one
 for each lane and shard, 16 for each table), and what reading and deleting the items takes.
 """
 
@@ -102,4 +102,5 @@ def _partitions(gateway: str, tables: Iterable[str], heads: Mapping[str, Head]) 
         _Partition("revocations", keys.revoked_pk(gateway), kept),
         _Partition("quota", keys.quota_pk(gateway)),
         _Partition("connectors", keys.connector_pk(gateway)),
+        _Partition("actions", keys.action_pk(gateway)),
     ]

@@ -9,6 +9,10 @@ import typer
 from lakesync.cli.commands.access import list_ as list_access
 from lakesync.cli.commands.access import release, restore, revoke
 from lakesync.cli.commands.access import show as show_access
+from lakesync.cli.commands.actions import add as add_action
+from lakesync.cli.commands.actions import list_ as list_actions
+from lakesync.cli.commands.actions import remove as remove_action
+from lakesync.cli.commands.actions import run as run_action
 from lakesync.cli.commands.checkpoint import build
 from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
 from lakesync.cli.commands.checkpoint import show as show_checkpoint
@@ -137,6 +141,15 @@ connectors.command("reset")(reset_connector)
 for _command in (pause, resume, remove):
     connectors.command()(_command)
 app.add_typer(connectors, name="connectors")
+
+actions = typer.Typer(
+    no_args_is_help=True, help="What clients have done outside: webhooks, events, executions."
+)
+actions.command("list")(list_actions)
+actions.command("add")(add_action)
+actions.command("remove")(remove_action)
+actions.command("run")(run_action)
+app.add_typer(actions, name="actions")
 lake = typer.Typer(
     no_args_is_help=True, help="See what the tables in the lake consist of, and tidy them."
 )

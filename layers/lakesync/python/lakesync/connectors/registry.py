@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakesync.connectors.port import ConnectorType
 from lakesync.errors import NotFound, ValidationFailed
@@ -62,7 +62,21 @@ def described(kind: ConnectorType) -> dict[str, Any]:
     return {"type": kind.name, "title": kind.title, "configuration": schema}
 
 
-def configured(kind: ConnectorType, settings: object) -> BaseModel:
+class Configurable(Protocol):
+    """A type of something that an administrator configures."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def configuration(self) -> type[BaseModel]:
+        """Its settings."""
+        ...
+
+
+def configured(kind: Configurable, settings: object) -> BaseModel:
     """Give settings that are valid.
 
     Raises:
@@ -79,12 +93,12 @@ def configured(kind: ConnectorType, settings: object) -> BaseModel:
         ]
         first = ".".join(map(str, faults[0]["loc"]))
         raise ValidationFailed(
-            f"the configuration of a {kind.name} connector is not right: {'; '.join(listed)}",
+            f"the configuration of {kind.name} is not right: {'; '.join(listed)}",
             field=f"configuration.{first}",
         ) from None
 
 
-def secret_names(kind: ConnectorType) -> frozenset[str]:
+def secret_names(kind: Configurable) -> frozenset[str]:
     """Give the names of the settings that are secrets."""
     properties = kind.configuration.model_json_schema(by_alias=True).get("properties", {})
     return frozenset(

@@ -28,23 +28,21 @@ def variable(name: str, read: Callable[[str], Any] = str, default: Any = MISSING
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number <= 0:
+    if (number := int(text)) <= 0:
         raise ValueError("it must be above 0")
     return number
 
 
 def _not_negative(text: str) -> int:
-    number = int(text)
-    if number < 0:
+    if (number := int(text)) < 0:
         raise ValueError("it must not be below 0")
     return number
 
 
 def _yes(text: str) -> bool:
-    if text not in {"yes", "no"}:
-        raise ValueError("it must be yes or no")
-    return text == "yes"
+    if text in {"yes", "no"}:
+        return text == "yes"
+    raise ValueError("it must be yes or no")
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -52,6 +50,11 @@ def _words(text: str) -> tuple[str, ...]:
     if not words:
         raise ValueError("it must name at least one")
     return words
+
+
+def words_or_none(text: str) -> tuple[str, ...]:
+    """Read words with commas between them; there may be none."""
+    return _words(text) if text.strip() else ()
 
 
 def not_empty(text: str) -> str:
@@ -125,6 +128,10 @@ class AdminSettings(BufferSettings):
     poll_schedule_group: str = variable("POLL_SCHEDULE_GROUP", not_empty)
     poll_schedule_role: str = variable("POLL_SCHEDULE_ROLE", not_empty)
     """The ARN of the role by which schedules start polls."""
+    action_secrets: str = variable("ACTION_SECRETS", not_empty)
+    """What the names of action handlers' secrets begin with."""
+    action_hosts: tuple[str, ...] = variable("ACTION_HOSTS", words_or_none, ())
+    """Where webhooks may go."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.access import add_access_routes
+from lakesync.runtime.api.action_admin import add_action_routes
 from lakesync.runtime.api.connectors import add_connector_routes
 from lakesync.runtime.api.deletion import add_deletion_route
 from lakesync.runtime.api.destinations import add_destination_routes
@@ -19,6 +20,7 @@ from lakesync.runtime.http import Client, Gateway, admin_of_gateway, answer_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakesync.actions.admin import ActionAdmin
     from lakesync.connectors.admin import ConnectorAdmin
     from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin import AdminService
@@ -37,6 +39,7 @@ def admin_routes(
     flush_now: FlushNow,
     delete_now: DeleteNow,
     connectors: Callable[[], ConnectorAdmin],
+    actions: Callable[[], ActionAdmin],
 ) -> APIRouter:
     """Give the routes around the services.
 
@@ -47,6 +50,7 @@ def admin_routes(
         flush_now: flushes one gateway and gives what was done, or raises `LakeSyncError`.
         delete_now: deletes one gateway for a user, and tells how far that is.
         connectors: gives what registers connectors, made when it is first asked for.
+        actions: gives what registers action handlers, made when it is first asked for.
     """
     router = APIRouter()
     add_schema_routes(router, service)
@@ -54,6 +58,7 @@ def admin_routes(
     add_table_routes(router, service)
     add_access_routes(router, access)
     add_connector_routes(router, connectors)
+    add_action_routes(router, actions)
     add_destination_routes(router, destinations)
     add_deletion_route(router, delete_now)
 

@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from lakesync.runtime.api import schemas
+from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.pull import pull_routes
@@ -39,7 +40,8 @@ class Description:
             push_routes(nothing, nothing, body_bytes_max=0),
             pull_routes(nothing),
             checkpoint_routes(nothing),
-            admin_routes(nothing, nothing, nothing, nothing, nothing, nothing),
+            action_routes(nothing),
+            admin_routes(nothing, nothing, nothing, nothing, nothing, nothing, nothing),
         )
         self._routes = [route for family in families for route in family.routes]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lakesync.core.delta import COLUMNS_MAX, ROW_ID_BYTES_MAX
+from lakesync.runtime.api.action_schemas import ACTION_COMPONENTS
 from lakesync.runtime.api.admin_schemas import ADMIN_COMPONENTS
 from lakesync.runtime.api.connector_schemas import CONNECTOR_COMPONENTS
 from lakesync.runtime.api.destination_schemas import DESTINATION_COMPONENTS
@@ -101,6 +102,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "hlc": STAMP,
         }
     ),
+    **ACTION_COMPONENTS,
     **ADMIN_COMPONENTS,
     **CONNECTOR_COMPONENTS,
     **DESTINATION_COMPONENTS,

@@ -29,6 +29,8 @@ from lakesync.wire import frames, proto
 from lakesync.wire.frames import Tag
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakesync.compat.followers import FollowingPulls
     from lakesync.compat.pushes import FollowingPushes
     from lakesync.gateway.access import Access
@@ -87,7 +89,8 @@ class FrameService:
     def _answer(self, connection: Connection, tag: Tag, message: bytes, request_id: int) -> str:
         """Give the frame that answers a request, whatever becomes of it."""
         try:
-            answers = {Tag.PUSH: self._push, Tag.PULL: self._pull}
+            answers: dict[Tag, Callable[[Connection, bytes, int], str]]
+            answers = {Tag.PUSH: self._push, Tag.PULL: self._pull, Tag.ACTION: _over_https}
             return answers.get(tag, _not_offered)(connection, message, request_id)
         except LakeSyncError as error:
             observe.failure(error, route="frames")
@@ -163,6 +166,11 @@ def frames_handler(service: FrameService) -> Handler:
         return {"statusCode": 200}
 
     return handler
+
+
+def _over_https(*_: object) -> str:
+    # Whoever runs actions has permissions of its own, which who syncs does not need.
+    raise NotOffered("actions are run over HTTPS: POST /sync/{gateway}/action")
 
 
 def _not_offered(*_: object) -> str:

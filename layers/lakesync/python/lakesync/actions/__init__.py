@@ -1,0 +1,26 @@
+"""Actions: what clients ask to have done outside, exactly once as far as the outside allows.
+
+What an action handler of yours is made of; see ``docs/actions.md``.
+"""
+
+from lakesync.actions.port import (
+    ActionHandler,
+    Done,
+    HandlerType,
+    Looked,
+    Outside,
+    Run,
+    SupportedAction,
+    Unfinished,
+)
+
+__all__ = [
+    "ActionHandler",
+    "Done",
+    "HandlerType",
+    "Looked",
+    "Outside",
+    "Run",
+    "SupportedAction",
+    "Unfinished",
+]

@@ -1,0 +1,82 @@
+"""What the built-in handlers' settings have in common: actions that are declared."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, field_validator
+
+from lakesync.actions.params import check_schema
+from lakesync.actions.port import SupportedAction
+from lakesync.connectors.sql.configuration import Settings
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.actions.port import Run
+
+DECLARED_MAX = 50
+"""Actions of one handler."""
+DROPS_REPEATS: Any = Field(
+    default=False,
+    description="The receiver does nothing for an id that it has had: then what may have been sent "
+    "is sent again, instead of leaving its outcome unknown.",
+)
+ActionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class DeclaredAction(Settings):
+    """One action: its name, and what its parameters must be."""
+
+    name: ActionName
+    description: str = Field("", max_length=500)
+    params: dict[str, Any] = Field(
+        default_factory=lambda: {"type": "object"},
+        description="A JSON Schema of the parameters, draft 2020-12 unless it says another.",
+    )
+
+    @field_validator("params")
+    @classmethod
+    def _is_schema(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            check_schema(value)
+        except ValidationFailed as error:
+            raise ValueError(error.message) from None
+        return value
+
+    def supported(self) -> SupportedAction:
+        """Give it as a handler tells of it."""
+        return SupportedAction(self.name, self.description, self.params)
+
+
+def message_of(run: Run, seconds: float) -> bytes:
+    """Give an action as JSON, as those outside are body of it.
+
+    Args:
+        run: the action.
+        seconds: when it is told, since 1970.
+    """
+    body = {
+        "id": run.run_id,
+        "type": run.action,
+        "timestamp": datetime.fromtimestamp(seconds, UTC).isoformat(),
+        "gateway": run.gateway,
+        "clientId": run.client_id,
+        "user": run.user,
+        "data": run.params,
+    }
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def unique(actions: Sequence[DeclaredAction]) -> None:
+    """Refuse a name that is declared twice.
+
+    Raises:
+        ValueError: there is one.
+    """
+    names = [action.name for action in actions]
+    if len(set(names)) < len(names):
+        raise ValueError("an action is declared twice")

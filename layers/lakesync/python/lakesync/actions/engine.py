@@ -1,0 +1,236 @@
+"""Runs actions: each exactly once, as far as the outside allows.
+
+Rules of this module
+    1. Whoever runs an action began its run first, by a conditional write that one of many wins.
+    2. What is final is written before it is told: done, or refused for good. What may be tried
+       again is written as open: nothing happened.
+    3. A run whose time is over, or whose answer was lost, is not run again before its handler was
+       asked whether it was done. Who cannot be asked leaves it unknown, for good.
+    4. Everything that can be refused without the outside is refused before the run begins, and is
+       not remembered: with other permissions the same action may run.
+
+Laws X1-X4: ``docs/spec/actions.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.actions.outcomes import done_outcome, read, written
+from lakesync.actions.port import UNKNOWN, Done, Run
+from lakesync.core.actions import Action, ActionOutcome, refusal
+from lakesync.errors import (
+    ActionInvalid,
+    ActionOutcomeUnknown,
+    ActionRunning,
+    AdapterFailed,
+    Contention,
+    LakeSyncError,
+    OutcomeUnknown,
+    Retry,
+    Unavailable,
+)
+from lakesync.ports import ActionKey, ActionRun, RunState
+from lakesync.result import Err, Ok, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.actions.permission import Asker
+    from lakesync.actions.port import ActionHandler
+    from lakesync.ports import ActionRuns, WallClock
+
+RUN_MS_MAX: Final = 10_000
+"""How long one action may take: API Gateway waits 30 s for all of a request."""
+LEASE_MS: Final = 60_000
+"""How long nobody else runs an action that was begun: longer than its function lives."""
+TRIES_MAX: Final = 5
+"""How often a lost race for a run is looked at again."""
+_LOST: Final = (
+    "it was begun, and whether it was done is not known: look at the other side before you run it "
+    "again, as another action"
+)
+
+
+class Prepared(NamedTuple):
+    """An action that may run: its parameters fit, its client may, its handler can."""
+
+    make: Callable[[], ActionHandler]
+    """Makes the handler, with its secrets."""
+
+
+class Engine:
+    """Runs one action at a time.
+
+    Args:
+        runs: what is remembered of actions.
+        prepare: refuses what may not run; raises `LakeSyncError`.
+        token: gives a name that is never given again.
+        wall_clock: the time.
+        note: is told of what a handler raised that it may not raise.
+    """
+
+    def __init__(
+        self,
+        runs: ActionRuns,
+        prepare: Callable[[str, Asker, Action], Prepared],
+        *,
+        token: Callable[[], str],
+        wall_clock: WallClock,
+        note: Callable[[BaseException], None],
+    ) -> None:
+        self._runs = runs
+        self._prepare = prepare
+        self._token = token
+        self._wall_clock = wall_clock
+        self._note = note
+
+    def run(self, gateway: str, asker: Asker, action: Action) -> tuple[ActionOutcome, bool]:
+        """Run an action, or give what became of it; tells whether its handler was asked.
+
+        Raises:
+            LakeSyncError: nothing was begun, or what was begun cannot be told now.
+        """
+        key = ActionKey(gateway, action.client_id, action.action_id, action.idempotency_key)
+        digest = action.digest()
+        for _ in range(TRIES_MAX):
+            seen = self._runs.get(key)
+            if seen is not None:
+                remembered = _remembered(seen, digest, self._wall_clock())
+                if remembered is not None:
+                    return replace(remembered, action_id=action.action_id), False
+            prepared = self._prepare(gateway, asker, action)
+            begun = self._begin(key, seen, digest)
+            if begun is not None:
+                died = seen is not None and seen.state is RunState.RUNNING
+                outcome = self._perform(key, begun, prepared, _run_of(key, begun, asker, action),
+                                        died=died)  # fmt: skip
+                return replace(outcome, action_id=action.action_id), True
+        raise Contention("others ask for the same action at the same time; try again in a moment")
+
+    def _begin(self, key: ActionKey, seen: ActionRun | None, digest: str) -> ActionRun | None:
+        now_ms = self._wall_clock()
+        first = seen.action_id if seen else key.action_id
+        run = ActionRun(first, digest, RunState.RUNNING, self._token(), now_ms + LEASE_MS)
+        try:
+            return run if self._runs.begin(key, seen, run, now_ms) else None
+        except Unavailable:
+            # The answer may have been lost: then it is begun, and by us.
+            stored = self._runs.get(key)
+            if stored is not None and stored.owner == run.owner:
+                return run
+            raise
+
+    def _perform(
+        self, key: ActionKey, begun: ActionRun, prepared: Prepared, run: Run, *, died: bool
+    ) -> ActionOutcome:
+        """Ask the handler, write down how it stands, and give the outcome."""
+        try:
+            handler = prepared.make()
+        except LakeSyncError:
+            # The lease of a run that died is over again at once; of a new one nothing happened.
+            state = RunState.RUNNING if died else RunState.OPEN
+            self._end(key, replace(begun, state=state, until_ms=0))
+            raise
+        with closing(handler):
+            result = self._asked(handler, run, died=died)
+        data_or_error = self._final(key, begun, result)
+        if isinstance(data_or_error, LakeSyncError):
+            raise data_or_error
+        return data_or_error
+
+    def _asked(
+        self, handler: ActionHandler, run: Run, *, died: bool
+    ) -> Result[Done, LakeSyncError]:
+        """Run it, or find out what became of it; an `OutcomeUnknown` may be asked for later."""
+        if died:
+            looked = self._looked(handler, run)
+            if looked is not None:
+                return looked
+        result = self._caught(lambda: handler.execute(run))
+        if isinstance(result, Err) and isinstance(result.error, OutcomeUnknown):
+            looked = self._looked(handler, run)
+            if looked is not None:
+                return looked
+            return Err(Unavailable("the answer was lost, and nothing was done; send it again"))
+        return result
+
+    def _looked(self, handler: ActionHandler, run: Run) -> Result[Done, LakeSyncError] | None:
+        """Ask whether an action was done; None if it was not, and may be run."""
+        looked = self._caught(lambda: handler.lookup(run))
+        if isinstance(looked, Err):
+            return Err(OutcomeUnknown(f"whether it was done cannot be told: {looked.error}"))
+        if isinstance(looked.value, Done):
+            return Ok(looked.value)
+        return Err(ActionOutcomeUnknown(_LOST)) if looked.value is UNKNOWN else None
+
+    def _caught(self, call: Callable[[], Result[Any, LakeSyncError]]) -> Result[Any, LakeSyncError]:
+        try:
+            return call()
+        except LakeSyncError as error:
+            return Err(error)
+        except Exception as exc:  # noqa: BLE001 - a handler may be anybody's: nobody knows what it did
+            self._note(exc)
+            return Err(OutcomeUnknown(f"the action handler failed: {type(exc).__name__}"))
+
+    def _final(
+        self, key: ActionKey, begun: ActionRun, result: Result[Done, LakeSyncError]
+    ) -> ActionOutcome | LakeSyncError:
+        """Write down how a run stands after its handler was asked."""
+        if isinstance(result, Ok):
+            outcome = done_outcome(key.action_id, result.value, self._wall_clock())
+        elif isinstance(result.error, OutcomeUnknown):
+            # Whoever asks next finds a run that died.
+            self._end(key, replace(begun, until_ms=0))
+            return ActionRunning("whether it was done is not known yet; ask again in a moment")
+        elif result.error.retry is Retry.LATER:
+            self._end(key, replace(begun, state=RunState.OPEN, until_ms=0))
+            return result.error
+        else:
+            outcome = refusal(key.action_id, result.error)
+        ended = replace(begun, state=RunState.ENDED, until_ms=0, outcome=written(outcome))
+        self._end(key, ended)
+        return outcome
+
+    def _end(self, key: ActionKey, run: ActionRun) -> None:
+        """Write it down; what cannot be written is told all the same, and found out if asked."""
+        for tries in range(TRIES_MAX):
+            try:
+                self._runs.end(key, run, self._wall_clock())
+            except (Unavailable, AdapterFailed) as error:
+                if tries == TRIES_MAX - 1:
+                    self._note(error)
+            else:
+                return
+
+
+def _remembered(seen: ActionRun, digest: str, now_ms: int) -> ActionOutcome | None:
+    """Give what is final of a run; None if it may be run, or looked after.
+
+    Raises:
+        ActionInvalid: the id, or the key, is that of another action.
+        ActionRunning: somebody is at it.
+    """
+    if seen.digest != digest:
+        raise ActionInvalid(
+            "this action id, or idempotency key, was used for another action: make a new one",
+            field="actionId",
+        )
+    if seen.state is RunState.ENDED:
+        return read(seen.outcome)
+    if seen.state is RunState.RUNNING and seen.until_ms > now_ms:
+        raise ActionRunning("this action is just being run; ask again in a moment")
+    return None
+
+
+def _run_of(key: ActionKey, begun: ActionRun, asker: Asker, action: Action) -> Run:
+    named = json.dumps([key.gateway, key.client_id, begun.action_id])
+    run_id = hashlib.sha256(named.encode()).hexdigest()[:32]
+    return Run(
+        run_id, key.gateway, key.client_id, asker.user, action.action_type, action.params,
+        RUN_MS_MAX / 1000,
+    )  # fmt: skip

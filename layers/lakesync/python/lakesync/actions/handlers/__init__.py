@@ -1,0 +1,1 @@
+"""The action handlers of this package."""

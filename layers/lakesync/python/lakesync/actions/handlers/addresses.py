@@ -1,0 +1,109 @@
+"""Which addresses a webhook may reach: those that the operator lists, and none within by accident.
+
+Rules of this module
+    1. An entry is ``*`` (any host), a host, ``*.`` and a domain, or an origin with its scheme. All
+       but origins are reached by https, and only at public addresses.
+    2. A host is resolved once, all its addresses are looked at, and what was looked at is what is
+       connected to: a name that is given another address meanwhile changes nothing.
+    3. Redirects are not followed, and no proxy is asked.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from lakesync.errors import ActionFailed, AdapterUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Resolve = Callable[[str, int], Sequence[str]]
+
+ANY: Final = "*"
+_PORTS: Final = {"https": 443, "http": 80}
+
+
+class Target(NamedTuple):
+    """Where to connect to."""
+
+    scheme: str
+    host: str
+    port: int
+    address: str
+    """An IP address of the host."""
+    path: str
+    """With the query."""
+
+    @property
+    def authority(self) -> str:
+        """What the header ``Host`` says."""
+        named = f"[{self.host}]" if ":" in self.host else self.host
+        return named if self.port == _PORTS[self.scheme] else f"{named}:{self.port}"
+
+
+def resolved_addresses(host: str, port: int) -> Sequence[str]:
+    """Give all IP addresses of a host.
+
+    Raises:
+        AdapterUnreachable: it has none, or nobody can tell.
+    """
+    try:
+        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as exc:
+        raise AdapterUnreachable(f"{host} cannot be resolved: {exc}") from exc
+    return [str(answer[4][0]) for answer in answers]
+
+
+def target_of(url: str, allowed: Sequence[str], resolve: Resolve = resolved_addresses) -> Target:
+    """Give where a webhook's URL leads to, if it may be reached.
+
+    Raises:
+        ActionFailed: it may not.
+        AdapterUnreachable: its host cannot be resolved.
+    """
+    parts = urlsplit(url)
+    host, scheme = (parts.hostname or "").rstrip("."), parts.scheme
+    port = parts.port or _PORTS.get(scheme, 0)
+    is_origin = f"{scheme}://{parts.netloc}" in allowed
+    if not is_listed(url, allowed):
+        raise ActionFailed(
+            f"the operator of this stack does not allow webhooks to {scheme}://{host}; ask for it"
+        )
+    addresses = resolve(host, port)
+    if not is_origin and not all(map(_is_public, addresses)):
+        raise ActionFailed(f"{host} is at an address within; webhooks go to public addresses")
+    if not addresses:
+        raise AdapterUnreachable(f"{host} has no address")
+    path = parts.path or "/"
+    return Target(
+        scheme, host, port, addresses[0], f"{path}?{parts.query}" if parts.query else path
+    )
+
+
+def is_listed(url: str, allowed: Sequence[str]) -> bool:
+    """Tell whether the operator allows a URL's host, or its origin."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    if f"{parts.scheme}://{parts.netloc}" in allowed:
+        return True
+    named = any(
+        entry in {ANY, host} or (entry.startswith("*.") and host.endswith(entry[1:]))
+        for entry in allowed
+    )
+    return parts.scheme == "https" and bool(host) and named and "@" not in parts.netloc
+
+
+def _is_public(address: str) -> bool:
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
+    within = ip.is_multicast or ip.is_reserved or not ip.is_global
+    return not within and (mapped is None or _is_public(str(mapped)))

@@ -1,0 +1,115 @@
+"""Who may run what: permissions of an action handler, by role, token claims and parameters.
+
+A permission names actions and conditions; all of its conditions must hold, and one permission is
+enough. Conditions compare as sync rules do (`lakesync.core.comparing`): what is missing matches
+nothing. Administrators of the gateway run everything; without permissions nobody else runs
+anything. Law X5: ``docs/spec/actions.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+
+from lakesync.connectors.sql.configuration import Settings
+from lakesync.core.comparing import condition, is_operand
+from lakesync.core.rules import CLAIM_PREFIX, OPERATORS, VALUES_MAX, Claim
+from lakesync.core.values import canonical
+from lakesync.core.visibility import resolved
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+    from lakesync.core.rules import Operand
+
+CONDITIONS_MAX = 16
+"""Conditions of one permission, of claims and of parameters each."""
+PERMISSIONS_MAX = 20
+"""Permissions of one action handler."""
+Value = StrictStr | StrictBool | StrictInt | StrictFloat
+Operator = Literal["eq", "neq", "in", "gt", "lt", "gte", "lte"]
+assert set(Operator.__args__) == set(OPERATORS)  # type: ignore[attr-defined]  # noqa: S101
+
+
+class Asker(NamedTuple):
+    """Who asks for an action, by a token that was verified."""
+
+    user: str
+    claims: Mapping[str, Any]
+    is_administrator: bool
+
+
+class _Condition(Settings):
+    """One comparison."""
+
+    op: Operator
+    value: Value | Annotated[list[Value], Field(min_length=1, max_length=VALUES_MAX)]
+
+    @model_validator(mode="after")
+    def _comparable(self) -> Self:
+        values = self.value if isinstance(self.value, list) else [self.value]
+        if not all(map(is_operand, values)):
+            raise ValueError("a value is text, a number that a double holds, true or false")
+        return self
+
+    def operand(self) -> Operand:
+        """Give what is compared with."""
+        if isinstance(self.value, list):
+            return tuple(self.value)
+        if isinstance(self.value, str) and self.value.startswith(CLAIM_PREFIX):
+            return Claim(tuple(self.value.removeprefix(CLAIM_PREFIX).split(".")))
+        return self.value
+
+
+class ClaimCondition(_Condition):
+    """What a claim of the token must be; one of several values is enough."""
+
+    claim: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        description="The claim; nested ones by a dotted path."
+    )
+
+    def holds(self, claims: Mapping[str, Any]) -> bool:
+        """Tell whether it holds of a token."""
+        values = resolved(Claim(tuple(self.claim.split("."))), claims)
+        test = condition(self.op, resolved(self.operand(), claims))
+        every = all if self.op == "neq" else any
+        return bool(values) and every(test(canonical(value)) for value in values)
+
+
+class ParamCondition(_Condition):
+    """What a parameter must be, compared with a literal or with a claim (``jwt:claim``)."""
+
+    param: Annotated[str, Field(min_length=1, max_length=200)]
+
+    def holds(self, params: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:
+        """Tell whether it holds of parameters."""
+        value = params.get(self.param)
+        if value is None or isinstance(value, dict | list):
+            return False
+        return condition(self.op, resolved(self.operand(), claims))(canonical(value))
+
+
+class Permission(Settings):
+    """Who may run some of a handler's actions, and with which parameters."""
+
+    actions: list[str] = Field(default_factory=list, max_length=50, description="None: all.")
+    role: Literal["client", "admin"] | None = None
+    claims: list[ClaimCondition] = Field(default_factory=list, max_length=CONDITIONS_MAX)
+    params: list[ParamCondition] = Field(default_factory=list, max_length=CONDITIONS_MAX)
+
+    def may_run(self, action: str, asker: Asker) -> bool:
+        """Tell whether somebody may run an action, with some parameters."""
+        if self.actions and action not in self.actions:
+            return False
+        role = "admin" if asker.is_administrator else "client"
+        if self.role is not None and self.role != role:
+            return False
+        return all(each.holds(asker.claims) for each in self.claims)
+
+    def allows(self, action: str, params: Mapping[str, Any], asker: Asker) -> bool:
+        """Tell whether somebody may run an action with these parameters."""
+        return self.may_run(action, asker) and all(
+            each.holds(params, asker.claims) for each in self.params
+        )

@@ -1,0 +1,115 @@
+"""What an action handler is: it does what clients ask for, at one outside system.
+
+One that you write is found by its entry point; see ``docs/actions.md``. Laws X1-X4:
+``docs/spec/actions.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pydantic import BaseModel
+
+    from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedAction:
+    """One thing that a handler can do."""
+
+    name: str
+    description: str = ""
+    params_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    """A JSON Schema; parameters are checked against it before anything runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One action, as its handler gets it: allowed, and with parameters that fit the schema."""
+
+    run_id: str
+    """The same for all attempts, and of no other action: what an outside system that knows
+    idempotency keys is told. 32 hexadecimal digits."""
+    gateway: str
+    client_id: str
+    user: str
+    action: str
+    params: Mapping[str, Any]
+    seconds: float
+    """How long the handler may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The action was done, with this result."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Unfinished(Enum):
+    """What a handler may say of an action that was begun and is not known to be done."""
+
+    NOT_DONE = "not done"
+    """It was not done, or doing it again does nothing twice: it is run again."""
+    UNKNOWN = "unknown"
+    """It may have been done, and there is no way to ask."""
+
+
+NOT_DONE: Final = Unfinished.NOT_DONE
+UNKNOWN: Final = Unfinished.UNKNOWN
+Looked: TypeAlias = Done | Unfinished
+"""What a look at the outside system gave."""
+
+
+class ActionHandler(Protocol):
+    """Does what clients ask for, at one outside system.
+
+    What was not done, and may be tried again as it is, is an error to be tried later; what the
+    other side refuses for good is `lakesync.errors.ActionFailed`, whose sentence the client reads;
+    and what nobody can tell, as an answer was lost, is `lakesync.errors.OutcomeUnknown`. What a
+    handler raises otherwise counts as unknown too.
+    """
+
+    def supported_actions(self) -> Sequence[SupportedAction]:
+        """Tell what it can do. Asks nobody."""
+        ...
+
+    def execute(self, run: Run) -> Result[Done, LakeSyncError]:
+        """Do it, within ``run.seconds``."""
+        ...
+
+    def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:
+        """Tell whether an action was done whose attempt died midway, or whose answer was lost."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections. Safe to repeat."""
+        ...
+
+
+class Outside(NamedTuple):
+    """What the operator of the stack lets handlers use."""
+
+    hosts: tuple[str, ...] = ()
+    """Where webhooks may go; see `lakesync.actions.handlers.addresses`."""
+    aws: Callable[[str], Any] | None = None
+    """Gives the client of an AWS service, which asks once and no more."""
+
+
+@dataclass(frozen=True)
+class HandlerType:
+    """A type of action handler: what an entry point of the group ``lakesync.actions`` names."""
+
+    name: str
+    title: str
+    configuration: type[BaseModel]
+    """Its settings; secrets are of pydantic's ``SecretStr``."""
+    make: Callable[[Any, Outside], ActionHandler]
+    """Makes a handler of settings. Asks nobody; raises `lakesync.errors.ValidationFailed` if the
+    operator does not allow it."""

@@ -1,0 +1,130 @@
+"""`lakesync actions`: what clients have done outside."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.files import read_json
+from lakesync.cli.output import plural
+from lakesync.cli.session import Session, command
+from lakesync.errors import ActionFailed, ActionInvalid
+
+_FILE = typer.Argument(help="The action handler, a JSON file; - is standard input.")
+_NAME = typer.Argument(help="The action handler's name.")
+_PAUSE_S: Final = 2.0
+
+
+@command
+def list_(session: Session) -> None:
+    """List the action handlers: what each can do, and who may run it. Secrets are not answer.
+
+    Example:
+      lakesync actions list
+    """
+    handlers = session.ask("GET", _path(session))["handlers"]
+    gateway = session.connection.gateway
+    actions = session.ask("GET", f"/sync/{gateway}/actions")["connectors"]
+    if session.out.json_lines:
+        for each in handlers:
+            names = [action["actionType"] for action in actions.get(each["name"], ())]
+            session.out.json(each | {"actions": names})
+        return
+    rows = [
+        (
+            each["name"],
+            each["type"],
+            ", ".join(action["actionType"] for action in actions.get(each["name"], ())),
+            plural(len(each.get("allow", ())), "permission") if each.get("allow") else "nobody",
+            f"{each.get('perMinute', 60)} a minute",
+        )
+        for each in handlers
+    ]
+    columns = ("name", "type", "actions", "who, beside administrators", "each client")
+    session.out.table(columns, rows, title="Action handlers.")
+
+
+@command
+def add(session: Session, *, file: Annotated[str, _FILE]) -> None:
+    """Register an action handler; with "replace": true in place of one of its name.
+
+    The file says {"name": "shipping", "type": "webhook", "configuration": {…}, "allow": [{}]}; see
+    docs/actions.md. Without "allow" administrators alone run it. Its secrets stay where they are if
+    it is replaced by one that does not name them.
+
+    Example:
+      lakesync actions add shipping.json
+    """
+    answer = session.ask("POST", _path(session), read_json(file))
+    session.out.answer(
+        answer, f"registered: {answer['name']}, which can {', '.join(answer['actions'])}"
+    )
+
+
+@command
+def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
+    """Remove an action handler, with its secrets; what it ran stays done.
+
+    Example:
+      lakesync actions remove shipping
+    """
+    answer = session.ask("DELETE", f"{_path(session)}/{quote(name, safe='')}")
+    session.out.answer(answer, f"removed: {name}")
+
+
+@command
+def run(
+    session: Session,
+    *,
+    name: Annotated[str, _NAME],
+    action: Annotated[str, typer.Argument(help="What it shall do.")],
+    params: Annotated[str, typer.Argument(help="Its parameters, a JSON object.")] = "{}",
+    action_id: Annotated[
+        str, typer.Option("--id", help="An action's id, to ask what became of it.")
+    ] = "",
+    wait: Annotated[float, typer.Option(help="Seconds for which it is tried again.")] = 30.0,
+) -> None:
+    """Run an action, once, and print what it gave.
+
+    What may be tried again is sent again, under the same id. Interrupted? The same command with
+    --id says what became of it.
+
+    Example:
+      lakesync actions run shipping ship '{"order": 7}'
+    """
+    try:
+        read = json.loads(params)
+    except ValueError as exc:
+        raise UsageFault(f"the parameters are no JSON: {exc}") from exc
+    own = action_id or uuid.uuid4().hex
+    client, gateway = session.client_id, session.connection.gateway
+    asked = {"actionId": own, "connector": name, "actionType": action, "params": read}
+    body = {"clientId": client, "actions": [asked]}
+    ends = time.monotonic() + wait
+    session.out.note(f"action {own}")
+    while True:
+        (result,) = session.ask("POST", f"/sync/{gateway}/action", body)["results"]
+        if "code" not in result:
+            session.out.answer(result, f"done: {json.dumps(result['data'], ensure_ascii=False)}")
+            return
+        if not result["retryable"] or time.monotonic() + _PAUSE_S > ends:
+            raise _failure(result)
+        session.out.note(f"{result['message']} ({result['code']}); trying again")
+        time.sleep(_PAUSE_S)
+
+
+def _failure(result: dict[str, Any]) -> ActionFailed | ActionInvalid:
+    answer = f"{result['message']} ({result['code']})"
+    if result["retryable"]:
+        return ActionFailed(f"{answer}; ask again: --id {result['actionId']}")
+    return ActionInvalid(answer) if "VALIDATION" in result["code"] else ActionFailed(answer)
+
+
+def _path(session: Session) -> str:
+    return f"/admin/actions/{session.connection.gateway}"

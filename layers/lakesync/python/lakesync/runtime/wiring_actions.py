@@ -1,0 +1,101 @@
+"""What runs actions and registers their handlers. Part of `lakesync.runtime.wiring`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.runtime import observe, wiring, wiring_connectors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.actions.admin import ActionAdmin
+    from lakesync.actions.port import Outside
+    from lakesync.actions.service import ActionService, RunNote
+    from lakesync.ports import ActionRuns, HandlerStore
+    from lakesync.runtime.api.deletion import DeleteNow
+    from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
+    from lakesync.runtime.settings_actions import ActionSettings
+
+_ANSWER_S_MAX: Final = 6
+"""How long an AWS service may take: with two seconds to connect, less than an action has."""
+
+
+def handler_store(settings: BufferSettings) -> HandlerStore:
+    """Give the action handlers in the buffer's table."""
+    from lakesync.buffer.actions import DynamoHandlers  # noqa: PLC0415
+    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
+
+    return DynamoHandlers(settings.buffer_table, dynamo(settings))
+
+
+def runs(settings: ActionSettings) -> ActionRuns:
+    """Give what is remembered of actions, in a table of its own."""
+    from lakesync.buffer.actions import DynamoRuns  # noqa: PLC0415
+    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
+
+    return DynamoRuns(settings.actions_table, dynamo(settings))
+
+
+def action_admin(settings: AdminSettings) -> ActionAdmin:
+    """Give what registers action handlers; imported when a route first asks for it."""
+    from lakesync.actions.admin import ActionAdmin  # noqa: PLC0415
+
+    secrets = wiring_connectors.secrets(settings, settings.action_secrets)
+    return ActionAdmin(handler_store(settings), secrets, outside(settings, settings.action_hosts))
+
+
+def action_service(settings: ActionSettings) -> ActionService:
+    """Give what ``functions/actions`` asks."""
+    from lakesync.actions.service import ActionService  # noqa: PLC0415
+
+    return ActionService(
+        handler_store(settings),
+        runs(settings),
+        wiring_connectors.secrets(settings, settings.action_secrets),
+        outside(settings, settings.action_hosts),
+        token=wiring.Randomness().token,
+        wall_clock=wiring.wall_clock,
+        audit=audit,
+        bug=lambda error: observe.bug(error, route="actions"),
+    )
+
+
+def outside(settings: Aws, hosts: tuple[str, ...]) -> Outside:
+    """Give what the operator lets handlers use."""
+    from lakesync.actions.port import Outside  # noqa: PLC0415
+
+    @cache
+    def client(service: str) -> Any:
+        # One attempt: whether one may be made again is for the action's handler to say.
+        return wiring.client(settings, service, answer_s_max=_ANSWER_S_MAX, attempts=1)
+
+    return Outside(hosts, client)
+
+
+def audit(note: RunNote) -> None:
+    """Log who ran what, and how it ended; parameters and results are nobody's business."""
+    fields = {
+        "gateway": note.gateway,
+        "user": note.user,
+        "client": note.client_id,
+        "actionId": note.action_id,
+        "connector": note.connector,
+        "actionType": note.action_type,
+        "outcome": note.code or "DONE",
+        "wasRun": note.was_run,
+        "ms": note.took_ms,
+    }
+    observe.logger.info("action", extra=fields)
+    observe.count("ActionsFailed" if note.code else "ActionsDone")
+
+
+def and_actions(actions: Callable[[], ActionAdmin], delete_now: DeleteNow) -> DeleteNow:
+    """Give what deletes a gateway's action handlers, with their secrets, and then the gateway."""
+
+    def delete(gateway: str, user: str) -> Mapping[str, object]:
+        actions().remove_all(gateway)
+        return delete_now(gateway, user)
+
+    return delete

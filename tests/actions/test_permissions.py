@@ -1,0 +1,228 @@
+"""Who may run what, with which parameters, how often, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.actions.definition import registration_from
+from lakesync.actions.permission import Asker
+from lakesync.core.actions import Action, ActionOutcome, ActionPush
+from lakesync.errors import ValidationFailed
+from tests.support.acting import ADMINISTRATOR, Acting, use_memory_outside
+
+if TYPE_CHECKING:
+    from tests.support.acting import MemoryOutside
+
+G = "g"
+BOB = {"sub": "bob", "team": "blue", "customers": ["c1", "c2"], "org": {"level": 3}}
+
+
+class World:
+    """A gateway with one action handler of two actions."""
+
+    def __init__(self, outside: MemoryOutside) -> None:
+        self.outside = outside
+        self.now_ms = 1_800_000_000_000
+        self.acting = Acting(wall_clock=lambda: self.now_ms)
+        self.asked = 0
+
+    def allow(self, *permissions: dict[str, Any], **more: Any) -> None:
+        """Say who may run what."""
+        body = {"name": "out", "type": "memory", "configuration": {"actions": ["send", "drop"]},
+                "allow": permissions, "replace": True}  # fmt: skip
+        self.acting.admin.register(G, registration_from(body | more))
+
+    def ask(
+        self,
+        action: str = "send",
+        claims: dict[str, Any] | None = None,
+        left_ms: int = 30_000,
+        **params: Any,
+    ) -> ActionOutcome:
+        """Ask for an action as a client."""
+        self.asked += 1
+        asker = Asker("bob", BOB if claims is None else claims, is_administrator=False)
+        push = ActionPush("c", (Action(f"a{self.asked}", "c", 0, "out", action, params),))
+        return self.acting.service.push(G, asker, push, lambda: left_ms).results[0]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(use_memory_outside(monkeypatch))
+
+
+def holds(world: World, **permission: Any) -> bool:
+    world.allow(permission)
+    return world.ask(to="c1").is_done
+
+
+@pytest.mark.law("X5")
+def test_without_permissions_administrators_alone_run_it(world: World) -> None:
+    world.allow()
+    assert (world.ask().code, world.ask().retryable) == ("FORBIDDEN", False)
+    push = ActionPush("c", (Action("x", "c", 0, "out", "send", {}),))
+    assert world.acting.service.push(G, ADMINISTRATOR, push, lambda: 30_000).results[0].is_done
+
+
+@pytest.mark.law("X5")
+@pytest.mark.parametrize(
+    ("permission", "allowed"),
+    [
+        ({}, True),
+        ({"actions": ["send"]}, True),
+        ({"actions": ["drop"]}, False),
+        ({"role": "client"}, True),
+        ({"role": "admin"}, False),
+        ({"claims": [{"claim": "team", "op": "eq", "value": "blue"}]}, True),
+        ({"claims": [{"claim": "team", "op": "eq", "value": "red"}]}, False),
+        ({"claims": [{"claim": "team", "op": "in", "value": ["red", "blue"]}]}, True),
+        ({"claims": [{"claim": "team", "op": "neq", "value": "blue"}]}, False),
+        ({"claims": [{"claim": "nothing", "op": "neq", "value": "blue"}]}, False),
+        ({"claims": [{"claim": "customers", "op": "eq", "value": "c2"}]}, True),
+        ({"claims": [{"claim": "customers", "op": "neq", "value": "c2"}]}, False),
+        ({"claims": [{"claim": "org.level", "op": "gte", "value": 3}]}, True),
+        ({"claims": [{"claim": "org.level", "op": "gt", "value": 3}]}, False),
+        ({"params": [{"param": "to", "op": "in", "value": "jwt:customers"}]}, True),
+        ({"params": [{"param": "to", "op": "eq", "value": "jwt:team"}]}, False),
+        ({"params": [{"param": "to", "op": "eq", "value": "jwt:nothing"}]}, False),
+        ({"params": [{"param": "n", "op": "lt", "value": 3}]}, False),
+        ({"claims": [{"claim": "team", "op": "eq", "value": "blue"}],
+          "params": [{"param": "to", "op": "eq", "value": "c9"}]}, False),
+    ],
+)  # fmt: skip
+def test_all_conditions_of_one_permission_hold(
+    world: World, *, permission: dict[str, Any], allowed: bool
+) -> None:
+    assert holds(world, **permission) is allowed
+    assert len(world.outside.done) == int(allowed)
+
+
+@pytest.mark.law("X5")
+def test_one_permission_is_enough_and_none_is_forgotten_once_it_is_taken_back(world: World) -> None:
+    world.allow({"actions": ["drop"]}, {"actions": ["send"]})
+    assert world.ask().is_done
+    world.allow({"actions": ["drop"]})
+    assert world.ask().code == "FORBIDDEN"
+
+
+@pytest.mark.law("X4")
+def test_what_is_refused_before_it_runs_may_run_later(world: World) -> None:
+    world.allow()
+    action = Action("same", "c", 0, "out", "send", {})
+    asker = Asker("bob", BOB, is_administrator=False)
+
+    def ask() -> ActionOutcome:
+        push = ActionPush("c", (action,))
+        return world.acting.service.push(G, asker, push, lambda: 30_000).results[0]
+
+    assert ask().code == "FORBIDDEN"
+    world.allow({})
+    assert ask().is_done
+
+
+@pytest.mark.law("X4")
+@pytest.mark.parametrize(
+    ("action", "params", "code"),
+    [
+        ("send", {"n": "many"}, "ACTION_VALIDATION_ERROR"),
+        ("send", {"secret": 1}, "ACTION_VALIDATION_ERROR"),
+        ("explode", {}, "ACTION_NOT_SUPPORTED"),
+    ],
+)
+def test_what_does_not_fit_its_schema_runs_nothing(
+    world: World, action: str, params: dict[str, Any], code: str
+) -> None:
+    world.allow({})
+    refused = world.ask(action, **params)
+
+    assert (refused.code, refused.retryable) == (code, False)
+    assert "many" not in refused.message
+    assert world.outside.done == []
+
+
+@pytest.mark.law("X4")
+def test_what_there_is_no_time_for_is_not_begun(world: World) -> None:
+    world.allow({})
+    refused = world.ask(left_ms=9_999)
+
+    assert (refused.code, refused.retryable) == ("UNAVAILABLE", True)
+    assert world.outside.done == []
+
+
+@pytest.mark.law("X5")
+def test_a_client_runs_so_many_a_minute_and_the_next_minute_again(world: World) -> None:
+    world.allow({}, perMinute=2)
+
+    assert [world.ask().code for _ in range(3)] == ["", "", "RATE_LIMITED"]
+    world.now_ms += 60_000
+    assert world.ask().is_done
+
+
+@pytest.mark.law("X5")
+def test_a_caller_is_told_of_what_he_may_run(world: World) -> None:
+    world.allow({"actions": ["drop"], "params": [{"param": "to", "op": "eq", "value": "c1"}]})
+    bob = Asker("bob", BOB, is_administrator=False)
+    shown = world.acting.service.discover(G, bob)
+    everything = world.acting.service.discover(G, ADMINISTRATOR)
+
+    assert {name: [each.action_type for each in actions] for name, actions in shown.items()} == {
+        "out": ["drop"]
+    }
+    assert [each.action_type for each in everything["out"]] == ["send", "drop"]
+    assert everything["out"][0].params_schema["properties"]["n"] == {"type": "integer"}
+    world.allow()
+    assert world.acting.service.discover(G, bob) == {}
+
+
+@pytest.mark.law("X6")
+def test_secrets_are_the_handlers_alone_and_stay_when_it_is_replaced(world: World) -> None:
+    world.allow({}, configuration={"token": "hush", "actions": ["send"]}, replace=False)
+    world.ask()
+    world.allow({}, configuration={"actions": ["send", "drop"]})
+    world.ask()
+
+    assert world.outside.tokens == ["hush", "hush"]
+    assert world.acting.secrets.stored == {"g/out": '{"token": "hush"}'}
+    shown = repr((world.acting.admin.all(G), world.acting.handlers.handlers(G), world.acting.notes))
+    assert "hush" not in shown
+    world.acting.admin.remove(G, "out")
+    assert (world.acting.secrets.stored, world.acting.admin.all(G)) == ({}, [])
+
+
+@pytest.mark.law("X6")
+def test_a_gateways_handlers_go_with_it(world: World) -> None:
+    world.allow({}, configuration={"token": "hush"})
+    world.acting.admin.remove_all(G)
+    world.acting.admin.remove_all(G)
+
+    assert (world.acting.secrets.stored, world.acting.handlers.handlers(G)) == ({}, [])
+
+
+@pytest.mark.law("X6")
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ([], None),
+        ({"type": "memory"}, "name"),
+        ({"name": "a b", "type": "memory"}, "name"),
+        ({"name": "a", "type": "memory", "perMinute": 0}, "perMinute"),
+        ({"name": "a", "type": "memory", "other": 1}, "other"),
+        ({"name": "a", "type": "memory", "allow": [{"role": "owner"}]}, "allow.0.role"),
+        ({"name": "a", "type": "memory",
+          "allow": [{"claims": [{"claim": "c", "op": "like", "value": "x"}]}]},
+         "allow.0.claims.0.op"),
+    ],
+)  # fmt: skip
+def test_a_registration_is_refused_with_the_field_at_fault(body: object, field: str | None) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        registration_from(body)
+    assert refused.value.field == field
+
+
+@pytest.mark.law("X6")
+def test_a_permission_names_actions_that_there_are(world: World) -> None:
+    with pytest.raises(ValidationFailed, match="it has no action 'fly'"):
+        world.allow({"actions": ["fly"]})
+    assert world.acting.admin.all(G) == []

@@ -1,0 +1,128 @@
+"""What every store of action handlers, and of the runs of actions, promises."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.buffer.actions import DynamoHandlers, DynamoRuns
+from lakesync.buffer.memory_actions import MemoryHandlers, MemoryRuns
+from lakesync.ports import ActionKey, ActionRun, RunState
+from tests.support.stores import TABLE
+
+if TYPE_CHECKING:
+    from lakesync.ports import ActionRuns, HandlerStore
+    from tests.support.stores import Servers
+
+NOW = 1_800_000_000_000
+STORES = ["memory", pytest.param("dynamodb_local", marks=pytest.mark.emulator),
+          pytest.param("emulator", marks=pytest.mark.emulator)]  # fmt: skip
+
+
+@pytest.fixture(params=STORES)
+def stores(request: pytest.FixtureRequest) -> tuple[HandlerStore, ActionRuns]:
+    """Stores of each implementation."""
+    if request.param == "memory":
+        return MemoryHandlers(), MemoryRuns()
+    servers: Servers = request.getfixturevalue("servers")
+    address = servers.emulator() if request.param == "emulator" else servers.dynamodb_local()
+    return DynamoHandlers(TABLE, address.caller()), DynamoRuns(TABLE, address.caller())
+
+
+@pytest.fixture
+def handlers(stores: tuple[HandlerStore, ActionRuns]) -> HandlerStore:
+    return stores[0]
+
+
+@pytest.fixture
+def runs(stores: tuple[HandlerStore, ActionRuns]) -> ActionRuns:
+    return stores[1]
+
+
+def begun(owner: str, action_id: str = "a1", outcome: bytes = b"") -> ActionRun:
+    return ActionRun(action_id, "digest", RunState.RUNNING, owner, NOW + 60_000, outcome)
+
+
+def key(gateway: str, action_id: str = "a1", named: str = "", client: str = "c") -> ActionKey:
+    return ActionKey(gateway, client, action_id, named)
+
+
+@pytest.mark.law("X6")
+def test_a_handler_is_there_once_unless_it_is_replaced(
+    handlers: HandlerStore, gateway: str
+) -> None:
+    assert handlers.add(gateway, "b", b"first", replace=False)
+    assert not handlers.add(gateway, "b", b"second", replace=False)
+    assert handlers.add(gateway, "a", b"other", replace=True)
+    assert handlers.add(f"{gateway}x", "b", b"of another gateway", replace=False)
+    assert [*map(tuple, handlers.handlers(gateway))] == [("a", b"other"), ("b", b"first")]
+
+    assert handlers.add(gateway, "b", b"third", replace=True)
+    assert [each.definition for each in handlers.handlers(gateway)] == [b"other", b"third"]
+    assert handlers.remove(gateway, "b")
+    assert not handlers.remove(gateway, "b")
+    assert [each.name for each in handlers.handlers(gateway)] == ["a"]
+
+
+@pytest.mark.law("X1")
+def test_a_run_is_begun_once_and_ended_by_who_began_it(runs: ActionRuns, gateway: str) -> None:
+    first = begun("o1")
+    assert runs.get(key(gateway)) is None
+    assert runs.begin(key(gateway), None, first, NOW)
+    assert not runs.begin(key(gateway), None, begun("o2"), NOW)
+    assert runs.get(key(gateway)) == first
+    assert not runs.end(key(gateway), replace(first, owner="o2"), NOW)
+
+    opened = replace(first, state=RunState.OPEN, until_ms=0)
+    assert runs.end(key(gateway), opened, NOW)
+    assert not runs.end(key(gateway), replace(first, state=RunState.ENDED), NOW)
+    assert runs.begin(key(gateway), opened, begun("o3"), NOW)
+    assert not runs.begin(key(gateway), opened, begun("o4"), NOW)
+    ended = replace(begun("o3"), state=RunState.ENDED, outcome=b"\x00done")
+    assert runs.end(key(gateway), ended, NOW)
+    assert runs.get(key(gateway)) == ended
+
+
+@pytest.mark.law("X1")
+def test_a_key_names_the_action_that_had_it_first(runs: ActionRuns, gateway: str) -> None:
+    assert runs.begin(key(gateway, "a1", "k"), None, begun("o1"), NOW)
+
+    seen = runs.get(key(gateway, "a2", "k"))
+    assert seen == begun("o1")
+    assert not runs.begin(key(gateway, "a2", "k"), None, begun("o2", "a2"), NOW)
+    assert runs.get(key(gateway, "a2")) is None
+    assert runs.begin(key(gateway, "a2", "k"), seen, begun("o3"), NOW)
+    assert runs.get(key(gateway, "a1")) == begun("o3")
+
+
+@pytest.mark.law("X1")
+def test_clients_and_gateways_have_ids_of_their_own(runs: ActionRuns, gateway: str) -> None:
+    odd = 'c|a|"\n\u00fc'
+    places = [key(gateway), key(gateway, client="d"), key(f"{gateway}x"), key(gateway, client=odd),
+              key(gateway, "c", client="ca1"), key(gateway, "a1|k")]  # fmt: skip
+    for number, place in enumerate(places):
+        assert runs.begin(place, None, begun(f"o{number}", place.action_id), NOW)
+    owners = [runs.get(place) for place in places]
+    assert [run.owner for run in owners if run] == [f"o{n}" for n in range(len(places))]
+
+
+@pytest.mark.law("X1")
+def test_of_many_who_begin_at_once_one_does(runs: ActionRuns, gateway: str) -> None:
+    def begin(number: int) -> bool:
+        action = f"a{number % 2}"
+        return runs.begin(key(gateway, action, "k"), None, begun(f"o{number}", action), NOW)
+
+    with ThreadPoolExecutor(6) as threads:
+        assert [*threads.map(begin, range(6))].count(True) == 1
+
+
+@pytest.mark.law("X5")
+def test_a_minute_has_so_many_and_the_next_has_as_many(runs: ActionRuns, gateway: str) -> None:
+    counted = [runs.count(gateway, "c|out", NOW, 2) for _ in range(3)]
+
+    assert counted == [True, True, False]
+    assert runs.count(gateway, "d|out", NOW, 2)
+    assert runs.count(gateway, "c|out", NOW + 60_000, 2)
