@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from benchmarks.entries import Entry
+    from lakesync_spark.tables import TableName
     from lakesync_spark.workbench import Workbench
 
 ROWS: Final = (1_000_000, 10_000_000)
@@ -51,7 +52,7 @@ VALUES: Final = {
     "amount": ("number", "({n} % 100000) / 100"),
     "pieces": ("integer", "{n} % 12"),
     "due": ("date", "date_add(DATE'2024-01-01', CAST({n} % 700 AS INT))"),
-    "placed": ("timestamp", "timestamp_seconds(1700000000 + {n} % 9000000)"),
+    "placed": ("timestamp", "timestamp_seconds(1700000000 + {n} * 101 % 31536000)"),
     "paid": ("boolean", "{n} % 3 = 0"),
     "remark": ("string", "concat('remark ', {n} * 7919 % 1000003)"),
 }
@@ -106,9 +107,9 @@ def main(rows: int, folder: Path) -> None:
     figures: dict[str, float] = {}
     with lease:
         bench = Workbench(spark, store, lease, STACK)
-        _make_table(bench, rows)
+        make_table(bench, lake_name(), rows)
         for number in range(MERGES):
-            _stage(spark, folder, rows, number)
+            stage_batch(spark, folder, rows, number)
         _make_plain(spark, rows)
         for number in range(MERGES):
             kind = "cold" if number == 0 else "warm"
@@ -127,10 +128,11 @@ def _timed(spark: SparkSession, work: Callable[[], None]) -> tuple[float, float]
     return time.perf_counter() - began, cpu_s(spark)["all"] - used
 
 
-def _name() -> Any:
+def lake_name(table: str = TABLE) -> TableName:
+    """Name a table of the benchmark's gateway."""
     from lakesync_spark.tables import TableName  # noqa: PLC0415
 
-    return TableName("lake", "ls", GATEWAY, TABLE, TABLE)
+    return TableName("lake", "ls", GATEWAY, table, table)
 
 
 def _ids(number: str) -> str:
@@ -141,7 +143,9 @@ def _typed(n: str) -> list[str]:
     return [f"{value.format(n=n)} AS {name}" for name, (_, value) in VALUES.items()]
 
 
-def _make_table(bench: Workbench, rows: int) -> None:
+def make_table(
+    bench: Workbench, name: TableName, rows: int, *, partition: tuple[str, ...] = ()
+) -> None:
     """Write a state table of rows that were inserted once, with a mark."""
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
@@ -152,21 +156,21 @@ def _make_table(bench: Workbench, rows: int) -> None:
     from lakesync_spark.writing import overwrite  # noqa: PLC0415
 
     columns = [LakeColumn(name, kind, name) for name, (kind, _) in VALUES.items()]
-    table = create_table(bench.spark, _name(), STATE_TABLE, columns, (), STACK)
-    evolve_table(bench.spark, table, columns, (), {})
+    table = create_table(bench.spark, name, STATE_TABLE, columns, partition, STACK)
+    evolve_table(bench.spark, table, columns, partition, {})
     hlc = f"({_WALL_MS} + id) * 65536"
     at = f"named_struct('hlc', {hlc}, 'client_id', concat('c', id % 7))"
     made = bench.spark.range(rows).selectExpr(
         _ids("id"),
         *_typed("id"),
-        "1L AS _commit",
+        "0L AS _commit",
         f"{bench.now} AS _synced_at",
         f"{hlc} AS _alive",
         "0L AS _deleted",
         *(f"{at} AS {AT}{name}" for name in VALUES),
         *(f"CAST(NULL AS STRING) AS {KEPT}{name}" for name in VALUES),
     )
-    overwrite(closed(made, columns), table, sf.lit(True), bench.properties(1, "made"))
+    overwrite(closed(made, columns), table, sf.lit(True), bench.properties(0, "made"))
 
 
 def _make_plain(spark: SparkSession, rows: int) -> None:
@@ -178,17 +182,17 @@ def _make_plain(spark: SparkSession, rows: int) -> None:
     ).create()
 
 
-def _numbers(rows: int, number: int) -> tuple[str, str, str]:
+def _numbers(rows: int, number: int, deltas: int) -> tuple[str, str, str]:
     """Give for a delta its row's number, its kind, and a number that its values come of."""
     kind = "id % 3"
     there = f"pmod(xxhash64(id, {number}), {rows})"
-    row = f"if({kind} = 0, {rows} + {number * DELTAS} + id, {there})"
+    row = f"if({kind} = 0, {rows} + {number * deltas} + id, {there})"
     return row, kind, f"(id * 31 + {number + 1} * 7)"
 
 
-def _deltas(spark: SparkSession, rows: int, number: int) -> DataFrame:
+def _deltas(spark: SparkSession, rows: int, number: int, deltas: int, objects: int) -> DataFrame:
     """Give a batch as text, as the flush writes it: updates carry two columns."""
-    row, kind, value = _numbers(rows, number)
+    row, kind, value = _numbers(rows, number, deltas)
     texts = {name: f"to_json(struct({v.format(n=value)} AS v))" for name, (_, v) in VALUES.items()}
     cut = {name: f"substr({text}, 6, length({text}) - 6)" for name, text in texts.items()}
     placed = VALUES["placed"][1].format(n=value)
@@ -199,7 +203,7 @@ def _deltas(spark: SparkSession, rows: int, number: int) -> DataFrame:
         for name in VALUES
     }
     first = _WALL_MS + 100_000_000 * (number + 1)
-    return spark.range(0, DELTAS, 1, OBJECTS).selectExpr(
+    return spark.range(0, deltas, 1, objects).selectExpr(
         f"({first} + id) * 65536 AS _commit",
         "0 AS _ordinal",
         f"CASE {kind} WHEN 0 THEN 'INSERT' WHEN 1 THEN 'UPDATE' ELSE 'DELETE' END AS _op",
@@ -211,20 +215,30 @@ def _deltas(spark: SparkSession, rows: int, number: int) -> DataFrame:
     )
 
 
-def _stage(spark: SparkSession, folder: Path, rows: int, number: int) -> None:
+def stage_batch(
+    spark: SparkSession,
+    folder: Path,
+    rows: int,
+    number: int,
+    *,
+    deltas: int = DELTAS,
+    objects: int = OBJECTS,
+) -> None:
     """Write a batch's objects and claims."""
     scratch = folder / f"batch-{number}"
-    _deltas(spark, rows, number).write.option("compression", "zstd").parquet(f"file://{scratch}")
+    _deltas(spark, rows, number, deltas, objects).write.option("compression", "zstd").parquet(
+        f"file://{scratch}"
+    )
     files = sorted(scratch.glob("*.parquet"))
     first = _WALL_MS + 100_000_000 * (number + 1)
-    last = stamp(_WALL_MS + 100_000_000 * number + DELTAS - 1) if number else 1
+    last = stamp(_WALL_MS + 100_000_000 * number + deltas - 1) if number else 0
     for place, file in enumerate(files):
-        end = stamp(first + (place + 1) * DELTAS // len(files) - 1)
+        end = stamp(first + (place + 1) * deltas // len(files) - 1)
         batch = Batch(GATEWAY, TABLE, last, end, (), {name: name for name in VALUES})
         path = folder / batch.object_key
         path.parent.mkdir(parents=True, exist_ok=True)
         file.rename(path)
-        claim = json.loads(batch.claim(SCHEMA, 1)) | {"deltas": DELTAS // len(files)}
+        claim = json.loads(batch.claim(SCHEMA, 1)) | {"deltas": deltas // len(files)}
         FileStore(folder).put(f"merge-{number}/{batch.claim_key}", json.dumps(claim).encode())
         last = end
 
@@ -246,7 +260,7 @@ def _merge(bench: Workbench, folder: Path, number: int) -> None:
     from lakesync_spark.state_merge import merge_state  # noqa: PLC0415
 
     batches = sorted(_batches(folder, number), key=lambda batch: batch.last)
-    target = prepare(bench, _name(), STATE_TABLE, batches)
+    target = prepare(bench, lake_name(), STATE_TABLE, batches)
     chain = next_chain(batches, target.batch_mark.commit)
     assert chain.last == batches[-1].last
     merge_state(bench, target, chain)

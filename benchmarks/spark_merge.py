@@ -94,7 +94,7 @@ def run() -> list[Entry]:
     )
     lake, parquet = best["lake_bytes"], best["parquet_bytes"]
     sizes = (
-        f"{lake / 1e6:.1f} MB over {parquet / 1e6:.1f}, after three writes of nearly every row; "
+        f"{lake / 1e6:.1f} MB over {parquet / 1e6:.1f}, after three writes of nearly every row;"
         " stamps a millisecond apart, as one client or connector makes them"
     )
     return [
