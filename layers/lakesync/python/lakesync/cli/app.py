@@ -52,6 +52,7 @@ from lakesync.cli.commands.quota import set_ as set_quota
 from lakesync.cli.commands.quota import show as show_quota
 from lakesync.cli.commands.replay import replay
 from lakesync.cli.commands.restored import restored
+from lakesync.cli.commands.rows import restore as restore_rows
 from lakesync.cli.commands.rules import check
 from lakesync.cli.commands.rules import put as put_rules
 from lakesync.cli.commands.rules import show as show_rules
@@ -103,6 +104,9 @@ rules.command("try")(try_)
 rules.command()(put_rules)
 rules.command()(show_rules)
 app.add_typer(rules, name="rules")
+rows = typer.Typer(no_args_is_help=True, help="Make rows what they were.")
+rows.command("restore")(restore_rows)
+app.add_typer(rows, name="rows")
 tables = typer.Typer(no_args_is_help=True, help="Say which tables are read together.")
 tables.command("list")(list_tables)
 tables.command()(place)

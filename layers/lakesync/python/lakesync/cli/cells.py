@@ -1,7 +1,7 @@
 """A row's past, cell by cell: what each delta made of each column, and what was there before. Pure.
 
 Deltas are merged in commit order, the order in which they became visible. So a write that came late
-may lose to one that was made later and committed before it: that is told, too.
+may lose to one that was made later and committed before it: its cell says so.
 Law H2: ``docs/spec/history.md``.
 """
 

@@ -19,7 +19,7 @@ from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.values import NULL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.database import PlacedDelta
     from lakesync.cli.changes import LakeChanges
@@ -44,6 +44,8 @@ class RowDiff(NamedTuple):
     before: Mapping[str, CanonicalJson] | None
     """Its columns that were not null; None if there was no row."""
     after: Mapping[str, CanonicalJson] | None
+    newest: Stamp = 0
+    """The greatest stamp of its deltas."""
 
     @property
     def change(self) -> str:
@@ -62,7 +64,10 @@ class RowDiff(NamedTuple):
 
 @contextmanager
 def pasts(
-    changes: LakeChanges, tail: Sequence[PlacedDelta], span: tuple[Stamp, Stamp]
+    changes: LakeChanges,
+    tail: Sequence[PlacedDelta],
+    span: tuple[Stamp, Stamp],
+    only: Collection[str] = (),
 ) -> Iterator[Iterator[Past]]:
     """Give the past of each row that was committed to in a span, up to its end; by row id.
 
@@ -70,18 +75,22 @@ def pasts(
         changes: what the lake has.
         tail: what the log has behind that.
         span: two commits; what was at the first is not in it.
+        only: the rows that are asked for; empty for all.
     """
     import pyarrow as pa
-    from pyiceberg.expressions import And, GreaterThan, LessThanOrEqual
+    from pyiceberg.expressions import And, GreaterThan, In, LessThanOrEqual
 
-    make: Any = (And, GreaterThan, LessThanOrEqual)  # their types know nothing of positions
-    both, above, up_to = make
+    make: Any = (And, GreaterThan, In, LessThanOrEqual)  # their types know nothing of positions
+    both, above, among, up_to = make
     after, until = span
     newer = [one for one in tail if one.position.commit <= until]
     ids = {one.delta.row_id for one in newer if one.position.commit > after}
+    ids &= set(only) or ids
     with _workbench() as database:
         database.execute("CREATE TABLE touched (_id VARCHAR)")
         in_span = both(above("_commit", after), up_to("_commit", until))
+        if only:
+            in_span = both(in_span, among("_id", tuple(only)))
         in_log = pa.RecordBatch.from_pydict({"_id": pa.array(sorted(ids), pa.string())})
         for batch in chain([in_log], changes.scan(in_span, ("_id",))):
             database.register("batch", batch)
@@ -102,11 +111,13 @@ def row_diffs(rows: Iterable[Past], keeps: Callable[[PlacedDelta], bool]) -> Ite
     """
     for row_id, placed in rows:
         state = before = EMPTY
+        newest = 0
         for one in placed:
+            newest = max(newest, one.delta.hlc)
             state = apply(state, one.delta)
             if keeps(one):
                 before = apply(before, one.delta)
-        diff = RowDiff(row_id, shown(before), shown(state))
+        diff = RowDiff(row_id, shown(before), shown(state), newest)
         if diff.before != diff.after:
             yield diff
 

@@ -96,13 +96,14 @@ class Session:
         if not connection.token and connection.client == CLIENT:
             self.connection = replace(connection, client=client)
 
-    def transport(self) -> HttpTransport:
+    def transport(self, role: str = "client") -> HttpTransport:
         """Give the client library's way to the gateway; it is closed with the session."""
         from lakesync.client import HttpTransport
 
         gateway = self.connection.gateway
         self.token()  # what is missing for one is said here, in the command line's words
-        return self._open.enter_context(HttpTransport(self.url, gateway, token=self.token))
+        transport = HttpTransport(self.url, gateway, token=lambda: self.token(role))
+        return self._open.enter_context(transport)
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """Call an administrative route of this gateway.

@@ -181,8 +181,9 @@ class Shown(NamedTuple):
         return cls(list(islice(cells, _SHOWN_MAX)), sum(1 for _ in cells))
 
     def print(self, session: Session) -> None:
-        """Print them as a table."""
-        session.out.table(_COLUMNS, self.cells)
+        """Print them as a table, if there are any."""
+        if self.cells:
+            session.out.table(_COLUMNS, self.cells)
         if self.more:
             session.out.note(f"… and {plural(self.more, 'cell')} more: see --json, or --file")
 

@@ -1,0 +1,245 @@
+"""`lakesync rows restore`: rows are made what they were, by deltas that sync everywhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+
+from lakesync.cli.asof import as_of
+from lakesync.cli.cells import moment_text
+from lakesync.cli.commands.diff import Counts, Shown, commit_of, opened
+from lakesync.cli.faults import FAILED, UsageFault
+from lakesync.cli.output import plural
+from lakesync.cli.restore_plan import (
+    ROWS_NAMED_MAX,
+    Plan,
+    Selection,
+    deltas_for,
+    edited_since,
+    planned,
+    read_plan,
+    restoring,
+    write_plan,
+)
+from lakesync.cli.session import Session, command
+from lakesync.core.clock import stamp
+from lakesync.errors import LakeSyncError, Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakesync.cli.commands.diff import Opened
+    from lakesync.cli.rows_past import RowDiff
+    from lakesync.client import HttpTransport
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import DeltaOutcome, PushReceipt
+
+CLIENT: Final = "restore"
+"""Who writes, unless another client is named."""
+_BATCH_DELTAS: Final = 1_000
+_TRIES_MAX: Final = 5
+_WAIT_S_MAX: Final = 60
+_LISTED_MAX: Final = 10
+
+
+@command
+def restore(
+    session: Session,
+    *,
+    table: Annotated[str, typer.Argument(help="The rows' table.")],
+    to: Annotated[
+        str | None, typer.Option(help="A time (ISO-8601), a snapshot id, or a commit stamp.")
+    ] = None,
+    row: Annotated[list[str] | None, typer.Option(help="This row only. Repeatable.")] = None,
+    where: Annotated[
+        str, typer.Option(help="Only rows of which this SQL holds, as they are or as they were.")
+    ] = "",
+    by: Annotated[
+        str, typer.Option(help="Undo only what this client did, since --to or ever.")
+    ] = "",
+    plan: Annotated[
+        Path | None, typer.Option(help="The plan's file; restore-TABLE.plan if left out.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Make the plan anew, from rows as they are now.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Make the plan, show it, and push nothing.")
+    ] = False,
+) -> None:
+    """Make rows what they were at a moment, or undo what one client did.
+
+    First a plan is made: the deltas, as a file. Then they are pushed as any edits, so every client,
+    the lake and all destinations get them, and a restore can be undone by another. The same command
+    goes on with a plan that was made before; rows that somebody wrote since are left as they are,
+    and listed. The plan is removed once all of it is done. Sync rules decide what the token may
+    write: see `lakesync token --claim`.
+
+    Example:
+      lakesync rows restore todos --to 2026-11-21T10:00:00Z --dry-run
+      lakesync rows restore todos --by phone-7 --to 2026-11-21 --where "list = 'home'"
+    """
+    session.speak_for(CLIENT)
+    with session.out.progress("reading the lake …"):
+        there = opened(session, table)
+        wanted = _selection(session, there, to, (tuple(row or ()), where, by))
+    path = plan or Path(f"restore-{wanted.table}.plan")
+    if path.exists() and not (dry_run or overwrite):
+        made = _same(path, wanted)
+        session.out.note(f"going on with {path}, of {moment_text(made.until)}")
+    else:
+        made = _make(session, there, wanted, path, is_all=dry_run)
+    if not dry_run:
+        _report(session, path, _carry_out(session, there, made, path))
+
+
+def _selection(
+    session: Session, there: Opened, to: str | None, only: tuple[tuple[str, ...], str, str]
+) -> Selection:
+    """Say what is to be restored.
+
+    Raises:
+        UsageFault: it cannot be.
+    """
+    rows, where, by = only
+    if to is None and not by:
+        raise UsageFault("say to when: --to, or with --by, what a client ever did")
+    changes, tail = there.changes, there.tail
+    if tail is None or tail.trimmed > changes.until:
+        raise UsageFault("not all that was committed can be read, so nothing is restored")
+    if changes.is_append:
+        raise UsageFault(f"{changes.table} is an append table: its rows are never changed")
+    if len(rows) > ROWS_NAMED_MAX:
+        raise UsageFault(f"at most {ROWS_NAMED_MAX:,} rows can be named: use --where")
+    if by == session.client_id:
+        raise UsageFault(f"{by} is who restores: name another with --client")
+    commit = 0 if to is None else commit_of(there.lake, as_of(to, "--to"))
+    return Selection(session.connection.gateway, changes.table, commit, rows, where, by)
+
+
+def _same(path: Path, wanted: Selection) -> Plan:
+    made = read_plan(path)
+    if made.selection != wanted:
+        raise UsageFault(
+            f"{path} is the plan of another restore: remove it, or name another file with --plan"
+        )
+    return made
+
+
+def _make(session: Session, there: Opened, wanted: Selection, path: Path, *, is_all: bool) -> Plan:
+    """Make a plan, and show how it begins; the plan may be all that is wanted."""
+    from lakesync.cli.row_filter import matching
+    from lakesync.cli.rows_past import pasts, row_diffs
+
+    tail = there.tail.deltas if there.tail else ()
+    until = max(there.changes.until, there.tail.until if there.tail else 0)
+    plan = Plan(wanted, session.client_id, until)
+    now = stamp(time.time_ns() // 1_000_000)
+    counts = Counts()
+    first: list[RowDiff] = []
+    with session.out.progress("comparing rows …"):
+        span = (wanted.commit, until)
+        with pasts(there.changes, tail, span, wanted.rows) as rows:
+            diffs = matching(row_diffs(rows, wanted.keeps), wanted.where, there.changes.columns)
+            changes = _sampled(counts.counted(map(restoring, diffs)), first)
+            write_plan(path, plan, (d for each in changes for d in deltas_for(plan, each, now)))
+    if not session.out.json_lines:
+        Shown.of(first).print(session)
+    if is_all:
+        answer = {**counts.of, "plan": str(path)}
+        rest = f"nothing was pushed: without --dry-run {path} is"
+        session.out.answer(answer, f"{counts.sentence}; {rest}")
+    else:
+        session.out.note(f"{counts.sentence}, planned in {path}")
+    return plan
+
+
+def _sampled(changes: Iterable[RowDiff], first: list[RowDiff]) -> Iterator[RowDiff]:
+    for change in changes:
+        if len(first) < _LISTED_MAX:
+            first.append(change)
+        yield change
+
+
+class Done(NamedTuple):
+    """What became of a plan."""
+
+    counts: Counter[str]
+    refused: list[tuple[str, DeltaOutcome]]
+    """Row ids, each with its reason."""
+    edited: dict[str, None]
+    """Rows that were left as they are."""
+
+
+def _carry_out(session: Session, there: Opened, plan: Plan, path: Path) -> Done:
+    """Push a plan, but for rows that were edited since."""
+    if session.client_id != plan.client:
+        raise UsageFault(f"the plan is of client {plan.client}: pass --client {plan.client}")
+    stamps = {delta.hlc for delta in planned(path, plan)}
+    tail = there.tail.deltas if there.tail else ()
+    edited = edited_since(there.changes, tail, plan, stamps.__contains__)
+    done = Done(Counter(), [], {})
+    transport = session.transport("admin")
+    left = iter(planned(path, plan))
+    with session.out.progress("pushing …"):
+        while part := list(islice(left, _BATCH_DELTAS)):
+            done.edited.update(dict.fromkeys(d.row_id for d in part if d.row_id in edited))
+            wanted = [delta for delta in part if delta.row_id not in edited]
+            _count(done, wanted, _pushed(transport, plan, wanted))
+            session.out.note(f"{done.counts['accepted']:,} deltas pushed")
+    return done
+
+
+def _pushed(transport: HttpTransport, plan: Plan, deltas: list[Delta]) -> PushReceipt:
+    """Push deltas, waiting where the gateway asks for it."""
+    from lakesync.core.messages import Push
+
+    for tries in range(1, _TRIES_MAX + 1):
+        try:
+            return transport.push(Push(plan.client, tuple(enumerate(deltas))))
+        except LakeSyncError as error:
+            if error.retry is not Retry.LATER or tries == _TRIES_MAX:
+                raise
+            time.sleep(min(error.retry_after_s, _WAIT_S_MAX))
+    raise AssertionError  # the last try returns or raises
+
+
+def _count(done: Done, deltas: list[Delta], receipt: PushReceipt) -> None:
+    done.counts["accepted"] += receipt.accepted
+    for outcome in receipt.outcomes:
+        if outcome.error is None:
+            done.counts["duplicates"] += 1
+        else:
+            done.refused.append((deltas[outcome.index].row_id, outcome))
+
+
+def _report(session: Session, path: Path, done: Done) -> None:
+    """Say what was done; a plan of which nothing is left is removed."""
+    reasons = {row: outcome.error for row, outcome in done.refused if outcome.error}
+    answer = {
+        **{name: done.counts[name] for name in ("accepted", "duplicates")},
+        "refused": [{"rowId": r, "code": e.code, "error": e.message} for r, e in reasons.items()],
+        "edited": list(done.edited),
+    }
+    for row, error in [] if session.out.json_lines else list(reasons.items())[:_LISTED_MAX]:
+        session.out.note(f"refused: {row}: {error.code}: {error.message}")
+    rest = " …" if len(done.edited) > _LISTED_MAX else ""
+    listed = ", ".join(islice(done.edited, _LISTED_MAX)) + rest
+    if done.edited:
+        session.out.note(
+            f"{plural(len(done.edited), 'row')} edited since the plan was made, and left as they "
+            f"are: {listed}; --overwrite makes the plan anew"
+        )
+    duplicates = done.counts["duplicates"]
+    already = f", of which {duplicates:,} were there already" if duplicates else ""
+    count = plural(done.counts["accepted"], "delta")
+    session.out.answer(answer, f"{count} accepted{already}")
+    if reasons or done.edited:
+        session.out.note(f"the plan stays: {path}")
+        raise typer.Exit(FAILED)
+    path.unlink()
