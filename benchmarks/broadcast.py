@@ -95,9 +95,9 @@ def run() -> list[Entry]:
     """Measure, and give one entry for each figure."""
     with patch.dict(os.environ, _CREDENTIALS):
         spent = {size: _cpu_us(size) for size in SIZES}
-        told = _Bench(1_000)
-        told.tell()
-        bill = _usd_per_m_messages(told)
+        counted = _Bench(1_000)
+        counted.tell()
+        bill = _usd_per_m_messages(counted)
     each = ", ".join(f"{size:,}: {us:.1f}" for size, us in spent.items())
     return [
         at_most(
@@ -113,7 +113,7 @@ def run() -> list[Entry]:
             bill.usd,
             "USD",
             TARGET_USD,
-            f"small commits to 1,000 connections, us-east-1: {bill.told}. Elsewhere, without what "
+            f"small commits to 1,000 connections, us-east-1: {bill.detail}. Elsewhere, without what "
             f"decides who sees what: {ELSEWHERE}",
         ),
         at_most(
@@ -138,7 +138,7 @@ class _Bill(NamedTuple):
     """What a million messages cost, and of what."""
 
     usd: float
-    told: str
+    detail: str
 
 
 def _usd_per_m_messages(bench: _Bench) -> _Bill:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -335,6 +339,48 @@ def test_what_is_no_frame_ends_a_connection_and_not_the_thread(
     server.first = "no frame"
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
         assert waited(lambda: len(server.open) == 2)
+
+
+ACCEPTED_PER_S = 100
+
+
+@pytest.mark.law("T9")
+@pytest.mark.parametrize("error", [None, RateLimited("full", retry_after_s=120)])
+def test_a_thousand_clients_that_lose_their_connections_at_once_come_again_spread_out(
+    error: RateLimited | None,
+) -> None:
+    """Of a gateway that takes a hundred handshakes a second, and refuses the others."""
+    random = Random(7)
+    every = [listener_of(number, random) for number in range(1_000)]
+    least_s = error.retry_after_s if error else 0
+    waiting = [(again_s(listener, error), number) for number, listener in enumerate(every)]
+    heapq.heapify(waiting)
+    tried: Counter[int] = Counter()
+    taken: Counter[int] = Counter()
+    while waiting:
+        at_s, number = heapq.heappop(waiting)
+        assert at_s >= least_s
+        tried[int(at_s)] += 1
+        if taken[int(at_s)] < ACCEPTED_PER_S:
+            taken[int(at_s)] += 1
+        else:
+            heapq.heappush(waiting, (at_s + again_s(every[number], None), number))
+
+    assert max(tried) < least_s + 180
+    assert sum(tried.values()) < 5_000
+    assert max(tried.values()) <= (25 if error else 700)
+
+
+def listener_of(number: int, random: Random) -> SocketListener:
+    """Give a listener that does not begin."""
+    hearer: Any = SimpleNamespace(client_id=f"c{number}")
+    return SocketListener("ws://nowhere", hearer, Token("a-token"), chance=random.random)
+
+
+def again_s(listener: SocketListener, error: RateLimited | None) -> float:
+    """Give the wait behind one more failure."""
+    listener._failures += 1
+    return listener._backoff_s(error)
 
 
 class Telling(MemoryTransport):

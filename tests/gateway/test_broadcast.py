@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.gateway import broadcast as module
+from lakesync.gateway import connected
+from lakesync.gateway.connected import CLIENT_CONNECTIONS_MAX
 from lakesync.ports import GATEWAY_KIND, Revocation
 from tests.support.builders import at_ms, insert, push
 from tests.support.gateways import administrator, deltas_of, puller, pusher
@@ -235,7 +237,7 @@ def test_all_connections_of_a_deleted_gateway_are_closed(world: World) -> None:
     world.connect("bob")
     world.broadcaster.shut_out(GATEWAY, GATEWAY_KIND, GATEWAY)
 
-    assert world.sockets.closed == ["to-ann", "to-bob"]
+    assert sorted(world.sockets.closed) == ["to-ann", "to-bob"]
     assert world.sockets.refusals("to-ann")[0].error.code == "GATEWAY_DELETED"
 
 
@@ -247,7 +249,63 @@ def test_the_sweep_closes_what_nobody_was_told_of(world: World) -> None:
     world.access.revoke(GATEWAY, Revocation("user", "carl", 1, "ops"))
 
     assert world.broadcaster.sweep(lambda: True) == 2
-    assert world.sockets.closed == ["to-ann", "to-carl"]
+    assert sorted(world.sockets.closed) == ["to-ann", "to-carl"]
+
+
+@pytest.mark.law("T9")
+def test_of_a_clients_connections_the_oldest_are_closed(world: World) -> None:
+    for number in range(CLIENT_CONNECTIONS_MAX + 2):
+        world.connect("ann", name=f"ann-{number}")
+        world.time.sleep_ms(1_000)
+    world.connect("bob")
+    world.write("setup", "r0", owner="all")
+    world.notify()
+
+    assert sorted(world.sockets.closed) == ["ann-0", "ann-1"]
+    (refused,) = world.sockets.refusals("ann-0")
+    world.sockets.sent.clear()
+    assert (refused.error.code, refused.closes) == ("RATE_LIMITED", True)
+    assert "client id of its own" in refused.error.message
+    world.write("bob", "r1", title="Buy milk")
+    world.notify()
+    assert world.sockets.pages("ann-0") == []
+    assert only(world.sockets.pages("ann-2")).count == 1
+
+
+@pytest.mark.law("T9")
+def test_of_a_gateways_connections_the_youngest_are_closed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connected, "GATEWAY_CONNECTIONS_MAX", 2)
+    for client in ("ann", "bob", "carl"):
+        world.connect(client)
+        world.time.sleep_ms(1_000)
+
+    assert world.broadcaster.sweep(lambda: True) == 1
+    assert world.sockets.closed == ["to-carl"]
+    assert world.sockets.refusals("to-carl")[0].error.code == "RATE_LIMITED"
+
+
+@pytest.mark.law("T5", "T6")
+def test_those_who_are_closed_keep_nobody_waiting(world: World) -> None:
+    for number in range(50):
+        world.connect(f"ann{number}", name=f"old-{number}", expires_s=world.time.now_ms / 1000 + 5)
+    world.connect("bob")
+    settled(world)
+    world.time.sleep_ms(6_000)
+    order: list[str] = []
+    send = world.sockets.send
+
+    def sending(connection_id: str, frame: str) -> Any:
+        order.append(connection_id)
+        return send(connection_id, frame)
+
+    world.sockets.send = sending  # type: ignore[method-assign]
+    world.write("carl", "r1", title="Buy milk")
+    world.notify()
+
+    assert order[0] == "to-bob"
+    assert len(world.connections.of_gateway(GATEWAY)[0]) == 1
 
 
 @pytest.mark.law("T8")

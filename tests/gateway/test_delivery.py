@@ -111,6 +111,6 @@ def test_who_cannot_be_closed_stays_remembered(monkeypatch: pytest.MonkeyPatch) 
         raise Unavailable("nobody answers")
 
     monkeypatch.setattr(world.sockets, "close", failing)
-    world.delivery.refuse(world.open[0], Revoked("shut out"))
+    world.delivery.refuse([(world.open[0], Revoked("shut out"))])
 
     assert world.connections.get(GATEWAY, "c0") is not None

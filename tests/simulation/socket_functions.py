@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.gateway.broadcast import TURN_MS_MAX, Broadcaster
 from lakesync.gateway.delivery import Delivery
@@ -18,11 +18,13 @@ from tests.simulation.ports import Gate, SimulatedBuffer
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lakesync.ports import Delivered
     from tests.simulation.world import World
 
+A = TypeVar("A")
+B = TypeVar("B")
 READS: Final = {"get", "of_gateway", "scan"}
 """What of `lakesync.ports.Connections` writes nothing."""
 
@@ -97,8 +99,8 @@ class Notifying:
 class OneByOne(Delivery):
     """Sends frames one after the other: between any two of them others may run, or it may die."""
 
-    def _all(self, frames: Sequence[tuple[str, str]]) -> list[Delivered]:
-        return [self._one(frame) for frame in frames]
+    def _each(self, act: Callable[[A], B], items: Sequence[A]) -> list[B]:
+        return [act(item) for item in items]
 
 
 class SimulatedConnections:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.core.messages import PullPage
-from lakesync.gateway import broadcast
+from lakesync.gateway import broadcast, connected
 from lakesync.gateway.broadcast import Broadcaster
 from lakesync.gateway.connected import refusal_of
 from lakesync.runtime.realtime import frames
@@ -60,7 +60,7 @@ def tokens_never_expire() -> list[Replaced]:
         del now_s
         return refusal_of(connection, access, 0)
 
-    return [(broadcast, "refusal_of", refused), (frames, "refusal_of", refused)]
+    return [(connected, "refusal_of", refused), (frames, "refusal_of", refused)]
 
 
 @deliberate("who is shut out goes on listening", LASTING)
@@ -70,7 +70,7 @@ def who_is_shut_out_listens() -> list[Replaced]:
         anybody: Any = _Anybody()
         return refusal_of(connection, anybody, now_s)
 
-    return [(broadcast, "refusal_of", refused), (Broadcaster, "shut_out", lambda *_: None)]
+    return [(connected, "refusal_of", refused), (Broadcaster, "shut_out", lambda *_: None)]
 
 
 @deliberate("a group that once saw nothing new is taken to have seen nothing since", RULED)

@@ -18,17 +18,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.messages import Pull, PullPage
 from lakesync.errors import CursorExpired, GatewayDeleted, Revoked
 from lakesync.gateway.connected import (
     Group,
+    concerned,
     poke_at,
-    refusal_of,
     rules_digest,
     scope_text,
     scoped,
+    told_apart,
     writers_of,
 )
 from lakesync.gateway.delivery import Delivery, Outgoing
@@ -51,6 +53,8 @@ DECIDE_MS_MAX: Final = 5_000
 """How long the groups of one broadcast may take to decide; the others are poked."""
 TURN_MS_MAX: Final = 60_000
 """How long one process may notify a gateway before another may take over: what Lambda lets it."""
+REFUSED_MAX: Final = 1_000
+"""Connections that are closed behind one broadcast: they take three requests each."""
 SCOPES_REMEMBERED_MAX: Final = 50_000
 """Groups of which one process remembers since when they saw nothing new: some 200 bytes each."""
 
@@ -132,26 +136,34 @@ class Broadcaster:
         error: LakeSyncError = Revoked(f"this {kind} is shut out of the gateway")
         if kind == GATEWAY_KIND:
             error = GatewayDeleted(GatewayDeleted.ANSWER)
-        for connection in connections:
-            named = {"user": connection.user, "client": connection.client_id}
-            if kind == GATEWAY_KIND or named.get(kind) == name:
-                self._delivery.refuse(connection, error)
+        self._delivery.refuse([(each, error) for each in concerned(connections, kind, name)])
 
     def sweep(self, has_time: Callable[[], bool]) -> int:
         """Close what may not be served any longer, of all gateways; gives how many."""
         place, closed = "", 0
+        gathered: list[Connection] = []
         while True:
-            connections, place = self._connections.scan(place)
-            closed += len(connections) - len(self._allowed(connections))
-            if not place or not has_time():
+            some, place = self._connections.scan(place)
+            gathered += some
+            is_over = not place or not has_time()
+            # A gateway's connections come one after the other, and may go on in the next part.
+            last = "" if is_over else gathered[-1].gateway if gathered else ""
+            for gateway, of_gateway in groupby(gathered, key=lambda each: each.gateway):
+                if gateway != last:
+                    now_s = self._wall_clock() / 1000
+                    _, refused = told_apart(list(of_gateway), self._access, now_s)
+                    self._delivery.refuse(refused)
+                    closed += len(refused)
+            if is_over:
                 return closed
+            gathered = [each for each in gathered if each.gateway == last]
 
     def _broadcast(
         self, gateway: str, commit: Stamp, connections: list[Connection], since: Stamp
     ) -> Stamp:
         """Send what is new to all connections; gives up to where it was."""
         log = self._pulls.final_log(gateway, since, commit)
-        allowed = self._allowed(connections)
+        allowed, refused = told_apart(connections, self._access, self._wall_clock() / 1000)
         groups, rescoped = self._groups(log, allowed)
         ends_ms = self._wall_clock() + DECIDE_MS_MAX
         outgoing: list[Outgoing] = []
@@ -161,18 +173,8 @@ class Broadcaster:
                 page = self._page(log, group, since)
             outgoing += self._frames(log, group, page, rescoped)
         self._delivery.send(gateway, outgoing)
+        self._delivery.refuse(refused[:REFUSED_MAX])  # the others are seen again, or swept
         return max(log.top, since)
-
-    def _allowed(self, connections: Iterable[Connection]) -> list[Connection]:
-        """Close the connections that may not be served any longer; gives the others."""
-        allowed = []
-        for connection in connections:
-            error = refusal_of(connection, self._access, self._wall_clock() / 1000)
-            if error is None:
-                allowed.append(connection)
-            else:
-                self._delivery.refuse(connection, error)
-        return allowed
 
     def _groups(
         self, log: FinalLog, connections: Iterable[Connection]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakesync.core.messages import PullPage
 from lakesync.core.rules import rules_to_json
 from lakesync.core.scope import digest_of
 from lakesync.core.visibility import Viewer
-from lakesync.errors import AuthFailed, GatewayDeleted, Revoked
+from lakesync.errors import AuthFailed, GatewayDeleted, RateLimited, Revoked
+from lakesync.ports import GATEWAY_KIND
 from lakesync.wire.frames import encode_broadcast
 from lakesync.wire.records import decode_records
 
@@ -21,6 +23,22 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
     from lakesync.gateway.access import Access
     from lakesync.ports import Connection
+
+
+CLIENT_CONNECTIONS_MAX: Final = 10
+"""Connections of one client: tabs and processes that share its file."""
+GATEWAY_CONNECTIONS_MAX: Final = 100_000
+"""Connections of one gateway: as many as one process notifies within its turn."""
+_COME_AGAIN_S: Final = 120
+_CLIENT_HAS_MANY: Final = RateLimited(
+    f"this client keeps more than {CLIENT_CONNECTIONS_MAX} connections: close some, or give each "
+    "device a client id of its own",
+    retry_after_s=_COME_AGAIN_S,
+)
+_GATEWAY_IS_FULL: Final = RateLimited(
+    f"the gateway keeps {GATEWAY_CONNECTIONS_MAX:,} connections already: pull instead",
+    retry_after_s=_COME_AGAIN_S,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +61,54 @@ def refusal_of(connection: Connection, access: Access, now_s: float) -> LakeSync
     except (Revoked, GatewayDeleted) as error:
         return error
     return None
+
+
+def concerned(connections: Sequence[Connection], kind: str, name: str) -> list[Connection]:
+    """Give the connections of a user, of a client, or, if its gateway was deleted, all."""
+    if kind == GATEWAY_KIND:
+        return list(connections)
+    return [
+        each for each in connections if name == (each.user if kind == "user" else each.client_id)
+    ]
+
+
+def told_apart(
+    connections: Sequence[Connection], access: Access, now_s: float
+) -> tuple[list[Connection], list[tuple[Connection, LakeSyncError]]]:
+    """Give those of a gateway's connections that may be served, and the others with the reason."""
+    allowed, refused = [], []
+    surplus = surplus_of(connections)
+    for connection in connections:
+        error = refusal_of(connection, access, now_s) or surplus.get(connection.id)
+        if error is None:
+            allowed.append(connection)
+        else:
+            refused.append((connection, error))
+    return allowed, refused
+
+
+def surplus_of(connections: Sequence[Connection]) -> dict[str, LakeSyncError]:
+    """Give those of a gateway's connections that are too many, and why.
+
+    Of a client they are the oldest, whose other side may be gone; of a gateway the youngest.
+    """
+    surplus: dict[str, LakeSyncError] = {}
+    times = Counter(connection.client_id for connection in connections)
+    for client_id in [name for name, count in times.items() if count > CLIENT_CONNECTIONS_MAX]:
+        own = sorted(
+            (one for one in connections if one.client_id == client_id), key=_opened, reverse=True
+        )
+        surplus |= dict.fromkeys((one.id for one in own[CLIENT_CONNECTIONS_MAX:]), _CLIENT_HAS_MANY)
+    if len(connections) - len(surplus) > GATEWAY_CONNECTIONS_MAX:
+        left = sorted((one for one in connections if one.id not in surplus), key=_opened)
+        surplus |= dict.fromkeys(
+            (one.id for one in left[GATEWAY_CONNECTIONS_MAX:]), _GATEWAY_IS_FULL
+        )
+    return surplus
+
+
+def _opened(connection: Connection) -> tuple[int, str]:
+    return connection.opened_ms, connection.id
 
 
 def rules_digest(config: GatewayConfig) -> str:

@@ -9,7 +9,7 @@ Law T5: ``docs/spec/realtime.md``.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from lakesync.errors import RateLimited, Unavailable
 from lakesync.ports import Connection, Delivered
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
     from lakesync.ports import Connections, Sockets
 
+A = TypeVar("A")
+B = TypeVar("B")
 SENDERS_MAX: Final = 16
 """Frames that one process sends at once."""
 SENT_PER_S_MAX: Final = 2_000
@@ -99,12 +101,18 @@ class Delivery:
             self._slow[name] = self._slow.pop(name, 0) + 1
             if self._slow[name] >= SLOW_TIMES_MAX:
                 del self._slow[name]
-                self.refuse(each.connection, RateLimited("this reader is too slow; pull instead"))
+                self._refuse(
+                    (each.connection, RateLimited("this reader is too slow; pull instead"))
+                )
         while len(self._slow) > SLOW_REMEMBERED_MAX:
             del self._slow[next(iter(self._slow))]
 
-    def refuse(self, connection: Connection, error: LakeSyncError) -> None:
-        """Tell a connection why it is closed, close it and forget it. Safe to repeat."""
+    def refuse(self, refused: Sequence[tuple[Connection, LakeSyncError]]) -> None:
+        """Tell connections why they are closed, close and forget them. Safe to repeat."""
+        self._each(self._refuse, refused)
+
+    def _refuse(self, refused: tuple[Connection, LakeSyncError]) -> None:
+        connection, error = refused
         self._one((connection.id, encode_refusal(error, 0, closes=True)))
         try:
             self._sockets.close(connection.id)
@@ -113,22 +121,25 @@ class Delivery:
         self._connections.remove(connection.gateway, connection.id)
 
     def _all(self, frames: Sequence[tuple[str, str]]) -> list[Delivered]:
-        if len(frames) < 2:  # noqa: PLR2004 - one needs no thread
-            return [self._one(frame) for frame in frames]
+        return self._each(self._one, frames)
+
+    def _each(self, act: Callable[[A], B], items: Sequence[A]) -> list[B]:
+        """Do something with each of some items, side by side; gives the results in order."""
+        if len(items) < 2:  # noqa: PLR2004 - one needs no thread
+            return [act(item) for item in items]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(SENDERS_MAX, "sockets")
         # One task for each sender: one for each frame would cost more than the frame.
-        results: list[Delivered] = [Delivered.BUSY] * len(frames)
-        left = iter(enumerate(frames))  # whose next step is one step for all threads
+        results: dict[int, B] = {}
+        left = iter(enumerate(items))  # whose next step is one step for all threads
 
-        def send() -> None:
-            for place, frame in left:
-                results[place] = self._one(frame)
+        def work() -> None:
+            for place, item in left:
+                results[place] = act(item)
 
-        senders = min(SENDERS_MAX, len(frames))
-        for done in [self._pool.submit(send) for _ in range(senders)]:
+        for done in [self._pool.submit(work) for _ in range(min(SENDERS_MAX, len(items)))]:
             done.result()
-        return results
+        return [results[place] for place in range(len(items))]
 
     def _one(self, frame: tuple[str, str]) -> Delivered:
         try:

@@ -123,7 +123,9 @@ class SocketListener:
     def _backoff_s(self, error: Exception | None) -> float:
         least_s = error.retry_after_s if isinstance(error, LakeSyncError) else 0
         ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * (1 << min(self._failures, 16)))
-        return float(min(BACKOFF_S_MAX, least_s + self._chance() * ceiling_s))
+        # Those who are all asked to wait for the same time must not come back at the same time.
+        spread_s = max(ceiling_s, least_s)
+        return float(max(least_s, min(BACKOFF_S_MAX, least_s + self._chance() * spread_s)))
 
     def _listen(self) -> Exception | None:
         """Keep a connection for as long as it can be; gives why it ended."""
