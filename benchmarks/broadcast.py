@@ -113,8 +113,8 @@ def run() -> list[Entry]:
             bill.usd,
             "USD",
             TARGET_USD,
-            f"small commits to 1,000 connections, us-east-1: {bill.detail}. Elsewhere, without what "
-            f"decides who sees what: {ELSEWHERE}",
+            f"small commits to 1,000 connections, us-east-1: {bill.detail}. Elsewhere, without "
+            f"what decides who sees what: {ELSEWHERE}",
         ),
         at_most(
             "idle_connection_usd_month",
