@@ -174,8 +174,8 @@ def _queried(spark: SparkSession, folder: Path) -> dict[str, float]:
     """Ask for one day and one column; give what was read, and the bytes of the table's files."""
     from pyiceberg.table import StaticTable  # noqa: PLC0415
 
-    from lakesync.cli.commands.query import run as ask  # noqa: PLC0415
     from lakesync.cli.lake import Lake  # noqa: PLC0415
+    from lakesync.cli.sql_query import run as ask  # noqa: PLC0415
 
     name = lake_name(_PARTITIONED)
     database = folder / "warehouse" / f"ls_{GATEWAY}" / _PARTITIONED

@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from lakesync.cli.asof import as_of as read_as_of
-from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
-from lakesync.core.names import CHANGES_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     import pyarrow as pa
-
-    from lakesync.cli.asof import AsOf
-    from lakesync.cli.lake import Lake
 
 _SHOWN_MAX: Final = 200
 
@@ -58,6 +51,7 @@ def query(
     """
     from lakesync.cli.lake import Lake
     from lakesync.cli.rows_file import check_format, write_rows
+    from lakesync.cli.sql_query import run
 
     moment = None if as_of is None else read_as_of(as_of)
     if to is not None:
@@ -83,57 +77,3 @@ def _show(session: Session, answer: pa.Table) -> None:
     session.out.table(columns, rows[:_SHOWN_MAX])
     rest = f", {_SHOWN_MAX} shown: see --json, or --to" if len(rows) > _SHOWN_MAX else ""
     session.out.note(f"{plural(len(rows), 'row')}{rest}")
-
-
-def run(
-    lake: Lake,
-    sql: str,
-    moment: AsOf | None = None,
-    *,
-    all_columns: bool = False,
-    changes: bool = False,
-) -> pa.Table:
-    """Give the rows of a query.
-
-    Raises:
-        UsageFault: the SQL is not understood, or names a table that is not there.
-    """
-    import duckdb
-
-    from lakesync.cli.pushdown import needed
-
-    database = duckdb.connect()
-    try:
-        wanted = {name.lower() for name in database.get_table_names(sql)}
-        names = set(lake.names())
-        sources = {
-            name: name + CHANGES_SUFFIX if changes and name + CHANGES_SUFFIX in names else name
-            for name in names
-            if name.lower() in wanted
-        }
-        schemas = {
-            name: lake.schema(source, moment, all_columns=all_columns)
-            for name, source in sources.items()
-        }
-        needs = needed(database, sql, schemas)
-        for name, source in sources.items():
-            rows = lake.read(source, moment, all_columns=all_columns, needed=needs[name])
-            database.register(name, rows)
-        answer = database.sql(sql)
-        if answer is None:
-            raise UsageFault("the query was refused: it gives no rows; begin it with SELECT")
-        return answer.to_arrow_table()
-    except duckdb.Error as exc:
-        raise UsageFault(_sentence(str(exc), lake.names())) from exc
-    finally:
-        database.close()
-
-
-def _sentence(text: str, tables: Collection[str]) -> str:
-    first = text.strip().splitlines()[0]
-    if first.startswith("Catalog Error: Table"):
-        known = (
-            ", ".join(sorted(tables)) or "none yet: push something, then `lakesync flush --wait`"
-        )
-        return f"{first.removesuffix('!')}; tables in the lake: {known}"
-    return f"the query was refused: {first}"

@@ -1,0 +1,158 @@
+"""A gateway's lake as it is when it is opened: Arrow, pandas, DuckDB, SQL.
+
+What reads the tables is what the command line reads them with; nothing in the lake is changed. It
+works with the AWS credentials of whoever runs it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakesync.cli.asof import as_of as read_as_of
+from lakesync.cli.aws import Aws
+from lakesync.cli.connection import Given, resolve
+from lakesync.cli.faults import LATER, NO_ACCESS, UsageFault, fault_of
+from lakesync.cli.lake import Lake
+from lakesync.cli.pushdown import Needed
+from lakesync.client.transport.http import how_to_install
+from lakesync.errors import Forbidden, LakeSyncError, Unavailable, ValidationFailed
+from lakesync.result import Err, Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from lakesync.result import Result
+
+T = TypeVar("T")
+
+
+def open_lake(
+    gateway: str | None = None, *, stack: str | None = None, stack_file: str | None = None
+) -> Result[OpenedLake, LakeSyncError]:
+    """Open a gateway's lake, found as the command line finds it.
+
+    Args:
+        gateway: its id; or ``LAKESYNC_GATEWAY``, or that of a stack file.
+        stack: the CloudFormation stack; or ``LAKESYNC_STACK``, or that of a stack file.
+        stack_file: a stack file, if it is not in this folder or above.
+    """
+
+    def opened() -> OpenedLake:
+        file = None if stack_file is None else Path(stack_file)
+        given = Given(gateway=gateway, stack=stack, stack_file=file)
+        connection = resolve(given, os.environ, Path.cwd())
+        return OpenedLake(Lake(Aws(connection), connection.gateway))
+
+    return _result(opened)
+
+
+class OpenedLake:
+    """A gateway's tables, as they were when the first of them was asked for."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def tables(self) -> Result[list[str], LakeSyncError]:
+        """Give the tables' names; ``<table>__changes`` is the history of ``<table>``."""
+        return _result(self._lake.names)
+
+    def arrow(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        as_of: str | None = None,
+        all_columns: bool = False,
+    ) -> Result[pa.Table, LakeSyncError]:
+        """Give the rows of a table that are not deleted.
+
+        Args:
+            table: its name, as `tables` gives it.
+            columns: those that are read, by the names they were written under; all if left out.
+            as_of: a time (ISO-8601), a snapshot id or a commit stamp; now if left out.
+            all_columns: with LakeSync's own columns, and with rows that are deleted.
+        """
+        return _result(lambda: self._read(table, columns, as_of, all_columns=all_columns))
+
+    def pandas(self, table: str, **how: Any) -> Result[Any, LakeSyncError]:
+        """Give a table as a pandas frame; takes what `arrow` takes.
+
+        Integers, booleans and dates stay what they are where a value is missing: columns are of
+        Arrow's types.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as exc:
+            raise ImportError(f"this needs pandas: run {how_to_install('analysis')}") from exc
+        return self.arrow(table, **how).map(lambda rows: rows.to_pandas(types_mapper=pd.ArrowDtype))
+
+    def duckdb(self, table: str, **how: Any) -> Result[Any, LakeSyncError]:
+        """Give a table as a relation of DuckDB, in a database of its own; takes what `arrow` does.
+
+        Raises:
+            ImportError: DuckDB is not installed.
+        """
+        try:
+            import duckdb
+        except ModuleNotFoundError as exc:
+            raise ImportError(f"this needs duckdb: run {how_to_install('analysis')}") from exc
+        return self.arrow(table, **how).map(duckdb.connect().from_arrow)
+
+    def sql(self, query: str, *, as_of: str | None = None) -> Result[pa.Table, LakeSyncError]:
+        """Give the rows of a query in DuckDB's SQL; only what it needs of its tables is read.
+
+        Args:
+            query: it names tables as `tables` gives them.
+            as_of: a moment for all of them, as of `arrow`.
+        """
+        from lakesync.cli.sql_query import run
+
+        return _result(lambda: run(self._lake, query, _moment(as_of)))
+
+    def _read(
+        self, table: str, columns: Sequence[str] | None, as_of: str | None, *, all_columns: bool
+    ) -> pa.Table:
+        if table not in self._lake.names():
+            known = ", ".join(self._lake.names()) or "none yet"
+            raise UsageFault(f"there is no table {table} in the lake; tables: {known}")
+        moment = _moment(as_of)
+        needed = None
+        if columns is not None:
+            there = self._lake.schema(table, moment, all_columns=all_columns).names
+            if unknown := sorted(set(columns) - set(there)):
+                raise UsageFault(f"{table} has no column {unknown[0]}; it has {', '.join(there)}")
+            needed = Needed(frozenset(columns))
+        rows = self._lake.read(table, moment, all_columns=all_columns, needed=needed)
+        return rows if columns is None else rows.select(list(columns))
+
+
+def _moment(text: str | None) -> Any:
+    return None if text is None else read_as_of(text, "as_of")
+
+
+def _result(act: Callable[[], T]) -> Result[T, LakeSyncError]:
+    """Give what is made, or why not; a bug is raised."""
+    try:
+        return Ok(act())
+    except LakeSyncError as error:
+        return Err(error)
+    except UsageFault as exc:
+        return _failed(ValidationFailed(str(exc)), exc)
+    except Exception as exc:
+        if not type(exc).__module__.startswith("botocore"):
+            raise
+        fault = fault_of(exc)
+        kinds: dict[int, type[LakeSyncError]] = {LATER: Unavailable, NO_ACCESS: Forbidden}
+        return _failed(kinds.get(fault.exit_code, ValidationFailed)(fault.sentence), exc)
+
+
+def _failed(error: LakeSyncError, cause: Exception) -> Err[LakeSyncError]:
+    error.__cause__ = cause
+    return Err(error)
