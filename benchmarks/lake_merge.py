@@ -63,7 +63,11 @@ _WALL_MS: Final = 1_700_000_000_000
 
 def run() -> list[Entry]:
     """Measure, and give three entries."""
-    small, large = (_measured(rows) for rows in ROWS)
+    return entries(*(_measured(rows) for rows in ROWS))
+
+
+def entries(small: dict[str, float], large: dict[str, float]) -> list[Entry]:
+    """Give what was measured of the two tables as entries."""
     detail = (
         f"{DELTAS:,} deltas into {ROWS[1]:,} rows: cold {large['cold_cpu_s']:.0f} s of a core"
         f" ({large['cold_s']:.0f} s on 2), warm {large['warm_cpu_s']:.0f} ({large['warm_s']:.0f});"
