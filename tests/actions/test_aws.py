@@ -13,6 +13,7 @@ from lakesync.actions.handlers.aws import EVENTBRIDGE, SQS, STEP_FUNCTIONS
 from lakesync.actions.port import NOT_DONE, UNKNOWN
 from lakesync.connectors.registry import configured
 from lakesync.errors import (
+    ActionFailed,
     AdapterQuotaExceeded,
     AdapterRefused,
     AdapterUnreachable,
@@ -80,7 +81,7 @@ def test_an_event_is_put_on_its_bus() -> None:
 @pytest.mark.parametrize(
     ("code", "error"),
     [("ThrottlingException", AdapterQuotaExceeded), ("InternalFailure", OutcomeUnknown),
-     ("NotAuthorizedForSourceException", AdapterRefused)],
+     ("NotAuthorizedForSourceException", ActionFailed)],
 )  # fmt: skip
 def test_an_event_that_was_not_taken_is_told_so(code: str, error: type[LakeSyncError]) -> None:
     client = Client({"FailedEntryCount": 1, "Entries": [{"ErrorCode": code}]})
@@ -107,7 +108,7 @@ def test_a_message_is_sent_and_to_a_fifo_queue_in_its_clients_order() -> None:
     ("raised", "error"),
     [
         (refusal("ThrottlingException"), AdapterQuotaExceeded),
-        (refusal("AccessDenied", 403), AdapterRefused),
+        (refusal("AccessDenied", 403), ActionFailed),
         (refusal("InternalError", 500), OutcomeUnknown),
         (exceptions.ReadTimeoutError(endpoint_url="x"), OutcomeUnknown),
         (exceptions.ConnectionClosedError(endpoint_url="x"), OutcomeUnknown),
@@ -137,7 +138,7 @@ def test_an_execution_has_the_runs_name_so_that_it_is_started_once() -> None:
     client.answer = {"type": "EXPRESS"}
     assert made.lookup(RUN) == Ok(UNKNOWN)
     client.answer = refusal("StateMachineDoesNotExist")
-    with pytest.raises(AdapterRefused):
+    with pytest.raises(ActionFailed, match="StateMachineDoesNotExist"):
         made.execute(RUN)
 
 

@@ -232,6 +232,14 @@ def test_tags_that_clients_do_not_send_are_refused(api: Api) -> None:
         assert api.refusal(frames.encode_frame(tag, b"")).error.code == "METHOD_NOT_ALLOWED"
 
 
+@pytest.mark.law("X9")
+def test_actions_are_run_over_https(api: Api) -> None:
+    api.connect()
+    refused = api.refusal(frames.encode_frame(Tag.ACTION, b"")).error
+
+    assert "POST /sync/{gateway}/action" in refused.message
+
+
 @pytest.mark.law("T7")
 def test_a_bug_is_answered_without_detail(
     api: Api, monkeypatch: pytest.MonkeyPatch, log: io.StringIO

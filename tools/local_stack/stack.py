@@ -40,6 +40,8 @@ PARAMETERS: Mapping[str, str] = {
     "Stage": "local",
     "PythonRuntime": python_runtime(),
     "Architecture": architecture(),
+    # What actions may reach here: queues that a test or a developer makes.
+    "ActionTargets": "arn:aws:sqs:*:*:lakesync-action-*",
 }
 
 

@@ -19,6 +19,8 @@ GROUP: Final = "lakesync.actions"
 """The group of entry points."""
 BUILT_IN: Final[Mapping[str, str]] = {
     "eventbridge": "lakesync.actions.handlers.aws:EVENTBRIDGE",
+    "mysql": "lakesync.actions.handlers.sql:MYSQL",
+    "postgres": "lakesync.actions.handlers.sql:POSTGRES",
     "sqs": "lakesync.actions.handlers.aws:SQS",
     "stepfunctions": "lakesync.actions.handlers.aws:STEP_FUNCTIONS",
     "webhook": "lakesync.actions.handlers.webhook:WEBHOOK",

@@ -159,9 +159,11 @@ class ActionService:
                 f"{action.connector} has no action {action.action_type[:64]!r}; ask which it has",
                 field="actionType",
             )
-        if not registration.allows(action.action_type, action.params, asker):
-            raise Forbidden("you may not run this action, or not with these parameters")
+        if not registration.may_run(action.action_type, asker):
+            raise Forbidden("you may not run this action")
         check_params(known.params_schema, action.params)
+        if not registration.allows(action.action_type, action.params, asker):
+            raise Forbidden("you may not run this action with these parameters")
         self._within_rate(gateway, registration, action)
 
         def make() -> Any:

@@ -31,6 +31,7 @@ from lakesync.actions.port import (
 )
 from lakesync.connectors.sql.configuration import Settings
 from lakesync.errors import (
+    ActionFailed,
     AdapterQuotaExceeded,
     AdapterRefused,
     AdapterUnreachable,
@@ -187,7 +188,7 @@ class StepFunctions(_Handler):
                 "start_execution", stateMachineArn=machine, name=run.run_id,
                 input=message_of(run, time.time()).decode(),
             )  # fmt: skip
-        except AdapterRefused as error:
+        except ActionFailed as error:
             if "ExecutionAlreadyExists" not in error.message:
                 raise
             arn = machine.replace(":stateMachine:", ":execution:")
@@ -205,7 +206,7 @@ def _meaning(service: str, code: str, status: int) -> LakeSyncError:
         return AdapterQuotaExceeded(f"{service} takes no more for now: {code}")
     if status >= _SERVER_ERROR:
         return OutcomeUnknown(f"{service} failed: {code}")
-    return AdapterRefused(f"{service} refused it: {code}")
+    return ActionFailed(f"{service} refused it ({code}): ask the operator of this stack")
 
 
 EVENTBRIDGE: Final = HandlerType(
