@@ -790,8 +790,8 @@ def test_actions_are_run_each_by_itself(
     registered = functions.http("admin", "admin_register_action")
     assert registered.json == {"registered": True, "name": "shipping", "actions": ["ship"]}
 
-    told = functions.http("actions", "actions_list").json["connectors"]["shipping"]
-    assert [each["actionType"] for each in told] == ["ship"]
+    listed = functions.http("actions", "actions_list").json["connectors"]["shipping"]
+    assert [each["actionType"] for each in listed] == ["ship"]
     answer = functions.http("actions", "actions_run")
     assert answer.status == 200
     codes = [each.get("code", "DONE") for each in answer.json["results"]]

@@ -269,8 +269,8 @@ def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_n
     secrets = may["secretsmanager:GetSecretValue"]["Fn::Sub"]
     assert secrets.endswith(":secret:${AWS::StackName}/actions/*")
     for name in ("ActionsFunction", "AdminFunction"):
-        told = functions()[name]["Environment"]["Variables"]["ACTION_SECRETS"]
-        assert told == {"Fn::Sub": "${AWS::StackName}/actions/"}
+        prefix = functions()[name]["Environment"]["Variables"]["ACTION_SECRETS"]
+        assert prefix == {"Fn::Sub": "${AWS::StackName}/actions/"}
 
 
 def test_every_route_but_the_open_ones_asks_for_a_token() -> None:

@@ -166,8 +166,8 @@ class World:
         with ExitStack() as stack:
             for owner, name, value in bounds(self.scenario):
                 stack.enter_context(patch.object(owner, name, value))
-            for name, told in self.sockets.observed():
-                stack.enter_context(patch.object(observe, name, told))
+            for name, observed in self.sockets.observed():
+                stack.enter_context(patch.object(observe, name, observed))
             self._run()
 
     def _run(self) -> None:
