@@ -345,7 +345,9 @@ class History:
         due = self.between(page.previous, page.cursor)
         wanted = [delta.delta_id for item in due for delta in self.decoded(item)]
         if sorted(wanted) != sorted(delta.delta_id for delta in deltas):
-            message = f"({page.previous}, {page.cursor}] has {len(wanted)} deltas, {len(deltas)} came"
+            message = (
+                f"({page.previous}, {page.cursor}] has {len(wanted)} deltas, {len(deltas)} came"
+            )
             raise Violation("a broadcast is its range", message)
         if due[0].stamp != page.first:
             raise Violation("a broadcast is its range", f"it begins at {page.first}: {due[0]}")
