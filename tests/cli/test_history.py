@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,6 +200,28 @@ def test_what_is_not_in_the_answer_is_said(
     without = run("history", "todos", "t1", "--json")
     assert len(lines(without)) == 1
     assert without.stderr.startswith("the log could not be read: DynamoDB is away\nnot in it: ")
+
+
+@pytest.mark.law("H1")
+def test_commits_that_are_nowhere_are_said_to_be_missing(
+    gateway: LocalGateway, past: FolderLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit("t1", "n=1")
+    materialise(past, gateway.buffer, TYPES)
+    edit("t1", "n=2")
+
+    def trimmed(*words: Any) -> Any:
+        tail = read_tail(*words)
+        return replace(tail, trimmed=tail.until)
+
+    monkeypatch.setattr("lakesync.cli.changes.read_tail", trimmed)
+    for words in (("history", "todos", "t1"), ("history", "todos", "t2")):
+        assert "longer in the log and not in the lake yet" in run(*words).stderr
+    compared = run("diff", "todos", "--from", "2001-01-01")
+    assert "longer in the log and not in the lake yet" in compared.stderr
+    restored = run("rows", "restore", "todos", "--to", "2001-01-01")
+    assert restored.exit_code == 2
+    assert "not all that was committed can be read, so nothing is restored" in restored.stderr
 
 
 @pytest.mark.usefixtures("past")

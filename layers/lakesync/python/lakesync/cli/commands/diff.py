@@ -76,6 +76,7 @@ def _compare(
     session: Session, table: Opened, moments: tuple[AsOf, AsOf | None], file: Path | None
 ) -> None:
     """Tell the differences between two moments, as they come."""
+    from lakesync.cli.commands.history import note_missing
     from lakesync.cli.rows_file import write_rows
     from lakesync.cli.rows_past import pasts, row_diffs
 
@@ -97,6 +98,7 @@ def _compare(
     elif not session.out.json_lines:
         shown.print(session)
     session.out.note(f"{counts.sentence}, up to {moment_text(until)}")
+    note_missing(session, changes, tail)
 
 
 class Opened(NamedTuple):

@@ -69,6 +69,7 @@ def history(
         placed = changes.of_row(row) + list(tail.deltas if tail else ())
     if not placed:
         check_table(lake.names(), changes, tail)
+        note_missing(session, changes, tail)
         raise UsageFault(
             f"no row {row} of {changes.table} was ever written; ids are compared as they are"
         )
@@ -163,15 +164,22 @@ def as_arrow(shown: Sequence[Cell]) -> pa.Table:
 
 def _note(session: Session, changes: LakeChanges, tail: Tail | None, *, lake_only: bool) -> None:
     """Say what is not in the answer."""
-    until = moment_text(changes.until) if changes.until else "the beginning"
     if tail is None:
+        until = moment_text(changes.until) if changes.until else "the beginning"
         why = "" if lake_only else ": see above"
         session.out.note(f"not in it: what was committed since {until}{why}")
-    elif tail.trimmed > changes.until:
-        session.out.note(
-            f"not in it: what was committed from {until} to {moment_text(tail.trimmed)} is no "
-            "longer in the log and not in the lake yet: see `lakesync lake status`"
-        )
+    note_missing(session, changes, tail)
+
+
+def note_missing(session: Session, changes: LakeChanges, tail: Tail | None) -> None:
+    """Say so if commits are neither in the lake nor in the log any more."""
+    if tail is None or tail.trimmed <= changes.until:
+        return
+    until = moment_text(changes.until) if changes.until else "the beginning"
+    session.out.note(
+        f"not in it: what was committed from {until} to {moment_text(tail.trimmed)} is no "
+        "longer in the log and not in the lake yet: see `lakesync lake status`"
+    )
 
 
 def check_table(names: Sequence[str], changes: LakeChanges, tail: Tail | None) -> None:
