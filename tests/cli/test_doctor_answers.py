@@ -264,6 +264,18 @@ def test_each_statement_of_the_template_can_be_worked_out(
         assert not [value for _, _, value in need.context if "*" in value or "${" in value]
 
 
+def test_targets_of_actions_are_asked_about_where_there_are_some() -> None:
+    policies = template()["Resources"]["ActionsFunction"]["Properties"]["Policies"][0]["Statement"]
+    statement = policies[-1]
+    targets = (
+        "arn:aws:sqs:eu-west-1:123456789012:a,arn:aws:events:eu-west-1:123456789012:event-bus/b"
+    )
+
+    assert list(needs_of(names(), "ActionsFunction", statement)) == []
+    given = needs_of(names(ActionTargets=targets), "ActionsFunction", statement)
+    assert [need.resource for need in given] == targets.split(",")
+
+
 def test_the_table_in_use_is_the_one_that_is_asked_about() -> None:
     [resource] = {
         json.dumps(statement["Resource"]): statement["Resource"]

@@ -85,6 +85,7 @@ class Names:
             "AWS::Region": self.region,
             "AWS::AccountId": self.account,
             "AWS::StackName": self.stack,
+            "AWS::NoValue": "",
         }
         for names in (pseudo, self.parameters, self.resources):
             if name in names:

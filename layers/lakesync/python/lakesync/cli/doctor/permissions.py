@@ -115,11 +115,13 @@ def needs_of(names: Names, role: str, statement: Mapping[str, Any]) -> Iterator[
         Unresolved: it cannot be worked out.
     """
     statement = names.value(statement)
-    if statement["Effect"] != "Allow":
-        return
+    if not statement or statement["Effect"] != "Allow":
+        return  # a condition may have left it out
     actions = tuple(action for action in _many(statement["Action"]) if "*" not in action)
     context = tuple(_context(statement.get("Condition") or {}))
-    for resource in _many(statement["Resource"]):
+    # A parameter that is a list of ARNs has commas between them.
+    named = [part for resource in _many(statement["Resource"]) for part in resource.split(",")]
+    for resource in filter(None, named):
         asked = resource if resource == "*" else resource.replace("*", _ANY)
         yield Need(role, actions, asked, context)
 
