@@ -404,6 +404,42 @@ def test_work_for_a_destination_that_was_removed_meanwhile_ends_before_its_next_
     assert world.waiting() == []
 
 
+@pytest.mark.law("D8")
+def test_who_declares_again_has_it_filled_if_that_was_not_asked_for() -> None:
+    """A delivery of something else meanwhile is no filling."""
+    world = World()
+    world.push(*some(3), *some(2, table="notes"))
+    world.flush()
+    with suppress(Killed):
+        world.declare(life=Life(1))  # it is saved, and nobody is told
+    world.push(update("r1", at=at_ms(50), table="notes", title="new"))
+    world.flush()
+    world.deliver()
+    assert world.rows() == {}
+    world.declare()
+    world.deliver()
+    world.check("todos", "notes")
+
+    world.declare()
+    assert world.waiting() == [], "it is filled once"
+
+
+@pytest.mark.law("D10")
+def test_events_that_another_filter_let_pass_are_removed() -> None:
+    world = with_events()
+    world.declare()
+    world.deliver()
+    assert len(world.rows("readings")) == 3
+    world.destinations().remove(GATEWAY, "warehouse")
+    world.deliver()
+    world.time.now_ms += 360_000
+    few = [{"name": "few", "tables": [], "filters": [{"column": "n", "op": "lt", "value": 1}]}]
+    world.declare(buckets=few)
+    world.deliver()
+
+    assert sorted(world.rows("readings")) == ["e0"]
+
+
 def test_what_is_not_there_cannot_be_changed() -> None:
     destinations = World().destinations()
     for change in (

@@ -100,6 +100,8 @@ class Quiet:
             return "the log has commits to flush"
         if any(key.startswith(PREFIX) for key in world.objects):
             return "claims wait"
+        if why := world.destinations.left_to_do():
+            return why
         if world.upkeep.is_down:
             return "the buffer is being restored"
         return "requests are on their way" if world.front.serving else ""
@@ -128,6 +130,7 @@ def check_end(world: World) -> None:
         _check_restored(world, expected)
     _check_gateway(world, expected)
     _check_lake(world, expected)
+    world.destinations.check_end()
     # An id does not name the operation: an insert may be offered again as an update.
     everywhere = [*history.deltas.values(), *(delta for _, delta in history.lost),
                   *history.accepted.values()]  # fmt: skip

@@ -41,7 +41,10 @@ class Functions:
         self._random = world.stream("queues")
         self._running: dict[Process, None] = {}
 
-    def start(self, name: str, body: Callable[[Process], None], ended: Callable[[], None]) -> None:
+    def start(
+        self, name: str, body: Callable[[Process], None], ended: Callable[[], None],
+        time_out_ms: int = 600_000,
+    ) -> None:  # fmt: skip
         """Run a function once; ``ended`` hears that it returned, not that it died."""
         if self._world.upkeep.is_down and name not in WITHOUT_BUFFER:
             return
@@ -57,7 +60,6 @@ class Functions:
             ended()
 
         self._world.scheduler.spawn(process, process.name, run)
-        time_out_ms = 600_000
         self._world.later("time-out", lambda: self._world.crash(process, "time-out"), time_out_ms)
 
     def stop(self) -> None:
@@ -102,6 +104,8 @@ class Functions:
                 self._flush(process, gateway, acknowledge)
 
             self.start("flush", flush, _nothing)
+        elif messages is self._world.deliveries:
+            self._world.destinations.deliver(body, acknowledge)
         elif self._world.run_is_on:
             return  # back to the queue
         else:

@@ -123,6 +123,8 @@ WRITES = {
     "close_lane",
     "save_config",
     "save_flush_state",
+    "save_destinations",
+    "save_delivery_state",
     "save_flushed_table",
     "note_flushed",
     "raise_horizon",

@@ -58,6 +58,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "the lake converges": ("D1", "M4"),
     "exactly once in the changes": ("D1", "D2"),
     "changes in commit order": ("D1",),
+    "destinations converge": ("D7", "D8", "D10", "D11"),
     "restores lose no own edit": ("K13",),
     "no edit is lost": ("K2", "K3", "K7", "K8"),
     "an event happens once": ("A1", "K11"),

@@ -164,6 +164,12 @@ class Scenario:
     """How often all WebSockets end at once."""
     ghosts: bool = False
     """Somebody listens who is shut out and let in again."""
+    destinations: int = 0
+    """Databases that may be declared beside the lake."""
+    destination_changes: int = 0
+    """How often one is paused, resumed, filled, replayed, or removed and declared anew."""
+    destinations_away: float = 0.0
+    """How often, for each database and tenth of the time, it is away."""
     eager: bool = False
     """Users edit as soon as the app is installed, before it has synced."""
 
@@ -174,6 +180,8 @@ class Scenario:
 
 SPANS_MS = [60_000, 600_000, 3_600_000, 86_400_000, 7 * 86_400_000]
 LARGE_SPAN_MS_MAX = 3_600_000
+DESTINATIONS_SHARE = 0.25
+"""Of the seeds, those whose gateway may have destinations."""
 
 SOCKETS = 0.2
 """The share of seeds in which clients keep WebSockets."""
@@ -241,9 +249,15 @@ def scenario_of(seed: int) -> Scenario:
         if theme is PLAIN and Random(f"{seed}/theme of {name}").random() < share:
             theme = rare
     found = changed(
-        replace(drawn, **_upkeep(seed, span_ms), **_rules(seed), firewall=_firewall(seed)), theme
-    )
-    if not found.deleted and found.span_ms <= SOCKETS_SPAN_MS_MAX:
+        replace(
+            drawn, **_upkeep(seed, span_ms), **_rules(seed), firewall=_firewall(seed),
+            **_destinations(seed),
+        ),
+        theme,
+    )  # fmt: skip
+    if found.deleted:
+        found = replace(found, destinations=0)
+    elif found.span_ms <= SOCKETS_SPAN_MS_MAX:
         found = changed(found, _sockets(seed))
     # However long it takes, the schedule alone is not to be most of what happens.
     return replace(found, flush_every_s=max(found.flush_every_s, found.span_ms // 2_000_000))
@@ -287,6 +301,15 @@ def _sockets(seed: int) -> dict[str, Any]:
         rate = random.random()
         drawn[f"faults.{name}"] = round(most * rate, 4) if random.random() < 0.5 else 0.0
     return drawn
+
+
+def _destinations(seed: int) -> dict[str, Any]:
+    random = Random(f"{seed}/scenario of destinations")
+    return {
+        "destinations": random.choice([1, 2]) if random.random() < DESTINATIONS_SHARE else 0,
+        "destination_changes": random.choice([0, 0, 1, 3, 6]),
+        "destinations_away": random.choice([0.0, 0.0, 0.3]),
+    }
 
 
 def _firewall(seed: int) -> float:

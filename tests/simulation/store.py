@@ -318,5 +318,5 @@ def _copied(held: Any) -> Any:
     logs = defaultdict(list, {lane: list(log) for lane, log in held.logs.items()})
     return replace(
         held, heads=dict(held.heads), logs=logs, rows=dict(held.rows), marks=dict(held.marks),
-        flushed=dict(held.flushed), tokens=set(held.tokens),
+        flushed=dict(held.flushed), tokens=set(held.tokens), delivered=dict(held.delivered),
     )  # fmt: skip

@@ -27,6 +27,7 @@ def test_there_are_faults_in_every_part() -> None:
         "in_access",
         "in_checkpoints",
         "in_client",
+        "in_destinations",
         "in_flush",
         "in_gateway",
         "in_merge",

@@ -365,5 +365,72 @@ DELETED: dict[str, Any] = {
     "poll_s": 60.0,
 }
 """The gateway is deleted while clients push and pull, and flushes and retention go on."""
+DESTINATIONS: dict[str, Any] = {
+    "destinations": 2,
+    "destination_changes": 4,
+    "destinations_away": 0.3,
+    "bursts": 10,
+    "burst_edits_max": 4,
+    "clients": 2,
+    "rows": 8,
+    "flush_every_s": 20,
+    "span_ms": 600_000,
+    "restores": 0,
+    "deleted": False,
+    "together": False,
+    "offline": False,
+    "tables": ({"name": "table0"}, {"name": "table1", "typed": True}),
+    "range_bytes_max": 16_777_216,
+    "commit_items_max": 100,
+    "commit_bytes_max": 1_600_000,
+    "row_state_bytes_max": 380_000,
+    "backpressure_bytes_max": 268_435_456,
+    "retain_every_s": 0,
+    "trim_every_s": 0,
+    "rulings": 0,
+    "firewall": 0.0,
+    "relanings": 0,
+    "client_skew_ms": 500,
+    "function_skew_ms": 50,
+    "faults.partitions": 0.0,
+    "faults.flush_broken": 0.1,
+    "faults.throttle": 0.02,
+    "faults.crash_function": 0.01,
+    "faults.late_write": 0.01,
+    "faults.lose_port_answer": 0.02,
+}
+"""Databases beside the lake are declared, filled, away and removed while rows are edited."""
+FOLLOWED: dict[str, Any] = {
+    **DESTINATIONS,
+    "destination_changes": 0,
+    "destinations_away": 0.5,
+    "tables": tuple({"name": f"table{number}"} for number in range(4)),
+}
+"""They are declared, and away, and nobody has them filled anew."""
+SCATTERED: dict[str, Any] = {
+    **FOLLOWED,
+    "destinations_away": 0.0,
+    "bursts": 3,
+    "span_ms": 3_600_000,
+    "flush_every_s": 60,
+    "tables": tuple({"name": f"table{number}"} for number in range(20)),
+    "faults.flush_broken": 0.0,
+    "faults.slow_port": 0.0,
+    "faults.late_write": 0.0,
+    "faults.lose_port_answer": 0.0,
+    "faults.throttle": 0.05,
+    "faults.crash_function": 0.02,
+}
+"""The same, of tables that are seldom written to: nothing comes later that would show a gap."""
+ANEW: dict[str, Any] = {
+    **DESTINATIONS,
+    "destination_changes": 8,
+    "destinations_away": 0.0,
+    "span_ms": 3_600_000,
+    "flush_every_s": 60,
+    "faults.flush_broken": 0.5,
+    "faults.throttle": 0.1,
+}
+"""They are removed and declared otherwise, while the lake is away."""
 THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
 """What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""

@@ -160,6 +160,7 @@ class Upkeep:
                 return
             world.note(process.name, "epoch %s", epoch)
             self.is_down = False
+            world.destinations.restored()
 
         world.functions.start("restore", run, lambda: None)
         world.later("epoch", lambda: self._begin(clock), TRY_AGAIN_MS)

@@ -23,6 +23,7 @@ from tests.simulation import checkers
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import Device
 from tests.simulation.deletion import Deletion
+from tests.simulation.destinations import Destinations
 from tests.simulation.functions import Functions
 from tests.simulation.gate import Gate
 from tests.simulation.history import History, Violation
@@ -88,6 +89,7 @@ class World:
         self.sockets = Sockets(self)
         self.upkeep = Upkeep(self)
         self.deletion = Deletion(self)
+        self.destinations = Destinations(self)
         self.devices: list[Device] = []
 
     # --- what everybody uses ----------------------------------------------------------------------
@@ -215,6 +217,7 @@ class World:
             self.deletion.plan()
         self.rulings.plan()
         self.sockets.plan()
+        self.destinations.plan()
         self.every(self.scenario.flush_every_s * 1000, self.functions.schedule)
         self.every(2 * self.scenario.flush_every_s * 1000, self.functions.sweep)
 
@@ -241,6 +244,7 @@ class World:
         self.scheduler.steps = 0
         self.scheduler.steps_max = CALM_STEPS_MAX
         self.note("·", "all is calm")
+        self.destinations.calm()
         self.every(20_000, self.functions.schedule)
         self.every(30_000, self.functions.sweep)
 

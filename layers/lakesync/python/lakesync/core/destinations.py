@@ -56,6 +56,8 @@ class Destination:
     paused: bool = False
     declared_ms: int = 0
     """When it was declared; another one of the same name is another destination."""
+    fill_asked: bool = field(default=False, compare=False)
+    """Whether its filling was asked for; who declares it again makes up for that."""
     unknown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What a later release wrote, and this one does not know."""
 
@@ -148,7 +150,8 @@ def destinations_to_json(destinations: Destinations) -> dict[str, Any]:
         "format": WRITES,
         "version": destinations.version,
         "destinations": [
-            destination_to_json(destinations.by_name[name]) for name in sorted(destinations.by_name)
+            destination_to_json(one) | {"fillAsked": one.fill_asked}
+            for _, one in sorted(destinations.by_name.items())
         ],
         "removedMs": dict(sorted(destinations.removed_ms.items())),
     }
@@ -171,7 +174,7 @@ def destinations_from_json(body: Mapping[str, Any]) -> Destinations:
     )
 
 
-_FIELDS: Final = frozenset(destination_to_json(Destination("", "", "")))
+_FIELDS: Final = frozenset({*destination_to_json(Destination("", "", "")), "fillAsked"})
 
 
 def _from_stored(item: Mapping[str, Any]) -> Destination:
@@ -185,5 +188,6 @@ def _from_stored(item: Mapping[str, Any]) -> Destination:
         item["deletes"],
         item["paused"],
         item["declaredMs"],
+        item.get("fillAsked", True),
         {name: item[name] for name in item if name not in _FIELDS},
     )

@@ -64,9 +64,8 @@ class Filling:
         elif self._desk.mark() >= claim.until:
             self._end()  # somebody else came to the end meanwhile
             return True
-        if self._desk.config.appends(self._desk.table):
-            return self._put_events(claim.until, has_time)
-        if wait_ms := self._desk.visible_in_ms(claim.until):
+        appends = self._desk.config.appends(self._desk.table)
+        if not appends and (wait_ms := self._desk.visible_in_ms(claim.until)):
             raise becoming_visible(wait_ms)
         while claim.place is not None or claim.checked is not None:
             if not has_time():
@@ -74,6 +73,8 @@ class Filling:
             self._desk.check_declared()
             claim = self._put(claim) if claim.place is not None else self._remove(claim)
             self._save(claim)
+        if appends and not self._put_events(claim.until, has_time):
+            return False
         self._put_rows({}, claim, is_last=True)
         self._end()
         return True
@@ -85,7 +86,7 @@ class Filling:
         is_empty = not desk.database.rows_after(desk.table, "", 1).unwrap().rows
         appends = desk.config.appends(desk.table)
         until = self._before_what_waits() if appends else self._announced()
-        again = not (is_empty or appends)
+        again = not is_empty and (desk.images.is_filtered or not appends)
         claim = FillClaim(until, None if appends else "", again, "" if again else None)
         self._save(claim)
         return claim
@@ -128,9 +129,6 @@ class Filling:
                 self._put_rows({}, FillClaim(batch.after), is_last=True)
             desk.put_deltas(batch, deltas)
             mark = batch.last
-        if mark < until:
-            self._put_rows({}, FillClaim(until), is_last=True)
-        self._end()
         return True
 
     def _kept(self, until: Stamp) -> list[Batch]:
@@ -153,9 +151,11 @@ class Filling:
     def _remove(self, claim: FillClaim) -> FillClaim:
         desk = self._desk
         page = desk.database.rows_after(desk.table, claim.checked or "", ROWS_MAX).unwrap()
-        images = desk.images.of(dict.fromkeys(page.rows, 0))
-        gone = {row_id: state for row_id, state in images.items()
-                if state is None}  # fmt: skip
+        if desk.config.appends(desk.table):
+            images = desk.images.of_events(page.rows)
+        else:
+            images = desk.images.of(dict.fromkeys(page.rows, 0))
+        gone = {row_id: state for row_id, state in images.items() if state is None}
         self._put_rows(gone, claim)
         last = max(page.rows, key=str.encode, default="")
         return replace(claim, checked=last if page.has_more else None)

@@ -69,6 +69,10 @@ class Images:
         states = {row_id: decode_row_state(row.state) for row_id, row in stored.items()}
         return {row_id: state if self._is_told(state) else None for row_id, state in states.items()}
 
+    def of_events(self, rows: Mapping[str, RowState]) -> dict[str, RowState | None]:
+        """Decide about rows of an append table, which tell all that there is of their events."""
+        return {row_id: state if self._is_told(state) else None for row_id, state in rows.items()}
+
     def shows_event(self, delta: Delta) -> bool:
         """Tell whether the destination may see a row of an append table: its one delta."""
         return not self.is_filtered or self._viewer.sees(

@@ -107,9 +107,9 @@ class DestinationAdmin:
             return before if name in before.by_name else before.with_one(wanted)
 
         one = self._change(gateway, declared).by_name[name]
-        states = self._buffer.delivery_states(gateway, name).values()
-        if not any(state.at_ms >= one.declared_ms for state in states):
+        if not one.fill_asked:
             self._ask_for_filling(DeliveryPlace(gateway, name))
+            self._change(gateway, lambda before: _with_filling_asked(before, one))
         return one
 
     def reports(self, gateway: str) -> list[DestinationReport]:
@@ -173,10 +173,7 @@ class DestinationAdmin:
             NotFound: there is no such destination.
         """
         now_ms = self._wall_clock()
-        self._change(
-            gateway,
-            lambda before: before.without(self._known(before, name).name, now_ms),
-        )
+        self._change(gateway, lambda now: now.without(self._known(now, name).name, now_ms))
         self._tell(DeliveryPlace(gateway, name).prefix)
 
     def _change(self, gateway: str, change: Callable[[Destinations], Destinations]) -> Destinations:
@@ -242,3 +239,11 @@ class DestinationAdmin:
 
     def _tell(self, prefix: str) -> None:
         self._queue.send(announcement(prefix))
+
+
+def _with_filling_asked(before: Destinations, one: Destination) -> Destinations:
+    """Note that a destination's filling was asked for, if it is still what was declared."""
+    now = before.by_name.get(one.name)
+    if now is None or now.declared_ms != one.declared_ms or now.fill_asked:
+        return before
+    return before.with_one(replace(now, fill_asked=True))
