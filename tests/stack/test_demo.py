@@ -9,6 +9,7 @@ from rich.console import Console
 
 from tests.support.deployed import Glue, Tenant
 from tools.demo.lake import DemoLake
+from tools.demo.live import socket_address
 from tools.demo.screen import Screen
 from tools.demo.setting import Setting
 from tools.demo.story import Story
@@ -24,10 +25,13 @@ def test_every_holder_has_the_rows_that_the_source_data_and_its_claims_say(
 ) -> None:
     glue.settle()
     tenant = Tenant(stack)
-    setting = Setting(stack.http, tenant.gateway, stack.jwt_secret, tmp_path / "clients")
+    sockets = socket_address(stack.endpoint, tenant.aws.output("SocketUrl"))
+    folder = tmp_path / "clients"
+    setting = Setting(stack.http, tenant.gateway, stack.jwt_secret, folder, sockets)
     lake = DemoLake(tenant.aws, stack.http, tenant.gateway, lambda: setting.token("demo", "admin"))
     printed = io.StringIO()
     outcome = Story(setting, lake, Screen(Console(file=printed)), days=1).tell()
     assert [(v.holder, v.sentence) for v in outcome.verdicts if not v.right] == []
     assert [v.rows for v in outcome.verdicts] == [841, 280, 297, 841, 841, 842]
     assert printed.getvalue().count("Glue run took") == 2
+    assert "on the airline's screen after" in printed.getvalue()

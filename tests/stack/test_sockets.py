@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from lakesync.core.delta import Op
 from lakesync.core.messages import Pull, Push
 from lakesync.wire import frames, proto
 from lakesync.wire.frames import Tag
+from tools.demo.live import socket_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,10 +31,7 @@ ARRIVES_S_MAX = 60
 @pytest.fixture(scope="session")
 def socket_url(aws: Aws, stack: Stack) -> str:
     """Where the emulator serves what the stack's output names."""
-    named = re.fullmatch(r"wss://(\w+)\.execute-api\..+/live", aws.output("SocketUrl"))
-    assert named
-    endpoint = stack.endpoint.replace("http://", "ws://")
-    return f"{endpoint}/_aws/execute-api/{named[1]}/live"
+    return socket_address(stack.endpoint, aws.output("SocketUrl"))
 
 
 def opened(url: str, tenant: Tenant, client: str = "c1", **token: Any) -> Any:

@@ -14,6 +14,7 @@ from lakesync.cli.connection import Connection
 from lakesync.cli.faults import UsageFault
 from lakesync.errors import LakeSyncError
 from tools.demo.lake import DemoLake
+from tools.demo.live import socket_address
 from tools.demo.screen import Screen
 from tools.demo.setting import Setting
 from tools.demo.story import Outcome, Story
@@ -56,8 +57,9 @@ def _run(screen: Screen, port: int, days: int) -> int:
         step.result = f"stack {stack.stack} at {stack.endpoint}"
     # Its own gateway, so that running the demo again finds nothing of the last time.
     gateway = f"{stack.gateway}-{datetime.now(UTC):%m%d-%H%M%S}"
-    setting = Setting(stack.http, gateway, stack.jwt_secret, paths.LOCAL / "demo")
     aws = Aws(_connection(stack, gateway))
+    sockets = socket_address(stack.endpoint, aws.output("SocketUrl"))
+    setting = Setting(stack.http, gateway, stack.jwt_secret, paths.LOCAL / "demo", sockets)
     lake = DemoLake(aws, stack.http, gateway, lambda: setting.token("demo", "admin"))
     outcome = Story(setting, lake, screen, days).tell()
     _show(screen, outcome)

@@ -28,6 +28,8 @@ class Setting:
     secret: str
     folder: Path
     """For the clients' files; emptied first."""
+    socket_url: str = ""
+    """Where WebSockets are opened; empty where there are none."""
 
     def token(self, client: str, role: str = "client", rule_claims: RuleClaims = EVERYWHERE) -> str:
         """Sign a token for an hour, with the claims that the rules read."""
@@ -37,7 +39,10 @@ class Setting:
     def transport(self, client: str, rule_claims: RuleClaims) -> HttpTransport:
         """Give a client's way to the gateway."""
         return HttpTransport(
-            self.url, self.gateway, token=lambda: self.token(client, rule_claims=rule_claims)
+            self.url,
+            self.gateway,
+            token=lambda: self.token(client, rule_claims=rule_claims),
+            socket_url=self.socket_url,
         )
 
 

@@ -25,6 +25,7 @@ from tools.demo.flights import (
     load_week,
     seen,
 )
+from tools.demo.live import watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,6 +84,7 @@ class Story:
             before = self._edit_offline_while_the_lake_catches_up(week)
             self._move()
             self._sync()
+            self._watch()
             self._flush("the edits reach the lake; the Glue job merges them")
             return self._compare(week, before)
 
@@ -196,6 +198,12 @@ class Story:
                 f"{sum(pushed):,} deltas accepted, {quarantined} refused; {len(before - after):,} "
                 f"flights left the airport's device, {len(after - before):,} came"
             )
+
+    def _watch(self) -> None:
+        airline, airport = self._actors["airline"].client, self._actors["airport"].client
+        if self._setting.socket_url:
+            with self._screen.step("over a WebSocket the airline watches the airport edit") as step:
+                step.result = watched(airport, airline)
 
     def _flush(self, sentence: str) -> None:
         with self._screen.step(sentence) as step:
