@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import tempfile
 import time
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import boto3
+from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.entries import at_most
 from benchmarks.stack import _running_stack
@@ -30,12 +32,19 @@ EDITS: Final = 100
 WARM_UP: Final = 10
 P50_TARGET_MS: Final = 150
 P99_TARGET_MS: Final = 500
+SOCKETS: Final = 1_000
+ROUNDS: Final = 4
+ROUND_S_MAX: Final = 60
+HANDSHAKES: Final = 16
+"""Sockets that are opened at once."""
+THOUSAND_TARGET_S: Final = 5
 
 
 def run() -> list[Entry]:
     """Measure, and give one entry for each figure."""
     with _running_stack() as stack:
         spent = measured(stack)
+        rounds_s = asyncio.run(_thousand(stack))
     p50, p99 = statistics.median(spent), statistics.quantiles(spent, n=100)[98]
     detail = (
         f"{EDITS} edits of one client, each until it is in another's SQLite file, one after the "
@@ -44,21 +53,76 @@ def run() -> list[Entry]:
     return [
         at_most("broadcast_ms_p50", p50, "ms", P50_TARGET_MS, detail),
         at_most("broadcast_ms_p99", p99, "ms", P99_TARGET_MS, detail),
+        at_most(
+            "broadcast_1000_s",
+            statistics.median(rounds_s),
+            "s",
+            THOUSAND_TARGET_S,
+            f"one commit to {SOCKETS:,} sockets, from the receipt to the last frame; rounds of "
+            f"{', '.join(f'{each:.1f}' for each in rounds_s)} s, the emulator on the same cores",
+        ),
     ]
+
+
+async def _thousand(stack: Stack) -> list[float]:
+    """Give the seconds of some commits until the last of so many sockets has heard of each."""
+    address, gateway = _address(stack), f"bench{uuid4().hex[:8]}"
+    at_once = asyncio.Semaphore(HANDSHAKES)
+
+    async def opened(number: int) -> ClientConnection:
+        client = f"c{number}"
+        protocols: Any = ["lakesync.v1", f"bearer.{_token(stack, gateway, client)}"]
+        async with at_once:
+            return await connect(
+                f"{address}?clientId={client}",
+                subprotocols=protocols,
+                proxy=None,
+                open_timeout=60,
+                ping_interval=None,
+                compression=None,
+            )
+
+    async def heard(socket: ClientConnection) -> float:
+        await asyncio.wait_for(socket.recv(), ROUND_S_MAX)
+        return time.monotonic()
+
+    def pushed(number: int) -> float:
+        token = partial(_token, stack, gateway, "writer")
+        with (
+            tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as name,
+            HttpTransport(stack.http, gateway, token=token) as transport,
+            Client(Path(name) / "w.db", client_id="writer", transport=transport) as writer,
+        ):
+            writer.insert("todos", f"t{number}", {"turn": number}).unwrap()
+            writer.push().unwrap()
+        return time.monotonic()
+
+    sockets = await asyncio.gather(*(opened(number) for number in range(SOCKETS)))
+    rounds_s = []
+    for number in range(ROUNDS):
+        waiting = [asyncio.create_task(heard(socket)) for socket in sockets]
+        accepted_s = await asyncio.to_thread(pushed, number)
+        rounds_s.append(max(await asyncio.gather(*waiting)) - accepted_s)
+    for socket in sockets:
+        socket.transport.abort()
+    return rounds_s
+
+
+def _address(stack: Stack) -> str:
+    formation: Any = boto3.client("cloudformation", **client_options(stack.endpoint))
+    (described,) = formation.describe_stacks(StackName=stack.stack)["Stacks"]
+    outputs = {each["OutputKey"]: each["OutputValue"] for each in described["Outputs"]}
+    return socket_address(stack.endpoint, outputs["SocketUrl"])
+
+
+def _token(stack: Stack, gateway: str, client: str) -> str:
+    return sign({"sub": client, "gw": gateway}, 3_600, stack.jwt_secret, int(time.time()))
 
 
 def measured(stack: Stack) -> list[float]:
     """Give the milliseconds of each edit, from the call to the other file."""
-    formation: Any = boto3.client("cloudformation", **client_options(stack.endpoint))
-    (described,) = formation.describe_stacks(StackName=stack.stack)["Stacks"]
-    outputs = {each["OutputKey"]: each["OutputValue"] for each in described["Outputs"]}
-    sockets = socket_address(stack.endpoint, outputs["SocketUrl"])
-    gateway = f"bench{uuid4().hex[:8]}"
-
-    def token(client: str) -> str:
-        claims = {"sub": client, "gw": gateway}
-        return sign(claims, 3_600, stack.jwt_secret, int(time.time()))
-
+    sockets, gateway = _address(stack), f"bench{uuid4().hex[:8]}"
+    token = partial(_token, stack, gateway)
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as name:
         ann, bob = (
             Client(
