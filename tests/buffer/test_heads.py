@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import given
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.log.read_barrier import FinalLog
-    from lakesync.ports import Head, T
+    from lakesync.ports import Head
 
+T = TypeVar("T")
 GATEWAY = "g"
 LANES = 18
 """Of three groups, so that some are read beside the list and others after it."""

@@ -28,7 +28,6 @@ FUNCTION_LINES_MAX = 50
 
 LONGER_MODULES = {
     "layers/lakesync/python/lakesync/errors.py": "one tree, drawn and declared in one place",
-    "layers/lakesync/python/lakesync/ports.py": "all ports together, read as one contract",
 }
 """Modules that may be longer, each with its reason."""
 

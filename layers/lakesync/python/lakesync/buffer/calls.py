@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from lakesync.buffer import requests
 from lakesync.buffer.answers import cancelled, text
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from lakesync.buffer.caller import DynamoCaller
-    from lakesync.ports import T
+
+T = TypeVar("T")
 
 BATCH_MAX: Final = 100
 """Items of one ``BatchGetItem``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lakesync.buffer import conditions, pack
 from lakesync.buffer.keys import row_place
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.layout import Lanes
-    from lakesync.ports import Commit, MarkKey, RowKey, T
+    from lakesync.ports import Commit, MarkKey, RowKey
+
+T = TypeVar("T")
 
 
 class MemoryBuffer(MemoryUpkeep):

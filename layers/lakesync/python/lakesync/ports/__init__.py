@@ -1,0 +1,168 @@
+"""What the engine needs of the world, as Protocols, and the records they exchange.
+
+Implementations keep the promises written here; ``tests/contracts`` proves it for each of them.
+Ports raise: `lakesync.errors` for what can happen in operation, `HeadMoved` for a lost race. The
+public operations above them turn that into a ``Result``.
+"""
+
+from lakesync.ports.access import (
+    GATEWAY_KIND,
+    AccessStore,
+    Quota,
+    QuotaStore,
+    Revocation,
+    Usage,
+    WindowUsage,
+)
+from lakesync.ports.actions import (
+    ActionKey,
+    ActionRun,
+    ActionRuns,
+    HandlerStore,
+    RunState,
+    StoredHandler,
+)
+from lakesync.ports.buffer import (
+    Buffer,
+    GatewayItems,
+)
+from lakesync.ports.client import (
+    Hearer,
+    Listening,
+    Listens,
+    TellsSchemas,
+    Transport,
+)
+from lakesync.ports.commit_log import (
+    CommitLog,
+)
+from lakesync.ports.common import (
+    Chance,
+    MarkKey,
+    RowKey,
+    WallClock,
+)
+from lakesync.ports.configuration import (
+    Configurations,
+    DestinationStore,
+)
+from lakesync.ports.connections import (
+    Connection,
+    Connections,
+    Delivered,
+    NotifyState,
+    Sockets,
+)
+from lakesync.ports.connectors import (
+    ConnectorStore,
+    PollSchedules,
+    SecretStore,
+    StoredConnector,
+)
+from lakesync.ports.entries import (
+    NO_HEAD,
+    ROW_PARTS,
+    Commit,
+    ConfigMoved,
+    Head,
+    HeadBusy,
+    HeadMoved,
+    LaneCommit,
+    LogEntry,
+    LogSlice,
+    MarkPut,
+    RowPut,
+    RowSlice,
+    StaleRead,
+    StoredMark,
+    StoredRow,
+    epoch_at,
+    head_after,
+)
+from lakesync.ports.lake import (
+    BatchEncoder,
+    BatchRow,
+    ObjectStore,
+    Queue,
+)
+from lakesync.ports.rows import (
+    Rows,
+)
+from lakesync.ports.upkeep import (
+    ClientStates,
+    DeliveryState,
+    DeliveryStates,
+    FlushState,
+    FlushStates,
+    GatewaySlice,
+    Upkeep,
+)
+
+__all__ = [
+    "GATEWAY_KIND",
+    "NO_HEAD",
+    "ROW_PARTS",
+    "AccessStore",
+    "ActionKey",
+    "ActionRun",
+    "ActionRuns",
+    "BatchEncoder",
+    "BatchRow",
+    "Buffer",
+    "Chance",
+    "ClientStates",
+    "Commit",
+    "CommitLog",
+    "ConfigMoved",
+    "Configurations",
+    "Connection",
+    "Connections",
+    "ConnectorStore",
+    "Delivered",
+    "DeliveryState",
+    "DeliveryStates",
+    "DestinationStore",
+    "FlushState",
+    "FlushStates",
+    "GatewayItems",
+    "GatewaySlice",
+    "HandlerStore",
+    "Head",
+    "HeadBusy",
+    "HeadMoved",
+    "Hearer",
+    "LaneCommit",
+    "Listening",
+    "Listens",
+    "LogEntry",
+    "LogSlice",
+    "MarkKey",
+    "MarkPut",
+    "NotifyState",
+    "ObjectStore",
+    "PollSchedules",
+    "Queue",
+    "Quota",
+    "QuotaStore",
+    "Revocation",
+    "RowKey",
+    "RowPut",
+    "RowSlice",
+    "Rows",
+    "RunState",
+    "SecretStore",
+    "Sockets",
+    "StaleRead",
+    "StoredConnector",
+    "StoredHandler",
+    "StoredMark",
+    "StoredRow",
+    "TellsSchemas",
+    "Transport",
+    "Upkeep",
+    "Usage",
+    "WallClock",
+    "WindowUsage",
+    "epoch_at",
+    "head_after",
+]

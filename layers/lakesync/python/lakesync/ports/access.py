@@ -1,0 +1,105 @@
+"""Who may come in, and how much a gateway may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import (
+    Final,
+    NamedTuple,
+    Protocol,
+)
+
+GATEWAY_KIND: Final = "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A user or a client that is shut out of a gateway; or everybody, as it was deleted."""
+
+    kind: str
+    """``user``, ``client``, or `GATEWAY_KIND`."""
+    name: str
+    """The user, the client id, or the gateway."""
+    at_ms: int
+    by: str
+    """The user who did it."""
+
+
+class AccessStore(Protocol):
+    """Whose each client is, and who is shut out.
+
+    What is read of clients may be a moment old; what `bind` gives and what is revoked is not.
+    """
+
+    def user_of(self, gateway: str, client_id: str) -> str | None:
+        """Give the user whom a client is bound to; None if it is bound to nobody."""
+        ...
+
+    def bind(self, gateway: str, client_id: str, user: str) -> str:
+        """Bind a client to a user, unless it is bound; give whom it is bound to now."""
+        ...
+
+    def release(self, gateway: str, client_id: str) -> None:
+        """Bind a client to nobody; whoever uses it next has it. Safe to repeat."""
+        ...
+
+    def revocations(self, gateway: str) -> list[Revocation]:
+        """Give all that is revoked, clients before users, each in the order of their names."""
+        ...
+
+    def revoke(self, gateway: str, revocation: Revocation) -> None:
+        """Shut a user or a client out; again is no different, but for when and by whom."""
+        ...
+
+    def restore(self, gateway: str, kind: str, name: str) -> None:
+        """Let a user or a client in again. Safe to repeat."""
+        ...
+
+
+class Usage(NamedTuple):
+    """How much was pushed."""
+
+    pushes: int = 0
+    deltas: int = 0
+    bytes: int = 0
+    """Of request bodies, inflated."""
+
+
+class Quota(NamedTuple):
+    """How much may be pushed each second; 0 for any amount, None where the stack's holds."""
+
+    pushes: int | None = None
+    deltas: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowUsage:
+    """What all processes together have reported of one gateway in one window of time."""
+
+    window: int
+    usage: Usage
+    quota: Quota
+    """What the operator has set for this gateway."""
+
+
+class QuotaStore(Protocol):
+    """What gateways use, and what operators let them use."""
+
+    def report(self, gateway: str, window: int, usage: Usage) -> WindowUsage:
+        """Add to what a gateway used in a window, and give what all have reported of it.
+
+        Where a later window has begun already, by a clock that is ahead, it is added to that one.
+
+        Raises:
+            lakesync.errors.Unavailable: nothing, or everything, was added.
+        """
+        ...
+
+    def quota(self, gateway: str) -> Quota:
+        """Give what the operator has set for a gateway."""
+        ...
+
+    def set_quota(self, gateway: str, quota: Quota) -> None:
+        """Set how much a gateway may use, in place of what was set before. Safe to repeat."""
+        ...

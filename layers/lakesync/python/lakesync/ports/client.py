@@ -1,0 +1,77 @@
+"""What a client asks of its transport."""
+
+from __future__ import annotations
+
+from typing import (
+    TYPE_CHECKING,
+    Protocol,
+    runtime_checkable,
+)
+
+if TYPE_CHECKING:
+    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.schema import Schemas
+
+
+@runtime_checkable
+class TellsSchemas(Protocol):
+    """What a `Transport` may do besides: a client is told of schemas by those that can."""
+
+    def schemas(self) -> Schemas:
+        """Fetch the schemas of the tables that the client may see."""
+        ...
+
+
+class Transport(Protocol):
+    """How a client reaches its gateway.
+
+    Methods raise `lakesync.errors`: what the gateway answered, or `Unreachable` if nothing
+    came back. Repeating either is always safe.
+    """
+
+    def push(self, push: Push) -> PushReceipt:
+        """Hand deltas over; what the receipt counts as accepted is durable."""
+        ...
+
+    def pull(self, pull: Pull) -> PullPage:
+        """Fetch the next page."""
+        ...
+
+
+class Hearer(Protocol):
+    """Who hears of changes without asking: a client. Its methods may be called from any thread."""
+
+    client_id: str
+
+    def hear(self, page: PullPage) -> bool:
+        """Apply a broadcast that fits the cursor; tells whether there is nothing to pull for it."""
+        ...
+
+    def wake(self) -> None:
+        """Sync now."""
+        ...
+
+    def next_pull(self) -> Pull:
+        """Give what asks for a delta behind the cursor."""
+        ...
+
+    def on_connected(self, *, is_open: bool) -> None:
+        """Note whether changes are heard of."""
+        ...
+
+
+class Listening(Protocol):
+    """What goes on listening until it is stopped."""
+
+    def stop(self) -> None:
+        """End it. Safe to repeat."""
+        ...
+
+
+@runtime_checkable
+class Listens(Protocol):
+    """What a `Transport` may do besides: tell a client of changes without being asked."""
+
+    def listen(self, hearer: Hearer) -> Listening | None:
+        """Begin to tell; None if there is nothing to listen to."""
+        ...

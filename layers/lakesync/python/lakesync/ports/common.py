@@ -1,0 +1,39 @@
+"""Names of rows and marks, the time, and chance."""
+
+from __future__ import annotations
+
+from typing import (
+    Protocol,
+    TypeAlias,
+)
+
+RowKey: TypeAlias = tuple[str, str]
+
+
+"""``(table, row_id)``."""
+
+
+MarkKey: TypeAlias = tuple[str, str]
+
+
+"""``(shard, client_id)``."""
+
+
+class WallClock(Protocol):
+    """The wall clock."""
+
+    def __call__(self) -> int:
+        """Give the milliseconds since 1970."""
+        ...
+
+
+class Chance(Protocol):
+    """Randomness, passed in: it spreads retries and names commits."""
+
+    def jitter(self) -> float:
+        """Give a number in [0, 1)."""
+        ...
+
+    def token(self) -> str:
+        """Give a name that is never given again, at most 36 characters."""
+        ...

@@ -1,0 +1,62 @@
+"""What was declared for a gateway: rules, schemas, destinations."""
+
+from __future__ import annotations
+
+from typing import (
+    TYPE_CHECKING,
+    Protocol,
+)
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.destinations import Destinations
+    from lakesync.core.layout import Lanes
+    from lakesync.ports.entries import Head
+
+
+class Configurations(Protocol):
+    """What is declared of gateways."""
+
+    def config(self, gateway: str) -> GatewayConfig:
+        """Give the configuration in force; version 0 if nothing was ever declared."""
+        ...
+
+    def save_config(
+        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
+    ) -> None:
+        """Put a configuration in force, and its version into the main lane's head, at one moment.
+
+        Args:
+            gateway: whose.
+            config: the configuration.
+            seen: the main lane's head, as it was read; None if there is none.
+            lanes: the lanes as they shall be: all but the main lane closed.
+            to: where the main lane's head moves, above where it stands.
+
+        Raises:
+            HeadMoved: the lanes are not as seen, or the head stands at ``to`` or above.
+            ConfigMoved: the version in force is not ``config.version - 1``.
+            lakesync.errors.Conflict: it has outgrown one item.
+        """
+        ...
+
+    def gateways(self) -> list[str]:
+        """Give every gateway that was ever written to."""
+        ...
+
+
+class DestinationStore(Protocol):
+    """What is declared of gateways' destinations."""
+
+    def destinations(self, gateway: str) -> Destinations:
+        """Give what is declared; version 0 if nothing ever was."""
+        ...
+
+    def save_destinations(self, gateway: str, destinations: Destinations) -> bool:
+        """Put a document in force; False if the one before it is not, and nothing was written.
+
+        Raises:
+            lakesync.errors.Conflict: it has outgrown one item.
+        """
+        ...

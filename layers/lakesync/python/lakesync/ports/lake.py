@@ -1,0 +1,82 @@
+"""Objects, queues and batches: how data leaves the buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import (
+    TYPE_CHECKING,
+    Protocol,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.core.clock import Stamp
+
+
+class ObjectStore(Protocol):
+    """Objects under keys: S3, or a dictionary in tests."""
+
+    def put_object(self, key: str, body: bytes, content_type: str) -> None:
+        """Store an object; storing the same again changes nothing."""
+        ...
+
+    def get_object(self, key: str) -> bytes:
+        """Give an object's bytes.
+
+        Raises:
+            lakesync.errors.NotFound: there is none.
+        """
+        ...
+
+    def get_range(self, key: str, start: int, size: int) -> bytes:
+        """Give ``size`` bytes of an object from a place on, fewer if it ends before.
+
+        Raises:
+            lakesync.errors.NotFound: there is no such object, or it ends before the place.
+        """
+        ...
+
+    def list_objects(self, prefix: str) -> list[str]:
+        """Give the keys under a prefix, in order."""
+        ...
+
+    def delete_object(self, key: str) -> None:
+        """Remove an object; removing it again changes nothing."""
+        ...
+
+
+class Queue(Protocol):
+    """Messages to the next stage, delivered at least once."""
+
+    def send(self, body: str) -> None:
+        """Hand a message over; when this returns it is durable."""
+        ...
+
+
+class BatchEncoder(Protocol):
+    """One table's deltas as the bytes of one object."""
+
+    def encode(self, rows: Sequence[BatchRow], columns: Mapping[str, str]) -> bytes:
+        """Give the object; the same rows give the same bytes.
+
+        Args:
+            rows: the deltas in commit order.
+            columns: the name in the object of each column that occurs.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One delta on its way to the lake."""
+
+    commit: Stamp
+    ordinal: int
+    """Its place in the commit."""
+    op: str
+    row_id: str
+    client_id: str
+    hlc: Stamp
+    delta_id: str
+    columns: tuple[tuple[str, bytes], ...]
