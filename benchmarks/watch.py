@@ -92,7 +92,7 @@ def _measured(client: Client, watch: Watch[list[dict[str, Any]]]) -> _Round:
         rows = next(watch)
         waits.append((time.perf_counter() - start) * 1000)
         assert rows[0]["turn"] == turn
-        time.sleep(PAUSE_S)  # as a person edits: a frame has passed
+        time.sleep(PAUSE_S)  # as a person edits: nothing is gathered any more
     return _Round(waits, edits, (time.process_time() - used) / EDITS * 1000)
 
 

@@ -29,7 +29,7 @@ def changes() -> Iterator[queue.Queue[frozenset[str]]]:
 
 @pytest.fixture
 def client(world: World) -> Client:
-    return world.client(frame_ms=0)
+    return world.client(gather_ms=0)
 
 
 @pytest.mark.law("K22")
@@ -44,7 +44,7 @@ def test_a_callback_hears_which_tables_changed(
             tx.insert("todos", "t2", {})
             tx.insert("Notes", "n2", {})
         assert changes.get(timeout=SOON_S) == {"todos", "Notes"}
-        other = world.client("a", frame_ms=0)
+        other = world.client("a", gather_ms=0)
         other.insert("todos", "t3", {}).unwrap()
         assert changes.get(timeout=SOON_S) == {"todos", "Notes"}  # it is not known which
     client.insert("todos", "t4", {}).unwrap()

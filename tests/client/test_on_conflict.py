@@ -31,7 +31,7 @@ class Both:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.a, self.b = world.client("a", frame_ms=0), world.client("b", frame_ms=0)
+        self.a, self.b = world.client("a", gather_ms=0), world.client("b", gather_ms=0)
         self.lost: queue.Queue[LostWrite] = queue.Queue()
         self.b.insert("todos", "r1", {"title": "old", "done": False}).unwrap()
         for client in (self.b, self.a):
@@ -128,7 +128,7 @@ def test_a_client_for_asyncio_is_told_in_its_loop(two: Both) -> None:
         lost: asyncio.Queue[LostWrite] = asyncio.Queue()
         async with AsyncClient(
             two.world.folder / "a.db", client_id="a", transport=two.world.transport(),
-            wall_clock=two.world.clock, frame_ms=0,
+            wall_clock=two.world.clock, gather_ms=0,
         ) as client:  # fmt: skip
             client.on_conflict(lost.put)
             two.world.clock.ms += 10

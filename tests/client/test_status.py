@@ -105,7 +105,7 @@ def test_the_stream_tells_of_a_first_sync_page_by_page(world: World) -> None:
 
 
 def test_the_stream_tells_of_a_push_and_of_a_connection(world: World) -> None:
-    client = world.client(frame_ms=0)
+    client = world.client(gather_ms=0)
     with client.watch_status() as watch:
         assert next(watch) == ClientStatus()
         client.insert("todos", "t1", {}).unwrap()

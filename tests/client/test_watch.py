@@ -176,7 +176,7 @@ def test_no_change_is_missed_and_no_transaction_is_seen_torn(world: World, clien
 
 
 def test_a_burst_of_changes_is_gathered(world: World) -> None:
-    client = world.client(frame_ms=200)
+    client = world.client(gather_ms=200)
     client.insert("todos", "t0", {}).unwrap()
     with client.watch("SELECT count(*) AS n FROM todos") as watch:
         next(watch)

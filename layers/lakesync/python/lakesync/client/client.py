@@ -19,7 +19,7 @@ import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from lakesync.client.download.hearing import Hearing
-from lakesync.client.live.changes import FRAME_MS
+from lakesync.client.live.changes import GATHER_MS
 from lakesync.client.live.observing import Observable
 from lakesync.client.recovery.salvage import is_sound
 from lakesync.client.recovery.wipe import wipe
@@ -65,7 +65,7 @@ class Client(Observable, OutboxKeeper):
         durability: ``FULL`` has an edit on the disk before it returns. ``NORMAL`` is several times
             faster, and may lose the last edits when the power fails, though not when the app does.
         page_deltas: deltas of one pulled page, 1 to 10,000.
-        frame_ms: changes within so many milliseconds are told together; see `watch`.
+        gather_ms: changes within so many milliseconds are told together; see `watch`.
         connection_class: another connection for writing; for tests.
 
     Raises:
@@ -84,7 +84,7 @@ class Client(Observable, OutboxKeeper):
         wall_clock: WallClock = system_clock,
         durability: Durability = "FULL",
         page_deltas: int = PAGE_DELTAS,
-        frame_ms: int = FRAME_MS,
+        gather_ms: int = GATHER_MS,
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
         if not 1 <= page_deltas <= PAGE_DELTAS_MAX:
@@ -92,7 +92,7 @@ class Client(Observable, OutboxKeeper):
             raise ValidationFailed(sentence, field="page_deltas")
         self._file = open_file(path, client_id, wall_clock, durability, connection_class)
         try:
-            self._observe(self._file, frame_ms)
+            self._observe(self._file, gather_ms)
         except ValidationFailed:
             self._file.database.close()
             raise

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from lakesync.client.download.lost_writes import LostWrite
     from lakesync.client.storage.file import ClientFile
 
-FRAME_MS: Final = 16
-"""Changes that follow each other within a frame of a screen are told together, by default."""
-FRAME_MS_MAX: Final = 60_000
+GATHER_MS: Final = 16
+"""Changes that follow each other so soon are given together, by default: a screen shows no more."""
+GATHER_MS_MAX: Final = 60_000
 """The longest that an app may have changes gathered."""
 OTHERS_S: Final = 0.1
 """How often to look whether another process changed the file."""
@@ -87,9 +87,9 @@ class Subscriber(ABC):
 class ChangeFeed:
     """The changes of one file."""
 
-    def __init__(self, file: ClientFile, frame_ms: int = FRAME_MS) -> None:
+    def __init__(self, file: ClientFile, gather_ms: int = GATHER_MS) -> None:
         self._file = file
-        self._frame_s = frame_ms / 1000
+        self._gather_s = gather_ms / 1000
         self._lock = threading.Lock()
         self._noted = NOTHING
         self._signal = threading.Event()
@@ -152,7 +152,7 @@ class ChangeFeed:
             if self._file.database.changed_by_others():
                 self.publish(EVERYTHING)
             if self._signal.is_set() and not self._closed:
-                time.sleep(max(0.0, told_s + self._frame_s - time.monotonic()))
+                time.sleep(max(0.0, told_s + self._gather_s - time.monotonic()))
                 told_s = time.monotonic()
             with self._lock:
                 self._signal.clear()

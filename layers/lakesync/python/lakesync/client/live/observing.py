@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from lakesync.client.live.callbacks import Callback, ConflictCallback
-from lakesync.client.live.changes import FRAME_MS_MAX, ChangeFeed
+from lakesync.client.live.changes import GATHER_MS_MAX, ChangeFeed
 from lakesync.client.live.status import Activity, ClientStatus
 from lakesync.client.live.watch import UNCHANGED, LiveQuery, Reading, Watch
 from lakesync.client.storage.editor import Editor
@@ -28,12 +28,12 @@ class Observable(Editor):
     _activity: Activity
     _feed: ChangeFeed
 
-    def _observe(self, file: ClientFile, frame_ms: int) -> None:
-        if not 0 <= frame_ms <= FRAME_MS_MAX:
-            sentence = f"frame_ms must be 0 to {FRAME_MS_MAX}, not {frame_ms}"
-            raise ValidationFailed(sentence, field="frame_ms")
+    def _observe(self, file: ClientFile, gather_ms: int) -> None:
+        if not 0 <= gather_ms <= GATHER_MS_MAX:
+            sentence = f"gather_ms must be 0 to {GATHER_MS_MAX}, not {gather_ms}"
+            raise ValidationFailed(sentence, field="gather_ms")
         self._activity = Activity()
-        self._feed = ChangeFeed(file, frame_ms)
+        self._feed = ChangeFeed(file, gather_ms)
         self._activity.on_change = self._feed.publish
 
     @overload
@@ -66,7 +66,7 @@ class Observable(Editor):
         """Give a query's rows now, and again whenever they are others; see `Watch`.
 
         Whoever changes them: this client, a pull, or another process with the same file. Changes
-        that follow each other within a frame (``frame_ms`` of the client) are given together.
+        that follow each other within ``gather_ms`` of the client are given together.
 
         Args:
             sql: a query, and ``parameters`` and ``as_``, as `query` takes them.
