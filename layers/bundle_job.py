@@ -19,11 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 JOBS = ("materialise_iceberg", "build_checkpoint", "maintain_lake")
 OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
-# The library's pure part, checkpoints and how they lie on S3, what maintenance pays for, and the
-# transforms. Nothing else of the library is needed by a job.
+# The library's pure part, its ports, checkpoints and how they lie on S3, what maintenance pays for,
+# and the transforms. Nothing else of the library is needed by a job.
 SOURCES = (
     (LIBRARY, "lakesync/*.py"),
     (LIBRARY, "lakesync/core/**/*.py"),
+    (LIBRARY, "lakesync/ports/**/*.py"),
     (LIBRARY, "lakesync/checkpoint/**/*.py"),
     (LIBRARY, "lakesync/wire/**/*.py"),
     (LIBRARY, "lakesync/maintenance/__init__.py"),
