@@ -50,7 +50,7 @@ tests() {
     markers=$1
     shift
     # shellcheck disable=SC2086 # several words are meant
-    $python -m pytest tests -q -m "$markers" "$@" ${PYTEST_ARGS:-}
+    $python -m pytest tests -q -m "$markers" --durations 8 --durations-min 10 "$@" ${PYTEST_ARGS:-}
     code=$?
     [ "$code" -eq 5 ] && echo "(no such tests yet)" && return 0
     return "$code"

@@ -29,10 +29,10 @@ def source(postgres: Database) -> Iterator[SqlSource]:
     table.close()
 
 
-def until(answer: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
+def until(read: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
     """Ask until it is as wanted."""
     ends = time.monotonic() + ARRIVED_S_MAX
-    while not wanted(answer := answer()):
+    while not wanted(answer := read()):
         assert time.monotonic() < ends, answer
         time.sleep(0.3)
     return answer
