@@ -81,6 +81,7 @@ def test_a_destination_from_its_file_to_its_removal(declared: LocalGateway) -> N
         "removed: warehouse; its tables stay as they are\n"
     )
     assert run("destinations", "list", "--json").stdout == ""
+    assert run("destinations", "list").stdout.startswith("No destinations; declare one: ")
 
 
 def test_what_waits_failed_and_was_refused_is_listed_with_what_to_do(

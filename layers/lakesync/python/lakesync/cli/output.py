@@ -48,14 +48,25 @@ class Output:
             self.text(sentence)
 
     def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        title: str | None = None,
+        *,
+        empty: str = "",
     ) -> None:
-        """Print a table for people; numbers to the right, what is absent as a dot."""
+        """Print a table for people; numbers to the right, what is absent as a dot.
+
+        ``empty`` is what is printed instead if there are no rows.
+        """
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
         cells = [tuple(row) for row in rows]
+        if empty and not cells:
+            self.text(empty)
+            return
         table = Table(box=box.SIMPLE_HEAD, show_edge=False)
         for index, name in enumerate(columns):
             numbers = all(isinstance(row[index], int | float | None) for row in cells)

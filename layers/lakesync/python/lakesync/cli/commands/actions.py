@@ -47,7 +47,8 @@ def list_(session: Session) -> None:
         for each in handlers
     ]
     columns = ("name", "type", "actions", "who, beside administrators", "each client")
-    session.out.table(columns, rows, title="Action handlers.")
+    empty = "No action handlers; register one: lakesync actions add shipping.json"
+    session.out.table(columns, rows, title="Action handlers.", empty=empty)
 
 
 @command

@@ -59,7 +59,8 @@ def list_(session: Session) -> None:
         for each in listed
     ]  # fmt: skip
     columns = ("name", "type", "state", "behind", "rows", "dead letters", "last error")
-    session.out.table(columns, rows, title="Connectors.")
+    empty = "No connectors; register one: lakesync connectors add shop.json"
+    session.out.table(columns, rows, title="Connectors.", empty=empty)
 
 
 @command

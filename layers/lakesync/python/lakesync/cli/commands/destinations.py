@@ -41,7 +41,8 @@ def list_(session: Session) -> None:
         for each in declared
     ]
     columns = ("name", "kind", "state", "lag", "waiting", "filling", "dead letters")
-    session.out.table(columns, rows, title="Destinations.")
+    empty = "No destinations; declare one: lakesync destinations add warehouse warehouse.json"
+    session.out.table(columns, rows, title="Destinations.", empty=empty)
     for each in declared:
         for table in each["tablesDelivered"]:
             if table["error"]:
