@@ -24,6 +24,7 @@ from lakesync.actions.permission import Asker
 from lakesync.actions.port import NOT_DONE, UNKNOWN
 from lakesync.actions.service import ActionService, RunNote
 from lakesync.buffer.memory_actions import MemoryHandlers, MemoryRuns
+from lakesync.connectors import registry as types
 from lakesync.result import Err, Ok, Result
 from tests.support.polling import MemorySecrets
 
@@ -116,7 +117,7 @@ def use_memory_outside(monkeypatch: pytest.MonkeyPatch) -> MemoryOutside:
     def entry_points(*, group: str, name: str = "memory") -> list[SimpleNamespace]:
         return [entry] if (group, name) == (registry.GROUP, "memory") else []
 
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setattr(types, "entry_points", entry_points)
     return outside
 
 

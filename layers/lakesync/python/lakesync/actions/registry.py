@@ -5,12 +5,10 @@ A package adds one by an entry point of the group ``lakesync.actions`` that name
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final
 
 from lakesync.actions.port import HandlerType
-from lakesync.errors import NotFound
+from lakesync.connectors.registry import loaded, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +27,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
 
 def type_names() -> list[str]:
     """Give the names of all types."""
-    return sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))})
+    return names_in(GROUP, BUILT_IN)
 
 
 def handler_type(name: str) -> HandlerType:
@@ -38,22 +36,4 @@ def handler_type(name: str) -> HandlerType:
     Raises:
         NotFound: there is none of that name, or it cannot be imported here.
     """
-    if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
-        kind: object = getattr(import_module(module), attribute)
-    else:
-        entry = next(iter(entry_points(group=GROUP, name=name)), None)
-        if entry is None:
-            raise NotFound(
-                f"there is no action handler of type {name[:40]!r}; there are "
-                f"{', '.join(type_names())}",
-                field="type",
-            )
-        try:
-            kind = entry.load()
-        except Exception as exc:
-            message = f"the action handler {name} cannot be imported: {exc}"
-            raise NotFound(message, field="type") from exc
-    if not isinstance(kind, HandlerType):
-        raise NotFound(f"the entry point {name} is no HandlerType", field="type")
-    return kind
+    return loaded(GROUP, BUILT_IN, name, HandlerType, "action handler")

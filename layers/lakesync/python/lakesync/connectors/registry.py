@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from lakesync.connectors.port import ConnectorType
 from lakesync.errors import NotFound, ValidationFailed
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import BaseModel
+
+T = TypeVar("T")
 
 GROUP: Final = "lakesync.connectors"
 """The group of entry points."""
@@ -28,7 +30,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
 
 def type_names() -> list[str]:
     """Give the names of all types."""
-    return sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))})
+    return names_in(GROUP, BUILT_IN)
 
 
 def connector_type(name: str) -> ConnectorType:
@@ -37,22 +39,36 @@ def connector_type(name: str) -> ConnectorType:
     Raises:
         NotFound: there is none of that name, or it cannot be imported here.
     """
-    if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
+    return loaded(GROUP, BUILT_IN, name, ConnectorType, "connector")
+
+
+def names_in(group: str, built_in: Mapping[str, str]) -> list[str]:
+    """Give the names of all types of a group of entry points, those of this package too."""
+    return sorted({*built_in, *(entry.name for entry in entry_points(group=group))})
+
+
+def loaded(group: str, built_in: Mapping[str, str], name: str, wanted: type[T], noun: str) -> T:
+    """Import a type by its name: one of this package, or another's by its entry point.
+
+    Raises:
+        NotFound: there is none of that name, or it cannot be imported here.
+    """
+    if name in built_in:
+        module, _, attribute = built_in[name].partition(":")
         kind: object = getattr(import_module(module), attribute)
     else:
-        entry = next(iter(entry_points(group=GROUP, name=name)), None)
+        entry = next(iter(entry_points(group=group, name=name)), None)
         if entry is None:
+            names = ", ".join(names_in(group, built_in))
             raise NotFound(
-                f"there is no connector of type {name[:40]!r}; there are {', '.join(type_names())}",
-                field="type",
+                f"there is no {noun} of type {name[:40]!r}; there are {names}", field="type"
             )
         try:
             kind = entry.load()
         except Exception as exc:
-            raise NotFound(f"the connector {name} cannot be imported: {exc}", field="type") from exc
-    if not isinstance(kind, ConnectorType):
-        raise NotFound(f"the entry point {name} is no ConnectorType", field="type")
+            raise NotFound(f"the {noun} {name} cannot be imported: {exc}", field="type") from exc
+    if not isinstance(kind, wanted):
+        raise NotFound(f"the entry point {name} is no {wanted.__name__}", field="type")
     return kind
 
 

@@ -161,11 +161,6 @@ def grouped_deltas(page: PullPage) -> Grouped:
     return grouped
 
 
-def _columns(by_row: dict[str, list[Delta]]) -> list[str]:
-    columns = {name for row in by_row.values() for delta in row for name, _ in delta.columns}
-    return sorted(columns)
-
-
 def _after_removal(deltas: list[Delta]) -> list[Delta]:
     """Give what came of a row after it left this client's sight for the last time."""
     last = max(place for place, delta in enumerate(deltas) if delta.op is Op.REMOVE)
