@@ -32,7 +32,7 @@ _NETWORK_SIGNS = (
 
 
 def say(text: str) -> None:
-    """Tell the user what is being done."""
+    """Show the user what is being done."""
     print(f"bootstrap: {text}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Connected clients are told what was committed: the buffer's stream, and a sweep."""
+"""Connected clients are notified of what was committed: the buffer's stream, and a sweep."""
 
 from lakesync.runtime import wiring, wiring_realtime
 from lakesync.runtime.realtime.notify import notify_handler

@@ -345,7 +345,7 @@ def test_a_quota_that_was_not_applied_is_aws_s_default_and_one_unknown_is_not_ch
     account.answers("service-quotas", "list_aws_default_service_quotas", {"Quotas": []})
     assert findings(check_service_quotas(subject)) == [
         ("wrong", "apigateway: Throttle rate: 10,000, and 20,000 may be needed"),
-        ("unchecked", "glue: Max concurrent job runs per account: AWS does not tell it"),
+        ("unchecked", "glue: Max concurrent job runs per account: AWS gives no value"),
     ]
 
 

@@ -236,8 +236,8 @@ def test_an_alarm_that_is_gone_rings_or_tells_nobody_is_named() -> None:
     ]
     assert faults(alarms.alarms_state(["gone", "rings", "mute", "alone"], every)) == [
         "the alarm gone is gone",
-        "the alarm alone tells nobody",
-        "the alarm mute tells nobody",
+        "the alarm alone notifies nobody",
+        "the alarm mute notifies nobody",
         "rings rings: A flush was given up",
     ]
 
@@ -259,7 +259,7 @@ def test_a_topic_has_a_listener(topic: alarms.Topic, finding: str | None) -> Non
 
 
 def test_alarms_without_any_topic_are_told() -> None:
-    assert faults(alarms.listeners([])) == ["no alarm tells a topic"]
+    assert faults(alarms.listeners([])) == ["no alarm notifies a topic"]
 
 
 def schedule(**more: Any) -> schedules.Schedule:

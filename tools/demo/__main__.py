@@ -29,7 +29,7 @@ _INTERRUPTED: Final = 130
 
 
 def main(arguments: list[str]) -> int:
-    """Tell the story; 0 when everything was as it must be."""
+    """Run the story; 0 when everything was as it must be."""
     parser = argparse.ArgumentParser(prog="python -m tools.demo", description=__doc__)
     parser.add_argument("--port", type=int, default=PORT, help="the emulator's port")
     parser.add_argument("--days", type=int, default=7, help="days of flights, from 1 January 2013")

@@ -50,7 +50,7 @@ class Actor:
     client: Client
     clock: DeviceTime
     stamps: dict[str, int] = field(default_factory=dict)
-    """The stamp of its first edit of each day, to tell later whose was later."""
+    """The stamp of its first edit of each day, to know later whose was later."""
 
 
 def sitting_min(number: int, of: int) -> float:

@@ -57,7 +57,7 @@ def milliseconds(
 
 
 def watched(writer: Client, reader: Client) -> str:
-    """Edit a flight that both see, and leave it as it was; tells how soon each edit was seen."""
+    """Edit a flight that both see, and leave it as it was; returns how soon each edit was seen."""
     seen = rows_of_client(reader)
     row_id = min(seen.keys() & rows_of_client(writer).keys())
     remarks = [f"boarding, gate {gate}" for gate in range(EDITS - 1)]

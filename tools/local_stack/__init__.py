@@ -2,5 +2,5 @@
 
 `python -m tools.local_stack up | down | status` is the command; tests use `start_emulator`,
 `start_dynamodb_local`, `start_postgres` and `start_mariadb`. The product never imports anything
-from here and cannot tell the difference.
+from here and cannot see the difference.
 """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PORT = 4566
 STACK = "lakesync-local"
-# The tenant that the demo and the command line use unless they are told another.
+# The tenant that the demo and the command line use unless another is named.
 GATEWAY = "demo"
 PARAMETERS: Mapping[str, str] = {
     "Stage": "local",
@@ -69,7 +69,7 @@ def up(
 
     Args:
         folder: Where this stack keeps its records, logs and files.
-        port: The emulator's; another is chosen, and told, when it is taken.
+        port: The emulator's; another is chosen, and shown, when it is taken.
         stack: The name of the CloudFormation stack.
         parameters: Template parameters, over those of every local stack.
         project: The folder with `template.yaml`.

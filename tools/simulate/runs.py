@@ -54,10 +54,10 @@ def _workers(processes: int) -> ProcessPoolExecutor:
 
 
 def run_many(first: int, seeds: int, processes: int) -> int:
-    """Live through many seeds; tells the progress, and at the end what was exercised.
+    """Run many seeds; shows the progress, and at the end what was exercised.
 
     Raises:
-        KeyboardInterrupt: it was interrupted; what was exercised until then is told.
+        KeyboardInterrupt: it was interrupted; what was exercised until then is shown.
     """
     begun = reported_at = time.monotonic()
     chunks = [(at, min(at + CHUNK, first + seeds)) for at in range(first, first + seeds, CHUNK)]
@@ -83,7 +83,7 @@ def run_many(first: int, seeds: int, processes: int) -> int:
 
 
 def summary(done: Done, seconds: float) -> Iterator[str]:
-    """Tell what was exercised."""
+    """Show what was exercised."""
     yield ""
     for what, times in sorted(done.counts.items()):
         yield f"{times:>12,}  {what}"
@@ -102,7 +102,7 @@ def search(fault_name: str, first: int, seeds_max: int) -> tuple[int, str]:
 
 
 def run_bite(first: int, seeds_max: int, processes: int) -> int:
-    """Tell for each deliberate fault how many seeds it takes to find it, by several searches."""
+    """Show for each deliberate fault how many seeds it takes to find it, by several searches."""
     means, missed = [], 0
     print(f"{'fault':<36} {'mean':>6} {'most':>6}  results by")
     with _workers(processes) as pool:

@@ -67,7 +67,7 @@ def command(submission: Submission, machine: Machine) -> list[str]:
 
 
 def submit_arguments(submission: Submission, machine: Machine) -> list[str]:
-    """What Spark is started with, as spark-submit would be told."""
+    """What Spark is started with, as spark-submit would get it."""
     settings = [
         *cluster_settings(submission, machine),
         *chained_settings(submission.arguments.get("--conf", "")),

@@ -89,7 +89,7 @@ class LakeSyncError(Exception):
     """Seconds that a `Retry.LATER` takes as a rule."""
     public_message: ClassVar[str] = ""
     """What a caller over the network reads instead of the sentence, which is for the operator's log
-    where it tells of what lies behind the gateway; empty if the sentence is for the caller."""
+    where it describes what lies behind the gateway; empty if the sentence is for the caller."""
 
     def __init__(
         self, message: str, *, field: str | None = None, retry_after_s: int | None = None
@@ -395,7 +395,7 @@ class UpgradeRequired(Unavailable):
 
     code = "UPGRADE_REQUIRED"
     public_message = (
-        "this part of the gateway is older than its data; try again in a moment, and tell the "
+        "this part of the gateway is older than its data; try again in a moment, and inform the "
         "operator if it lasts"
     )
     wait_s = 15  # a gradual deployment answers some requests by either release

@@ -1,7 +1,7 @@
 """Databases made of databases: by table, one and its followers, what is new and what is old.
 
 Each is a `DatabaseAdapter` of `DatabaseAdapter`s, so they nest. None keeps anything of its own: the
-marks of the databases tell what remains to be done, so nothing is lost when a process dies.
+marks of the databases show what remains to be done, so nothing is lost when a process dies.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def copy_table(
         target: what takes it.
         table: which one.
         until: copy no commit above it.
-        on_progress: told after each batch.
+        on_progress: called after each batch.
 
     Errors: what either database gives.
     """

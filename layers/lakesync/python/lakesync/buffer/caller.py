@@ -69,7 +69,7 @@ class DynamoCaller:
         region: the table's region.
         endpoint_url: where DynamoDB is, if not at its region's own address.
         send: replaces the network.
-        on_capacity: is told each operation and the capacity units that it consumed; without it,
+        on_capacity: called with each operation and the capacity units that it consumed; without it,
             DynamoDB is not asked for them.
         credentials: who signs; without it, the environment or the SDK's own chain says so.
     """

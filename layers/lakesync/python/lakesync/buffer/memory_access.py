@@ -45,7 +45,7 @@ class MemoryAccess:
                 del revoked[name]
 
     def count_items(self, gateway: str) -> dict[str, int]:
-        """Tell how much of that there is."""
+        """Count it."""
         with self._lock:
             revoked = self._revoked[check_gateway(gateway)]
             return {

@@ -49,7 +49,7 @@ class MemoryHandlers:
             self.remove(gateway, each.name)
 
     def count_items(self, gateway: str) -> Mapping[str, int]:
-        """Tell how many there are."""
+        """Count them."""
         return {"actions": len(self.handlers(gateway))}
 
 

@@ -52,7 +52,7 @@ class MemoryConnectors:
             self.remove(gateway, each.name)
 
     def count_items(self, gateway: str) -> dict[str, int]:
-        """Tell how many there are."""
+        """Count them."""
         return {"connectors": len(self.connectors(gateway))}
 
     def lease(

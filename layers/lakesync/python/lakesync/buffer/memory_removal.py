@@ -34,8 +34,8 @@ class MemoryItems:
         self._handlers = handlers or MemoryHandlers()
 
     def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
-        """Tell how much is stored of a gateway, by kind."""
-        del tables  # what is in memory tells
+        """Count what is stored of a gateway, by kind."""
+        del tables  # what is in memory is all there is
         parts = (self._buffer, self._access, self._quotas, self._connectors, self._handlers)
         return {
             kind: number for part in parts for kind, number in part.count_items(gateway).items()

@@ -121,7 +121,7 @@ class MemoryUpkeep:
     def save_delivery_state(
         self, gateway: str, destination: str, table: str, state: DeliveryState | None
     ) -> None:
-        """Note how it went, or that there is nothing to tell any more."""
+        """Note how it went, or that there is nothing to report any more."""
         with self._lock:
             delivered = self._of(gateway).delivered
             delivered.pop((destination, table), None)
@@ -187,7 +187,7 @@ class MemoryUpkeep:
             )
 
     def count_items(self, gateway: str) -> dict[str, int]:
-        """Tell how much is stored of a gateway, by kind; see `lakesync.ports.GatewayItems`."""
+        """Count what is stored of a gateway, by kind; see `lakesync.ports.GatewayItems`."""
         with self._lock:
             items = self._of(gateway)
             return {

@@ -39,7 +39,7 @@ class DynamoItems(Upkeep):
     """`lakesync.ports.GatewayItems` in the buffer's DynamoDB table."""
 
     def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
-        """Tell how much is stored of a gateway, by kind."""
+        """Count what is stored of a gateway, by kind."""
         heads = self.all_heads(gateway)
         partitions = _partitions(gateway, tables, heads)
         numbers = self.in_parallel([partial(self._count, each) for each in partitions])

@@ -1,4 +1,4 @@
-"""What the stream of the buffer's table tells: commits, other configurations, who is shut out."""
+"""What the stream of the buffer's table carries: commits, other configurations, who is shut out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def changes_of(records: Iterable[Any]) -> Changes:
         change = record.get("dynamodb", {})
         key, image = change.get("Keys"), change.get("NewImage")
         if not key or not image:
-            continue  # nothing is told by a removal
+            continue  # a removal carries no news
         pk, sk = text(key, "pk"), text(key, "sk")
         parts = pk.split("|")
         if parts[:2] == ["", "revoked"]:

@@ -40,7 +40,7 @@ class TracedSend:
         self._socket: socket.socket | None = None
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """Send, and tell the trace how long it took and how it ended."""
+        """Send, and trace how long it took and how it ended."""
         trace = _sampled_trace()
         if trace is None:
             return self._send(headers, body)
@@ -49,9 +49,9 @@ class TracedSend:
         try:
             status, content = self._send(headers, body)
         except Unreachable:
-            self._tell(trace, headers, began, {"fault": True})
+            self._on_progress(trace, headers, began, {"fault": True})
             raise
-        self._tell(trace, headers, began, _outcome(status, content))
+        self._on_progress(trace, headers, began, _outcome(status, content))
         return status, content
 
     def _tell(

@@ -1,4 +1,4 @@
-"""What the job that builds a checkpoint from the lake is told of the buffer's state. Pure.
+"""The buffer's state, as the job that builds a checkpoint from the lake gets it. Pure.
 
 The lake holds a table up to its mark. Where that is all that was flushed of the table, the table is
 whole up to the watermark: what lies between wrote to other tables. So the log goes on from the
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """How far a gateway was flushed, as a job far from the buffer is told."""
+    """How far a gateway was flushed, as a job without access to the buffer gets it."""
 
     gateway: str
     epoch: str
@@ -45,7 +45,7 @@ class Flushed:
 
 
 def flushed_of(log: FinalLog, state: FlushState, flushed: Mapping[str, Stamp]) -> Flushed:
-    """Give what a job is told of a log, its flush state and the tables flushed, read in order."""
+    """Give for a job a log's extent, its flush state and the tables flushed, read in order."""
     tables = {name: flushed[name] for name in tables_with_rows(log, flushed)}
     horizons = log.config.tombstone_horizons
     return Flushed(log.gateway, log.epoch, log.trimmed, state.watermark, horizons, tables)

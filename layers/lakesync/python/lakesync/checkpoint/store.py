@@ -82,7 +82,7 @@ class Checkpoints:
         return manifest_from_json(self._objects.get_object(names.manifest_key(gateway, checkpoint)))
 
     def _check_there(self, gateway: str, checkpoint: str) -> None:
-        """Tell a checkpoint that was removed from a store that is away.
+        """Distinguish a checkpoint that was removed from a store that does not answer.
 
         A store may answer that an object is forbidden when it is not there.
         """

@@ -115,7 +115,7 @@ class LakeChanges:
         return {} if self._table is None else declared_columns(self._table)
 
     def of_row(self, row_id: str) -> list[PlacedDelta]:
-        """Give all deltas of a row, in commit order; of files, statistics tell which to read.
+        """Give all deltas of a row, in commit order; statistics of files decide which to read.
 
         Raises:
             UsageFault: they are too many to be held.

@@ -58,10 +58,12 @@ class Exported:
 class WholeGateway:
     """`lakesync.ports.Transport` to a gateway's stores, past its sync rules; it only reads."""
 
-    def __init__(self, gateway: str, pulls: PullService, tell: Callable[[int], None]) -> None:
+    def __init__(
+        self, gateway: str, pulls: PullService, on_progress: Callable[[int], None]
+    ) -> None:
         self._gateway = gateway
         self._pulls = pulls
-        self._tell = tell
+        self._on_progress = on_progress
         self._deltas = 0
 
     def push(self, push: Push) -> PushReceipt:
@@ -74,12 +76,16 @@ class WholeGateway:
         page = self._pulls.pull(self._gateway, whole)
         before, self._deltas = self._deltas, self._deltas + page.count
         if before // _TOLD_EVERY < self._deltas // _TOLD_EVERY:
-            self._tell(self._deltas)
+            self._on_progress(self._deltas)
         return page
 
 
 def export(
-    gateway: str, buffer: Buffer, pulls: PullService, folder: Path, tell: Callable[[int], None]
+    gateway: str,
+    buffer: Buffer,
+    pulls: PullService,
+    folder: Path,
+    on_progress: Callable[[int], None],
 ) -> Exported:
     """Write a gateway into a folder. One that was interrupted goes on.
 
@@ -88,7 +94,7 @@ def export(
         buffer: where it is stored.
         pulls: reads it, out of checkpoints too.
         folder: made if it is not there.
-        tell: is told now and then how many deltas were read.
+        on_progress: called now and then with how many deltas were read.
 
     Raises:
         UsageFault: the folder holds an export already.
@@ -98,7 +104,7 @@ def export(
         raise UsageFault(f"{folder} holds an export already: name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / _UNFINISHED
-    transport = WholeGateway(gateway, pulls, tell)
+    transport = WholeGateway(gateway, pulls, on_progress)
     with Client(unfinished, client_id=f"export-{gateway}", transport=transport) as client:
         client.pull().unwrap()
         connection = client._file.database._reader  # noqa: SLF001 - row states are in no public view

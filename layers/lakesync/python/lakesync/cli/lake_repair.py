@@ -34,7 +34,7 @@ class Repair(NamedTuple):
 
 
 def repairs(lake: Lake, table: str | None) -> Iterator[Repair]:
-    """Tell of each table whether its mark is lost, and which one it gets.
+    """Report for each table whether its mark is lost, and which one it gets.
 
     Raises:
         UsageFault: a table's rows go further than its history.
@@ -51,7 +51,7 @@ def repairs(lake: Lake, table: str | None) -> Iterator[Repair]:
             if wanted > reached:
                 raise UsageFault(
                     f"{name} has rows of commit {wanted}, and its history ends at {reached}: "
-                    f"rows of {changes} are gone, so no mark can be told; nothing was changed"
+                    f"rows of {changes} are gone, so its mark cannot be known; nothing was changed"
                 )
         yield Repair(name, wanted, is_lost=not mark)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def table_states(
     aws: Aws, lake: Lake, gateway: str, table: str | None
 ) -> Iterator[dict[str, object]]:
-    """Give what is told of each table.
+    """Give what is reported of each table.
 
     Args:
         aws: the stack.

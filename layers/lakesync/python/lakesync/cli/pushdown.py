@@ -1,6 +1,6 @@
 """What of the tables a query needs: the columns that it names, and filters that can be pushed down.
 
-DuckDB itself says it: the query is planned over tables of one empty row, and the plan tells which
+DuckDB itself says it: the query is planned over tables of one empty row, and the plan shows which
 columns each scan reads and which filters it applies. A filter that is not understood here is left
 out, so more is read than needed, never less; DuckDB applies all of them again.
 """

@@ -44,7 +44,7 @@ def in_scope(at: Follower, scope: str, policy: str) -> Follower:
     """Note the scope and policy of a request; if they changed, everything is sent again."""
     if at.scope not in {"", scope} and at.holds_rows:
         replaced = (at.policy, *at.replaced)[:REPLACED_MAX]
-        # The cursor that it comes with may be all that tells how much it holds.
+        # The cursor that it comes with may be all that shows how much it holds.
         again_until = max(at.again_until, at.page_from.since)
         at = replace(begin_again(at), replaced=replaced)
         at = replace(at, again_until=max(at.again_until, again_until))

@@ -2,7 +2,7 @@
 
 Rules of this module
     1. Each answer bears a cursor that no other recent answer bore, so the next request's cursor
-       tells which answer reached the follower last. A page's cursor proves that page. The cursor
+       shows which answer reached the follower last. A page's cursor proves that page. The cursor
        that it came with before proves that the page was of no use. A receipt's cursor proves
        nothing of the page before it.
     2. What is not proven is sent again.

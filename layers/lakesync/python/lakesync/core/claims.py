@@ -111,7 +111,7 @@ class Batch:
 
 
 def staged_batch(key: str, schema: TableSchema | None) -> Batch | None:
-    """Give the batch whose object lies at a key, as far as the key tells; None if it is no batch's.
+    """Give the batch whose object lies at a key, as far as the key says; None if it is no batch's.
 
     Args:
         key: the object's.

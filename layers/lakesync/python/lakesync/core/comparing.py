@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
 
 Condition: TypeAlias = "Callable[[CanonicalJson | None], bool]"
-"""Tells whether a column's value passes; None is a missing column."""
+"""True if a column's value passes; None is a missing column."""
 Number: TypeAlias = tuple[int, int, str]
 """A decimal number, to be compared: its sign, its power of ten, its digits."""
 

@@ -116,7 +116,7 @@ class Destinations:
         return replace(left, removed_ms=MappingProxyType(removed))
 
     def quiet_in_ms(self, secret: str, now_ms: int) -> int:
-        """Tell for how long somebody may still write where a removed destination was."""
+        """Give how long somebody may still write where a removed destination was."""
         removed_ms = self.removed_ms.get(secret)
         return 0 if removed_ms is None else max(0, removed_ms + QUIET_MS - now_ms)
 

@@ -1,4 +1,4 @@
-"""Declarations of destinations as they come in: read strictly, every fault told with its path."""
+"""Declarations of destinations as they come in: read strictly, every fault with its path."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which deltas are too old to merge once their table's tombstones have been dropped.
 
-A tombstone is the only thing that tells an old delta that it lost. Once it is gone, a delta is
+Only a tombstone shows that an old delta lost. Once it is gone, a delta is
 judged by its table's horizon instead, a stamp that every writer knows before the first tombstone of
 the table goes; a table of which none ever went has no horizon:
 

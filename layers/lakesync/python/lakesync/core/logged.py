@@ -32,7 +32,7 @@ class LoggedColumns:
     """Counts how often earlier ones had to be given up. It is part of every client's scope: what
     was read before that cannot be decided alike, and is read again."""
     since: Stamp = 0
-    """Entries above this stamp tell all of these columns."""
+    """Entries above this stamp have all of these columns."""
 
     def __bool__(self) -> bool:
         """Tell whether any column is kept."""

@@ -8,7 +8,7 @@ Rules of this module
        "stamp, then client id by bytes, then the greater canonical bytes" with no further code.
     3. A row state is kept in *normal form*: registers at or below ``deleted`` are dropped, and an
        ``alive`` at or below it is 0. ``deleted`` only grows, so what is dropped could never have
-       been seen again, and a state's bytes do not tell in which order its deltas came.
+       been seen again, and a state's bytes do not show in which order its deltas came.
 
 Theory: each register is a last-writer-wins element and the row a product of them, so `join` is the
 least upper bound of a semilattice: associative, commutative, idempotent (Shapiro et al., "A

@@ -164,7 +164,7 @@ class PullPage:
     epoch: str = ""
     snapshot: str = ""
     """Not empty in a page of rows as they are, after which the log goes on: ask with it for the
-    next page. The cursor of such a page only tells the gateway's time."""
+    next page. The cursor of such a page only carries the gateway's time."""
     scope: str = ""
     """What of the rules and claims decided that which the client holds with this page; see
     `lakesync.core.scope`."""

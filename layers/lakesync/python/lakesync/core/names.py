@@ -3,7 +3,7 @@
 SQLite, Iceberg and Athena fold case, so names that differ in it alone are one name: of a gateway's
 tables, and of a table's columns, the first spelling stands and another is refused. In the lake a
 name is written in words: ``dueDate`` is ``due_date``. Two names that are one so (``due_date`` was
-there before) are told apart by a short digest of the later one, and so is what LakeSync keeps for
+there before) differ by a short digest of the later one, and so does what LakeSync keeps for
 itself there: columns that begin with ``_``, tables that end in `CHANGES_SUFFIX`.
 Law S5: ``docs/spec/schema.md``.
 """

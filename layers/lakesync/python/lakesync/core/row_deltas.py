@@ -1,7 +1,7 @@
 """A row state as deltas again: fewest that merge to it, whatever deltas it was made of.
 
 None is larger than a delta that is pushed may be, so whoever checks that can read them: what was
-accepted with several deltas is told with several. Laws M8-M9: ``docs/spec/merge.md``.
+accepted with several deltas is sent with several. Laws M8-M9: ``docs/spec/merge.md``.
 """
 
 from __future__ import annotations

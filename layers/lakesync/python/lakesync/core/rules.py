@@ -93,7 +93,7 @@ class SyncRules:
         return [bucket.write for bucket in self.covering(table) if bucket.write is not None]
 
     def writers(self, table: str) -> str:
-        """Tell who writes the rows of a table: one of `WRITERS`."""
+        """Say who writes the rows of a table: one of `WRITERS`."""
         filters = self.write_filters(table)
         if not self.buckets or () in filters:
             return "anyone"

@@ -1,4 +1,4 @@
-"""Sync rules as JSON: read strictly, every fault told at once, each with its path.
+"""Sync rules as JSON: read strictly, every fault reported at once, each with its path.
 
 Rules are checked against the registered schemas: a table, column or operator that does not exist,
 or a comparison that cannot be made, is refused when the rules are saved, not met by a client.

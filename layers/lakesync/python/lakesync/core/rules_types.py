@@ -51,13 +51,13 @@ def faults_of(
 
 
 def _incomparable(item: Filter, kind: str) -> str:
-    """Tell why a column of a type cannot be compared so; nothing if it can."""
+    """Say why a column of a type cannot be compared so; nothing if it can."""
     if kind == "json":
         return f"column {item.column} is json, which no filter can compare"
     if item.op in ORDERED and kind in _UNORDERED:
         return f"column {item.column} is {kind}, which has no order for {item.op}"
     if isinstance(item.value, Claim):
-        return ""  # what a claim is, only a token tells; what does not compare matches nothing
+        return ""  # what a claim is, only a token shows; what does not compare matches nothing
     values = item.value if isinstance(item.value, tuple) else (item.value,)
     for value in values:
         text = value if isinstance(value, str) else repr(value).lower()

@@ -53,7 +53,7 @@ class TableSchema:
     columns: tuple[Column, ...]
     version: int = 1
     primary_key: tuple[str, ...] = ()
-    """For adapters: the columns that tell rows apart where there are no row ids."""
+    """For adapters: the columns that identify a row where there are no row ids."""
     soft_delete: bool = False
     """For adapters: a deleted row is marked in the destination, not removed."""
     external_id_column: str | None = None
@@ -195,7 +195,7 @@ def schemas_from_json(body: object) -> Schemas:
 
 
 def shown_to_clients(schema: TableSchema) -> TableSchema:
-    """Give what a client is told of a schema: nothing of the lake or of other systems."""
+    """Give what a client gets of a schema: nothing of the lake or of other systems."""
     return replace(
         schema, soft_delete=False, external_id_column=None, source_table=None, partition=(),
         keep_tombstones=False,
@@ -237,7 +237,7 @@ _KINDS: Final = {str: "text", int: "an integer", bool: "true or false"}
 
 def _typed(fields: Mapping[str, object], name: str, kind: type, default: object = None) -> Any:
     value = fields.get(name, default)
-    # A bool is an int to Python; `type` tells them apart.
+    # A bool is an int to Python; `type` distinguishes them.
     if value is not default and type(value) is not kind:
         raise ValidationFailed(f"{name} must be {_KINDS[kind]}", field=name)
     return value

@@ -28,7 +28,7 @@ UNKNOWN: Final = "_"
 OTHERS: Final = ""
 """Stands for all tables that a scope does not name."""
 SCOPE_CHARS_MAX: Final = 4_096
-"""The text of a scope; what would be longer is one digest, and tells no tables apart."""
+"""The text of a scope; what would be longer is one digest, and names no tables."""
 _DIGEST_BYTES: Final = 9
 _WHOLE: Final = "="
 

@@ -44,7 +44,7 @@ class Transition(Enum):
 
 
 def transition_of(saw: bool, sees: bool, *, ends: bool) -> Transition:  # noqa: FBT001 - a truth table
-    """Tell what a change of a row is to a client, by whether it saw the row and sees it now.
+    """Say what a change of a row is to a client, by whether it saw the row and sees it now.
 
     Args:
         saw: it saw the row before.
@@ -99,7 +99,7 @@ class Viewer:
     def transition(
         self, table: str, before: RuleValues | None, after: RuleValues | None
     ) -> Transition:
-        """Tell what a change of a row is to the client."""
+        """Say what a change of a row is to the client."""
         saw = self.sees(table, before)
         # Most changes touch no column that a rule looks at.
         sees = saw if after == before else self.sees(table, after)

@@ -54,7 +54,7 @@ class Lag(NamedTuple):
     destination: str
     claims: int
     oldest_ms: int
-    """How long the oldest commit has waited of which a claim tells."""
+    """How long the oldest commit has waited that a claim covers."""
     paused: bool
 
 
@@ -203,6 +203,6 @@ class Deliverer:
 
 
 def lag_ms(keys: Iterable[str], now_ms: int) -> int:
-    """Tell how long the oldest commit has waited of which claims tell; 0 without any."""
+    """Give how long the oldest commit has waited that a claim covers; 0 without any."""
     lasts = [last for key in keys if (last := claimed_last(key))]
     return max(0, now_ms - stamp_ms(min(lasts))) if lasts else 0

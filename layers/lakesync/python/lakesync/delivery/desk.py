@@ -73,14 +73,14 @@ class Desk:
         return self.read_batch(self.objects.get_object(batch.object_key), batch)
 
     def put_deltas(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> int:
-        """Give the destination those deltas of a batch that it may see; tells how many are new."""
+        """Give the destination the deltas of a batch that it may see; returns how many are new."""
         shown = [one for one in deltas if self.images.shows_event(one.delta)]
         schema = self.destination.schema_of(self.table, batch.schema)
         taken = TableBatch(self.table, batch.after, batch.last, shown, schema)
         return self.database.insert_deltas(taken).unwrap().deltas
 
     def visible_in_ms(self, commit: Stamp) -> int:
-        """Tell in how long a commit is visible in all its parts for sure; 0 if it is."""
+        """Give in how long a commit is surely visible in all its parts; 0 if it is."""
         return max(0, stamp_ms(commit) + VISIBLE_MS_MAX - self.wall_clock())
 
     def check_declared(self) -> None:

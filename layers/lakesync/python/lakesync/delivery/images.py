@@ -1,7 +1,7 @@
 """Which rows go to a destination, and how they are now: read from the buffer, decided in one place.
 
 A destination with filters is sent rows, not deltas: whether a row was in sight before a change, its
-delta does not tell. Each row that a batch touches is read as it is now. If the destination may see
+delta does not show. Each row that a batch touches is read as it is now. If the destination may see
 it, it gets the whole row; if not, what it has of the row is removed. Whoever reads too early is
 made up for by the batch of the commit that it missed; a row that is not visible yet as its batch
 left it is waited for. Law D10: ``docs/spec/delivery.md``.
@@ -65,12 +65,12 @@ class Images:
         return dict.fromkeys(wanted) | self.decided(read)
 
     def decided(self, stored: Mapping[str, StoredRow]) -> dict[str, RowState | None]:
-        """Decide about rows that were read; a deleted one is told, and merged where it was."""
+        """Decide about rows that were read; a deleted one is passed on, and merged where it was."""
         states = {row_id: decode_row_state(row.state) for row_id, row in stored.items()}
         return {row_id: state if self._is_told(state) else None for row_id, state in states.items()}
 
     def of_events(self, rows: Mapping[str, RowState]) -> dict[str, RowState | None]:
-        """Decide about rows of an append table, which tell all that there is of their events."""
+        """Decide about rows of an append table, which are all that there is of their events."""
         return {row_id: state if self._is_told(state) else None for row_id, state in rows.items()}
 
     def shows_event(self, delta: Delta) -> bool:

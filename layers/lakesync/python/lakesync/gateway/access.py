@@ -4,7 +4,7 @@ Rules of this module
     1. A client belongs to the user who used it first: one conditional write decides, for ever,
        until an administrator releases it.
     2. A look-up is remembered for `REMEMBERED_MS_MAX` at the most, whatever the clock does; and
-       nobody is told that a client is another's by what is only remembered.
+       a refusal that a client is another's never rests on the cache alone.
     3. Who cannot be looked up is not let in.
 
 Laws U1-U4: ``docs/spec/access.md``.

@@ -114,7 +114,7 @@ class AdminService:
         return Trial(self._buffer, gateway, self._config(gateway), body).warnings
 
     def try_rules(self, gateway: str, body: object, claims: Claims | None) -> list[TableTrial]:
-        """Tell what sync rules would do, and save nothing; safe to repeat.
+        """Give what sync rules would do, and save nothing; safe to repeat.
 
         Args:
             gateway: whose.
@@ -151,7 +151,7 @@ class AdminService:
             gateway: whose.
             table: the table.
             shard: the shard.
-            dry_run: change nothing; only tell whether it may be done.
+            dry_run: change nothing; only check whether it may be done.
 
         Raises:
             ValidationFailed: it is no shard name, or there would be too many.
@@ -173,8 +173,8 @@ class AdminService:
 
         Args:
             gateway: whose.
-            claims: those of a client, who is told of tables that the rules can show it, and of the
-                shards they go to; None for an administrator, who is told of all.
+            claims: those of a client, which gets the tables that the rules can show it, and the
+                shards they go to; None for an administrator, who gets all.
         """
         return metrics(self._buffer, gateway, claims, self._wall_clock())
 

@@ -120,7 +120,7 @@ class Bootstraps:
         """Give the next rows of the tables that the client's scope shows otherwise.
 
         Raises:
-            CursorExpired: the tables cannot be told, or hold events: everything begins anew.
+            CursorExpired: the tables are not known, or hold events: everything begins anew.
         """
         aim = digest_of(rule_filter.scope.text())
         known = {*self._buffer.flushed_tables(log.gateway), *log.config.schemas}
@@ -134,7 +134,7 @@ class Bootstraps:
     def _check_readable(self, log: FinalLog, since: Stamp, tables: ChangedTables) -> None:
         """Refuse what cannot be read again table by table; reads the log that is not flushed."""
         visible = [unit for unit in tables.units() if tables.now.of(unit) != NOTHING]
-        # Of events the log is all there is. A scope that was too long tells no tables.
+        # Of events the log is all there is. A scope that was too long names no tables.
         readable = tables.are_told and not any(log.config.appends(unit) for unit in visible)
         if readable and OTHERS in visible:
             unflushed = (self._buffer.flush_state(log.gateway).watermark, since)

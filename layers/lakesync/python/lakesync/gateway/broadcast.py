@@ -179,7 +179,7 @@ class Broadcaster:
     def _groups(
         self, log: FinalLog, connections: Iterable[Connection]
     ) -> tuple[list[Group], set[str]]:
-        """Sort connections by what they see; tells of whom other rules decide now."""
+        """Sort connections by what they see; gives those too for whom other rules decide now."""
         groups: dict[str, Group] = {}
         rescoped: set[str] = set()
         rules = rules_digest(log.config)

@@ -23,7 +23,7 @@ class Budget:
         self._reads = 0
 
     def allows_read(self) -> bool:
-        """Count another read, and tell whether it may be made. The first one always may."""
+        """Count another read; True if it may be made. The first one always may."""
         self._reads += 1
         in_time = self._reads <= READS_MAX and self._wall_clock() < self._deadline_ms
         return in_time or self._reads == 1

@@ -128,7 +128,7 @@ def scoped(connection: Connection, config: GatewayConfig, rules: str) -> Connect
 
 
 def poke_at(top: Stamp) -> str:
-    """Give the frame that tells a reader to pull."""
+    """Give the frame that asks a reader to pull."""
     return encode_broadcast(PullPage((), 0, top, has_more=True))
 
 

@@ -1,8 +1,8 @@
 """Frames on their way to connections: side by side, paced, and what becomes of slow readers.
 
 A frame that a reader has no room for is replaced by a poke; who has room for none of those either,
-`SLOW_TIMES_MAX` times in a row, is told so and closed: it connects again, and pulls. Where many are
-busy at once it is the account that sends too much, which is no reader's fault.
+`SLOW_TIMES_MAX` times in a row, gets the reason and is closed: it connects again, and pulls. Where
+many are busy at once it is the account that sends too much, which is no reader's fault.
 Law T5: ``docs/spec/realtime.md``.
 """
 
@@ -108,7 +108,7 @@ class Delivery:
             del self._slow[next(iter(self._slow))]
 
     def refuse(self, refused: Sequence[tuple[Connection, LakeSyncError]]) -> None:
-        """Tell connections why they are closed, close and forget them. Safe to repeat."""
+        """Send connections the reason, close and forget them. Safe to repeat."""
         self._each(self._refuse, refused)
 
     def _refuse(self, refused: tuple[Connection, LakeSyncError]) -> None:

@@ -1,6 +1,6 @@
 """Administration of a gateway's destinations: declared, shown, paused, filled anew, removed.
 
-What is declared is saved first, and whoever delivers is told then: where that is lost, the next
+What is declared is saved first, and delivery is woken then: where that is lost, the next
 message, or the sweep, finds what is declared. Laws D7-D12: ``docs/spec/delivery.md``.
 """
 
@@ -45,14 +45,14 @@ class DestinationReport:
     filling: int
     """Tables that are being filled, or are to be."""
     lag_ms: int
-    """How long the oldest commit has waited of which a claim tells; 0 if none waits."""
+    """How long the oldest commit has waited that a claim covers; 0 if none waits."""
     set_aside: Mapping[str, str]
     """Claims that could never succeed, each with its reason."""
     tables: Mapping[str, DeliveryState]
 
     @property
     def state(self) -> str:
-        """Tell it in one word."""
+        """Give it in one word."""
         if self.destination.paused:
             return "paused"
         if any(state.error for state in self.tables.values()):
@@ -68,7 +68,7 @@ class DestinationAdmin:
     Args:
         buffer: what is declared.
         objects: claims.
-        queue: tells whoever delivers.
+        queue: wakes delivery.
         wall_clock: the time.
     """
 
@@ -130,7 +130,7 @@ class DestinationAdmin:
 
         after = self._change(gateway, changed)
         if not paused:
-            self._tell(DeliveryPlace(gateway, name).prefix)
+            self._on_progress(DeliveryPlace(gateway, name).prefix)
         return after.by_name[name]
 
     def backfill(self, gateway: str, name: str) -> None:
@@ -163,7 +163,7 @@ class DestinationAdmin:
             self._objects.put_object(claim, body.encode(), "application/json")
             self._objects.delete_object(key)
             tables.add(delivery_place(claim).table)
-        self._tell(place.prefix)
+        self._on_progress(place.prefix)
         return len(tables)
 
     def remove(self, gateway: str, name: str) -> None:
@@ -174,7 +174,7 @@ class DestinationAdmin:
         """
         now_ms = self._wall_clock()
         self._change(gateway, lambda now: now.without(self._known(now, name).name, now_ms))
-        self._tell(DeliveryPlace(gateway, name).prefix)
+        self._on_progress(DeliveryPlace(gateway, name).prefix)
 
     def _change(self, gateway: str, change: Callable[[Destinations], Destinations]) -> Destinations:
         for _ in range(_TRIES_MAX):
@@ -235,7 +235,7 @@ class DestinationAdmin:
     def _ask_for_filling(self, place: DeliveryPlace) -> None:
         body = FillClaim().to_json().encode()
         self._objects.put_object(place.prefix + FILL, body, "application/json")
-        self._tell(place.prefix)
+        self._on_progress(place.prefix)
 
     def _tell(self, prefix: str) -> None:
         self._queue.send(announcement(prefix))

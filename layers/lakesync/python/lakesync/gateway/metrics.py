@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def metrics(buffer: Buffer, gateway: str, claims: Claims | None, now_ms: int) -> dict[str, object]:
     """Give how much waits to be flushed, since when, and how far the log is, in all and by shard.
 
-    A client (``claims``) is told of tables that the rules can show it, and of the shards they go
+    A client (``claims``) gets the tables that the rules can show it, and the shards they go
     to: the names of others, and what happens in them, are not its affair.
     """
     config = buffer.config(gateway)

@@ -95,7 +95,7 @@ class PullService:
         if at is not None and at.reads is Reads.ALL_TABLES:
             if not same_scope and not begins:
                 raise CursorExpired(_ANOTHER_SCOPE, field="scope")
-            # A bootstrap of nothing has a page too: it tells where the log goes on.
+            # A bootstrap of nothing has a page too: its cursor is where the log goes on.
             if at.table or (begins and log.trimmed):
                 page = self._bootstraps.all_tables(log, pull, rule_filter, at, budget)
                 resync = self._bootstraps.resync_of_all(log) if begins else None

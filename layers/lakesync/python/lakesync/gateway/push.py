@@ -139,7 +139,7 @@ class PushService:
         admitted: list[Admitted],
         refused: list[DeltaOutcome],
     ) -> bool:
-        """Declare tables and columns that are pushed for the first time; tells whether any were.
+        """Declare tables and columns that are pushed for the first time; returns whether any were.
 
         Once they are declared, no commit is made by a configuration that did not know them. Deltas
         of those that cannot be declared are refused.

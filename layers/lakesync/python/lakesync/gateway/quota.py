@@ -3,11 +3,11 @@
 Rules of this module
     1. Each process counts for itself, and reports to one item of the gateway when it has counted
        its share: half of what was left of the window's quota, times its own part of all pushes;
-       at most a `SHARES`-th of the quota. The answer tells it what all processes have reported.
+       at most a `SHARES`-th of the quota. The answer gives it what all processes have reported.
     2. What is not reported yet stays counted, in this window or a later one.
     3. Nobody is refused by what only one process believes: it reports first.
     4. Where a quota was nearly used up in the window before, a process reports its first push, and
-       its part is taken to be what it was: so that many processes are told of each other.
+       its part is taken to be what it was: so that many processes learn of each other.
     5. Whether a push is let in is decided before it is looked at, by what was used before it: one
        that is larger than a window's quota is let in when its turn comes.
     6. If reports fail, pushes are let in.
@@ -57,7 +57,7 @@ class _Counted:
     part: float = 1
     """This process's part of all pushes in the window before, if the quota was nearly used up."""
     reports_first: bool = False
-    """It was, and nothing was told of this window yet."""
+    """It was, and nothing of this window was reported yet."""
     paused_until_ms: int = 0
 
 

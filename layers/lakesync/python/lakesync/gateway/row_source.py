@@ -57,7 +57,7 @@ class BufferRows:
 
     A row may look for a moment as it did before a commit. A client that is shown such a row learns
     the rest from the log: what changed, or that it is hidden now. But entries from before the rules
-    may not tell that. So a row that they wrote is shown only once it looks as it was written.
+    may not show that. So a row that they wrote is shown only once it looks as it was written.
     """
 
     def __init__(self, buffer: Buffer, log: FinalLog, rule_filter: RuleFilter) -> None:
@@ -160,7 +160,7 @@ class CheckpointRows:
 def decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> bool:
     """Tell whether the log behind a checkpoint says of each of its rows when it becomes hidden.
 
-    Entries from before any rule looked at a column do not tell it; so a client that sees not
+    Entries from before any rule looked at a column lack it; so a client that sees not
     everything would keep rows that were hidden between the checkpoint and the rules.
     """
     return rule_filter.sees_everything or manifest.since >= config.logged.since
@@ -174,5 +174,5 @@ def check_decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFi
     """
     if not decides(manifest, config, rule_filter):
         raise CursorExpired(
-            "your rules look at more than the checkpoint tells; begin again", field="scope"
+            "your rules look at columns that the checkpoint lacks; begin again", field="scope"
         )

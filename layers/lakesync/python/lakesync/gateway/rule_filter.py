@@ -124,7 +124,7 @@ class RuleFilter:
         return self._delta_by_delta(entry, transitions, all_visible, rows)
 
     def _visible(self, rule_rows: RuleRows) -> list[bool | None]:
-        """Tell of each logged row whether it is visible; None if the log lacks the columns.
+        """Decide for each logged row whether it is visible; None if the log lacks the columns.
 
         The first one stands for no row, which is hidden.
         """
@@ -148,7 +148,7 @@ class RuleFilter:
     def _transitions(
         self, rule_rows: RuleRows, visible: Sequence[bool | None]
     ) -> Sequence[Transition | None]:
-        """Decide each delta of an entry; None where the log does not tell."""
+        """Decide each delta of an entry; None where the log lacks the columns."""
         all_visible = {
             number
             for number, (table, _) in enumerate(rule_rows.tables)

@@ -141,7 +141,7 @@ class Committer:
             except (HeadMoved, HeadBusy, StaleRead) as race:
                 self._lost(gateway, part, lanes, race)
                 error: Unavailable = Contention(_TOO_MANY_WRITERS)
-                # Of a row the answer tells what is there now.
+                # Of a row the answer gives what is there now.
                 wait_ms: int | None = _LOST_MS if isinstance(race, StaleRead) else None
             except Backpressure:
                 raise
@@ -178,7 +178,7 @@ class Committer:
         return outcome
 
     def _lost(self, gateway: str, part: Part, lanes: Mapping[str, str], race: Exception) -> None:
-        """Remember what a race that was lost told, and move to other lanes if it was for a head."""
+        """Remember what a lost race showed, and move to other lanes if it was for a head."""
         if isinstance(race, StaleRead):
             self._row_cache.forget_rows(gateway, (), part.marks)
             self._row_cache.save_rows(gateway, race.rows)

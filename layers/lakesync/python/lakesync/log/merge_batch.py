@@ -88,7 +88,7 @@ def merge_part(
         limits: what a commit may hold.
         viewer: whose push it is.
         old: the stamp up to which a delta is old. A duplicate is one while its client is sure to be
-            told of all that came after it; what is old may have been deleted since, and the
+            sent all that came after it; what is old may have been deleted since, and the
             deletion be forgotten.
     """
     outcome = Outcome()

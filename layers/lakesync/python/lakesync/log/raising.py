@@ -25,7 +25,7 @@ def may_raise(head: Head | None, now_ms: int, lanes: int) -> bool:
     """Tell whether a head may be raised: it is not in use, and was not raised a moment ago.
 
     Two commits within a moment show a lane in use, whose writer would lose a race for nothing.
-    After its entries moved into the log a head tells of one alone; then it is judged by how many
+    After its entries moved into the log a head shows one alone; then it is judged by how many
     ``lanes`` are open.
     """
     if head is None or head.is_closed or now_ms - stamp_ms(head.commit) >= RAISED_EVERY_MS:

@@ -1,7 +1,7 @@
 """What a batch is: one table's deltas of some commits in a row, and its name. Pure.
 
 A batch is named by its content: gateway, table, and the range ``(after, last]`` of commit stamps.
-``after`` is the end of the table's batch before it, so the names alone tell whether one is missing.
+``after`` is the end of the table's batch before it, so the names alone show whether one is missing.
 """
 
 from __future__ import annotations

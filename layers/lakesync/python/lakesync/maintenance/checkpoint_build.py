@@ -159,7 +159,7 @@ class Builder:
     def _table(
         self, gateway: str, progress: Progress, has_time: Callable[[], bool]
     ) -> tuple[Progress, bool]:
-        """Go on with the table in work; tells whether all of it is done."""
+        """Go on with the table in work; returns whether all of it is done."""
         table = progress.todo[0]
         tombstones = progress.tables.get(table, TableChunks()).tombstones
         writer = ChunkWriter(table, self._chunk_bytes, tombstones)

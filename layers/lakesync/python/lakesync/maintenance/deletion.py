@@ -62,7 +62,7 @@ class Deleter:
     """Deletes gateways. Any number may run at once, on the same gateway too.
 
     Args:
-        buffer: what tells the gateway's tables.
+        buffer: what lists the gateway's tables.
         items: all that is stored of it, but for objects.
         access: keeps everybody out.
         objects: its batches and checkpoints.

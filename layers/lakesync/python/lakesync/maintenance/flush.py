@@ -198,7 +198,7 @@ class Flusher:
             self._buffer.note_flushed(work.log.gateway, lane, until, flushed_bytes)
 
     def _note_all(self, log: FinalLog) -> None:
-        """Tell heads that all is flushed, should an earlier flush have died before it did."""
+        """Note in heads that all is flushed, should an earlier flush have died before it did."""
         for lane, head in log.heads.items():
             if head.logged_bytes > head.flushed_bytes and head.last_logged <= log.top:
                 self._buffer.note_flushed(log.gateway, lane, log.top, head.logged_bytes)

@@ -59,7 +59,7 @@ class Forgetter:
 
     Args:
         buffer: where the rows are.
-        checkpoints: the latest one tells which tables have tombstones that are old enough.
+        checkpoints: the latest one shows which tables have tombstones that are old enough.
         declare: puts a configuration in force.
         wall_clock: the time.
         keep_ms: how long a deletion is remembered at the least, by its stamp.

@@ -40,7 +40,7 @@ class GatewayItems(Protocol):
     """All that is stored of a gateway, but for objects: its buffer, its clients, its quota."""
 
     def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
-        """Tell how much is stored of a gateway, by kind; 0 is exact, of many it gives some.
+        """Count what is stored of a gateway, by kind; 0 is exact, of many it gives some.
 
         What a deleted gateway leaves for ever does not count: see `remove`.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class TellsSchemas(Protocol):
-    """What a `Transport` may do besides: a client is told of schemas by those that can."""
+    """What a `Transport` may do besides: those that can give a client the schemas."""
 
     def schemas(self) -> Schemas:
         """Fetch the schemas of the tables that the client may see."""
@@ -44,7 +44,7 @@ class Hearer(Protocol):
     client_id: str
 
     def hear(self, page: PullPage) -> bool:
-        """Apply a broadcast that fits the cursor; tells whether there is nothing to pull for it."""
+        """Apply a broadcast that fits the cursor; True if there is nothing to pull for it."""
         ...
 
     def wake(self) -> None:
@@ -70,8 +70,8 @@ class Listening(Protocol):
 
 @runtime_checkable
 class Listens(Protocol):
-    """What a `Transport` may do besides: tell a client of changes without being asked."""
+    """What a `Transport` may do besides: notify a client of changes without being asked."""
 
     def listen(self, hearer: Hearer) -> Listening | None:
-        """Begin to tell; None if there is nothing to listen to."""
+        """Begin to notify; None if there is nothing to listen to."""
         ...

@@ -66,7 +66,7 @@ class ConnectorStore(Protocol):
 
 
 class SecretStore(Protocol):
-    """Secrets by their names. What is stored is never told to a caller of the API."""
+    """Secrets by their names. What is stored is never returned by the API."""
 
     def get(self, name: str) -> Mapping[str, str]:
         """Give a secret's fields; none if there is no such secret."""

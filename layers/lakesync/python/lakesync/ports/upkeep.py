@@ -59,7 +59,7 @@ class DeliveryStates(Protocol):
     def save_delivery_state(
         self, gateway: str, destination: str, table: str, state: DeliveryState | None
     ) -> None:
-        """Note how it went, or with None that there is nothing to tell any more."""
+        """Note how it went, or with None that there is nothing to report any more."""
         ...
 
 

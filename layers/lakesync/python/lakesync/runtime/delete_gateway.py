@@ -60,7 +60,7 @@ def delete_and_wait(invoke: Callable[[str], tuple[bool, bytes]]) -> DeleteNow:
     """Give what ``DELETE /admin/gateways`` asks: go on deleting, and say how far that is.
 
     Args:
-        invoke: hands a request to ``functions/retain``; tells whether it answered, and what.
+        invoke: hands a request to ``functions/retain``; returns whether it answered, and what.
     """
 
     def delete_now(gateway: str, by: str) -> Mapping[str, object]:

@@ -98,7 +98,7 @@ async def json_body(request: Request, wanted: str, bytes_max: int) -> object:
     """Give the JSON value that a request carries.
 
     Raises:
-        ValidationFailed: it is none (``told`` says what is wanted), or is declared to be another.
+        ValidationFailed: it is none (``wanted`` says what it should be), or is declared another.
         BodyTooLarge: it is over ``bytes_max``.
     """
     if bodies.request_encoding(request.headers.get("content-type")) is not bodies.Encoding.JSON:

@@ -1,7 +1,7 @@
 """The handler of ``functions/materialise``: many announcements, as few runs as do the work.
 
 Runs find what waits by the claims on S3, and share it among themselves, so messages only say that
-there is something. How many runs there should be is told by how many claims wait.
+there is something. How many claims wait decides how many runs there should be.
 """
 
 from __future__ import annotations

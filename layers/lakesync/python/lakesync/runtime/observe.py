@@ -3,7 +3,7 @@
 Both go to standard output, so they cost no call: the log as JSON lines, metrics in CloudWatch's
 embedded format. What is logged is chosen word by word; events and headers carry tokens and are
 never logged whole. Traces are Lambda's own (``Tracing: Active``), with the calls of DynamoDB, which
-`lakesync.buffer.traced` tells.
+`lakesync.buffer.traced` reports.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _METRICS: Final[dict[type[LakeSyncError], str]] = {
     LakeSyncError: "Refused",
 }
 """What an error is counted as: the entry of the nearest of its classes. What callers do wrong is
-one metric, as each is paid for by the month and the log tells them apart."""
+one metric, as each is paid for by the month and the log names each."""
 
 
 def count(name: str, value: float = 1, unit: str = "Count") -> None:
@@ -82,7 +82,7 @@ def usage(gateway: str, pushed: Usage = NOTHING, *, pulled: int = 0, bytes_out: 
 
 
 def destination_lag(gateway: str, destination: str, seconds: float, claims: int) -> None:
-    """Tell how far one destination is behind: a metric of its own, while anything waits for it."""
+    """Report how far one destination is behind: a metric of its own, while a claim waits for it."""
     with single_metric(
         name="Lag",
         unit=MetricUnit.Seconds,

@@ -61,7 +61,7 @@ class Retention:
         self._lake_rows_min = lake_rows_min
 
     def plan(self, gateway: str, place: str, has_time: HasTime) -> Answer:
-        """Give what the job is told that builds out of the lake; nothing if it is built here."""
+        """Give arguments for the job that builds out of the lake; nothing if it is built here."""
         del place, has_time
         log = self._barrier.raise_heads(gateway)
         state = self._buffer.flush_state(gateway)
@@ -86,7 +86,7 @@ class Retention:
 
     def trim(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Trim the log."""
-        del place  # what is left of the log tells
+        del place  # what is left of the log is the place
         covered = self._keeper.covered(gateway, self._barrier.raise_heads(gateway).epoch)
         report = self._trimmer.trim(gateway, covered=covered, has_time=has_time)
         return {"horizon": str(report.horizon), "finished": report.finished}
@@ -104,7 +104,7 @@ class Retention:
 
     def clean(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Remove checkpoints that are no longer kept."""
-        del place  # what is left of them tells
+        del place  # what is left of them is the place
         epoch = self._barrier.raise_heads(gateway).epoch
         report = self._keeper.clean(gateway, epoch, has_time=has_time)
         return {"objects": report.objects, "finished": report.finished}

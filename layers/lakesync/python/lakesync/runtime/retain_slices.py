@@ -37,9 +37,9 @@ class Slices:
     """What is done for many gateways.
 
     Args:
-        buffer: tells which gateways there are.
+        buffer: lists the gateways.
         retention: does the tasks of one.
-        wall_clock: tells whose turn it is.
+        wall_clock: decides whose turn it is.
         every_ms: how often retention runs.
     """
 
@@ -65,7 +65,7 @@ class Slices:
         task = event.get("task")
         after, until = event.get("after", ""), event.get("until", "")
         if not isinstance(after, str) or not isinstance(until, str):
-            raise ValidationFailed("a slice is told by two gateway ids", field="after")
+            raise ValidationFailed("a slice is given by two gateway ids", field="after")
         if task == "list":
             return {"slices": self.slices()}
         if task == "slice":

@@ -1,4 +1,4 @@
-"""What each function must be told, read from its environment once per cold start.
+"""The settings of each function, read from its environment once per cold start.
 
 One frozen class for each function, composed of small parts. `load` reports every missing or
 malformed variable at once, in one sentence, before the function serves anything.

@@ -1,4 +1,4 @@
-"""What the function must be told that runs actions; see `lakesync.runtime.settings`."""
+"""The settings of the function that runs actions; see `lakesync.runtime.settings`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the functions of WebSockets are told by their environment."""
+"""The settings of the functions of WebSockets, from their environment."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def flush_and_wait(
     """Give what ``POST /admin/flush`` asks: flush now, and say what was done.
 
     Args:
-        invoke: hands a request to ``functions/flush``; tells whether it answered, and what.
+        invoke: hands a request to ``functions/flush``; returns whether it answered, and what.
     """
 
     def flush_now(gateway: str) -> Mapping[str, object]:

@@ -202,7 +202,7 @@ def flusher(settings: FlushSettings) -> Flusher:
 
 
 def due(settings: ScheduleFlushSettings) -> Callable[[str], Iterator[GatewaySlice]]:
-    """Give what tells, from a place on, which gateways have unflushed data."""
+    """Give what lists, from a place on, the gateways with unflushed data."""
     from lakesync.maintenance.flush import due_slices  # noqa: PLC0415
 
     store = buffer(settings)
@@ -235,7 +235,7 @@ def delete_now(settings: AdminSettings) -> Callable[[str, str], Mapping[str, obj
 
 
 def _invoke(settings: Aws, function: str, seconds: int) -> Callable[[str], tuple[bool, bytes]]:
-    """Give what hands a request to a function; tells whether it answered, and what."""
+    """Give what hands a request to a function; returns whether it answered, and what."""
 
     @cache
     def invoking() -> Any:

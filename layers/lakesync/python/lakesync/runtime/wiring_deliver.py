@@ -54,7 +54,7 @@ def open_database(settings: DeliverSettings) -> Callable[[str, Destination], Des
 
 
 def secret_text(client: Any, name: str) -> str:
-    """Give what a secret holds; its text is never told.
+    """Give what a secret holds; its text appears in no message.
 
     Raises:
         AdapterRefused: there is no such secret, or it may not be read.

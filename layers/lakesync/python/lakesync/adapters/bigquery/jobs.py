@@ -125,7 +125,7 @@ class Jobs:
         """Give the names of a table's columns; None if there is no such table."""
 
         def work() -> set[str]:
-            # A dry run costs nothing, and is told what statements see.
+            # A dry run costs nothing, and answers what statements would read.
             job = self._client.query(
                 f"SELECT * FROM {quoted(self._placed(table))}",  # noqa: S608 - quoted
                 job_config=bigquery.QueryJobConfig(dry_run=True, use_query_cache=False),

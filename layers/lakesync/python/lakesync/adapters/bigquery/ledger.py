@@ -96,7 +96,7 @@ class BigQueryLedger:
                 f"ORDER BY commit_stamp LIMIT {COMMITS_READ}",
                 after=after,
             )
-            # Behind the commits: what was forgotten before they were read is told, never skipped.
+            # Behind the commits: what was forgotten before is an error, never skipped.
             check_history(table, since, self.marks(table)[1])
             return read
 

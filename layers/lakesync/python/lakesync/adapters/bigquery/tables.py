@@ -116,7 +116,7 @@ class BigQueryTables:
             )
 
     def _made(self, wanted: Definition, current: Definition) -> bool:
-        """Bring the table to its definition; tells whether rows have to be written anew."""
+        """Bring the table to its definition; returns whether rows have to be written anew."""
         destination, columns = destination_name(wanted), table_columns(wanted)
         there = self._jobs.columns(destination)
         if there is None:

@@ -50,9 +50,9 @@ class LakeAdapter(ObjectStore, Protocol):
     """
 
     def put_new_object(self, key: str, body: bytes, content_type: str) -> bool:
-        """Store an object unless there is one; tells whether it was stored.
+        """Store an object unless there is one; returns whether it was stored.
 
-        Of any number who do so at once one is told that it was. Who repeats it after an error may
+        Of any number who do so at once exactly one gets True. Who repeats it after an error may
         find his own.
 
         Raises:
@@ -61,7 +61,7 @@ class LakeAdapter(ObjectStore, Protocol):
         ...
 
     def head_object(self, key: str) -> ObjectHead:
-        """Tell what is known of an object.
+        """Give what is known of an object.
 
         Raises:
             lakesync.errors.NotFound: there is none.

@@ -203,7 +203,7 @@ class MySql:
         return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
     def is_row_fault(self, error: Exception) -> bool:
-        """Tell data and constraint errors from all others."""
+        """Distinguish data and constraint errors from all others."""
         if isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError):
             return True
         return isinstance(error, pymysql.MySQLError) and _code(error) in _ROW_FAULTS

@@ -159,7 +159,7 @@ class Postgres:
         return value
 
     def is_row_fault(self, error: Exception) -> bool:
-        """Tell data and constraint errors (SQLSTATE classes 22 and 23) from all others."""
+        """Distinguish data and constraint errors (SQLSTATE classes 22 and 23) from all others."""
         return isinstance(error, psycopg.DataError | psycopg.IntegrityError)
 
     def translate(self, error: Exception) -> LakeSyncError | None:
@@ -193,7 +193,7 @@ _ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
 
 
 def _connection_error(state: str | None, message: str) -> type[LakeSyncError]:
-    """Tell a connection that was never made or that broke: nothing was committed by it."""
+    """Recognise a connection that was never made or that broke: nothing was committed by it."""
     if state is None:
         refused = ("password authentication", "no password", "does not exist", "pg_hba")
         return AdapterRefused if any(words in message for words in refused) else AdapterUnreachable

@@ -55,7 +55,7 @@ def list_(session: Session) -> None:
 
 @command
 def check(session: Session, *, name: Annotated[str, _NAME], file: Annotated[str, _FILE]) -> None:
-    """Check a declaration, and tell every fault at once; nothing is saved.
+    """Check a declaration, and list every fault at once; nothing is saved.
 
     Example:
       lakesync destinations check warehouse warehouse.json

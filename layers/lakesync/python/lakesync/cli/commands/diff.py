@@ -54,7 +54,7 @@ def diff(
 ) -> None:
     """Show which rows were inserted, deleted and changed from one moment to another.
 
-    What was committed by then counts: the changes table of the lake tells it, however long ago, and
+    What was committed by then counts: the changes table of the lake has it, however long ago, and
     the log what is not flushed yet. A column that is null is as one that is not there. Rows come as
     they are compared, so a large answer needs no memory.
 
@@ -75,7 +75,7 @@ def diff(
 def _compare(
     session: Session, table: Opened, moments: tuple[AsOf, AsOf | None], file: Path | None
 ) -> None:
-    """Tell the differences between two moments, as they come."""
+    """Give the differences between two moments, as they come."""
     from lakesync.cli.commands.history import note_missing
     from lakesync.cli.rows_file import write_rows
     from lakesync.cli.rows_past import pasts, row_diffs

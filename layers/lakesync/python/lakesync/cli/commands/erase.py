@@ -117,7 +117,7 @@ def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: f
 
 
 def _remove_batches(objects: ObjectStore, gateway: str, table: str) -> str:
-    """Remove the table's staged batches; tells what is waited for if one is not delivered yet."""
+    """Remove the table's staged batches; returns what is waited for if one is not delivered yet."""
     deliveries = objects.list_objects(deliveries_of(gateway))
     waits = any(delivery_place(key).table == table for key in deliveries)
     if waits or objects.list_objects(f"{CLAIMS}{gateway}/{table}/"):

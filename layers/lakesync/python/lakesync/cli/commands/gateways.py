@@ -90,11 +90,11 @@ def export(
     buffer, objects = stores(session)
     pulls = PullService(buffer, wall_clock=now_ms, checkpoints=Checkpoints(objects))
 
-    def tell(deltas: int) -> None:
+    def on_progress(deltas: int) -> None:
         session.out.note(f"{plural(deltas, 'delta')} read")
 
     with session.out.progress(f"exporting {name} …"):
-        exported = write(name, buffer, pulls, to, tell)
+        exported = write(name, buffer, pulls, to, on_progress)
     answer = {"gateway": name, "stamp": str(exported.stamp), "tables": exported.tables}
     rows = plural(sum(exported.tables.values()), "row")
     tables = plural(len(exported.tables), "table")

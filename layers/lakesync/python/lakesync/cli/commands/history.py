@@ -49,7 +49,7 @@ def history(
 
     "committed" is when everyone could see it, "made" the time of the client that wrote it: offline,
     that was earlier. Of two writes the later made wins, so one that comes late may be "lost". The
-    lake tells it, and the log what the lake has not yet; it works with your own AWS credentials.
+    lake has it, and the log what the lake has not yet; it works with your own AWS credentials.
 
     Example:
       lakesync history flights UA1545-2013-01-01

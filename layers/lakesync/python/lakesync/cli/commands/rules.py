@@ -112,7 +112,7 @@ def put(
     """Put sync rules in force, for every push and pull from now on.
 
     What they name that has no schema is warned of, and refused by a strict gateway. `lakesync rules
-    check` names all faults, `lakesync rules try` tells what they would do.
+    check` names all faults, `lakesync rules try` shows what they would do.
 
     Example:
       lakesync rules put rules.json

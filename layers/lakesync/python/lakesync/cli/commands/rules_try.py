@@ -26,7 +26,7 @@ def try_(
         str, typer.Option("--as", help="The claims of a client's token, as a JSON object.")
     ],
 ) -> None:
-    """Tell what a client would see under sync rules, and save nothing.
+    """Show what a client would see under sync rules, and save nothing.
 
     For each table: how many rows it would see, how many it sees now, and which would enter and
     leave its device, a few of them shown.

@@ -93,7 +93,7 @@ def _dropped(session: Session, scratch: str) -> str:
 
 
 def _done(session: Session, name: str, step: Callable[[], str]) -> bool:
-    """Do a step and tell how it went; what it may raise is its answer, not the command's end."""
+    """Do a step and report how it went; what it may raise is its answer, not the command's end."""
     began = time.monotonic()
     try:
         with session.out.progress(f"{name} …"):

@@ -33,7 +33,7 @@ def place(
     table: Annotated[str, typer.Argument(help="The table's name.")],
     shard: Annotated[str, typer.Argument(help="The shard; main is the default one.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what it costs, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what it costs, and change nothing.")
     ] = False,
 ) -> None:
     """Put a table into a shard: tables of one shard are read together.

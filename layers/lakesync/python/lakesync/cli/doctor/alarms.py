@@ -33,7 +33,7 @@ class Topic:
 
 
 def check_alarms(deployed: Deployed) -> list[Diagnosis]:
-    """Check the stack's alarms and the topics they tell."""
+    """Check the stack's alarms and the topics they notify."""
     wanted = [item.physical for item in deployed.of_kind("AWS::CloudWatch::Alarm")]
     pages = deployed.client("cloudwatch").get_paginator("describe_alarms")
     alarms = [
@@ -72,7 +72,7 @@ def alarms_state(wanted: Iterable[str], alarms: Iterable[Mapping[str, Any]]) -> 
         if not alarm.get("ActionsEnabled", True) or not alarm.get("AlarmActions"):
             faults.append(
                 wrong(
-                    f"the alarm {name} tells nobody",
+                    f"the alarm {name} notifies nobody",
                     f"aws cloudwatch enable-alarm-actions --alarm-names {name}, or deploy again",
                 )
             )
@@ -82,7 +82,7 @@ def alarms_state(wanted: Iterable[str], alarms: Iterable[Mapping[str, Any]]) -> 
 def listeners(topics: Iterable[Topic]) -> list[Diagnosis]:
     """Decide by who listens to the topics."""
     return [_listener(topic) for topic in topics] or [
-        wrong("no alarm tells a topic", "deploy again")
+        wrong("no alarm notifies a topic", "deploy again")
     ]
 
 

@@ -38,7 +38,7 @@ CHECKS: Final[dict[str, Callable[[Deployed], list[Diagnosis]]]] = {
     "restore": check_restore,
     "bucket": check_bucket,
 }
-"""What is checked, in the order in which it is told."""
+"""What is checked, in the order in which it is reported."""
 _MAY_ASK: Final = "let these credentials ask (docs/operations.md § Is all well), or --skip it"
 _ANSWER: Final = "mend that, or --skip this check where it can never be asked"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakesync.cli.doctor.diagnosis import Diagnosis
 
 _GATEWAYS_MAX: Final = 500
-"""Gateways that are asked, a few read units each; that there are more is told."""
+"""Gateways that are asked, a few read units each; that there are more is reported."""
 _NAMED_MAX: Final = 5
 _CLAIMS_MAX: Final = 5_000
 """Claims that are looked at: five listings."""

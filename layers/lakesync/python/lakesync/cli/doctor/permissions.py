@@ -155,7 +155,7 @@ def _denials(client: Any, arn: str, need: Need) -> Iterator[Denied]:
 
 
 def _by(result: Mapping[str, Any]) -> str:
-    """Say whose word it is, as far as IAM tells."""
+    """Say who decided it, as far as IAM shows."""
     if not result.get("OrganizationsDecisionDetail", {}).get("AllowedByOrganizations", True):
         return "a policy of the organisation"
     boundary = result.get("PermissionsBoundaryDecisionDetail", {})

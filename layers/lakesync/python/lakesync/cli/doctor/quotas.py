@@ -32,7 +32,7 @@ _RAISE: Final = "ask for more in Service Quotas, or lower PushesPerSecond or Pul
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A quota and the need that it must cover; None where AWS did not tell it."""
+    """A quota and the need that it must cover; None where AWS did not answer."""
 
     name: str
     value: float | None
@@ -55,7 +55,7 @@ def check_quotas(deployed: Deployed) -> list[Diagnosis]:
 
 
 def check_service_quotas(deployed: Deployed) -> list[Diagnosis]:
-    """Check the quotas that Service Quotas alone tells."""
+    """Check the quotas that only Service Quotas knows."""
     needed = _needs(deployed)
     client = deployed.client("service-quotas")
     quotas = [
@@ -92,7 +92,7 @@ def quotas_state(quotas: Iterable[Quota]) -> list[Diagnosis]:
 def _state(quota: Quota) -> Diagnosis:
     if quota.value is None:
         return unchecked(
-            f"{quota.name}: AWS does not tell it", "look it up in Service Quotas, in the console"
+            f"{quota.name}: AWS gives no value", "look it up in Service Quotas, in the console"
         )
     sentence = f"{quota.name}: {quota.value:,.0f}, and {quota.need:,.0f} may be needed"
     return well(sentence) if quota.value >= quota.need else wrong(sentence, _RAISE)

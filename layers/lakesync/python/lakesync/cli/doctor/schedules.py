@@ -40,7 +40,7 @@ class Schedule:
     ran: bool
     """Within the window in which it must have run."""
     last: str = ""
-    """How the latest execution that ended did so; empty where the target tells nothing."""
+    """How the latest execution that ended did so; empty where the target reports nothing."""
 
 
 def check_schedules(deployed: Deployed) -> list[Diagnosis]:

@@ -24,7 +24,7 @@ _SHAPE: Final = (
     '{"client": "…"}}; what is revoked or restored is a user or a client'
 )
 ClientId = Annotated[
-    str | None, Query(alias="client", description="A client id: tell whose it is, too.")
+    str | None, Query(alias="client", description="A client id: also say whose it is.")
 ]
 
 

@@ -34,7 +34,7 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
         openapi_extra=schemas.takes("ActionHandler"),
     )
     async def register(gateway: Gateway, request: Request) -> Response:
-        """Register an action handler, and who may run what. Its secrets are never told again."""
+        """Register an action handler, and who may run what. Its secrets are never returned."""
         from lakesync.actions.definition import registration_from  # noqa: PLC0415 - when asked
 
         body = await json_body(request, "an action handler is JSON", HANDLER_BODY_BYTES_MAX)

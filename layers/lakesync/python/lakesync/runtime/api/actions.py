@@ -81,7 +81,7 @@ def _asker(client: Caller) -> Asker:
 
 
 def _left_ms(request: Request) -> Callable[[], int]:
-    """Give what tells how long the request may still take, by its function's clock too."""
+    """Give what measures how long the request may still take, by its function's clock too."""
     ends_ns = time.monotonic_ns() + ANSWER_MS * 1_000_000
     remaining = getattr(request.scope.get("aws.context"), "get_remaining_time_in_millis", None)
 

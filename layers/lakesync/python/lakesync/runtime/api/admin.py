@@ -48,7 +48,7 @@ def admin_routes(
         access: what changes and shows who may come in.
         destinations: what changes and shows where batches go besides the lake.
         flush_now: flushes one gateway and gives what was done, or raises `LakeSyncError`.
-        delete_now: deletes one gateway for a user, and tells how far that is.
+        delete_now: deletes one gateway for a user, and reports its progress.
         connectors: gives what registers connectors, made when it is first asked for.
         actions: gives what registers action handlers, made when it is first asked for.
     """

@@ -27,7 +27,7 @@ Name = Annotated[str, Path(description="The connector's name.", pattern="^[A-Za-
 
 
 def add_type_route(router: APIRouter) -> None:
-    """Add the open route that tells which connectors there are."""
+    """Add the open route that lists the types of connectors."""
 
     @router.get(
         "/connectors/types",
@@ -62,7 +62,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         openapi_extra=schemas.takes("Connector"),
     )
     async def register(gateway: Gateway, request: Request) -> Response:
-        """Register a connector, having asked its source. Its secrets are never told again."""
+        """Register a connector, having asked its source. Its secrets are never returned."""
         from lakesync.connectors.definition import registration_from  # noqa: PLC0415
 
         body = await json_body(request, "a connector is JSON", CONNECTOR_BODY_BYTES_MAX)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_deletion_route(router: APIRouter, delete_now: DeleteNow) -> None:
-    """Add the route around what deletes a gateway, for a user, and tells how far that is."""
+    """Add the route around what deletes a gateway, for a user, and reports its progress."""
 
     @router.delete(
         "/admin/gateways/{gateway}",

@@ -37,7 +37,7 @@ def open_routes() -> APIRouter:
         openapi_extra={"security": []},
     )
     async def health(request: Request) -> Response:
-        """Tell that the API answers; it asks nothing of what stands behind it."""
+        """Answer that the API works; it asks nothing of what stands behind it."""
         return answer_json(request, {"status": "ok"})
 
     add_type_route(router)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SCHEMA_BODY_BYTES_MAX: Final = 256 * 1024
 """A schema of 500 columns fits many times over."""
-Table = Annotated[str | None, Query(max_length=64, description="The one table to tell of.")]
+Table = Annotated[str | None, Query(max_length=64, description="The one table to describe.")]
 _ADMIN: Final = [Depends(admin_of_gateway)]
 
 

@@ -21,7 +21,7 @@ RULES_BODY_BYTES_MAX: Final = 256 * 1024
 CLAIMS_CHARACTERS_MAX: Final = 6 * 1024
 """Claims whose rows a dry run is asked for: as many as a token may hold."""
 DryRun = Annotated[
-    bool, Query(alias="dryRun", description="Save nothing; tell what the rules would do.")
+    bool, Query(alias="dryRun", description="Save nothing; answer what the rules would do.")
 ]
 As = Annotated[
     str | None,
@@ -55,8 +55,8 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
     ) -> Response:
         """Say which rows each client sees and writes, from now on; every fault is named at once.
 
-        With `dryRun` nothing is saved: the answer tells which tables the rules concern, and, with
-        `as`, the rows that such a client would see, gain and lose against the rules in force.
+        With `dryRun` nothing is saved: the answer names the tables that the rules concern, and,
+        with `as`, the rows that such a client would see, gain and lose against the rules in force.
         """
         body = await json_body(request, "sync rules are JSON", RULES_BODY_BYTES_MAX)
         viewer = None if claims is None else _claims(claims)

@@ -30,7 +30,7 @@ def socket_token(event: Mapping[str, Any], *, in_query: bool) -> str:
     """Give the token of a handshake.
 
     Args:
-        event: the handshake, as API Gateway tells it.
+        event: the handshake, as API Gateway passes it.
         in_query: a token in the address is taken too.
 
     Raises:
@@ -51,7 +51,7 @@ def query(event: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def chosen(event: Mapping[str, Any]) -> dict[str, str]:
-    """Give the headers that tell the client which sub-protocol is spoken.
+    """Give the headers that name the sub-protocol chosen.
 
     Raises:
         ValidationFailed: it offers some, and this is none of them.

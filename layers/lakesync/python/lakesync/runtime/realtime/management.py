@@ -28,7 +28,7 @@ class ApiSockets:
     """`lakesync.ports.Sockets` by API Gateway. Safe to use from several threads.
 
     Args:
-        host: the API's own host name, by which it is told from others.
+        host: the API's own host name, which distinguishes it from others.
         stage: its stage.
         region: its region.
         endpoint_url: where API Gateway is, if not at the host's own address.

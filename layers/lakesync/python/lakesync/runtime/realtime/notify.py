@@ -1,7 +1,7 @@
 """The handler of ``functions/notify``: the stream of the buffer's table, and the sweep.
 
 A batch of the stream is taken up gateway by gateway. What fails is tried again by Lambda for a
-minute, and then given up: clients pull what they were not told of.
+minute, and then given up: clients pull what they missed.
 """
 
 from __future__ import annotations
