@@ -14,12 +14,14 @@ import pytest
 from lakesync.actions import Done, Run
 from lakesync.actions.definition import registration_from
 from lakesync.actions.handlers import webhook
-from lakesync.actions.handlers.addresses import is_listed, target_of
 from lakesync.actions.handlers.webhook import ANSWER_BYTES_MAX, Webhook, WebhookSettings, signed
-from lakesync.actions.port import NOT_DONE, UNKNOWN, Outside
+from lakesync.actions.port import NOT_DONE, UNKNOWN
+from lakesync.connectors.addresses import is_listed, target_of
+from lakesync.connectors.outside import Outside
 from lakesync.errors import (
     ActionFailed,
     AdapterQuotaExceeded,
+    AdapterRefused,
     AdapterUnreachable,
     OutcomeUnknown,
     ValidationFailed,
@@ -211,7 +213,7 @@ def test_which_addresses_the_operator_lists(*, url: str, allowed: list[str], lis
 )  # fmt: skip
 def test_a_name_that_leads_within_is_refused(within: str) -> None:
     for addresses in ([within], ["93.184.216.34", within]):
-        with pytest.raises(ActionFailed, match="within"):
+        with pytest.raises(AdapterRefused, match="within"):
             target_of(URL, ["*"], lambda *_, listed=addresses: listed)
     assert target_of(URL, ["https://hooks.example.com"], lambda *_: [within]).address == within
 

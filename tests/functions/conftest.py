@@ -47,6 +47,7 @@ ENVIRONMENT = {
     "POLL_SCHEDULE_ROLE": "arn:aws:iam::123456789012:role/poll",
     "ACTION_SECRETS": "stack/actions/",
     "ACTION_HOSTS": "*",
+    "CONNECTOR_HOSTS": "*",
     "ACTIONS_TABLE": "actions",
     "ANNOUNCE_QUEUE_URL": "unset",
     "DELIVER_QUEUE_URL": "unset",

@@ -18,7 +18,7 @@ from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.layout import MAIN_LANE
 from lakesync.log.limits import Limits
 from lakesync.maintenance.deletion import OBJECT_KINDS
-from lakesync.runtime import settings, settings_actions, settings_realtime
+from lakesync.runtime import settings, settings_actions, settings_connectors, settings_realtime
 from tests.infrastructure.stack import (
     alarms_on,
     as_list,
@@ -514,7 +514,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("ScheduleFlushFunction", settings.ScheduleFlushSettings),
         ("MaterialiseFunction", settings.MaterialiseSettings),
         ("RetainFunction", settings.RetainSettings),
-        ("IngestFunction", settings.IngestSettings),
+        ("IngestFunction", settings_connectors.IngestSettings),
         ("ActionsFunction", settings_actions.ActionSettings),
         ("DeliverFunction", settings.DeliverSettings),
         ("ConnectFunction", settings_realtime.ConnectSettings),

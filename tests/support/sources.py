@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 from lakesync.connectors import (
     Change,
     ConnectorType,
+    Outside,
     SourceColumn,
     SourcePage,
     SourceTable,
@@ -198,7 +199,7 @@ TOKENS: list[str] = []
 """The tokens that connectors were made with."""
 
 
-def _made(settings: MemorySettings, _: Storage) -> MemorySource:
+def _made(settings: MemorySettings, _: Storage, __: Outside) -> MemorySource:
     TOKENS.append(settings.token.get_secret_value())
     return SOURCE
 

@@ -8,11 +8,11 @@ from lakesync.actions.port import (
     Done,
     HandlerType,
     Looked,
-    Outside,
     Run,
     SupportedAction,
     Unfinished,
 )
+from lakesync.connectors.outside import Outside
 
 __all__ = [
     "ActionHandler",

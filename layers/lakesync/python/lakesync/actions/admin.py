@@ -15,7 +15,8 @@ from lakesync.connectors.registry import configured, secret_names
 from lakesync.errors import Conflict, NotFound, ValidationFailed
 
 if TYPE_CHECKING:
-    from lakesync.actions.port import ActionHandler, Outside, SupportedAction
+    from lakesync.actions.port import ActionHandler, SupportedAction
+    from lakesync.connectors.outside import Outside
     from lakesync.ports import HandlerStore, SecretStore
 
 HANDLERS_MAX: Final = 50

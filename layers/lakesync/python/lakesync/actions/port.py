@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pydantic import BaseModel
 
+    from lakesync.connectors.outside import Outside
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
 
@@ -91,15 +92,6 @@ class ActionHandler(Protocol):
     def close(self) -> None:
         """Let go of connections. Safe to repeat."""
         ...
-
-
-class Outside(NamedTuple):
-    """What the operator of the stack lets handlers use."""
-
-    hosts: tuple[str, ...] = ()
-    """Where webhooks may go; see `lakesync.actions.handlers.addresses`."""
-    aws: Callable[[str], Any] | None = None
-    """Gives the client of an AWS service, which asks once and no more."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakesync.actions.permission import Asker
-    from lakesync.actions.port import Outside, SupportedAction
+    from lakesync.actions.port import SupportedAction
+    from lakesync.connectors.outside import Outside
     from lakesync.core.actions import ActionPush
     from lakesync.ports import ActionRuns, HandlerStore, SecretStore, WallClock
 

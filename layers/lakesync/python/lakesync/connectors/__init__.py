@@ -3,6 +3,7 @@
 What a connector of yours is made of; see ``docs/guide/connectors.md``.
 """
 
+from lakesync.connectors.outside import Outside
 from lakesync.connectors.port import (
     Change,
     Connector,
@@ -18,6 +19,7 @@ __all__ = [
     "Change",
     "Connector",
     "ConnectorType",
+    "Outside",
     "SourceColumn",
     "SourcePage",
     "SourceTable",

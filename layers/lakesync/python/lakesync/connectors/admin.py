@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import Definition, Registration, check_name, definition_from
 from lakesync.connectors.deltas import client_id_of
+from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.registered import asked, made_connector, secret_name, shown
 from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
 from lakesync.connectors.state import PollState, state_from
@@ -23,6 +24,8 @@ from lakesync.errors import Conflict, LakeSyncError, NotFound, ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.port import Connector, ConnectorType
     from lakesync.ports import (
         AccessStore,
         ConnectorStore,
@@ -54,6 +57,7 @@ class ConnectorAdmin:
         access: AccessStore,
         *,
         wall_clock: WallClock,
+        outside: Outside = NOTHING_ALLOWED,
     ) -> None:
         self._store = store
         self._secrets = secrets
@@ -61,6 +65,7 @@ class ConnectorAdmin:
         self._objects = objects
         self._access = access
         self._wall_clock = wall_clock
+        self._outside = outside
 
     def register(self, gateway: str, wanted: Registration) -> str:
         """Register a connector, and begin to poll it; gives what its source said.
@@ -81,7 +86,7 @@ class ConnectorAdmin:
             raise ValidationFailed(f"a gateway has at most {CONNECTORS_MAX} connectors")
         message = ""
         if wanted.check:
-            with closing(kind.make(settings, self._storage(gateway, wanted.name))) as connector:
+            with closing(self._made(kind, settings, gateway, wanted.name)) as connector:
                 message = asked(connector)
         if self._access.bind(gateway, client_id_of(wanted.name), OWNER) != OWNER:
             raise Conflict("a client writes under this connector's id: choose another name")
@@ -128,7 +133,9 @@ class ConnectorAdmin:
         stored = self._stored(gateway, name)
         definition = definition_from(stored.definition)
         storage = self._storage(gateway, name)
-        connector, _ = made_connector(self._secrets, storage, gateway, name, definition)
+        connector, _ = made_connector(
+            self._secrets, storage, self._outside, gateway, name, definition
+        )
         with closing(connector):
             return asked(connector)
 
@@ -151,7 +158,7 @@ class ConnectorAdmin:
         public = {key: value for key, value in configuration.items() if key not in secret}
         settings = configured(kind, {**public, **hidden})
         tables_of(kind, settings)
-        with closing(kind.make(settings, self._storage(gateway, name))) as connector:
+        with closing(self._made(kind, settings, gateway, name)) as connector:
             message = asked(connector)
         self._secrets.put(secret_name(gateway, name), hidden)
         changed = replace(definition, configuration=public)
@@ -225,6 +232,9 @@ class ConnectorAdmin:
         if stored is None:
             raise NotFound(f"there is no connector {name}", field="name")
         return stored
+
+    def _made(self, kind: ConnectorType, settings: Any, gateway: str, name: str) -> Connector:
+        return kind.make(settings, self._storage(gateway, name), self._outside)
 
     def _storage(self, gateway: str, name: str) -> Storage:
         return Storage(self._objects, gateway, name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import definition_from
+from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.poll import Poll, Polled
 from lakesync.connectors.registered import made_connector
 from lakesync.connectors.state import state_from
@@ -21,6 +22,7 @@ from lakesync.errors import Conflict, LakeSyncError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.connectors.outside import Outside
     from lakesync.connectors.state import PollState
     from lakesync.core.messages import Push, PushReceipt
     from lakesync.ports import (
@@ -56,12 +58,14 @@ class Polls:
         push: Callable[[str, Push], PushReceipt],
         *,
         wall_clock: WallClock,
+        outside: Outside = NOTHING_ALLOWED,
     ) -> None:
         self._store = store
         self._secrets = secrets
         self._objects = objects
         self._push = push
         self._wall_clock = wall_clock
+        self._outside = outside
 
     def poll(self, gateway: str, name: str, lease: int, has_time: Callable[[], bool]) -> Step:
         """Go on with a connector's poll, or begin one.
@@ -103,8 +107,9 @@ class Polls:
 
         try:
             made = made_connector(
-                self._secrets, storage, gateway, name, definition_from(leased.definition)
-            )
+                self._secrets, storage, self._outside, gateway, name,
+                definition_from(leased.definition),
+            )  # fmt: skip
         except LakeSyncError as error:
             state.note(error, self._wall_clock())
             save(state, ends=True)

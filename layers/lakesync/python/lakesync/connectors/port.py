@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from lakesync.connectors.outside import Outside
     from lakesync.connectors.storage import Storage
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
@@ -115,7 +116,8 @@ class ConnectorType:
     """What people call the outside system."""
     configuration: type[BaseModel]
     """Its settings; those that are a `pydantic.SecretStr` are secrets."""
-    make: Callable[[Any, Storage], Connector]
-    """Makes one of settings that are valid; connects to nothing, imports drivers."""
+    make: Callable[[Any, Storage, Outside], Connector]
+    """Makes one of settings that are valid; connects to nothing, imports drivers. Raises
+    `lakesync.errors.ValidationFailed` if the operator does not allow it."""
     tables: Callable[[Any], Mapping[str, str]]
     """Gives the tables that settings ask for, by the source's name, with the gateway's."""

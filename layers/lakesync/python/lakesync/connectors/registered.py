@@ -11,6 +11,7 @@ from lakesync.errors import ValidationFailed
 from lakesync.result import Err
 
 if TYPE_CHECKING:
+    from lakesync.connectors.outside import Outside
     from lakesync.connectors.port import Connector
     from lakesync.connectors.storage import Storage
     from lakesync.ports import SecretStore, StoredConnector
@@ -22,13 +23,18 @@ def secret_name(gateway: str, name: str) -> str:
 
 
 def made_connector(
-    secrets: SecretStore, storage: Storage, gateway: str, name: str, definition: Definition
+    secrets: SecretStore,
+    storage: Storage,
+    outside: Outside,
+    gateway: str,
+    name: str,
+    definition: Definition,
 ) -> tuple[Connector, dict[str, str]]:
     """Make a registered connector, with its secrets; and give the tables that it reads."""
     kind = connector_type(definition.type)
     hidden = secrets.get(secret_name(gateway, name))
     settings = configured(kind, {**definition.configuration, **hidden})
-    return kind.make(settings, storage), dict(tables_of(kind, settings))
+    return kind.make(settings, storage, outside), dict(tables_of(kind, settings))
 
 
 def asked(connector: Connector) -> str:

@@ -123,6 +123,8 @@ class AdminSettings(BufferSettings):
     deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)
     connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
     """What the names of connectors' secrets begin with."""
+    connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
+    """Where connectors may ask over HTTP."""
     poll_machine: str = variable("POLL_MACHINE", not_empty)
     """The ARN of the state machine that polls connectors."""
     poll_schedule_group: str = variable("POLL_SCHEDULE_GROUP", not_empty)
@@ -132,14 +134,6 @@ class AdminSettings(BufferSettings):
     """What the names of action handlers' secrets begin with."""
     action_hosts: tuple[str, ...] = variable("ACTION_HOSTS", words_or_none, ())
     """Where webhooks may go."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class IngestSettings(PushSettings):
-    """What ``functions/ingest`` needs: it pushes what connectors read."""
-
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
-    connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakesync.actions.admin import ActionAdmin
-    from lakesync.actions.port import Outside
     from lakesync.actions.service import ActionService, RunNote
+    from lakesync.connectors.outside import Outside
     from lakesync.ports import ActionRuns, HandlerStore
     from lakesync.runtime.api.deletion import DeleteNow
     from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
@@ -64,7 +64,7 @@ def action_service(settings: ActionSettings) -> ActionService:
 
 def outside(settings: Aws, hosts: tuple[str, ...]) -> Outside:
     """Give what the operator lets handlers use."""
-    from lakesync.actions.port import Outside  # noqa: PLC0415
+    from lakesync.connectors.outside import Outside  # noqa: PLC0415
 
     @cache
     def client(service: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.connectors.outside import Outside
 from lakesync.ports import Usage
 from lakesync.runtime import observe, wiring, wiring_access
 from lakesync.runtime.poll_schedules import EventBridgePolls
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from lakesync.connectors.polls import Polls
     from lakesync.core.messages import Push, PushReceipt
     from lakesync.runtime.api.deletion import DeleteNow
-    from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings, IngestSettings
+    from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
+    from lakesync.runtime.settings_connectors import IngestSettings
 
 _OVERHEAD_BYTES: Final = 150
 """About what a delta is on the wire beside its values."""
@@ -49,6 +51,7 @@ def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
         wiring.objects(settings, settings.lake_bucket),
         wiring_access.store(settings),
         wall_clock=wiring.wall_clock,
+        outside=Outside(settings.connector_hosts),
     )
 
 
@@ -93,4 +96,5 @@ def polls(settings: IngestSettings) -> Polls:
         wiring.objects(settings, settings.lake_bucket),
         push,
         wall_clock=wiring.wall_clock,
+        outside=Outside(settings.connector_hosts),
     )

@@ -25,7 +25,6 @@ from lakesync.actions.port import (
     Done,
     HandlerType,
     Looked,
-    Outside,
     Run,
     SupportedAction,
 )
@@ -42,6 +41,8 @@ from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from lakesync.connectors.outside import Outside
 
 _SERVER_ERROR: Final = 500
 _GROUP_CHARACTERS_MAX: Final = 128

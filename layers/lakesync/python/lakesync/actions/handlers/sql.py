@@ -21,7 +21,6 @@ from lakesync.actions.port import (
     Done,
     HandlerType,
     Looked,
-    Outside,
     Run,
     SupportedAction,
 )
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from lakesync.adapters.sql.dialect import Connection, Dialect
+    from lakesync.connectors.outside import Outside
 
 ROWS_MAX: Final = 100
 """Rows that a statement gives back."""

@@ -24,21 +24,21 @@ from lakesync.actions.declared import (
     message_of,
     unique,
 )
-from lakesync.actions.handlers.addresses import Target, is_listed, resolved_addresses, target_of
 from lakesync.actions.port import (
     NOT_DONE,
     UNKNOWN,
     Done,
     HandlerType,
     Looked,
-    Outside,
     Run,
     SupportedAction,
 )
+from lakesync.connectors.addresses import Target, is_listed, resolved_addresses, target_of
 from lakesync.connectors.sql.configuration import Settings
 from lakesync.errors import (
     ActionFailed,
     AdapterQuotaExceeded,
+    AdapterRefused,
     AdapterUnreachable,
     LakeSyncError,
     OutcomeUnknown,
@@ -49,7 +49,8 @@ from lakesync.result import Err, Ok, Result
 if TYPE_CHECKING:
     from typing import Self
 
-    from lakesync.actions.handlers.addresses import Resolve
+    from lakesync.connectors.addresses import Resolve
+    from lakesync.connectors.outside import Outside
 
 ANSWER_BYTES_MAX: Final = 65_536
 """What of a receiver's answer is read."""
@@ -135,7 +136,10 @@ class Webhook:
         """Post it."""
         import httpx  # noqa: PLC0415 - only who posts needs it
 
-        target = target_of(self._settings.url, self._allowed, self._resolve)
+        try:
+            target = target_of(self._settings.url, self._allowed, self._resolve)
+        except AdapterRefused as error:
+            return Err(ActionFailed(error.message))
         seconds = time.time()
         body = message_of(run, seconds)
         headers = {

@@ -8,18 +8,19 @@ from lakesync.connectors.port import ConnectorType
 from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings, SqlSettings
 
 if TYPE_CHECKING:
+    from lakesync.connectors.outside import Outside
     from lakesync.connectors.port import Connector
     from lakesync.connectors.storage import Storage
 
 
-def _postgres(settings: PostgresSettings, storage: Storage) -> Connector:
+def _postgres(settings: PostgresSettings, storage: Storage, _: Outside) -> Connector:
     from lakesync.connectors.sql.catalogue import PostgresSource  # noqa: PLC0415 - when polled
     from lakesync.connectors.sql.source import SqlConnector  # noqa: PLC0415
 
     return SqlConnector(PostgresSource(settings), settings, storage)
 
 
-def _mysql(settings: MySqlSettings, storage: Storage) -> Connector:
+def _mysql(settings: MySqlSettings, storage: Storage, _: Outside) -> Connector:
     from lakesync.connectors.sql.catalogue import MySqlSource  # noqa: PLC0415 - when polled
     from lakesync.connectors.sql.source import SqlConnector  # noqa: PLC0415
 

@@ -1,4 +1,6 @@
-"""Which addresses a webhook may reach: those that the operator lists, and none within by accident.
+"""Which hosts may be asked over HTTP: those that the operator lists, none within by accident.
+
+Webhooks of actions and connectors that ask over HTTP go through here.
 
 Rules of this module
     1. An entry is ``*`` (any host), a host, ``*.`` and a domain, or an origin with its scheme. All
@@ -15,7 +17,7 @@ import socket
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from lakesync.errors import ActionFailed, AdapterUnreachable
+from lakesync.errors import AdapterRefused, AdapterUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,10 +60,10 @@ def resolved_addresses(host: str, port: int) -> Sequence[str]:
 
 
 def target_of(url: str, allowed: Sequence[str], resolve: Resolve = resolved_addresses) -> Target:
-    """Give where a webhook's URL leads to, if it may be reached.
+    """Give where a URL leads to, if it may be reached.
 
     Raises:
-        ActionFailed: it may not.
+        AdapterRefused: it may not.
         AdapterUnreachable: its host cannot be resolved.
     """
     parts = urlsplit(url)
@@ -69,12 +71,12 @@ def target_of(url: str, allowed: Sequence[str], resolve: Resolve = resolved_addr
     port = parts.port or _PORTS.get(scheme, 0)
     is_origin = f"{scheme}://{parts.netloc}" in allowed
     if not is_listed(url, allowed):
-        raise ActionFailed(
-            f"the operator of this stack does not allow webhooks to {scheme}://{host}; ask for it"
+        raise AdapterRefused(
+            f"the operator of this stack does not allow requests to {scheme}://{host}; ask for it"
         )
     addresses = resolve(host, port)
     if not is_origin and not all(map(_is_public, addresses)):
-        raise ActionFailed(f"{host} is at an address within; webhooks go to public addresses")
+        raise AdapterRefused(f"{host} is at an address within; requests go to public addresses")
     if not addresses:
         raise AdapterUnreachable(f"{host} has no address")
     path = parts.path or "/"

@@ -1,0 +1,17 @@
+"""What ``functions/ingest`` is told by its environment. Part of `lakesync.runtime.settings`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakesync.runtime.settings import PushSettings, not_empty, variable, words_or_none
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestSettings(PushSettings):
+    """What ``functions/ingest`` needs: it pushes what connectors read."""
+
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+    connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
+    connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
+    """Where connectors may ask over HTTP."""
