@@ -134,6 +134,21 @@ def count_batches_as_their_actions() -> None:
     actions.extract_iam_action = extract
 
 
+def ask_once_for_a_transaction() -> None:
+    """AWS: a transaction of 100 puts into one table costs its caller one decision, not 100.
+
+    The emulator asks the role's policies for each item anew, parsing all of them each time: half of
+    what it computes for a push. What it asks is action and table alone, so equals have one answer.
+    """
+    actions = emulator_module("ministack.core.iam_actions")
+    original = actions.dynamodb_transaction_checks
+
+    def checks(*args: Any) -> list[Any]:
+        return list(dict.fromkeys(original(*args)))
+
+    actions.dynamodb_transaction_checks = checks
+
+
 def action_of_batch(action: str | None) -> str | None:
     """The action that allows a call: of SQS's calls for batches that of one message."""
     if action is not None and action.startswith("sqs:"):

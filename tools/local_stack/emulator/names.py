@@ -14,7 +14,11 @@ VERSION = "1.5.33"
 NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "ministack.app": ("AUTH", "_EXECUTE_API_RE", "main"),
-        "ministack.core.iam_actions": ("extract_iam_action", "extract_resource_arn"),
+        "ministack.core.iam_actions": (
+            "dynamodb_transaction_checks",
+            "extract_iam_action",
+            "extract_resource_arn",
+        ),
         "ministack.core.iam_evaluator": ("_resolve_condition_key",),
         "ministack.core.lambda_runtime": (
             "Worker",
@@ -43,7 +47,11 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "_apigw_v2_integration_create",
             "_apigw_v2_route_create",
         ),
-        "ministack.services.dynamodb": ("_evaluate_condition", "_pitr_settings"),
+        "ministack.services.dynamodb": (
+            "_condition_syntax_error",
+            "_evaluate_condition",
+            "_pitr_settings",
+        ),
         "ministack.services.glue": (
             "_batch_stop_job_run",
             "_create_job",
