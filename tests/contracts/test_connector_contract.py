@@ -8,6 +8,7 @@ import pytest
 
 from lakesync.testing.connector_contract import ConnectorContract
 from tests.support.sources import MemorySource, SqlSource
+from tests.support.vendors.jira import JiraServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,3 +41,14 @@ class TestSql(ConnectorContract):
         source = SqlSource(database, kind, by_time=way == "time")
         yield source
         source.close()
+
+
+@pytest.mark.law("N1", "N2", "N3", "N10")
+class TestJira(ConnectorContract):
+    """Jira Cloud, played by a server."""
+
+    @pytest.fixture
+    def bench(self) -> Iterator[JiraServer]:
+        """A site of its own."""
+        with JiraServer() as site:
+            yield site

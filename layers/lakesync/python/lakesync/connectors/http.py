@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
@@ -19,6 +20,7 @@ from lakesync.connectors.addresses import is_listed, resolved_addresses, target_
 from lakesync.connectors.http_answers import DEFAULT_WAIT_S, Answer, refused
 from lakesync.errors import (
     AdapterFailed,
+    AdapterQuotaExceeded,
     AdapterRefused,
     AdapterTimedOut,
     AdapterUnreachable,
@@ -26,6 +28,7 @@ from lakesync.errors import (
 )
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
     import httpx
@@ -76,6 +79,7 @@ class Caller:
         self._refusal = refusal
         self._resolve = resolve
         self._client: httpx.Client | None = None
+        self._quiet_until = 0.0
 
     def get(self, path: str, **query: object) -> Any:
         """Give the JSON of a path; raises as `send` does."""
@@ -109,10 +113,18 @@ class Caller:
             NotFound: there is no such thing.
             AdapterRefused: the source says no.
         """
+        waits_s = self._quiet_until - time.monotonic()
+        if waits_s > 0:
+            raise AdapterQuotaExceeded(
+                f"{urlsplit(self.base).hostname} takes no more requests for now",
+                retry_after_s=int(waits_s) + 1,
+            )
         answer = self._answer(method, self._url(path, query), body, headers or {})
         error = self._refusal(answer) or refused(answer, urlsplit(self.base).hostname or "")
         if error is not None:
             raise error
+        if answer.headers.get("x-ratelimit-remaining") == "0":  # the next would be refused
+            self._quiet_until = time.monotonic() + (answer.wait_s() or 0)
         return answer
 
     def close(self) -> None:
@@ -134,7 +146,9 @@ class Caller:
         target = target_of(url, self._hosts, self._resolve)
         if self._client is None:
             timeout = httpx.Timeout(self._answer_s_max, connect=CONNECT_S_MAX)
-            self._client = httpx.Client(timeout=timeout, follow_redirects=False, trust_env=False)
+            self._client = httpx.Client(
+                timeout=timeout, follow_redirects=False, trust_env=False, verify=_trust()
+            )
         named = {"accept": "application/json", "user-agent": "lakesync", **self.headers, **headers}
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         if content is not None:
@@ -179,6 +193,14 @@ class Caller:
         finally:
             response.close()
         return Answer(response.status_code, dict(response.headers), b"".join(parts))
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Give the certificates that are trusted; reading them takes as long as a request."""
+    import httpx  # noqa: PLC0415 - only who asks needs it
+
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def check_host(url: str, outside: Outside) -> None:

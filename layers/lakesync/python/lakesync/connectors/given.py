@@ -1,0 +1,163 @@
+"""What a connector gave of one table, to notice what the source no longer has.
+
+Rows belong to *owners*, which can be listed: an issue owns itself, or its comments. Ids are kept in
+the connector's storage, in objects of a thousand owners or so.
+
+Rules of this module
+    1. A row is added before it is given. Whoever is killed between has added a row that was not
+       given, whose deletion harms nobody.
+    2. An owner that is not in a listing is gone only if the source says so when it is asked for it:
+       a listing that is read page by page while rows come and go misses some.
+    3. What a comparison says is written down before it is given, so that a page that is read twice
+       gives the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.connectors.storage import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from lakesync.connectors.storage import Storage
+
+_FOLDER: Final = "given"
+_OWNERS: Final = 1_000
+"""Owners of one object, where their ids are numbers in a row."""
+
+
+class Compared(NamedTuple):
+    """What a comparison of one object says."""
+
+    gone: Sequence[str]
+    """Rows that were given, whose owner is gone."""
+    missing: Sequence[str]
+    """Owners that are listed, of which nothing was given."""
+
+
+class Given:
+    """Ids of the rows that were given of one table."""
+
+    def __init__(self, storage: Storage, table: str) -> None:
+        self._storage = storage
+        self._table = table
+
+    def add(self, rows: Iterable[str]) -> None:
+        """Add rows that own themselves. Safe to repeat."""
+        for name, owners in _by_object(rows).items():
+            stored = self._read(name)
+            new = [owner for owner in owners if owner not in stored["rows"]]
+            if new:
+                stored["rows"].update({owner: [owner] for owner in new})
+                self._write(name, stored)
+
+    def replace(
+        self,
+        rows: Mapping[str, Sequence[str]],
+        poll_ms: int,
+        exist: Callable[[Sequence[str]], set[str]],
+    ) -> list[str]:
+        """Note all rows of some owners, and give those that are gone. Safe to repeat in one poll.
+
+        Args:
+            rows: ids by owner.
+            poll_ms: the poll, in which the same is given again.
+            exist: asks the source which of some rows there are.
+        """
+        gone: list[str] = []
+        for name, owners in _by_object(rows).items():
+            stored = self._read(name)
+            before = {owner: stored["rows"].get(owner) for owner in owners}
+            lost = [
+                row for owner in owners for row in before[owner] or () if row not in rows[owner]
+            ]
+            remaining = exist(lost) if lost else set()
+            for owner in owners:
+                kept = [row for row in before[owner] or () if row in remaining]
+                stored["rows"][owner] = list(dict.fromkeys([*rows[owner], *kept]))
+                taken = [row for row in before[owner] or () if row not in stored["rows"][owner]]
+                same_poll, earlier = stored["taken"].get(owner, (0, []))
+                if same_poll == poll_ms:
+                    taken = list(dict.fromkeys([*earlier, *taken]))
+                if taken:
+                    stored["taken"][owner] = (poll_ms, taken)
+                else:
+                    stored["taken"].pop(owner, None)
+                gone += taken
+            if any(before[owner] != stored["rows"][owner] for owner in owners):
+                self._write(name, stored)
+        return gone
+
+    def part(self, owner: str, start: int, rows: Sequence[str]) -> list[str]:
+        """Note some rows of an owner whose rows come in several pages; give those up to here.
+
+        Safe to repeat. One owner at a time is noted.
+        """
+        (name,) = _by_object([owner])
+        stored = self._read(name)
+        before = stored["parts"][1] if stored["parts"][0] == owner else []
+        parts = [*before[:start], *rows]
+        stored["parts"] = [owner, parts]
+        self._write(name, stored)
+        return parts
+
+    def note_listed(self, owners: Iterable[str], poll_ms: int) -> None:
+        """Note that a listing of a poll has some owners. Safe to repeat."""
+        for name, some in _by_object(owners).items():
+            stored = self._read(name)
+            listed = stored["listed"] if stored["listedMs"] == poll_ms else []
+            stored["listed"] = list(dict.fromkeys([*listed, *some]))
+            stored["listedMs"] = poll_ms
+            self._write(name, stored)
+
+    def objects(self) -> Sequence[str]:
+        """Give the names of all objects, in order."""
+        return self._storage.names(_FOLDER, self._table)
+
+    def compare(
+        self, name: str, poll_ms: int, exist: Callable[[Sequence[str]], set[str]]
+    ) -> Compared:
+        """Compare an object with the listing of a poll; asked again in that poll, give the same.
+
+        Args:
+            name: the object's.
+            poll_ms: the poll whose listing is complete.
+            exist: asks the source which of some owners there are.
+        """
+        stored = self._read(name)
+        if stored["comparedMs"] != poll_ms:
+            listed = stored["listed"] if stored["listedMs"] == poll_ms else []
+            unlisted = [owner for owner in stored["rows"] if owner not in set(listed)]
+            remaining = exist(unlisted) if unlisted else set()
+            stored["missing"] = [owner for owner in listed if owner not in stored["rows"]]
+            stored["gone"] = [
+                row
+                for owner in unlisted
+                if owner not in remaining
+                for row in stored["rows"].pop(owner)
+            ]
+            stored["listed"], stored["comparedMs"] = [], poll_ms
+            self._write(name, stored)
+        return Compared(stored["gone"], stored["missing"])
+
+    def _read(self, name: str) -> dict[str, Any]:
+        empty = {
+            "rows": {}, "taken": {}, "parts": ["", []], "listed": [], "listedMs": 0,
+            "comparedMs": 0, "gone": [], "missing": [],
+        }  # fmt: skip
+        return empty | (self._storage.read(_FOLDER, self._table, name) or {})
+
+    def _write(self, name: str, stored: dict[str, Any]) -> None:
+        self._storage.write(stored, _FOLDER, self._table, name)
+
+
+def _by_object(owners: Iterable[str]) -> dict[str, list[str]]:
+    """Give owners by the name of the object that they are in."""
+    parted: dict[str, list[str]] = {}
+    for owner in owners:
+        is_number = owner.isascii() and owner.isdecimal()
+        name = f"{int(owner) // _OWNERS:015d}" if is_number else digest(owner)[:3]
+        parted.setdefault(name, []).append(owner)
+    return parted

@@ -1,0 +1,1 @@
+"""Jira Cloud as a source: issues, comments, worklogs, projects and users."""

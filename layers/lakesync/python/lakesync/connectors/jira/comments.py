@@ -1,0 +1,130 @@
+"""The table of comments: they are read with the issues that they change.
+
+A search gives an issue with its first comments; an issue that has more is read by itself, page by
+page. Comments that an issue had and has no longer are deletions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from lakesync.connectors.jira.api import COMMENTS_MAX, milliseconds
+from lakesync.connectors.jira.columns import COMMENT_FIELDS, values
+from lakesync.connectors.jira.walk import Place, Walk, place_of
+from lakesync.connectors.port import Change, SourcePage, Unreadable
+from lakesync.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakesync.connectors.jira.api import JiraApi
+    from lakesync.connectors.jira.configuration import JiraSettings
+    from lakesync.connectors.storage import Storage
+
+    Comments: TypeAlias = dict[str, Sequence[Mapping[str, Any]]]
+    """Comments by the id of their issue."""
+
+TABLE: Final = "comments"
+ISSUES_MAX: Final = 25
+"""Issues of one page: each may come with many comments."""
+REQUESTS_MAX: Final = 10
+"""Requests of one page for the comments of an issue that has many."""
+_FIELDS: Final = ("updated", "comment", "project")
+
+
+def read(
+    api: JiraApi,
+    settings: JiraSettings,
+    storage: Storage,
+    cursor: str,
+    rows_max: int,
+    poll_ms: int,
+) -> SourcePage:
+    """Give the comments of issues that changed; at times those of issues that are gone."""
+    walk, place = Walk(api, settings, storage, TABLE), place_of(cursor)
+    issues_max = min(rows_max, ISSUES_MAX)
+    gone: list[str] = []
+    comments: Comments = {}
+    if place.pending:
+        comments, gone = _many(api, walk, place, poll_ms, rows_max)
+    elif place.step == "changes":
+        comments, gone = _few(
+            api, walk, place, poll_ms, walk.changed(place, _FIELDS, issues_max).issues
+        )
+    elif place.step == "list":
+        walk.note_all(place, poll_ms)
+    else:
+        gone, missing = walk.compare(place, poll_ms, issues_max)
+        there = walk.within(api.by_ids(missing, _FIELDS))
+        comments, more_gone = _few(api, walk, place, poll_ms, there)
+        gone += more_gone
+    more = True
+    if not place.pending and not _goes_on(place):
+        more = not walk.ended(place, poll_ms)
+    changes, unreadable = _changes(comments)
+    changes += [Change(row_id, None) for row_id in dict.fromkeys(gone)]
+    return SourcePage(tuple(changes), place.to_text(), more, tuple(unreadable))
+
+
+def _goes_on(place: Place) -> bool:
+    """Tell whether the step that is under way has more."""
+    if place.step == "changes":
+        return bool(place.token)
+    return place.step == "list" or bool(place.object)
+
+
+def _few(
+    api: JiraApi, walk: Walk, place: Place, poll_ms: int, issues: Iterable[Mapping[str, Any]]
+) -> tuple[Comments, list[str]]:
+    """Give the comments that came with issues; what has more is left for later."""
+    comments: Comments = {}
+    for issue in issues:
+        given = issue["fields"].get("comment") or {}
+        some = given.get("comments", [])
+        if int(given.get("total", 0)) > len(some):
+            place.pending.append(str(issue["id"]))
+        else:
+            comments[str(issue["id"])] = some
+    ids = {issue: [str(each["id"]) for each in some] for issue, some in comments.items()}
+    return comments, walk.given.replace(ids, poll_ms, api.comments_by_ids)
+
+
+def _many(
+    api: JiraApi, walk: Walk, place: Place, poll_ms: int, rows_max: int
+) -> tuple[Comments, list[str]]:
+    """Give some comments of an issue that has many, and behind the last what is gone."""
+    issue, start = place.pending[0], place.start
+    some: list[Mapping[str, Any]] = []
+    total = 1
+    try:
+        for _ in range(min(REQUESTS_MAX, max(rows_max // COMMENTS_MAX, 1))):
+            page, total = api.comments(issue, start + len(some))
+            some += page
+            if not page or start + len(some) >= total:
+                total = 0
+                break
+    except NotFound:  # the issue is gone; the comparison of all issues notices it
+        total = 0
+    ids = [str(each["id"]) for each in some]
+    place.start += len(some)
+    known = walk.given.part(issue, start, ids)
+    if total:
+        return {issue: some}, []
+    place.pending, place.start = place.pending[1:], 0
+    return {issue: some}, walk.given.replace({issue: known}, poll_ms, api.comments_by_ids)
+
+
+def _changes(comments: Comments) -> tuple[list[Change], list[Unreadable]]:
+    changes: list[Change] = []
+    unreadable: list[Unreadable] = []
+    for issue, some in comments.items():
+        for comment in some:
+            row_id = str(comment["id"])
+            try:
+                columns = {"id": row_id, "issue_id": issue, **values(comment, COMMENT_FIELDS)}
+                changed_us = 1000 * milliseconds(comment["updated"])
+            except ValueError as exc:
+                unreadable.append(Unreadable(row_id, str(exc)))
+            else:
+                changes.append(Change(row_id, columns, changed_us))
+    return changes, unreadable

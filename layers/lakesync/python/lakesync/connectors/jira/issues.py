@@ -1,0 +1,67 @@
+"""The table of issues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakesync.connectors.jira.api import milliseconds
+from lakesync.connectors.jira.columns import ISSUE_FIELDS, Field, values
+from lakesync.connectors.jira.walk import Walk, place_of
+from lakesync.connectors.port import Change, SourcePage, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakesync.connectors.jira.api import JiraApi
+    from lakesync.connectors.jira.configuration import JiraSettings
+    from lakesync.connectors.storage import Storage
+
+TABLE = "issues"
+
+
+def read(
+    api: JiraApi,
+    settings: JiraSettings,
+    storage: Storage,
+    custom: Sequence[Field],
+    cursor: str,
+    rows_max: int,
+    poll_ms: int,
+) -> SourcePage:
+    """Give issues that changed; at times those that are gone, or that no search gave."""
+    walk, place = Walk(api, settings, storage, TABLE), place_of(cursor)
+    fields = (*ISSUE_FIELDS, *custom)
+    wanted = [field.id for field in fields]
+    gone: list[str] = []
+    issues: Sequence[Mapping[str, Any]] = []
+    more = True
+    if place.step == "changes":
+        issues = walk.changed(place, wanted, rows_max).issues
+        more = bool(place.token) or not walk.ended(place, poll_ms)
+    elif place.step == "list":
+        walk.note_all(place, poll_ms)
+    else:
+        gone, missing = walk.compare(place, poll_ms, rows_max)
+        issues = walk.within(api.by_ids(missing, wanted))
+        more = bool(place.object) or not walk.ended(place, poll_ms)
+    changes, unreadable = _changes(issues, fields)
+    walk.given.add(change.row_id for change in changes)
+    changes += [Change(row_id, None) for row_id in gone]
+    return SourcePage(tuple(changes), place.to_text(), more, tuple(unreadable))
+
+
+def _changes(
+    issues: Iterable[Mapping[str, Any]], fields: Sequence[Field]
+) -> tuple[list[Change], list[Unreadable]]:
+    changes: list[Change] = []
+    unreadable: list[Unreadable] = []
+    for issue in issues:
+        row_id = str(issue["id"])
+        try:
+            columns = {"id": row_id, "key": issue["key"], **values(issue["fields"], fields)}
+            changed_us = 1000 * milliseconds(issue["fields"]["updated"])
+        except ValueError as exc:
+            unreadable.append(Unreadable(row_id, str(exc)))
+        else:
+            changes.append(Change(row_id, columns, changed_us))
+    return changes, unreadable

@@ -1,0 +1,22 @@
+"""The type of Jira connectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.connectors.jira.configuration import JiraSettings
+from lakesync.connectors.port import ConnectorType
+
+if TYPE_CHECKING:
+    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.port import Connector
+    from lakesync.connectors.storage import Storage
+
+
+def _jira(settings: JiraSettings, storage: Storage, outside: Outside) -> Connector:
+    from lakesync.connectors.jira.source import JiraConnector  # noqa: PLC0415 - when polled
+
+    return JiraConnector(settings, storage, outside)
+
+
+JIRA = ConnectorType("jira", "Jira Cloud", JiraSettings, _jira, JiraSettings.named)

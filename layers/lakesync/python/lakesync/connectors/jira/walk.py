@@ -1,0 +1,166 @@
+"""The way through the issues of a site: those that changed, then at times all, to notice deletions.
+
+A search is by ``updated``, in the order of it. JQL knows minutes of the account's time zone, so a
+search begins at the minute in which the overlap begins. Its pages are joined by tokens, which say
+behind which issue a page begins; an issue that changes meanwhile moves to the end, and comes again.
+
+Rules of this module
+    1. The next poll begins at the latest change that was read, less the overlap: times of Jira
+       alone, whatever our clock says; but never behind Jira's own time, as imported issues may be
+       dated years ahead.
+    2. All pages of one search have the same JQL; a token that Jira no longer takes is given up, and
+       the search begins again where it was.
+    3. Issues that no search gave, such as imported ones that changed long ago, are met in the
+       listing of all issues, and read then.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.connectors.given import Given
+from lakesync.connectors.jira.api import LISTED_MAX, SEARCHED_MAX, milliseconds
+from lakesync.errors import AdapterRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.connectors.jira.api import JiraApi, Searched
+    from lakesync.connectors.jira.configuration import JiraSettings
+    from lakesync.connectors.storage import Storage
+
+_LONG_AGO: Final = "1970-01-02 00:00"
+"""JQL that restricts nothing is refused."""
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass
+class Place:
+    """How far a table is that is read by its issues: the cursor."""
+
+    top: int = 0
+    """The latest change that was read, in milliseconds."""
+    since: int = -1
+    """Where the search that is under way begins; -1 if none is."""
+    token: str = ""
+    """The next page of the search or listing."""
+    step: str = "changes"
+    """``changes``, then maybe ``list`` and ``compare``."""
+    object: str = ""
+    """Of the comparison: the name of the one before."""
+    at: int = 0
+    """Which of what is missing is read next."""
+    pending: list[str] = field(default_factory=list)
+    """Issues whose comments are read next, one after another."""
+    start: int = 0
+    """How many comments of the first of them were read."""
+    compared: int = 0
+    """The poll that last began to list all."""
+
+    def to_text(self) -> str:
+        """Write it."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+def place_of(cursor: str) -> Place:
+    """Read what `Place.to_text` wrote."""
+    return Place(**json.loads(cursor)) if cursor else Place()
+
+
+class Walk:
+    """Goes through the issues of one site, for one table.
+
+    Args:
+        api: the site.
+        settings: which projects, and how often all issues are listed.
+        storage: the connector's.
+        table: whose rows the issues own.
+    """
+
+    def __init__(self, api: JiraApi, settings: JiraSettings, storage: Storage, table: str) -> None:
+        self._api = api
+        self._settings = settings
+        self.given = Given(storage, table)
+
+    def changed(self, place: Place, fields: Sequence[str], rows_max: int) -> Searched:
+        """Give the next issues that changed, and move the place on behind them."""
+        if place.since < 0:
+            place.since = max(place.top - 1000 * self._settings.overlap_s, 0)
+        page = self._searched(place, fields, min(rows_max, SEARCHED_MAX))
+        updated = [milliseconds(issue["fields"]["updated"]) for issue in page.issues]
+        top = max([place.top, *updated])
+        if page.date is not None:
+            top = min(top, max(round(page.date.timestamp() * 1000), place.top))
+        place.top, place.token = top, page.token
+        return page
+
+    def ended(self, place: Place, poll_ms: int) -> bool:
+        """End a step, and begin to list all if it is time; tell whether the poll is at its end."""
+        place.since, place.token, place.at = -1, "", 0
+        is_due = poll_ms - place.compared >= self._settings.reconcile_minutes * _MINUTE_MS
+        if place.step == "changes" and is_due:
+            place.step, place.compared = "list", poll_ms
+            return False
+        place.step = "changes"
+        return True
+
+    def note_all(self, place: Place, poll_ms: int) -> None:
+        """Note a page of all issues that there are."""
+        jql = f'{self._scope}created >= "{_LONG_AGO}" ORDER BY created ASC'
+        page = self._api.search(jql, ["id"], LISTED_MAX, place.token)
+        self.given.note_listed((str(issue["id"]) for issue in page.issues), poll_ms)
+        place.token = page.token
+        if not page.token:
+            place.step, place.object = "compare", self._object_behind("")
+
+    def compare(self, place: Place, poll_ms: int, rows_max: int) -> tuple[list[str], list[str]]:
+        """Compare the next of what was given; gives rows that are gone, and issues to be read."""
+        if not place.object:
+            return [], []
+        gone, missing = self.given.compare(place.object, poll_ms, self.existing)
+        some = list(missing[place.at : place.at + rows_max])
+        gone = gone if place.at == 0 else []
+        place.at += len(some)
+        if place.at >= len(missing):
+            place.object, place.at = self._object_behind(place.object), 0
+        return list(gone), some
+
+    def existing(self, ids: Sequence[str]) -> set[str]:
+        """Give which of some issues there are, in the projects that are asked for."""
+        return {str(issue["id"]) for issue in self.within(self._api.by_ids(ids, ["project"]))}
+
+    def within(self, issues: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Give those of some issues that are in the projects that are asked for."""
+        wanted = self._settings.projects
+        return [
+            issue for issue in issues
+            if not wanted or (issue["fields"].get("project") or {}).get("key") in wanted
+        ]  # fmt: skip
+
+    def _searched(self, place: Place, fields: Sequence[str], rows_max: int) -> Searched:
+        try:
+            return self._api.search(self._jql(place.since), fields, rows_max, place.token)
+        except AdapterRefused:
+            if not place.token:
+                raise
+        place.since = max(place.top - 1000 * self._settings.overlap_s, 0)
+        return self._api.search(self._jql(place.since), fields, rows_max)
+
+    def _jql(self, since_ms: int) -> str:
+        since = _LONG_AGO
+        if since_ms > 0:
+            zone = self._api.zone
+            moment = datetime.fromtimestamp(since_ms / 1000, UTC).astimezone(zone)
+            since = f"{moment:%Y-%m-%d %H:%M}"
+        return f'{self._scope}updated >= "{since}" ORDER BY updated ASC'
+
+    @property
+    def _scope(self) -> str:
+        keys = ", ".join(f'"{key}"' for key in self._settings.projects)  # checked: letters, digits
+        return f"project in ({keys}) AND " if keys else ""
+
+    def _object_behind(self, name: str) -> str:
+        return next((each for each in self.given.objects() if each > name), "")

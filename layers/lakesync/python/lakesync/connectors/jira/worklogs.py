@@ -1,0 +1,78 @@
+"""The table of worklogs: Jira tells which were changed, and which were deleted, and when."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.connectors.jira.api import milliseconds
+from lakesync.connectors.jira.columns import WORKLOG_FIELDS, values
+from lakesync.connectors.port import Change, SourcePage, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.connectors.jira.api import JiraApi
+    from lakesync.connectors.jira.configuration import JiraSettings
+
+TABLE: Final = "worklogs"
+_STEPS: Final = ("updated", "deleted")
+
+
+def read(api: JiraApi, settings: JiraSettings, cursor: str) -> SourcePage:
+    """Give worklogs that changed, and then those that were deleted."""
+    place: dict[str, Any] = json.loads(cursor) if cursor else {"updated": 0, "deleted": 0}
+    step = place.get("step", _STEPS[0])
+    since_ms = place.get("since", max(place[step] - 1000 * settings.overlap_s, 0))
+    page = api.worklogs_changed(step, since_ms)
+    changed = page.get("values", [])
+    unreadable: tuple[Unreadable, ...] = ()
+    if step == "deleted":
+        changes = tuple(
+            Change(str(each["worklogId"]), None, 1000 * int(each["updatedTime"]))
+            for each in changed
+        )
+    else:
+        changes, unreadable = _read(api, settings, [int(each["worklogId"]) for each in changed])
+    place[step] = max([place[step], *(int(each["updatedTime"]) for each in changed)])
+    place.pop("since", None)
+    until_ms = int(page.get("until", 0))
+    if not page.get("lastPage", True) and until_ms > since_ms:
+        place |= {"step": step, "since": until_ms}
+    elif step == _STEPS[0]:
+        place["step"] = _STEPS[1]
+    else:
+        del place["step"]
+    return SourcePage(changes, json.dumps(place, sort_keys=True), "step" in place, unreadable)
+
+
+def _read(
+    api: JiraApi, settings: JiraSettings, ids: list[int]
+) -> tuple[tuple[Change, ...], tuple[Unreadable, ...]]:
+    changes: list[Change] = []
+    unreadable: list[Unreadable] = []
+    for worklog in _within(api, settings, api.worklogs(ids)):
+        row_id = str(worklog["id"])
+        try:
+            columns = {"id": row_id, **values(worklog, WORKLOG_FIELDS)}
+            changed_us = 1000 * milliseconds(worklog["updated"])
+        except ValueError as exc:
+            unreadable.append(Unreadable(row_id, str(exc)))
+        else:
+            changes.append(Change(row_id, columns, changed_us))
+    return tuple(changes), tuple(unreadable)
+
+
+def _within(
+    api: JiraApi, settings: JiraSettings, worklogs: list[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Give those of the projects that are asked for: Jira lists worklogs of all."""
+    if not settings.projects:
+        return worklogs
+    issues = api.by_ids(dict.fromkeys(str(each["issueId"]) for each in worklogs), ["project"])
+    wanted = {
+        str(issue["id"])
+        for issue in issues
+        if issue["fields"]["project"]["key"] in settings.projects
+    }
+    return [each for each in worklogs if str(each["issueId"]) in wanted]
