@@ -19,7 +19,17 @@ pytest_plugins = ["pytester"]
 PAGES = [
     ROOT / "docs" / "guide" / f"{name}.md"
     for name in (
-        *("README", "offline", "live-queries", "sql", "rules", "async", "testing", "errors"),
+        *(
+            "README",
+            "offline",
+            "live-queries",
+            "sql",
+            "sqlalchemy",
+            "rules",
+            "async",
+            "testing",
+            "errors",
+        ),
     )
 ]
 """The pages for those who write an app."""
@@ -52,7 +62,8 @@ def test_the_code_of_a_page_runs(
     with MemoryGateway(tmp_path) as here:
         scope: dict[str, Any] = {"__name__": f"guide_{page.stem}"}
         monkeypatch.setitem(__import__("sys").modules, scope["__name__"], _module(scope))
-        exec(compile(code(page), str(page), "exec"), scope)  # noqa: S102 - our own page
+        page_code = compile(code(page), str(page), "exec", dont_inherit=True)
+        exec(page_code, scope)  # noqa: S102 - our own page
         client = scope.get("client")
         if client is not None:
             client.close()

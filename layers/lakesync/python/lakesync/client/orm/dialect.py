@@ -1,0 +1,61 @@
+"""SQLAlchemy's dialect for a client's file: SQLite's, with statements that write as edits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import sqlalchemy
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+from sqlalchemy.pool import NullPool
+
+from lakesync.client import dbapi
+from lakesync.client.orm.types import STORED_AS
+
+if TYPE_CHECKING:
+    from lakesync.client.client import Client
+
+NAME: Final = "lakesync"
+
+
+class LakeSyncDialect(SQLiteDialect):
+    """SQLite's dialect over `lakesync.client.dbapi`."""
+
+    driver = "client"
+    supports_statement_cache = True
+    colspecs = STORED_AS
+    # A statement that writes is edits, and gives no rows: ids are the app's own.
+    insert_returning = False
+    update_returning = False
+    delete_returning = False
+    use_insertmanyvalues = False
+
+    @classmethod
+    def import_dbapi(cls) -> Any:
+        """Give the interface's module."""
+        return dbapi
+
+    def get_isolation_level_values(self, _connection: object) -> list[Any]:
+        """Give the one level that there is."""
+        return ["SERIALIZABLE"]
+
+    def get_isolation_level(self, _connection: object) -> Literal["SERIALIZABLE"]:
+        """Give the one level that there is."""
+        return "SERIALIZABLE"
+
+    def set_isolation_level(self, _connection: object, _level: object) -> None:
+        """Do nothing: there is one level, and SQLAlchemy has checked that it is this one."""
+
+
+registry.register(NAME, __name__, LakeSyncDialect.__name__)
+
+
+def engine(client: Client, **options: Any) -> sqlalchemy.Engine:
+    """Give an engine on a client's file; ``options`` are those of `sqlalchemy.create_engine`.
+
+    A session is one thread's. From its first write until it commits or rolls back, whatever else
+    writes or syncs waits on other threads, and is refused on its own. Dispose of the engine, or
+    leave it; the client stays the app's to close.
+    """
+    options.setdefault("poolclass", NullPool)  # a connection costs nothing
+    return sqlalchemy.create_engine(f"{NAME}://", creator=lambda: dbapi.connect(client), **options)

@@ -1,0 +1,134 @@
+"""How SQLAlchemy's types are stored: as a synced table's values are, so that others read them.
+
+What SQLite itself stores differently is here: instants in ISO 8601 with a ``T``, decimals and large
+integers as exact text, bytes in base64, JSON as its text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import types
+from sqlalchemy.dialects.sqlite import base
+
+from lakesync.core.values import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy.types import TypeEngine
+
+_EXACT_MAX: Final = 1 << 53
+"""Integers beyond it are text, as JSON numbers hold them no more."""
+
+
+def _both(
+    write: Callable[[Any], Any], read: Callable[[Any], Any]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Give the two processors of a type; None stays None."""
+
+    def bind(_self: object, _dialect: object) -> Callable[[Any], Any]:
+        return lambda value: None if value is None else write(value)
+
+    def result(_self: object, _dialect: object, _type: object) -> Callable[[Any], Any]:
+        return lambda value: None if value is None else read(value)
+
+    return bind, result
+
+
+def _read_json(cell: Any) -> Any:
+    """Give a JSON value; a cell that is a text or a number in itself is stored as that."""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
+class Instant(types.DateTime):
+    """A ``timestamp`` column."""
+
+    bind_processor, result_processor = _both(datetime.isoformat, datetime.fromisoformat)
+
+
+class Exact(types.Numeric[Any]):
+    """A ``decimal(p,s)`` column."""
+
+    def bind_processor(self, _dialect: object) -> Callable[[Any], Any]:
+        """Give what writes a value."""
+        return lambda value: None if value is None else format(Decimal(str(value)), "f")
+
+    def result_processor(self, _dialect: object, _type: object) -> Callable[[Any], Any]:
+        """Give what reads a cell."""
+        made: Callable[[str], Any] = Decimal if self.asdecimal else float
+        return lambda cell: None if cell is None else made(str(cell))
+
+
+class Number(types.Float[Any]):
+    """A ``number`` column."""
+
+    bind_processor, result_processor = _both(float, float)
+
+
+class Whole(types.Integer):
+    """An ``integer`` column."""
+
+    bind_processor, result_processor = _both(
+        lambda value: value if abs(value) <= _EXACT_MAX else str(value), int
+    )
+
+
+class Base64(types.LargeBinary):
+    """A ``bytes`` column."""
+
+    bind_processor, result_processor = _both(
+        lambda value: base64.b64encode(value).decode(), base64.b64decode
+    )
+
+
+class Json(types.JSON):
+    """A ``json`` column."""
+
+    bind_processor, result_processor = _both(lambda value: canonical(value).decode(), _read_json)
+
+
+STORED_AS: Final[dict[type[TypeEngine[Any]], type[TypeEngine[Any]]]] = {
+    **base.colspecs,
+    types.DateTime: Instant,
+    types.Float: Number,
+    types.Numeric: Exact,
+    types.Integer: Whole,
+    types.LargeBinary: Base64,
+    types.JSON: Json,
+}
+"""By SQLAlchemy's type, the one that stores it here."""
+
+
+def column_type(kind: TypeEngine[Any]) -> str:
+    """Give the type of a synced table's column for one of SQLAlchemy's."""
+    for sort, name in _NAMES:
+        if isinstance(kind, sort):
+            return str(name(kind) if callable(name) else name)
+    return "string"
+
+
+def _decimal(kind: Any) -> str:
+    return f"decimal({kind.precision or 38},{kind.scale if kind.scale is not None else 10})"
+
+
+_NAMES: Final[tuple[tuple[type[TypeEngine[Any]], Any], ...]] = (
+    (types.Boolean, "boolean"),
+    (types.Enum, "string"),
+    (types.Float, "number"),
+    (types.Numeric, _decimal),
+    (types.Integer, "integer"),
+    (types.DateTime, "timestamp"),
+    (types.Date, "date"),
+    (types.LargeBinary, "bytes"),
+    (types.JSON, "json"),
+)
