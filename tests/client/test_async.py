@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.client import AsyncClient, Client, ClientStatus, MemoryTransport, SyncLoop
+from lakesync.client import (
+    Actions,
+    AsyncClient,
+    Client,
+    ClientStatus,
+    MemoryTransport,
+    QueuedAction,
+    SyncLoop,
+)
+from lakesync.client.aio.actions import AsyncActions, AsyncQueuedAction
 from lakesync.client.aio.editor import AsyncTransaction
 from lakesync.client.storage.edits import Transaction
-from lakesync.errors import LakeSyncError, TransactionOpen, ValidationFailed
+from lakesync.errors import ActionFailed, LakeSyncError, TransactionOpen, ValidationFailed
 from lakesync.result import Err, Ok
+from tests.client.support.acting import Shop
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import check_sound
 
@@ -362,3 +372,60 @@ def test_a_status_is_awaited_and_streamed(world: World) -> None:
             assert await anext(states) == ClientStatus(pending=1)
 
     run(scenario)
+
+
+@pytest.mark.law("X13")
+def test_actions_are_awaited(world: World) -> None:
+    async def scenario() -> None:
+        shop = Shop(world)
+        told: list[Any] = []
+        came = asyncio.Event()
+
+        async def hear(result: Any) -> None:
+            told.append(result)
+            came.set()
+
+        async with opened(world, transport=shop.transport()) as client:
+            actions = client.actions
+            queued = (await actions.run("shipping", "ship", {"order": 1}, on_result=hear)).unwrap()
+            late = await queued.result(0.01)
+            assert isinstance(late, Err)
+            assert late.error.code == "ACTION_RUNNING"
+            waiting = [asyncio.create_task(queued.result()) for _ in range(3)]
+            (await client.sync()).unwrap()
+            assert await asyncio.gather(*waiting) == [Ok({"shipment": 1})] * 3
+            await came.wait()
+            assert told == [Ok({"shipment": 1})]
+            shop.fails.append(ActionFailed("no"))
+            async with client.transaction() as tx:
+                (await tx.insert("todos", "t1", {})).unwrap()
+                second = (await tx.run_action("shipping", "ship", {"order": 2})).unwrap()
+                found = (await actions.find(queued.action_id)).unwrap()
+                blocked = await found.result(SOON_S)
+                assert isinstance(blocked, Err)
+                assert isinstance(blocked.error, TransactionOpen)
+            assert len((await actions.pending()).unwrap()) == 1
+            (await client.push()).unwrap()
+            assert (await actions.send()).unwrap().dead == 1
+            assert len((await actions.dead_letters()).unwrap()) == 1
+            again = (await actions.retry(second, on_result=hear)).unwrap()
+            (await actions.discard(again.action_id)).unwrap()
+            assert isinstance(await again.entry(), Err)
+            assert "ship" in repr((await actions.discover()).unwrap())
+            left = (await actions.run("shipping", "ship")).unwrap()
+            unheard = asyncio.create_task(left.result())
+            await asyncio.sleep(0.05)
+        assert isinstance(await unheard, Err)
+
+    run(scenario)
+
+
+@pytest.mark.law("K24")
+def test_each_name_of_actions_is_there_with_the_same_parameters() -> None:
+    for awaited, blocking in ((AsyncActions, Actions), (AsyncQueuedAction, QueuedAction)):
+        for name in (name for name in vars(awaited) if not name.startswith("_")):
+            assert inspect.signature(getattr(awaited, name)).parameters.keys() == (
+                inspect.signature(getattr(blocking, name)).parameters.keys()
+            )
+        missing = {name for name in vars(blocking) if not name.startswith("_")} - set(vars(awaited))
+        assert missing <= {"due_s"}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.client import Client, salvage
-from lakesync.errors import Conflict, FileCorrupt, LakeSyncError
+from lakesync.errors import ActionFailed, Conflict, FileCorrupt, LakeSyncError
 from lakesync.result import Err, Ok
+from tests.client.support.acting import Shop
 from tests.client.support.world import check_sound, reopened, rows_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,13 @@ OPERATIONS: dict[str, Callable[[Client], Any]] = {
     "push": lambda client: client.push(),
     "pull": lambda client: client.pull(),
     "sync": lambda client: client.sync(),
+    "run an action": lambda client: client.actions.run("shipping", "ship", {"order": 1}),
+    "pending actions": lambda client: client.actions.pending(),
+    "dead letters": lambda client: client.actions.dead_letters(),
+    "retry an action": lambda client: client.actions.retry("0" * 48),
+    "discard an action": lambda client: client.actions.discard("0" * 48),
+    "find an action": lambda client: client.actions.find("0" * 48),
+    "send": lambda client: client.actions.send(),
 }
 
 
@@ -61,6 +69,8 @@ def full(world: World) -> list[str]:
         client.update("todos", f"t{place}", {"done": "x" * 300}).unwrap().delta_id
         for place in range(60)
     ]
+    for place in range(20):
+        client.actions.run("shipping", "ship", {"order": place, "to": "x" * 300}).unwrap()
     client.close()
     return waiting
 
@@ -128,7 +138,7 @@ def test_the_outbox_of_a_damaged_file_is_saved_and_the_client_begins_anew(world:
     client = world.client()
     assert [entry.delta.delta_id for entry in client.pending().unwrap()] == waiting
     check_sound(client)
-    client.sync().unwrap()
+    client.sync()  # nobody runs actions here
     assert client.pending() == Ok([])
     assert rows_of(client) == world.rows()
     assert len(world.deltas()) == 2 * len(waiting)
@@ -149,6 +159,68 @@ def test_of_an_outbox_that_is_damaged_itself_both_ends_are_saved(world: World) -
     client = world.client()
     client.sync().unwrap()
     assert rows_of(client) == world.rows()
+
+
+@pytest.mark.law("X14")
+def test_actions_of_a_damaged_file_are_saved_as_they_were(world: World) -> None:
+    shop = Shop(world)
+    client = world.client(transport=shop.transport())
+    shop.fails.append(ActionFailed("no"))
+    dead, done = (client.actions.run("shipping", "ship", {"order": n}).unwrap() for n in (1, 2))
+    client.sync().unwrap()
+    client.insert("todos", "t1", {}).unwrap()
+    client.actions.run("shipping", "ship", {"order": 3}).unwrap()
+    before = client.query("SELECT * FROM _lakesync_actions").unwrap()
+    client.close()
+
+    saved = salvage(world.folder / "a.db").unwrap()
+
+    assert [entry.params["order"] for entry in saved.actions] == [1, 2, 3]
+    assert saved.is_complete
+    client = world.client(transport=shop.transport())
+    assert client.query("SELECT * FROM _lakesync_actions").unwrap() == before
+    client.sync().unwrap()
+    assert shop.orders == [2, 3]
+    assert client.actions.find(done.action_id).unwrap().result(0) == Ok({"shipment": 1})
+    assert [entry.action_id for entry in client.actions.dead_letters().unwrap()] == [dead.action_id]
+
+
+@pytest.mark.law("X14")
+def test_an_action_whose_edits_may_be_lost_is_a_dead_letter(world: World) -> None:
+    waiting = full(world)
+    path = world.folder / "a.db"
+    _page_broken(path, waiting[30])
+
+    saved = salvage(path).unwrap()
+
+    shop = Shop(world)
+    client = world.client(transport=shop.transport())
+    assert {entry.code for entry in client.actions.dead_letters().unwrap()} == {"EDIT_REFUSED"}
+    assert len(saved.actions) == 20
+    client.sync().unwrap()
+    assert shop.orders == []
+
+
+@pytest.mark.law("X14")
+def test_an_action_that_is_not_what_was_queued_is_never_sent(world: World) -> None:
+    shop = Shop(world)
+    client = world.client(transport=shop.transport())
+    client.actions.run("shipping", "ship", {"order": 1, "to": "Ada"}).unwrap()
+    client.close()
+    path = world.folder / "a.db"
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE _lakesync_actions SET params = replace(params, 'Ada', 'Ida')")
+
+    client = world.client(transport=shop.transport())
+    result = client.sync()
+
+    assert isinstance(result, Err)
+    assert result.error.code == "CORRUPT"
+    client.close()
+    assert not salvage(path).unwrap().is_complete
+    client = world.client(transport=shop.transport())
+    client.sync().unwrap()
+    assert shop.orders == []
 
 
 @pytest.mark.law("K20")

@@ -13,11 +13,13 @@ import httpx
 import pytest
 
 from lakesync.client import HttpTransport, Timeouts
+from lakesync.core.actions import Action
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull, Push
 from lakesync.errors import BY_CODE, AuthFailed, LakeSyncError, Retry, Unreachable
 from lakesync.result import Err, Ok
-from lakesync.wire import proto
+from lakesync.wire import actions_json, proto
+from tests.client.support.acting import Shop
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import check_sound, rows_of
 from tests.support.builders import insert
@@ -413,3 +415,34 @@ def test_without_httpx_the_transport_says_what_to_install(monkeypatch: pytest.Mo
 
     with pytest.raises(ImportError, match=r"pip install .*\[client\]"):
         HttpTransport("https://a.example", "g", token="t")
+
+
+@pytest.mark.law("X11")
+def test_actions_go_over_http_as_json(world: World) -> None:
+    shop = Shop(world)
+    paths: list[str] = []
+
+    def serve(request: httpx.Request) -> httpx.Response:
+        paths.append(f"{request.method} {request.url.path}")
+        if request.method == "GET":
+            body = actions_json.encode_discovery(shop.discover_actions(GATEWAY))
+        else:
+            assert request.headers["content-type"] == "application/json"
+            push = actions_json.decode_push(request.content)
+            body = actions_json.encode_answers(shop.run_actions(GATEWAY, push))
+        return httpx.Response(200, content=body, headers={"content-type": "application/json"})
+
+    with transport(serve) as http:
+        client = world.client(transport=http)
+        queued = client.actions.run(
+            "shipping", "ship", {"order": 1.5, "to": "Zoë"}, idempotency_key="k"
+        ).unwrap()
+        client.actions.send().unwrap()
+        assert queued.result(0) == Ok({"shipment": 1})
+        assert client.actions.discover().unwrap()["shipping"][0].action_type == "ship"
+
+    assert paths == ["POST /stage/v1/sync/g1/action", "GET /stage/v1/sync/g1/actions"]
+    assert shop.shipped == [{"order": 1.5, "to": "Zoë"}]
+    (action,) = shop.pushes[0].actions
+    assert isinstance(action, Action)
+    assert (action.idempotency_key, action.client_id) == ("k", client.client_id)

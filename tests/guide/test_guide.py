@@ -19,17 +19,8 @@ pytest_plugins = ["pytester"]
 PAGES = [
     ROOT / "docs" / "guide" / f"{name}.md"
     for name in (
-        *(
-            "README",
-            "offline",
-            "live-queries",
-            "sql",
-            "sqlalchemy",
-            "rules",
-            "async",
-            "testing",
-            "errors",
-        ),
+        *("README", "offline", "live-queries", "sql", "sqlalchemy", "actions", "rules"),
+        *("async", "testing", "errors"),
     )
 ]
 """The pages for those who write an app."""
@@ -60,6 +51,8 @@ def test_the_code_of_a_page_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(lakesync.client, "HttpTransport", reached)
     with MemoryGateway(tmp_path) as here:
+        shipped: list[Any] = []
+        here.on_action("shipping", "ship", lambda params: _shipped(params, shipped))
         scope: dict[str, Any] = {"__name__": f"guide_{page.stem}"}
         monkeypatch.setitem(__import__("sys").modules, scope["__name__"], _module(scope))
         page_code = compile(code(page), str(page), "exec", dont_inherit=True)
@@ -67,6 +60,12 @@ def test_the_code_of_a_page_runs(
         client = scope.get("client")
         if client is not None:
             client.close()
+
+
+def _shipped(params: Any, shipped: list[Any]) -> dict[str, Any]:
+    shipped.append(params["order"])
+    assert shipped.count("o8") <= 1
+    return {"shipment": len(shipped)}
 
 
 def _module(scope: dict[str, Any]) -> Any:
@@ -86,7 +85,7 @@ def test_the_tests_of_the_page_on_testing_pass(pytester: pytest.Pytester) -> Non
 
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-W", "error")
 
-    result.assert_outcomes(passed=4)
+    result.assert_outcomes(passed=5)
 
 
 def test_links_of_the_guide_lead_somewhere() -> None:

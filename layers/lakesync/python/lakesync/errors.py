@@ -20,6 +20,7 @@
     │   ├── TooManyColumns         TOO_MANY_COLUMNS
     │   ├── NameTaken              NAME_TAKEN
     │   ├── RowForgotten           ROW_FORGOTTEN
+    │   ├── EditRefused            EDIT_REFUSED
     │   ├── ActionInvalid          ACTION_VALIDATION_ERROR
     │   ├── ActionNotSupported     ACTION_NOT_SUPPORTED
     │   ├── OutOfOrder             OUT_OF_ORDER        stamp it again      Retry.AFTER_REFRESH
@@ -249,6 +250,13 @@ class RowForgotten(InvalidInput):
     """A delta is older than deletions are remembered, and its row may be one; edit it anew."""
 
     code = "ROW_FORGOTTEN"
+    status = 409
+
+
+class EditRefused(InvalidInput):
+    """An edit was refused that an action waits for, so it was not sent; mend it, then retry."""
+
+    code = "EDIT_REFUSED"
     status = 409
 
 

@@ -4,6 +4,10 @@ Start with `Client`. `HttpTransport` reaches a deployed gateway, `MemoryTranspor
 process; `SyncLoop` syncs in the background.
 """
 
+from lakesync.client.actions.api import Actions
+from lakesync.client.actions.entries import ActionEntry, ActionStatus
+from lakesync.client.actions.results import QueuedAction
+from lakesync.client.actions.send import ActionSummary
 from lakesync.client.aio.client import AsyncClient
 from lakesync.client.aio.watch import AsyncWatch
 from lakesync.client.client import Client
@@ -21,6 +25,10 @@ from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.client.upload.push import PushSummary
 
 __all__ = [
+    "ActionEntry",
+    "ActionStatus",
+    "ActionSummary",
+    "Actions",
     "AsyncClient",
     "AsyncWatch",
     "Callback",
@@ -33,6 +41,7 @@ __all__ = [
     "OutboxEntry",
     "PullSummary",
     "PushSummary",
+    "QueuedAction",
     "Salvaged",
     "Status",
     "SyncLoop",

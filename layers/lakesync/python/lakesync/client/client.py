@@ -18,6 +18,7 @@ import sqlite3
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from lakesync.client.actions.api import Actions
 from lakesync.client.download.hearing import Hearing
 from lakesync.client.live.changes import GATHER_MS
 from lakesync.client.live.observing import Observable
@@ -101,7 +102,9 @@ class Client(Observable, OutboxKeeper):
         self._path = path
         self.client_id = client_id
         self.edited = threading.Event()
-        """Set by each edit; `SyncLoop` waits for it."""
+        """Set by each edit and each action; `SyncLoop` waits for it."""
+        sender, wake = self._syncer.actions, self.edited.set
+        self.actions = Actions(self._file, self._feed, sender, self._attempt, wake)
 
     def _edit(
         self, op: Op, table: str, row_id: str, columns: Mapping[str, object]
@@ -197,17 +200,17 @@ class Client(Observable, OutboxKeeper):
         return self._attempt(self._syncer.pull)
 
     def sync(self, *, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
-        """Push and pull until nothing waits and nothing is new, or ``stopped()`` is true.
+        """Push, pull and send actions until nothing waits or is new, or ``stopped()`` is true.
 
-        One half may fail alone: the ``done`` of an error is a `SyncSummary`.
+        Each may fail alone: the ``done`` of an error is a `SyncSummary`.
         """
         return self._attempt(lambda: self._syncer.sync(stopped))
 
     def wipe(self, *, lose_edits: bool = False) -> Result[None, LakeSyncError]:
         """Sign out: close the client, and remove its file with all that it holds from the disk.
 
-        That is rows, outbox, and tables of the app's own. ``CONFLICT``, and nothing is wiped, while
-        edits wait for the gateway or for the app, unless they may be lost.
+        That is rows, outbox, actions, and tables of the app's own. ``CONFLICT``, and nothing is
+        wiped, while edits or actions wait for the gateway or the app, unless they may be lost.
         """
         result = self._attempt(lambda: wipe(self._file, self._path, lose_edits=lose_edits))
         if isinstance(result, Ok):

@@ -58,7 +58,8 @@ class SyncLoop:
             hardly ever while a WebSocket is open that tells of them (`HttpTransport`).
             Edits are pushed when none came for `GATHER_S`, or `GATHER_S_MAX` after the first. After
             a failure the wait doubles from `BACKOFF_S_MIN` to `BACKOFF_S_MAX`, with jitter, and is
-            never shorter than what the gateway asked for; edits do not shorten it.
+            never shorter than what the gateway asked for; edits do not shorten it. Actions that
+            could not be done are tried again when they are due.
         on_result: hears each result, on the loop's thread. An ``Err`` tells in ``error.done``, a
             `SyncSummary`, what was pushed and pulled all the same. It may call `wake` and `stop`.
         chance: a random number in [0, 1).
@@ -159,6 +160,11 @@ class SyncLoop:
         waited_s = 0.0
         while True:
             wait_s = self._every_s * (1 + _SPREAD * (self._chance() - 0.5))
+            due_s = self._client.actions.due_s()
+            if due_s is not None and due_s < wait_s:
+                if not edited.wait(max(due_s, BACKOFF_S_MIN)):
+                    return
+                break
             if edited.wait(wait_s):
                 break
             waited_s += wait_s

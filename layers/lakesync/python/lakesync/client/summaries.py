@@ -1,9 +1,10 @@
-"""What a pull, and a sync of both halves, did."""
+"""What a pull, and a sync, did."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lakesync.client.actions.send import ActionSummary
 from lakesync.client.upload.push import PushSummary
 from lakesync.errors import CursorExpired, LakeSyncError, OutOfOrder
 
@@ -26,9 +27,9 @@ class PullSummary:
 
 @dataclass(frozen=True, slots=True)
 class SyncSummary:
-    """What a sync did, and what kept a half of it from ending.
+    """What a sync did, and what kept a part of it from ending.
 
-    Where a half failed the sync is an ``Err``, whose error has this as its ``done``.
+    Where a part failed the sync is an ``Err``, whose error has this as its ``done``.
     """
 
     pushed: PushSummary = field(default_factory=PushSummary)
@@ -39,10 +40,13 @@ class SyncSummary:
     """Why pages must wait; None if none must."""
     stopped: bool = False
     """It was told to stop before nothing was left to do."""
+    acted: ActionSummary = field(default_factory=ActionSummary)
+    action_error: LakeSyncError | None = None
+    """Why actions must wait; None if none must."""
 
     @property
     def error(self) -> LakeSyncError | None:
         """What keeps the sync from ending: a push that waits for the pull is not to blame."""
         if isinstance(self.push_error, OutOfOrder | CursorExpired):
             return self.pull_error or self.push_error
-        return self.push_error or self.pull_error
+        return self.push_error or self.pull_error or self.action_error

@@ -15,6 +15,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from lakesync.client.actions.send import ActionSummary, Sender
 from lakesync.client.download.apply import Pages, grouped_deltas
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import NOTHING_READ
@@ -22,7 +23,13 @@ from lakesync.client.summaries import PullSummary, SyncSummary
 from lakesync.client.upload.push import Pusher, PushSummary
 from lakesync.core.messages import SNAPSHOT, Pull, PullPage
 from lakesync.core.schema import schemas_to_json
-from lakesync.errors import CursorExpired, InternalError, InvalidCursor, LakeSyncError, OutOfOrder
+from lakesync.errors import (
+    CursorExpired,
+    InvalidCursor,
+    LakeSyncError,
+    OutOfOrder,
+    Unreachable,
+)
 from lakesync.ports import TellsSchemas
 from lakesync.result import Ok
 
@@ -48,7 +55,7 @@ def never() -> bool:
     return False
 
 
-S = TypeVar("S", PushSummary, PullSummary)
+S = TypeVar("S", PushSummary, PullSummary, ActionSummary)
 
 
 class Syncer:
@@ -63,21 +70,26 @@ class Syncer:
         self._page_deltas = page_deltas
         self._pages = Pages(file)
         self._pusher = Pusher(file, transport, activity)
+        self.actions = Sender(file, transport, activity)
         self._one_at_a_time = threading.RLock()
 
     def sync(self, stopped: Callable[[], bool]) -> SyncSummary:
-        """Push and pull until nothing waits and nothing is new.
+        """Push, pull and send actions until nothing waits and nothing is new.
 
-        A half that fails does not keep the other from happening; what is raised then tells of both
-        in its ``done``.
+        A part that fails does not keep the others from happening; what is raised then tells of all
+        in its ``done``. Without a network actions are not even tried.
         """
         done = SyncSummary()
         with self._turn():
             for _ in range(ROUNDS_MAX):
                 pushed, push_error = _half(lambda: self.push(stopped), PushSummary())
                 pulled, pull_error = _half(lambda: self.pull(stopped), PullSummary())
+                acted, action_error = ActionSummary(), None
+                if not isinstance(push_error or pull_error, Unreachable):
+                    acted, action_error = _half(lambda: self.actions.send(stopped), acted)
                 done = SyncSummary(
-                    done.pushed + pushed, done.pulled + pulled, push_error, pull_error, stopped()
+                    *(done.pushed + pushed, done.pulled + pulled, push_error, pull_error),
+                    *(stopped(), done.acted + acted, action_error),
                 )
                 # The pull has told which late deltas had arrived after all: those go on. So does
                 # what waited for another buffer to be read.
@@ -210,13 +222,13 @@ class Syncer:
             # An epoch is empty until the buffer is restored for the first time. Who has read
             # nothing may still have pushed what a restore lost.
             if at.is_followed_by(page):
-                return _advancing(page, at), page.epoch != at.epoch
+                return at.checked(page), page.epoch != at.epoch
         client_id = self._file.client_id
         page = ask(
             Pull(client_id, 0, deltas_max, snapshot=SNAPSHOT, removes=True, at_least=at_least)
         )
         goes_on = at.is_new or (page.snapshot and at.shows_as(page))
-        return _advancing(page, NOTHING_READ), not (goes_on and page.epoch == at.epoch)
+        return NOTHING_READ.checked(page), not (goes_on and page.epoch == at.epoch)
 
 
 def _schemas_version(page: PullPage) -> str:
@@ -225,21 +237,8 @@ def _schemas_version(page: PullPage) -> str:
 
 
 def _half(half: Callable[[], S], nothing: S) -> tuple[S, LakeSyncError | None]:
-    """Do a half of a sync; gives what was done, and why not all of it was."""
+    """Do a part of a sync; gives what was done, and why not all of it was."""
     result = attempt(half)
     if isinstance(result, Ok):
         return result.value, None
     return result.error.done or nothing, result.error
-
-
-def _advancing(page: PullPage, at: Position) -> PullPage:
-    """Refuse a page that would lead backwards or nowhere."""
-    before = (at.snapshot, at.scope) if page.snapshot else (at.cursor, at.scope)
-    stays = before == (page.snapshot or page.cursor, page.scope)
-    backwards = page.cursor < at.cursor and not page.snapshot
-    if backwards or (page.has_more and stays):
-        raise InternalError(
-            f"the gateway answered the cursor {at.cursor} with the cursor {page.cursor}; nothing "
-            "was applied: report it with the time of the request"
-        )
-    return page

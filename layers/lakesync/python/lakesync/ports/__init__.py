@@ -30,6 +30,7 @@ from lakesync.ports.client import (
     Hearer,
     Listening,
     Listens,
+    RunsActions,
     TellsSchemas,
     Transport,
 )
@@ -150,6 +151,7 @@ __all__ = [
     "RowSlice",
     "Rows",
     "RunState",
+    "RunsActions",
     "SecretStore",
     "Sockets",
     "StaleRead",

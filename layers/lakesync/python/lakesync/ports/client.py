@@ -9,6 +9,7 @@ from typing import (
 )
 
 if TYPE_CHECKING:
+    from lakesync.core.actions import ActionAnswers, ActionDescription, ActionPush
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
 
@@ -35,6 +36,19 @@ class Transport(Protocol):
 
     def pull(self, pull: Pull) -> PullPage:
         """Fetch the next page."""
+        ...
+
+
+@runtime_checkable
+class RunsActions(Protocol):
+    """What a `Transport` may do besides: have actions done. Raises as it does."""
+
+    def run_actions(self, push: ActionPush) -> ActionAnswers:
+        """Have actions run; what is answered as final stays so. Safe to repeat."""
+        ...
+
+    def discover_actions(self) -> dict[str, list[ActionDescription]]:
+        """Ask which actions the client may run, by the names of their handlers."""
         ...
 
 

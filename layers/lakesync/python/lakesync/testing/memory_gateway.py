@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.client import AsyncClient, Client, MemoryTransport
+from lakesync.core.actions import ActionDescription
 from lakesync.core.merge import view
 from lakesync.errors import Unreachable, ValidationFailed
 from lakesync.gateway.admin import AdminService
@@ -24,12 +25,14 @@ from lakesync.gateway.push import PushService
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from lakesync.core.actions import ActionAnswers, ActionPush
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
     from lakesync.ports import WallClock
+    from lakesync.testing.memory_actions import MemoryActions
 
 _ROWS_READ: Final = 1_000
 
@@ -53,7 +56,8 @@ class GatewayTransport(MemoryTransport):
     """
 
     def __init__(self, gateway: MemoryGateway, claims: Mapping[str, Any]) -> None:
-        super().__init__(gateway.name, self._Service(self), self._Service(self))
+        service = self._Service(self)
+        super().__init__(gateway.name, service, service, actions=service)
         self.claims = dict(claims)
         self.gateway = gateway
 
@@ -68,6 +72,12 @@ class GatewayTransport(MemoryTransport):
         def pull(self, gateway: str, pull: Pull) -> PullPage:
             to = self._transport
             return to.gateway.pull(gateway, replace(pull, claims=to.claims))
+
+        def run_actions(self, gateway: str, push: ActionPush) -> ActionAnswers:
+            return self._transport.gateway.run_actions(gateway, push)
+
+        def discover_actions(self, gateway: str) -> dict[str, list[ActionDescription]]:
+            return self._transport.gateway.discover_actions(gateway)
 
     def schemas(self) -> Schemas:
         """Fetch the schemas of the tables that the client may see."""
@@ -101,6 +111,8 @@ class MemoryGateway:
         self._admin = AdminService(self._buffer, **services)
         self._pushes = PushService(self._buffer, **services)
         self._pulls = PullService(self._buffer, wall_clock=wall_clock)
+        self._wall_clock = wall_clock
+        self._actions: MemoryActions | None = None
         self._clients: list[Client] = []
         self.online = True
         """Set it to False, and no request arrives."""
@@ -142,6 +154,31 @@ class MemoryGateway:
         with self._lock:
             self._admin.save_rules(self.name, json.loads(json.dumps(rules)))
 
+    def on_action(
+        self,
+        connector: str,
+        action: str,
+        function: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
+        *,
+        description: str = "",
+        params_schema: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Have a function do what clients ask for: with the parameters, and once for each action.
+
+        What it gives is the action's result. What it raises of `lakesync.errors` is how it failed:
+        `ActionFailed` for good, `Unavailable` for now; anything else leaves the outcome unknown.
+        A ``params_schema``, which needs the package ``jsonschema-rs``, is checked before.
+        """
+        described = ActionDescription(action, description, params_schema or {})
+        self._acting().add(connector, described, function)
+
+    def _acting(self) -> MemoryActions:
+        if self._actions is None:
+            from lakesync.testing.memory_actions import MemoryActions  # noqa: PLC0415 - few tests run any
+
+            self._actions = MemoryActions(self._wall_clock)
+        return self._actions
+
     def rows(self, table: str) -> dict[str, dict[str, Any]]:
         """Give a table's rows by their ids, as they are at the gateway, whoever may see them."""
         rows: dict[str, dict[str, Any]] = {}
@@ -166,6 +203,17 @@ class MemoryGateway:
         """Answer a pull."""
         with self._reached():
             return self._pulls.pull(gateway, pull)
+
+    def run_actions(self, _gateway: str, push: ActionPush) -> ActionAnswers:
+        """Answer a client that asks for actions; its functions may edit at this gateway."""
+        with self._reached():
+            acting = self._acting()
+        return acting.run(push)
+
+    def discover_actions(self, _gateway: str) -> dict[str, list[ActionDescription]]:
+        """Answer a client that asks which actions there are."""
+        with self._reached():
+            return self._acting().discover()
 
     def schemas_for(self, claims: Mapping[str, Any]) -> Schemas:
         """Answer a client that asks for the schemas."""

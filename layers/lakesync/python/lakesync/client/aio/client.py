@@ -7,8 +7,7 @@
         async for rows in client.watch("SELECT * FROM todos"):
             show(rows)
 
-It is a `Client` whose operations run on threads of its own (`Threads`): each has the same name,
-does the same and gives the same, and is awaited.
+It is a `Client` whose operations run on threads of its own: same names, awaited.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from lakesync.client.aio.actions import AsyncActions
 from lakesync.client.aio.editor import AsyncEditor, AsyncTransaction, answered
 from lakesync.client.aio.threads import Threads, in_this_loop
 from lakesync.client.aio.watch import AsyncWatch
@@ -54,8 +54,8 @@ class AsyncClient(AsyncEditor):
     Args, and what is raised: as `Client`. ``client`` is that client, for `SyncLoop` and for other
     threads of the app.
 
-    An operation that is cancelled while it waits for its turn does not happen; one that has begun
-    happens whole. A cancelled sync stops behind the request that is under way.
+    What is cancelled while it waits for its turn does not happen; what has begun happens whole. A
+    cancelled sync stops behind the request that is under way.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class AsyncClient(AsyncEditor):
         self.client_id = client_id
         self._blocking = self.client
         self._threads = Threads()
+        self.actions = AsyncActions(self.client.actions, self._threads)
 
     async def _write(
         self, operation: Callable[[], Result[T, LakeSyncError]]
@@ -196,11 +197,9 @@ class AsyncClient(AsyncEditor):
     ) -> AsyncWatch[list[Any]]:
         """As `Client.watch`, for ``async for``; a wrong query is refused by the first step."""
         client = self.client
-        return AsyncWatch(
-            client._feed,  # noqa: SLF001 - the two are one
-            lambda: client._live_query(sql, parameters, tables, as_),  # noqa: SLF001
-            self._threads.read,
-        )
+        query = client._live_query  # noqa: SLF001 - the two are one
+        prepare = lambda: query(sql, parameters, tables, as_)  # noqa: E731
+        return AsyncWatch(client._feed, prepare, self._threads.read)  # noqa: SLF001
 
     def watch_status(self) -> AsyncWatch[ClientStatus]:
         """As `Client.watch_status`, for ``async for``."""

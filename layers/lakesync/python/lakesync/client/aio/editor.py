@@ -102,8 +102,22 @@ class AsyncTransaction(AsyncEditor):
     """The edits of one ``async with client.transaction() as tx``; as `Transaction`."""
 
     def __init__(self, transaction: Transaction, threads: Threads) -> None:
-        self._blocking = transaction
+        self._blocking = self._transaction = transaction
         self._threads = threads
+
+    async def run_action(
+        self,
+        connector: str,
+        action: str,
+        params: Mapping[str, Any] = _NOTHING,
+        *,
+        idempotency_key: str = "",
+    ) -> Result[str, LakeSyncError]:
+        """As `Transaction.run_action`."""
+        run = self._transaction.run_action
+        return await self._write(
+            lambda: run(connector, action, params, idempotency_key=idempotency_key)
+        )
 
     async def _write(
         self, operation: Callable[[], Result[T, LakeSyncError]]

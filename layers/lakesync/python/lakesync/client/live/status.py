@@ -42,8 +42,12 @@ class ClientStatus:
     """Edits that the gateway is not known to hold."""
     quarantined: int = 0
     """Edits that were refused and wait for the app."""
+    actions_pending: int = 0
+    """Actions that have not ended."""
+    actions_dead: int = 0
+    """Actions that ended without being done, or nobody knows, and wait for the app."""
     last_error: LakeSyncError | None = None
-    """Why the last push or pull did not end well; None if both did."""
+    """Why the last push or pull, or sending of actions, did not end well; None if all did."""
 
 
 class Activity:
@@ -112,18 +116,20 @@ class Activity:
         self._last_ms = max(self._last_ms, now_ms)
 
     def ended(self, half: str, error: LakeSyncError | None) -> None:
-        """Note how a push or a pull ended."""
+        """Note how a push, a pull or the sending of actions ended."""
         self._errors[half] = error
         self._notify()
 
     def status(self, database: Database) -> ClientStatus:
         """Give all of it, with what the file tells. It never fails: see ``last_error``."""
         result = attempt(lambda: database.read(_COUNTS)[1][0])
-        error = self._errors.get("pull") or self._errors.get("push")
+        error = next(filter(None, map(self._errors.get, ("pull", "push", "actions"))), None)
+        counts = [0] * 5
         if isinstance(result, Ok):
-            stored_ms, entries, quarantined = (int(str(count)) for count in result.value)
+            counts = [int(str(count)) for count in result.value]
         else:
-            stored_ms, entries, quarantined, error = 0, 0, 0, result.error
+            error = result.error
+        stored_ms, entries, quarantined, actions, dead = counts
         last_ms = max(self._last_ms, stored_ms)
         return ClientStatus(
             connected=self._connected,
@@ -134,6 +140,8 @@ class Activity:
             received=self._received,
             pending=entries - quarantined,
             quarantined=quarantined,
+            actions_pending=actions,
+            actions_dead=dead,
             last_error=error,
         )
 
@@ -141,5 +149,7 @@ class Activity:
 _COUNTS = (
     "SELECT max(synced_ms), "
     "(SELECT count(*) FROM _lakesync_outbox), "
-    "(SELECT count(*) FROM _lakesync_outbox WHERE status = 'quarantined') FROM _lakesync_sync"
+    "(SELECT count(*) FROM _lakesync_outbox WHERE status = 'quarantined'), "
+    "(SELECT count(*) FROM _lakesync_actions WHERE status IN ('waiting', 'sent')), "
+    "(SELECT count(*) FROM _lakesync_actions WHERE status = 'dead') FROM _lakesync_sync"
 )

@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from lakesync.client.actions.entries import COLUMNS, ActionEntry
+from lakesync.client.recovery.saved_actions import SavedActions, read_actions
 from lakesync.client.storage.app_table import cell
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import open_file
@@ -45,10 +47,13 @@ class Salvaged:
     edits: tuple[OutboxEntry, ...]
     """The edits that wait, oldest first; the new file's outbox holds them."""
     is_complete: bool
-    """The whole outbox could be read; if not, edits may be missing that were made between the
-    edits saved, or after the last."""
+    """The whole outbox, and all actions, could be read; if not, some may be missing that were made
+    between those saved, or after the last."""
     kept: Path
     """The damaged file, as it was; its log is beside it."""
+    actions: tuple[ActionEntry, ...] = ()
+    """The actions that were queued, whatever became of them; the new file's queue holds them. If
+    edits may be missing, what waited for edits is a dead letter there."""
 
 
 class _Owner(NamedTuple):
@@ -70,6 +75,8 @@ def is_sound(file: ClientFile) -> bool:
                     cell(value)
                 decode_row_state(base or None)
                 tables.add(table_id)
+            for action in connection.execute(f"SELECT {COLUMNS} FROM _lakesync_actions"):  # noqa: S608
+                ActionEntry.stored(*action).to_send("-")
             for table_id, *columns in connection.execute(
                 "SELECT table_id, hlc, status, run, code, message, field FROM _lakesync_outbox"
             ):
@@ -90,8 +97,8 @@ def _checked(hlc: Stamp, *columns: Any) -> OutboxEntry:
     return entry
 
 
-def _read(path: Path) -> tuple[_Owner | None, _Saved, bool]:
-    """Give whose a damaged file is, what can be read of its outbox, and whether that is all."""
+def _read(path: Path) -> tuple[_Owner | None, _Saved, SavedActions, bool]:
+    """Give whose a damaged file is, what can be read of it, and whether that is its outbox."""
     saved: _Saved = {}
     owner: _Owner | None = None
     uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -99,12 +106,13 @@ def _read(path: Path) -> tuple[_Owner | None, _Saved, bool]:
         complete = _save(connection, "ASC", saved)
         if not complete:
             _save(connection, "DESC", saved)
+        actions = read_actions(connection)
         with contextlib.suppress(sqlite3.Error, TypeError, LakeSyncError):
             row = connection.execute("SELECT client_id, floor FROM _lakesync_sync").fetchone()
             owner = _Owner(check_client_id(row[0]), int(row[1]))
     if owner is None and saved:
         owner = _Owner(saved[min(saved)][1].delta.client_id, 0)
-    return owner, saved, complete
+    return owner, saved, actions, complete
 
 
 def _save(connection: sqlite3.Connection, order: str, saved: _Saved) -> bool:
@@ -140,24 +148,27 @@ def salvage(path: str | Path) -> Result[Salvaged, LakeSyncError]:
 def _begin_anew(path: Path) -> Salvaged:
     if not path.is_file():
         raise NotFound(f"there is no file {str(path)!r} to salvage", field="path")
-    owner, saved, complete = _read(path)
+    owner, saved, actions, complete = _read(path)
     kept = _copied(path)
     new = path.with_name(f"{path.name}.new")
     _remove_beside(new)
     new.unlink(missing_ok=True)
     if owner is not None:
-        _fill(new, owner, saved)
+        _fill(new, owner, saved, actions, complete=complete)
     _remove_beside(path)
     if owner is not None:
         new.replace(path)
     else:  # nothing tells whose it was, and no edit is left: who opens it makes a new one
         path.unlink()
     edits = tuple(entry for _, (_, entry) in sorted(saved.items()))
-    return Salvaged(edits, is_complete=complete, kept=kept)
+    is_all = complete and actions.is_complete and (owner is not None or not actions.rows)
+    return Salvaged(edits, is_complete=is_all, kept=kept, actions=actions.entries)
 
 
-def _fill(path: Path, owner: _Owner, saved: _Saved) -> None:
-    """Make a file of a client whose outbox holds saved entries."""
+def _fill(
+    path: Path, owner: _Owner, saved: _Saved, actions: SavedActions, *, complete: bool
+) -> None:
+    """Make a file of a client whose outbox and queue hold what was saved."""
     file = open_file(path, owner.client_id)
     with contextlib.closing(file.database), file.database.transaction() as connection:
         connection.execute("UPDATE _lakesync_sync SET floor = ?", (owner.floor,))
@@ -173,6 +184,7 @@ def _fill(path: Path, owner: _Owner, saved: _Saved) -> None:
             run = encode_records((delta,))
             connection.execute(PUT, (hlc, txn, status, run, table.id, delta.row_id, *refusal))
         file.rows.refold(keys)
+        actions.fill(file, edits_complete=complete)
 
 
 def _copied(path: Path) -> Path:

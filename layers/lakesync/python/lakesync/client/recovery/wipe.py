@@ -43,10 +43,15 @@ def _check_nothing_is_lost(connection: sqlite3.Connection) -> None:
         "SELECT count(*) FILTER (WHERE status <> 'quarantined'), "
         "count(*) FILTER (WHERE status = 'quarantined') FROM _lakesync_outbox"
     ).fetchone()
-    if waiting or refused:
+    actions, dead = connection.execute(
+        "SELECT count(*) FILTER (WHERE status <> 'dead'), count(*) FILTER (WHERE status = 'dead') "
+        "FROM _lakesync_actions WHERE status <> 'done'"
+    ).fetchone()
+    if waiting or refused or actions or dead:
+        also = f"; {actions} actions wait and {dead} are dead letters" if actions or dead else ""
         raise Conflict(
-            f"{waiting} edits wait for the gateway and {refused} were refused; they would be lost: "
-            "sync first and see to those, or wipe with lose_edits=True; nothing was wiped"
+            f"{waiting} edits wait for the gateway and {refused} were refused{also}; they would be "
+            "lost: sync first and see to those, or wipe with lose_edits=True; nothing was wiped"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.client.storage.editor import Editor
 from lakesync.client.storage.failures import attempt
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_NO_PARAMS: Final[Mapping[str, Any]] = {}
 
 
 class Transaction(Editor):
@@ -59,6 +60,27 @@ class Transaction(Editor):
         result: Result[T, LakeSyncError] = self._attempt(join)
         self.failure = result.error if isinstance(result, Err) else None
         return result
+
+    def run_action(
+        self,
+        connector: str,
+        action: str,
+        params: Mapping[str, Any] = _NO_PARAMS,
+        *,
+        idempotency_key: str = "",
+    ) -> Result[str, LakeSyncError]:
+        """Queue an action with the edits of this transaction, or not at all; gives its id.
+
+        It is sent once the gateway has accepted them; see `Actions.run`, and `Actions.find` for its
+        result.
+        """
+        return self._joined(
+            lambda: (
+                self._file.actions.add(
+                    connector, action, params, idempotency_key, after_edits=True
+                ).action_id
+            )
+        )
 
     def _read(self, sql: str, parameters: object) -> Answer:
         self._must_be_open()

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.client.actions.queue import ActionQueue
 from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.storage.capture import Capture
 from lakesync.client.storage.catalogue import Catalogue, checked_name
@@ -20,11 +21,13 @@ from lakesync.core.delta import check_client_id
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.schema import schemas_from_json
 from lakesync.core.scope import EVERYTHING
-from lakesync.errors import NotFound, ValidationFailed
+from lakesync.errors import InternalError, NotFound, ValidationFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from lakesync.client.actions.entries import ActionEntry
     from lakesync.client.storage.database import Durability
     from lakesync.client.storage.rows import LocalKey
     from lakesync.client.upload.entries import Entry, OutboxEntry
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PullPage
     from lakesync.core.schema import TableSchema
+    from lakesync.errors import LakeSyncError
     from lakesync.ports import WallClock
 
 _SQL_NAMES: Final = (
@@ -75,6 +79,22 @@ class Position(NamedTuple):
         compares = bool(self.scope) or self.shows_as(page)
         return self.is_new or (compares and page.epoch == self.epoch)
 
+    def checked(self, page: PullPage) -> PullPage:
+        """Give a page back, unless it would lead backwards or nowhere.
+
+        Raises:
+            InternalError: it would.
+        """
+        before = (self.snapshot, self.scope) if page.snapshot else (self.cursor, self.scope)
+        stays = before == (page.snapshot or page.cursor, page.scope)
+        backwards = page.cursor < self.cursor and not page.snapshot
+        if backwards or (page.has_more and stays):
+            raise InternalError(
+                f"the gateway answered the cursor {self.cursor} with the cursor {page.cursor}; "
+                "nothing was applied: report it with the time of the request"
+            )
+        return page
+
     def may_apply(self, broadcast: PullPage) -> bool:
         """Tell whether a broadcast brings what a pull from here would."""
         same = (broadcast.epoch, broadcast.scope) == (self.epoch, self.scope)
@@ -99,6 +119,7 @@ class ClientFile:
         self.rows = Rows(self.connection, self.catalogue)
         self.outbox = Outbox(self.connection)
         self.clock = DeviceClock(self.connection, wall_clock)
+        self.actions = ActionQueue(self.connection, client_id, self.clock)
         self.capture = Capture(self.connection)
         self.lost_writes = LostWrites(client_id)
         database.on_reload(self.catalogue.reload)
@@ -124,10 +145,21 @@ class ClientFile:
         _, rows = self.database.read(_SQL_NAMES, (column, table))
         return rows[0][column is not None] if rows else None  # type: ignore[return-value]
 
+    def listed_actions(self, *, dead: bool) -> list[ActionEntry]:
+        """List the actions that have not ended, or the dead letters, as far as committed."""
+        with self.database.reading() as connection:
+            return ActionQueue(connection, self.client_id, self.clock).listed(dead=dead)
+
     def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
         """List the outbox, as far as it is committed."""
         with self.database.reading() as connection:
             return Outbox(connection).entries(quarantined=quarantined)
+
+    def quarantine(self, refused: Sequence[tuple[Entry, LakeSyncError]]) -> None:
+        """Set refused edits aside, with the actions that wait for them."""
+        self.outbox.quarantine(refused)
+        codes = ", ".join(sorted({error.code for _, error in refused}))
+        self.actions.edits_refused([entry.hlc for entry, _ in refused], codes)
 
     def retry(self, delta_id: str) -> Delta:
         """Let a quarantined edit be pushed again."""

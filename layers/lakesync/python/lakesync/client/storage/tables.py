@@ -100,6 +100,31 @@ TABLES: Final = (
         PRIMARY KEY (table_id, row_id, hlc)) WITHOUT ROWID""",
 )
 
+ADDED: Final = (
+    # Actions that the app asked for. after_hlc: the last edit that it waits for; 0 for none.
+    # sent_ms: when it was first sent. due_ms: when it is sent again; 0 for at once.
+    """CREATE TABLE IF NOT EXISTS _lakesync_actions (
+        place INTEGER PRIMARY KEY,
+        action_id TEXT NOT NULL UNIQUE,
+        connector TEXT NOT NULL,
+        action TEXT NOT NULL,
+        params TEXT NOT NULL,
+        idempotency_key TEXT NOT NULL,
+        after_hlc INTEGER NOT NULL,
+        status TEXT NOT NULL,
+        data TEXT,
+        code TEXT,
+        message TEXT,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        queued_ms INTEGER NOT NULL,
+        sent_ms INTEGER,
+        due_ms INTEGER NOT NULL DEFAULT 0,
+        ended_ms INTEGER)""",
+    """CREATE INDEX IF NOT EXISTS _lakesync_actions_status
+        ON _lakesync_actions (status, place)""",
+)
+"""Tables that files of the same layout may lack: they are made when one is opened."""
+
 
 def claim(connection: sqlite3.Connection, client_id: str) -> None:
     """Make the tables, for a client, or prove that they are its own; safe to repeat."""
@@ -116,6 +141,9 @@ def claim(connection: sqlite3.Connection, client_id: str) -> None:
         layout, owner = connection.execute(
             "SELECT layout, client_id FROM _lakesync_sync"
         ).fetchone()
+        if (layout, owner) == (LAYOUT, client_id):
+            for statement in ADDED:
+                connection.execute(statement)
     if layout != LAYOUT:
         raise Conflict(
             f"this database was written by another release (layout {layout}, this one knows "

@@ -23,7 +23,7 @@ from lakesync.core.clock import STAMP_MAX
 from lakesync.core.schema import schemas_from_json
 from lakesync.core.values import parse
 from lakesync.errors import AuthFailed, InternalError, Unreachable, ValidationFailed
-from lakesync.wire import proto
+from lakesync.wire import actions_json, proto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from lakesync.core.actions import ActionAnswers, ActionDescription, ActionPush
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
     from lakesync.ports import Hearer, Listening
@@ -143,6 +144,20 @@ class HttpTransport:
         self._ahead.wait()
         text = self._ask("GET", "schema", {"Accept": JSON})
         return _read(lambda body: schemas_from_json(parse(body)), text)
+
+    def run_actions(self, push: ActionPush) -> ActionAnswers:
+        """Have actions run; see `lakesync.ports.RunsActions`."""
+        self._ahead.wait()
+        headers = {"Accept": JSON, "Content-Type": JSON}
+        body = actions_json.encode_push(push)
+        answer = self._ask("POST", "action", headers, content=body)
+        return _read(actions_json.decode_answers, answer)
+
+    def discover_actions(self) -> dict[str, list[ActionDescription]]:
+        """Ask which actions the client may run; see `lakesync.ports.RunsActions`."""
+        self._ahead.wait()
+        answer = self._ask("GET", "actions", {"Accept": JSON})
+        return _read(actions_json.decode_discovery, answer)
 
     def listen(self, hearer: Hearer) -> Listening | None:
         """Open a WebSocket and keep it; None without a ``socket_url``."""

@@ -14,12 +14,13 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from lakesync.errors import Unreachable
-from lakesync.wire import proto
+from lakesync.errors import NotFound, Unreachable
+from lakesync.wire import actions_json, proto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from lakesync.core.actions import ActionAnswers, ActionDescription, ActionPush
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
 
 A = TypeVar("A")
@@ -37,6 +38,16 @@ class Pulls(Protocol):
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Give the next page."""
+
+
+class Acts(Protocol):
+    """Whatever runs actions for gateways."""
+
+    def run_actions(self, gateway: str, push: ActionPush) -> ActionAnswers:
+        """Run actions."""
+
+    def discover_actions(self, gateway: str) -> dict[str, list[ActionDescription]]:
+        """Give the actions that there are."""
 
 
 class Fault(Enum):
@@ -60,11 +71,17 @@ class MemoryTransport:
     """
 
     def __init__(
-        self, gateway: str, pushes: Pushes, pulls: Pulls, faults: Iterable[Fault] = ()
+        self,
+        gateway: str,
+        pushes: Pushes,
+        pulls: Pulls,
+        faults: Iterable[Fault] = (),
+        actions: Acts | None = None,
     ) -> None:
         self._gateway = gateway
         self._pushes = pushes
         self._pulls = pulls
+        self._actions = actions
         self._delayed: list[Callable[[], object]] = []
         self.faults = deque(faults)
 
@@ -79,6 +96,24 @@ class MemoryTransport:
         body = proto.encode_pull(pull)
         answer = self._send(lambda: self._pulls.pull(self._gateway, proto.decode_pull(body)))
         return proto.decode_page(proto.encode_page(answer))
+
+    def run_actions(self, push: ActionPush) -> ActionAnswers:
+        """Have actions run."""
+        body = actions_json.encode_push(push)
+        acts = self._acts()
+        answer = self._send(lambda: acts.run_actions(self._gateway, actions_json.decode_push(body)))
+        return actions_json.decode_answers(actions_json.encode_answers(answer))
+
+    def discover_actions(self) -> dict[str, list[ActionDescription]]:
+        """Ask which actions there are."""
+        acts = self._acts()
+        answer = self._send(lambda: acts.discover_actions(self._gateway))
+        return actions_json.decode_discovery(actions_json.encode_discovery(answer))
+
+    def _acts(self) -> Acts:
+        if self._actions is None:
+            raise NotFound("this gateway runs no actions")
+        return self._actions
 
     def _send(self, deliver: Callable[[], A]) -> A:
         fault = self.faults.popleft() if self.faults else Fault.NONE

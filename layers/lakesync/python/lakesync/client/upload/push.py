@@ -172,6 +172,6 @@ class Pusher:
         if not by_size:
             self._transport.push(Push(self._file.client_id, (), epoch=batch.epoch))
         with self._file.database.transaction():
-            self._file.outbox.quarantine((entry, error) for entry in batch.entries)
+            self._file.quarantine([(entry, error) for entry in batch.entries])
         pace.units_max = BATCH_DELTAS_MAX
         return PushSummary(quarantined=len(batch.entries))

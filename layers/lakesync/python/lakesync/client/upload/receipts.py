@@ -100,7 +100,7 @@ class Receipts:
                     result.stamped_wrong = error
         self._acknowledge(accepted, receipt.server_hlc)
         result.accepted = len(accepted)
-        self.file.outbox.quarantine(result.quarantined)
+        self.file.quarantine(result.quarantined)
         self.file.outbox.mark_pending([*result.kept, *late])
         self.file.outbox.mark_late(unsure)
         if late:
@@ -140,6 +140,7 @@ class Receipts:
             taken = file.outbox.take_from(start, events)
         touched: dict[LocalKey, None] = {}
         groups: dict[int, int] = {}
+        stamps: list[tuple[Stamp, Stamp]] = []
         for entry, rest in taken:
             old = entry.delta
             hlc = file.clock.now()
@@ -147,7 +148,9 @@ class Receipts:
             txn = None if entry.txn is None else groups.setdefault(entry.txn, hlc)
             file.outbox.put_back(entry._replace(txn=txn), rest, delta)
             touched[file.catalogue.known(old.table).id, old.row_id] = None
+            stamps.append((old.hlc, hlc))
         file.rows.refold(touched)
+        file.actions.edits_restamped(stamps)
         return len(taken)
 
 

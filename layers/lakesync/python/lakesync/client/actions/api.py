@@ -1,0 +1,168 @@
+"""`Actions`: what an app asks to have done outside, queued beside its edits: ``client.actions``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from lakesync.client.actions.results import LiveAction, QueuedAction, ResultCallback
+from lakesync.result import Ok, Result, heard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Protocol
+
+    from lakesync.client.actions.entries import ActionEntry
+    from lakesync.client.actions.send import ActionSummary, Sender
+    from lakesync.client.live.changes import ChangeFeed
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.core.actions import ActionDescription
+    from lakesync.errors import LakeSyncError
+
+    T = TypeVar("T")
+
+    class _Attempt(Protocol):
+        def __call__(self, operation: Callable[[], T]) -> Result[T, LakeSyncError]: ...
+
+    Ended = Result[dict[str, Any], LakeSyncError]
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def _never() -> bool:
+    return False
+
+
+class Actions:
+    """The actions of one client. Laws X11-X14: ``docs/spec/actions.md``.
+
+    ::
+
+        queued = client.actions.run("shipping", "ship", {"order": 7}).unwrap()
+        queued.result(timeout_s=30)
+
+    All of them are in the table ``_lakesync_actions`` of the client's file, for `Client.query` and
+    `Client.watch`: its columns are those of `ActionEntry`.
+    """
+
+    def __init__(
+        self,
+        file: ClientFile,
+        feed: ChangeFeed,
+        sender: Sender,
+        attempt: _Attempt,
+        wake: Callable[[], None],
+    ) -> None:
+        self._file = file
+        self._feed = feed
+        self._sender = sender
+        self._attempt = attempt
+        self._wake = wake
+
+    def run(
+        self,
+        connector: str,
+        action: str,
+        params: Mapping[str, Any] = _NOTHING,
+        *,
+        idempotency_key: str = "",
+        after_edits: bool = True,
+        on_result: Callable[[Ended], object] | None = None,
+    ) -> Result[QueuedAction, LakeSyncError]:
+        """Queue an action; it is on the disk when this returns, and goes with the next sync.
+
+        Args:
+            connector: the name of the action handler that shall do it.
+            action: what it shall do.
+            params: a JSON object; the gateway checks it against the action's schema.
+            idempotency_key: actions of this client with the same key are one.
+            after_edits: send it only once the gateway has accepted the edits made so far, so that
+                whoever does it can read them. If one of them is refused, the action becomes a dead
+                letter with ``EDIT_REFUSED``, and was not sent.
+            on_result: is called once, on a thread of its own, with the result that
+                `QueuedAction.result` gives; not after a restart: use `find` then.
+        """
+        result = self._queued(
+            lambda: self._file.actions.add(
+                connector, action, params, idempotency_key, after_edits=after_edits
+            ),
+            on_result,
+        )
+        return heard(result, f"action {action!r} of {connector!r}")
+
+    def _queued(
+        self, add: Callable[[], ActionEntry], on_result: Callable[[Ended], object] | None
+    ) -> Result[QueuedAction, LakeSyncError]:
+        def queue() -> QueuedAction:
+            with self._file.database.transaction():
+                entry = add()
+            return self._handle(entry.action_id)
+
+        result: Result[QueuedAction, LakeSyncError] = self._attempt(queue)
+        if isinstance(result, Ok):
+            if on_result is not None:
+                reading = LiveAction(self._file.database, result.value.action_id)
+                ResultCallback(self._feed, on_result, reading)
+            self._wake()
+        return result
+
+    def _handle(self, action_id: str) -> QueuedAction:
+        return QueuedAction(action_id, self._file.database, self._feed)
+
+    def find(self, action_id: str) -> Result[QueuedAction, LakeSyncError]:
+        """Give an action that was queued, before a restart too; ``NOT_FOUND`` if it is gone."""
+        handle = self._handle(action_id)
+        return handle.entry().map(lambda _: handle)
+
+    def pending(self) -> Result[list[ActionEntry], LakeSyncError]:
+        """Give the actions that have not ended, oldest first."""
+        return self._attempt(lambda: self._file.listed_actions(dead=False))
+
+    def dead_letters(self) -> Result[list[ActionEntry], LakeSyncError]:
+        """Give the actions that ended without being done, or nobody knows, oldest first."""
+        return self._attempt(lambda: self._file.listed_actions(dead=True))
+
+    def retry(
+        self,
+        action_id: str,
+        *,
+        idempotency_key: str = "",
+        after_edits: bool = True,
+        on_result: Callable[[Ended], object] | None = None,
+    ) -> Result[QueuedAction, LakeSyncError]:
+        """Queue a dead letter as a new action in its stead, with another id; as `run`.
+
+        Of one that ended with ``UNKNOWN_OUTCOME`` look first whether it was done. The key that it
+        had would give its outcome again, so it has none unless one is given.
+        """
+        result = self._queued(
+            lambda: self._file.actions.retry(action_id, idempotency_key, after_edits=after_edits),
+            on_result,
+        )
+        return heard(result, f"retry of the action {action_id!r}")
+
+    def discard(self, action_id: str) -> Result[ActionEntry, LakeSyncError]:
+        """Take an action out of the queue; one that was sent may be done all the same."""
+
+        def discard() -> ActionEntry:
+            with self._file.database.transaction():
+                return self._file.actions.discard(action_id)
+
+        return heard(self._attempt(discard), f"discard of the action {action_id!r}")
+
+    def send(self, *, stopped: Callable[[], bool] = _never) -> Result[ActionSummary, LakeSyncError]:
+        """Send the actions that are ready, until none is; `Client.sync` does it too."""
+        return self._attempt(lambda: self._sender.send(stopped))
+
+    def discover(self) -> Result[dict[str, list[ActionDescription]], LakeSyncError]:
+        """Ask the gateway which actions this client may run, by the names of their handlers."""
+        return self._attempt(self._sender.discover)
+
+    def due_s(self) -> float | None:
+        """Tell in how many seconds an action is tried again; None if none waits for that."""
+
+        def due() -> int | None:
+            with self._file.database.lock:
+                return self._file.actions.due_ms()
+
+        due_ms = self._attempt(due).unwrap_or(None)
+        return None if due_ms is None else due_ms / 1000

@@ -1,0 +1,508 @@
+"""Actions that an app asks for: queued, sent behind their edits, ended once, told to who waits."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.client import ActionStatus, Client, ClientStatus, Fault, MemoryTransport, SyncLoop
+from lakesync.client.actions import queue as queue_module
+from lakesync.client.actions.queue import RETRY_MS_MAX, RETRY_MS_MIN, SENT_AGAIN_MS_MAX
+from lakesync.client.storage.device_clock import system_clock
+from lakesync.errors import (
+    ActionFailed,
+    ActionInvalid,
+    BodyTooLarge,
+    Conflict,
+    LakeSyncError,
+    NotFound,
+    SchemaMismatch,
+    TransactionOpen,
+    Unavailable,
+    Unreachable,
+    ValidationFailed,
+)
+from lakesync.result import Err, Ok, Result
+from tests.client.support.acting import Shop, until
+from tests.client.support.world import World, check_sound, reopened
+
+if TYPE_CHECKING:
+    from lakesync.core.actions import ActionPush
+
+SOON_S = 10.0
+
+
+@pytest.fixture
+def shop(world: World) -> Shop:
+    return Shop(world)
+
+
+def opened(shop: Shop, **options: Any) -> Client:
+    return shop.world.client(**({"transport": shop.transport()} | options))
+
+
+def ship(client: Client, order: object = 7, **options: Any) -> str:
+    return client.actions.run("shipping", "ship", {"order": order}, **options).unwrap().action_id
+
+
+def error_of(result: Result[Any, LakeSyncError]) -> LakeSyncError:
+    assert isinstance(result, Err)
+    return result.error
+
+
+# --- queued, and sent once ------------------------------------------------------------------------
+
+
+@pytest.mark.law("X11")
+def test_an_action_waits_over_restarts_and_goes_with_a_sync(shop: Shop) -> None:
+    client = opened(shop)
+    first, second = ship(client, 1), ship(client, 2)
+    client = reopened(shop.world, client, transport=shop.transport())
+    pending = client.actions.pending().unwrap()
+    assert [(entry.action_id, entry.params, entry.status) for entry in pending] == [
+        (first, {"order": 1}, ActionStatus.WAITING),
+        (second, {"order": 2}, ActionStatus.WAITING),
+    ]
+
+    summary = client.sync().unwrap()
+
+    assert shop.orders == [1, 2]
+    assert (summary.acted.done, summary.acted.dead, summary.acted.later) == (2, 0, 0)
+    assert client.actions.pending().unwrap() == []
+    queued = client.actions.find(second).unwrap()
+    assert queued.result(0) == Ok({"shipment": 2})
+    assert queued.entry().unwrap().attempts == 1
+    client.sync().unwrap()
+    assert shop.orders == [1, 2]
+
+
+@pytest.mark.law("X11")
+@pytest.mark.parametrize(
+    "fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.DUPLICATE, Fault.DELAY]
+)
+def test_whatever_the_network_does_it_is_the_same_action(shop: Shop, fault: Fault) -> None:
+    transport = shop.transport()
+    client = opened(shop, transport=transport)
+    action_id = ship(client)
+    transport.faults.append(fault)
+
+    result = client.actions.send()
+
+    if fault is not Fault.DUPLICATE:
+        assert isinstance(error_of(result), Unreachable)
+        assert isinstance(client.status.last_error, Unreachable)
+        assert client.actions.pending().unwrap()[0].status is ActionStatus.SENT
+    client = reopened(shop.world, client, transport=transport)
+    client.sync().unwrap()
+    assert client.actions.find(action_id).unwrap().result(0) == Ok({"shipment": 1})
+    assert shop.orders == [7]
+    sent = [action for push in shop.pushes for action in push.actions]
+    assert len(set(map(repr, sent))) == 1, "the same in the same words"
+
+
+@pytest.mark.law("X11")
+def test_what_could_not_be_done_now_is_sent_again_later_and_later(shop: Shop) -> None:
+    client = opened(shop)
+    shop.fails += [Unavailable("busy")] * 12
+    action_id = ship(client)
+    waits = []
+    while not shop.shipped:
+        assert client.sync().unwrap().acted.done == len(shop.shipped)
+        due_s = client.actions.due_s()
+        if due_s is not None:
+            waits.append(int(due_s * 1000))
+            entry = client.actions.pending().unwrap()[0]
+            assert (entry.code, entry.status) == ("UNAVAILABLE", ActionStatus.SENT)
+            shop.world.clock.ms += waits[-1] - 1
+            client.sync().unwrap()
+            assert len(shop.pushes) == len(waits), "it is not sent before it is due"
+            shop.world.clock.ms += 1
+    assert len(waits) == 12
+    assert waits[0] >= RETRY_MS_MIN
+    assert all(wait <= RETRY_MS_MAX for wait in waits)
+    assert waits[-1] >= RETRY_MS_MAX / 2
+    assert client.actions.find(action_id).unwrap().entry().unwrap().attempts == 13
+
+
+@pytest.mark.law("X11")
+def test_a_clock_that_is_set_back_holds_up_nothing(shop: Shop) -> None:
+    client = opened(shop)
+    shop.fails.append(Unavailable("busy"))
+    ship(client)
+    client.sync().unwrap()
+    shop.world.clock.ms -= 3_600_000
+    client.sync().unwrap()
+    assert shop.orders == [7]
+
+
+@pytest.mark.law("X11")
+def test_nobody_sends_again_what_a_gateway_may_have_forgotten(shop: Shop) -> None:
+    transport = shop.transport()
+    client = opened(shop, transport=transport)
+    sent, waiting = ship(client, 1), ""
+    transport.faults.append(Fault.LOSE_ANSWER)
+    client.actions.send()
+    waiting = ship(client, 2)
+
+    shop.world.clock.ms += SENT_AGAIN_MS_MAX
+    client.sync().unwrap()
+
+    (dead,) = client.actions.dead_letters().unwrap()
+    assert (dead.action_id, dead.code) == (sent, "UNKNOWN_OUTCOME")
+    assert client.actions.find(waiting).unwrap().result(0) == Ok({"shipment": 2})
+    assert shop.orders == [1, 2]
+
+
+@pytest.mark.law("X11")
+def test_what_is_no_action_is_an_err_and_is_not_queued(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = opened(shop)
+    run = client.actions.run
+    wrong: list[Any] = [
+        run("", "ship"),
+        run("shipping", ""),
+        run("shipping", "ship", [1]),  # type: ignore[arg-type]
+        run("shipping", "ship", {"x": object()}),
+        run("shipping", "ship", {"x": "y" * 70_000}),
+        run("shipping", "ship", idempotency_key="k" * 200),
+    ]
+    assert all(isinstance(error_of(result), ActionInvalid) for result in wrong)
+    assert client.actions.pending().unwrap() == []
+    monkeypatch.setattr(queue_module, "QUEUED_MAX", 1)
+    ship(client)
+    assert error_of(run("shipping", "ship")).code == "BACKPRESSURE_ERROR"
+
+
+@pytest.mark.law("X11")
+def test_a_request_that_is_refused_whole_ends_the_guilty_one_alone(shop: Shop) -> None:
+    def whole(push: ActionPush) -> None:
+        if any(action.params["order"] == 3 for action in push.actions):  # type: ignore[union-attr]
+            raise BodyTooLarge("too large")
+
+    client = opened(shop)
+    ids = [ship(client, order) for order in range(8)]
+    shop.whole = whole
+    client.sync().unwrap()
+    assert sorted(map(int, map(str, shop.orders))) == [0, 1, 2, 4, 5, 6, 7]
+    (dead,) = client.actions.dead_letters().unwrap()
+    assert (dead.action_id, dead.code) == (ids[3], "BODY_TOO_LARGE")
+
+
+def test_edits_go_though_actions_cannot(world: World) -> None:
+    client = world.client()  # whose gateway runs none
+    client.insert("todos", "t1", {}).unwrap()
+    ship(client)
+    error = error_of(client.sync())
+    assert isinstance(error, NotFound)
+    assert error.done.pushed.accepted == 1
+    assert client.pending().unwrap() == []
+
+
+# --- behind edits ---------------------------------------------------------------------------------
+
+
+@pytest.mark.law("X12")
+def test_an_action_goes_when_the_edits_before_it_are_accepted(shop: Shop) -> None:
+    transport = shop.transport()
+    client = opened(shop, transport=transport)
+    client.insert("todos", "t1", {}).unwrap()
+    ship(client, "behind")
+    ship(client, "at once", after_edits=False)
+    client.actions.send().unwrap()
+    assert shop.orders == ["at once"]
+    client.insert("todos", "t2", {}).unwrap()
+    transport.faults += [Fault.NONE]
+
+    client.sync().unwrap()
+
+    assert shop.orders == ["at once", "behind"]
+
+
+@pytest.mark.law("X12")
+def test_an_edit_made_later_holds_up_nothing(shop: Shop) -> None:
+    client = opened(shop)
+    ship(client)
+    client.insert("todos", "t1", {}).unwrap()
+    client.actions.send().unwrap()
+    assert shop.orders == [7]
+
+
+@pytest.mark.law("X12")
+def test_an_edit_that_is_refused_ends_what_waits_for_it_and_that_was_not_sent(shop: Shop) -> None:
+    shop.world.gateway.only_text_in("strict")
+    client = opened(shop)
+    before = ship(client, "before")
+    client.insert("strict", "s1", {"title": 7}).unwrap()
+    behind = ship(client, "behind")
+    regardless = ship(client, "regardless", after_edits=False)
+
+    client.sync().unwrap()
+
+    assert shop.orders == ["before", "regardless"]
+    (dead,) = client.actions.dead_letters().unwrap()
+    assert (dead.action_id, dead.code) == (behind, "EDIT_REFUSED")
+    assert "SCHEMA_ERROR" in dead.reason
+    assert client.actions.find(before).unwrap().result(0) == Ok({"shipment": 1})
+    assert client.actions.find(regardless).unwrap().result(0) == Ok({"shipment": 2})
+    # What was set aside before is no edit that a new action waits for.
+    ship(client, "new")
+    client.sync().unwrap()
+    assert shop.orders[2:] == ["new"]
+    (refused,) = client.quarantined().unwrap()
+    client.amend(refused.delta.delta_id, {"title": "x"}).unwrap()
+    client.actions.retry(behind).unwrap()
+    client.sync().unwrap()
+    assert shop.orders[3:] == ["behind"]
+
+
+@pytest.mark.law("X12")
+def test_a_whole_push_that_is_refused_ends_what_waits_too(shop: Shop) -> None:
+    client = opened(shop)
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    behind = ship(client)
+
+    def refuses(_gateway: str, push: Any) -> Any:
+        if push.deltas:
+            raise ValidationFailed("no such push")
+        return answers(_gateway, push)
+
+    answers = shop.world.gateway.push
+    shop.world.gateway.push = refuses
+    client.sync().unwrap()
+
+    assert client.actions.dead_letters().unwrap()[0].action_id == behind
+    assert shop.orders == []
+
+
+@pytest.mark.law("X12")
+def test_edits_that_are_stamped_again_are_waited_for_all_the_same(shop: Shop) -> None:
+    ahead = shop.world.clock.ms + 3_600_000
+    client = opened(shop, wall_clock=lambda: ahead)
+    rows_then: list[int] = []
+    shop.before = lambda _: rows_then.append(len(shop.world.rows()))
+    client.insert("todos", "t1", {}).unwrap()
+    client.insert("todos", "t2", {}).unwrap()
+    ship(client)
+    client.insert("todos", "t3", {}).unwrap()
+
+    pushed = client.push().unwrap()
+    assert pushed.restamped
+    client.insert("todos", "t4", {}).unwrap()
+    client.actions.send().unwrap()
+
+    assert rows_then == [3]
+    assert shop.orders == [7]
+
+
+def _refused(client: Client) -> None:
+    """Queue what is no action in a transaction, and do not look."""
+    with client.transaction() as tx:
+        tx.insert("orders", "o2", {}).unwrap()
+        tx.run_action("", "ship")
+
+
+@pytest.mark.law("X12")
+def test_an_action_of_a_transaction_is_queued_with_its_edits_or_not_at_all(shop: Shop) -> None:
+    client = opened(shop)
+
+    def fails() -> None:
+        with client.transaction() as tx:
+            tx.insert("orders", "o1", {}).unwrap()
+            tx.run_action("shipping", "ship", {"order": 1}).unwrap()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    with pytest.raises(ActionInvalid):
+        _refused(client)
+    assert client.actions.pending().unwrap() == []
+    assert client.pending().unwrap() == []
+    with client.transaction() as tx:
+        action_id = tx.run_action("shipping", "ship", {"order": 3}).unwrap()
+        assert isinstance(error_of(client.actions.run("shipping", "ship")), TransactionOpen)
+        assert isinstance(error_of(client.actions.send()), TransactionOpen)
+    client.sync().unwrap()
+    assert client.actions.find(action_id).unwrap().result(0) == Ok({"shipment": 1})
+
+
+# --- how it ended ---------------------------------------------------------------------------------
+
+
+@pytest.mark.law("X13")
+def test_its_end_is_told_to_who_waits_by_callback_and_in_the_table(shop: Shop) -> None:
+    client = opened(shop)
+    told: list[Any] = []
+    watched: list[str] = []
+    watch = client.watch("SELECT status FROM _lakesync_actions")
+    queued = client.actions.run("shipping", "ship", {"order": 1}, on_result=told.append).unwrap()
+    assert error_of(queued.result(0.01)).code == "ACTION_RUNNING"
+    waiting: list[Any] = []
+    waiter = threading.Thread(target=lambda: waiting.append(queued.result(SOON_S)))
+    waiter.start()
+
+    client.sync().unwrap()
+    client.sync().unwrap()
+
+    waiter.join()
+    until(lambda: len(told) == 1)
+    while watched[-1:] != ["done"]:
+        watched += [row["status"] for row in watch.next(SOON_S) or []]
+    assert waiting == told == [Ok({"shipment": 1})]
+    rows = client.query("SELECT data, params FROM _lakesync_actions").unwrap()
+    assert rows == [{"data": '{"shipment":1}', "params": '{"order":1}'}]
+    client.insert("todos", "t1", {}).unwrap()
+    assert told == [Ok({"shipment": 1})], "once"
+
+
+@pytest.mark.law("X13")
+def test_a_failure_for_good_is_a_dead_letter_until_the_app_decides(shop: Shop) -> None:
+    client = opened(shop)
+    shop.fails += [ActionFailed("no such order"), ActionFailed("still not")]
+    told: list[Any] = []
+    first = ship(client, 1, on_result=told.append, idempotency_key="k")
+    second = ship(client, 2)
+    assert client.sync().unwrap().acted.dead == 2
+    until(lambda: len(told) == 1)
+    error = error_of(told[0])
+    assert (type(error), str(error)) == (ActionFailed, "no such order")
+    client = reopened(shop.world, client, transport=shop.transport())
+    assert client.status.actions_dead == 2
+    client.sync().unwrap()
+    assert shop.orders == [], "what is final is not sent again"
+
+    again = client.actions.retry(first).unwrap()
+
+    assert again.action_id != first
+    assert isinstance(error_of(client.actions.find(first)), NotFound)
+    assert isinstance(error_of(client.actions.retry(first)), NotFound)
+    assert client.actions.discard(second).unwrap().params == {"order": 2}
+    client.sync().unwrap()
+    assert again.result(0) == Ok({"shipment": 1})
+    assert client.actions.dead_letters().unwrap() == []
+    assert isinstance(error_of(client.actions.retry(again.action_id)), NotFound)
+
+
+@pytest.mark.law("X13")
+def test_what_was_discarded_is_told_to_who_waits_and_is_not_sent(shop: Shop) -> None:
+    client = opened(shop)
+    told: list[Any] = []
+    queued = client.actions.run("shipping", "ship", on_result=told.append).unwrap()
+    client.actions.discard(queued.action_id).unwrap()
+    client.sync().unwrap()
+    assert isinstance(error_of(queued.result(SOON_S)), NotFound)
+    assert isinstance(error_of(client.actions.discard(queued.action_id)), NotFound)
+    assert (shop.shipped, told) == ([], [])
+
+
+@pytest.mark.law("X13")
+def test_another_process_with_the_same_file_may_send_it(shop: Shop) -> None:
+    client, other = opened(shop), opened(shop)
+    told: list[Any] = []
+    queued = client.actions.run("shipping", "ship", {"order": 1}, on_result=told.append).unwrap()
+    other.sync().unwrap()
+    assert queued.result(SOON_S) == Ok({"shipment": 1})
+    until(lambda: len(told) == 1)
+
+
+@pytest.mark.law("X13")
+def test_who_waits_for_a_client_that_is_closed_is_told_so(shop: Shop) -> None:
+    client = opened(shop)
+    queued = client.actions.run("shipping", "ship").unwrap()
+    waiting: list[Any] = []
+    waiter = threading.Thread(target=lambda: waiting.append(queued.result()))
+    waiter.start()
+    client.close()
+    waiter.join(SOON_S)
+    assert error_of(waiting[0]).code == "VALIDATION_ERROR"
+    assert isinstance(error_of(client.actions.run("shipping", "ship")), ValidationFailed)
+
+
+@pytest.mark.law("X13")
+def test_the_latest_results_are_kept(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "DONE_KEPT_MAX", 3)
+    client = opened(shop)
+    shop.fails.append(ActionFailed("no"))
+    for order in range(8):
+        ship(client, order)
+    client.sync().unwrap()
+    rows = client.query("SELECT status, params FROM _lakesync_actions ORDER BY place").unwrap()
+    assert [row["status"] for row in rows] == ["dead", "done", "done", "done"]
+    assert rows[-1]["params"] == '{"order":7}'
+
+
+@pytest.mark.law("X13")
+def test_the_loop_sends_actions_at_once_and_again_when_they_are_due(shop: Shop) -> None:
+    client = shop.world.client(transport=shop.transport(), wall_clock=system_clock)
+    shop.fails += [Unavailable("busy")]
+    with SyncLoop(client, every_s=3_600):
+        assert client.actions.run("shipping", "ship", {"order": 1}).unwrap().result(SOON_S) == Ok(
+            {"shipment": 1}
+        )
+    assert len(shop.pushes) == 2
+
+
+@pytest.mark.law("X13")
+def test_a_client_asks_what_it_may_run(shop: Shop, world: World) -> None:
+    (described,) = opened(shop).actions.discover().unwrap()["shipping"]
+    assert (described.action_type, described.description) == ("ship", "Ships.")
+    assert isinstance(error_of(world.client("b").actions.discover()), NotFound)
+
+    class Mute:
+        push = pull = MemoryTransport.push
+
+    mute = world.client("c", transport=Mute())
+    assert error_of(mute.actions.discover()).code == "METHOD_NOT_ALLOWED"
+
+
+# --- kept -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.law("X14")
+def test_the_status_counts_actions(shop: Shop) -> None:
+    client = opened(shop)
+    ship(client)
+    assert client.status == ClientStatus(actions_pending=1)
+    shop.fails.append(ActionFailed("no"))
+    client.sync().unwrap()
+    assert (client.status.actions_pending, client.status.actions_dead) == (0, 1)
+
+
+@pytest.mark.law("X14")
+def test_signing_out_is_refused_while_actions_wait(shop: Shop) -> None:
+    client = opened(shop)
+    dead = ship(client)
+    shop.fails.append(ActionFailed("no"))
+    client.sync().unwrap()
+    waiting = ship(client)
+    error = error_of(client.wipe())
+    assert isinstance(error, Conflict)
+    assert "1 actions wait and 1 are dead letters" in str(error)
+    client.actions.discard(dead).unwrap()
+    client.actions.discard(waiting).unwrap()
+    client.wipe().unwrap()
+    assert list(shop.world.folder.iterdir()) == []
+
+
+def test_a_file_of_a_release_without_actions_has_them_now(shop: Shop) -> None:
+    client = opened(shop)
+    with client._file.database.transaction() as connection:
+        connection.execute("DROP TABLE _lakesync_actions")
+    client = reopened(shop.world, client, transport=shop.transport())
+    ship(client)
+    client.sync().unwrap()
+    assert shop.orders == [7]
+    check_sound(client)
+
+
+def test_edits_refused_by_one_schema_error_name_it(shop: Shop) -> None:
+    shop.world.gateway.judge = lambda delta: SchemaMismatch("no") if delta.row_id == "bad" else None
+    client = opened(shop)
+    client.insert("todos", "bad", {}).unwrap()
+    told: list[Any] = []
+    ship(client, on_result=told.append)
+    client.sync().unwrap()
+    until(lambda: len(told) == 1)
+    assert error_of(told[0]).code == "EDIT_REFUSED"
