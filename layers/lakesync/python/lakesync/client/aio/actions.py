@@ -74,7 +74,7 @@ class AsyncActions:
         on_result: Callable[[Ended], object] | None = None,
     ) -> Result[AsyncQueuedAction, LakeSyncError]:
         """As `Actions.run`; ``on_result`` is called in this event loop, and awaited if need be."""
-        told = None if on_result is None else in_this_loop(on_result)
+        callback = None if on_result is None else in_this_loop(on_result)
         return await self._queued(
             lambda: self._actions.run(
                 connector,
@@ -82,7 +82,7 @@ class AsyncActions:
                 params,
                 idempotency_key=idempotency_key,
                 after_edits=after_edits,
-                on_result=told,
+                on_result=callback,
             )
         )
 
@@ -95,13 +95,13 @@ class AsyncActions:
         on_result: Callable[[Ended], object] | None = None,
     ) -> Result[AsyncQueuedAction, LakeSyncError]:
         """As `Actions.retry`; ``on_result`` as in `run`."""
-        told = None if on_result is None else in_this_loop(on_result)
+        callback = None if on_result is None else in_this_loop(on_result)
         return await self._queued(
             lambda: self._actions.retry(
                 action_id,
                 idempotency_key=idempotency_key,
                 after_edits=after_edits,
-                on_result=told,
+                on_result=callback,
             )
         )
 
