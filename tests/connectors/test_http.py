@@ -96,8 +96,8 @@ def test_neither_a_redirect_nor_a_link_leads_to_another_host(server: Echo, calle
     [
         (Reply(429, None, {"retry-after": "7"}), AdapterQuotaExceeded, 7),
         (Reply(429), AdapterQuotaExceeded, 60),
-        (Reply(503, None, {"retry-after": "9"}), AdapterUnreachable, 9),
-        (Reply(500, b"oops"), AdapterUnreachable, 15),
+        (Reply(503, None, {"retry-after": "9"}), AdapterFailed, 9),
+        (Reply(500, b"oops"), AdapterFailed, 15),
         (Reply(200, b'{"cut": ['), AdapterFailed, 15),
         (Reply(401, {"why": "no"}), AdapterRefused, 0),
         (Reply(403, {"why": "no"}), AdapterRefused, 0),

@@ -217,6 +217,11 @@ class JiraServer(VendorServer):
 
     def _search(self, asked: Asked) -> Reply:
         body = asked.json()
+        labelled = re.fullmatch(r'labels = "([^"]+)"', body["jql"])
+        if labelled:
+            shown_as = [(each, self._as_searched(each)) for each in self.issues.values()]
+            some = [issue for issue, at in shown_as if at and labelled[1] in at[1]["labels"]]
+            return Reply(body={"issues": [{"id": e.id, "key": e.key} for e in some]})
         match = JQL.fullmatch(body["jql"])
         if match is None:
             return _bad("Unbounded JQL queries are not allowed here, or it is malformed.")
@@ -278,14 +283,73 @@ class JiraServer(VendorServer):
         return Reply(body={"issues": shown, "issueErrors": []})
 
     def _comments(self, asked: Asked, issue_id: str) -> Reply:
-        if issue_id not in self.issues:
-            return Reply(404, {"errorMessages": ["Issue does not exist"]})
-        start, most = int(asked.query["startAt"]), min(int(asked.query["maxResults"]), 100)
-        comments = self.issues[issue_id].comments
+        issue = self._by_key(issue_id)
+        if issue is None:
+            return _no_issue()
+        start, most = int(asked.query.get("startAt", 0)), min(int(asked.query["maxResults"]), 100)
+        comments = issue.comments
+        if asked.query["orderBy"] == "-created":
+            comments = comments[::-1]
+        if asked.query.get("expand") != "properties":
+            comments = [{k: v for k, v in c.items() if k != "properties"} for c in comments]
         some = [self._comment(each) for each in comments[start : start + most]]
         return Reply(body={
             "comments": some, "startAt": start, "maxResults": most, "total": len(comments),
         })  # fmt: skip
+
+    def _by_key(self, wanted: str) -> Issue | None:
+        return next((e for e in self.issues.values() if wanted in {e.id, e.key}), None)
+
+    def _issue(self, asked: Asked, wanted: str) -> Reply:
+        issue = self._by_key(wanted)
+        if issue is None:
+            return _no_issue()
+        fields = asked.query["fields"].split(",")
+        return Reply(body=self._shown(issue, issue.updated, issue.fields, fields))
+
+    def _create(self, asked: Asked) -> Reply:
+        fields = asked.json()["fields"]
+        if fields["issuetype"]["name"] not in {"Task", "Bug"}:
+            return Reply(400, {"errors": {"issuetype": "Specify a valid issue type"}})
+        issue_id = str(next(self._ids))
+        made = {name: value for name, value in fields.items() if name != "project"}
+        issue = self.change(
+            issue_id, project=fields["project"]["key"], **made, status={"name": "Open"}
+        )
+        return Reply(201, {"id": issue.id, "key": issue.key})
+
+    def _add_comment(self, asked: Asked, wanted: str) -> Reply:
+        issue = self._by_key(wanted)
+        if issue is None:
+            return _no_issue()
+        comment_id = self.comment(issue.id, "")
+        issue.comments[-1] |= asked.json()
+        return Reply(201, {"id": comment_id})
+
+    def _offered(self, _: Asked, wanted: str) -> Reply:
+        if self._by_key(wanted) is None:
+            return _no_issue()
+        offered = [
+            {"id": each, "name": f"To {name}", "to": {"name": name}}
+            for each, name in self.transitions.items()
+        ]
+        return Reply(body={"transitions": offered})
+
+    def _transition(self, asked: Asked, wanted: str) -> Reply:
+        issue = self._by_key(wanted)
+        assert issue is not None
+        status = {"name": self.transitions[asked.json()["transition"]["id"]]}
+        self.change(issue.id, status=status, moves=issue.fields.get("moves", 0) + 1)
+        return Reply(204)
+
+    def _assign(self, asked: Asked, wanted: str) -> Reply:
+        issue, account = self._by_key(wanted), asked.json()["accountId"]
+        if issue is None:
+            return _no_issue()
+        if account is not None and account not in self.assignees:
+            return Reply(400, {"errors": {"assignee": "User cannot be assigned issues."}})
+        self.change(issue.id, assignee=account and {"accountId": account})
+        return Reply(204)
 
     def _comment(self, comment: dict[str, Any]) -> dict[str, Any]:
         times = {name: self._time(comment[name]) for name in ("created", "updated")}
@@ -342,6 +406,12 @@ class JiraServer(VendorServer):
 
 
 _ROUTES = [
+    ("POST", "issue", "create"),
+    ("GET", "issue/([^/]+)", "issue"),
+    ("POST", "issue/([^/]+)/comment", "add_comment"),
+    ("GET", "issue/([^/]+)/transitions", "offered"),
+    ("POST", "issue/([^/]+)/transitions", "transition"),
+    ("PUT", "issue/([^/]+)/assignee", "assign"),
     ("GET", "myself", "myself"),
     ("GET", "search", "gone"),
     ("POST", "search", "gone"),
@@ -363,6 +433,10 @@ def document(text: str) -> dict[str, Any]:
     """Give text in Atlassian's document format."""
     paragraph = {"type": "paragraph", "content": [{"type": "text", "text": text}]}
     return {"type": "doc", "version": 1, "content": [paragraph]}
+
+
+def _no_issue() -> Reply:
+    return Reply(404, {"errorMessages": ["Issue does not exist or you do not have permission"]})
 
 
 def _bad(message: str) -> Reply:

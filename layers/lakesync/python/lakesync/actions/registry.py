@@ -17,6 +17,7 @@ GROUP: Final = "lakesync.actions"
 """The group of entry points."""
 BUILT_IN: Final[Mapping[str, str]] = {
     "eventbridge": "lakesync.actions.handlers.aws:EVENTBRIDGE",
+    "jira": "lakesync.actions.handlers.jira:JIRA",
     "mysql": "lakesync.actions.handlers.sql:MYSQL",
     "postgres": "lakesync.actions.handlers.sql:POSTGRES",
     "sqs": "lakesync.actions.handlers.aws:SQS",

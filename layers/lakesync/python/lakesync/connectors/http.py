@@ -75,7 +75,7 @@ class Caller:
         self.base = base
         self.headers = dict(headers)
         self._hosts = outside.hosts
-        self._answer_s_max = answer_s_max
+        self.answer_s_max = answer_s_max
         self._refusal = refusal
         self._resolve = resolve
         self._client: httpx.Client | None = None
@@ -145,10 +145,7 @@ class Caller:
 
         target = target_of(url, self._hosts, self._resolve)
         if self._client is None:
-            timeout = httpx.Timeout(self._answer_s_max, connect=CONNECT_S_MAX)
-            self._client = httpx.Client(
-                timeout=timeout, follow_redirects=False, trust_env=False, verify=_trust()
-            )
+            self._client = httpx.Client(follow_redirects=False, trust_env=False, verify=_trust())
         named = {"accept": "application/json", "user-agent": "lakesync", **self.headers, **headers}
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         if content is not None:
@@ -160,6 +157,7 @@ class Caller:
             content=content,
             headers={**named, "host": target.authority},
             extensions={"sni_hostname": target.host},
+            timeout=httpx.Timeout(self.answer_s_max, connect=CONNECT_S_MAX),
         )
         try:
             return self._read(self._client.send(request, stream=True))
@@ -169,7 +167,7 @@ class Caller:
             ) from exc
         except httpx.TimeoutException as exc:
             raise AdapterTimedOut(
-                f"{target.host} gave no answer in {self._answer_s_max:g} s",
+                f"{target.host} gave no answer in {self.answer_s_max:g} s",
                 retry_after_s=DEFAULT_WAIT_S,
             ) from exc
         except httpx.HTTPError as exc:
@@ -178,7 +176,7 @@ class Caller:
             ) from exc
 
     def _read(self, response: httpx.Response) -> Answer:
-        deadline = time.monotonic() + self._answer_s_max
+        deadline = time.monotonic() + self.answer_s_max
         parts, size = [], 0
         try:
             for part in response.iter_bytes():

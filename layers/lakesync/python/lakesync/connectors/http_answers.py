@@ -14,7 +14,6 @@ from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,
     AdapterRefused,
-    AdapterUnreachable,
     NotFound,
 )
 
@@ -27,6 +26,8 @@ REASON_CHARS_MAX: Final = 300
 """What of a source's reason is repeated."""
 DEFAULT_WAIT_S: Final = 15
 """How long a source is left alone that failed and did not say for how long."""
+CREDENTIALS: Final = "credentials"
+"""The field of an error that somebody must mend by other credentials."""
 _OK: Final = range(200, 300)
 _TOO_MANY: Final = 429
 
@@ -91,11 +92,11 @@ def refused(answer: Answer, host: str) -> LakeSyncError | None:
             f"{host} takes no more requests for now", retry_after_s=wait_s or 60
         )
     if status >= 500 or status == 408:  # noqa: PLR2004 - as HTTP has them
-        return AdapterUnreachable(
-            f"{host} failed with {status}", retry_after_s=wait_s or DEFAULT_WAIT_S
-        )
+        return AdapterFailed(f"{host} failed with {status}", retry_after_s=wait_s or DEFAULT_WAIT_S)
     if status == 401:  # noqa: PLR2004
-        return AdapterRefused(f"{host} does not take the credentials: they are wrong or expired")
+        return AdapterRefused(
+            f"{host} does not take the credentials: they are wrong or expired", field=CREDENTIALS
+        )
     if status in {404, 410}:
         return NotFound(f"{host} answered {status}: {reason_in(answer)}")
     if status < 400:  # noqa: PLR2004

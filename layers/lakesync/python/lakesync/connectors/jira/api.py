@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from lakesync.connectors.http import ANSWER_S_MAX, Caller
+from lakesync.connectors.http import Caller
+from lakesync.connectors.http_answers import CREDENTIALS
 from lakesync.errors import AdapterFailed, AdapterRefused, NotFound
 
 if TYPE_CHECKING:
@@ -49,16 +50,13 @@ class Searched(NamedTuple):
 class JiraApi:
     """Asks one site. Raises `lakesync.errors.LakeSyncError`, as `lakesync.connectors.http` does."""
 
-    def __init__(
-        self, site: JiraSite, outside: Outside, *, answer_s_max: float = ANSWER_S_MAX
-    ) -> None:
+    def __init__(self, site: JiraSite, outside: Outside) -> None:
         token = site.api_token.get_secret_value()
         login = base64.b64encode(f"{site.email}:{token}".encode()).decode()
         self.caller = Caller(
             site.site,
             outside,
             {"authorization": f"Basic {login}"},
-            answer_s_max=answer_s_max,
             refusal=_not_logged_in,
         )
 
@@ -185,5 +183,7 @@ def _not_logged_in(answer: Answer) -> LakeSyncError | None:
     """Refuse answers that are not for the account: some are as empty as a stranger sees them."""
     reason = answer.headers.get("x-seraph-loginreason", "")
     if any(word in reason for word in _NOT_LOGGED_IN):
-        return AdapterRefused("Jira does not take the e-mail address and API token")
+        return AdapterRefused(
+            "Jira does not take the e-mail address and API token", field=CREDENTIALS
+        )
     return None
