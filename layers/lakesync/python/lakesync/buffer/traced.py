@@ -49,12 +49,12 @@ class TracedSend:
         try:
             status, content = self._send(headers, body)
         except Unreachable:
-            self._on_progress(trace, headers, began, {"fault": True})
+            self._report(trace, headers, began, {"fault": True})
             raise
-        self._on_progress(trace, headers, began, _outcome(status, content))
+        self._report(trace, headers, began, _outcome(status, content))
         return status, content
 
-    def _tell(
+    def _report(
         self,
         trace: tuple[str, str],
         headers: dict[str, str],

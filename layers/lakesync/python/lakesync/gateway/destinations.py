@@ -130,7 +130,7 @@ class DestinationAdmin:
 
         after = self._change(gateway, changed)
         if not paused:
-            self._on_progress(DeliveryPlace(gateway, name).prefix)
+            self._wake(DeliveryPlace(gateway, name).prefix)
         return after.by_name[name]
 
     def backfill(self, gateway: str, name: str) -> None:
@@ -163,7 +163,7 @@ class DestinationAdmin:
             self._objects.put_object(claim, body.encode(), "application/json")
             self._objects.delete_object(key)
             tables.add(delivery_place(claim).table)
-        self._on_progress(place.prefix)
+        self._wake(place.prefix)
         return len(tables)
 
     def remove(self, gateway: str, name: str) -> None:
@@ -174,7 +174,7 @@ class DestinationAdmin:
         """
         now_ms = self._wall_clock()
         self._change(gateway, lambda now: now.without(self._known(now, name).name, now_ms))
-        self._on_progress(DeliveryPlace(gateway, name).prefix)
+        self._wake(DeliveryPlace(gateway, name).prefix)
 
     def _change(self, gateway: str, change: Callable[[Destinations], Destinations]) -> Destinations:
         for _ in range(_TRIES_MAX):
@@ -235,9 +235,9 @@ class DestinationAdmin:
     def _ask_for_filling(self, place: DeliveryPlace) -> None:
         body = FillClaim().to_json().encode()
         self._objects.put_object(place.prefix + FILL, body, "application/json")
-        self._on_progress(place.prefix)
+        self._wake(place.prefix)
 
-    def _tell(self, prefix: str) -> None:
+    def _wake(self, prefix: str) -> None:
         self._queue.send(announcement(prefix))
 
 
