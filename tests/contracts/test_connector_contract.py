@@ -9,6 +9,7 @@ import pytest
 from lakesync.testing.connector_contract import ConnectorContract
 from tests.support.sources import MemorySource, SqlSource
 from tests.support.vendors.jira import JiraServer
+from tests.support.vendors.salesforce import SalesforceServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,3 +53,15 @@ class TestJira(ConnectorContract):
         """A site of its own."""
         with JiraServer() as site:
             yield site
+
+
+@pytest.mark.law("N1", "N2", "N3", "N11")
+class TestSalesforce(ConnectorContract):
+    """Salesforce, played by a server: page by page, and its first load in bulk."""
+
+    @pytest.fixture(params=[0, 20_000], ids=["in bulk", "page by page"])
+    def bench(self, request: pytest.FixtureRequest) -> Iterator[SalesforceServer]:
+        """An organisation of its own, with small pages."""
+        with SalesforceServer() as org:
+            org.page_max, org.bulk_rows_min, org.job_states = 3, request.param, ["JobComplete"]
+            yield org

@@ -26,6 +26,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "jira": "lakesync.connectors.jira.types:JIRA",
     "mysql": "lakesync.connectors.sql.types:MYSQL",
     "postgres": "lakesync.connectors.sql.types:POSTGRES",
+    "salesforce": "lakesync.connectors.salesforce.types:SALESFORCE",
 }
 
 

@@ -1,0 +1,1 @@
+"""Salesforce as a source: any object that has a time of change."""

@@ -1,0 +1,176 @@
+"""What is asked of Salesforce: its REST API, and Bulk API 2.0 for first loads.
+
+Rules of this module
+    1. A session that ended is renewed once for a request; credentials that are not taken are an
+       error that somebody must mend.
+    2. Of the organisation's requests of a day a share is left to others: Salesforce says with each
+       answer how many were made.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from lakesync.connectors.http import Caller
+from lakesync.connectors.http_answers import CREDENTIALS, reason_in
+from lakesync.errors import AdapterFailed, AdapterQuotaExceeded, AdapterRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from lakesync.connectors.http_answers import Answer
+    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.salesforce.configuration import SalesforceOrg
+    from lakesync.errors import LakeSyncError
+
+VERSION: Final = "v62.0"
+"""Of the API: one that Salesforce keeps for years."""
+SOQL_BYTES_MAX: Final = 15_000
+"""The longest query: it is part of an address, which Salesforce takes up to 16 KB of."""
+LIMIT_WAIT_S: Final = 3_600
+"""How long is waited once the share of a day's requests is used up."""
+BATCH_MIN: Final = 200
+"""The fewest rows of a page that Salesforce can be asked for."""
+BATCH_MAX: Final = 2_000
+"""The most rows of a page that Salesforce gives."""
+_DATA: Final = f"/services/data/{VERSION}"
+_USED_UP: Final = ("REQUEST_LIMIT_EXCEEDED", "TotalRequests Limit exceeded")
+_USAGE: Final = re.compile(r"api-usage=(\d+)/(\d+)")
+
+
+class Queried(NamedTuple):
+    """A page of a query."""
+
+    records: Sequence[Mapping[str, Any]]
+    following: str
+    """Where the next page is; empty behind the last."""
+
+
+class BulkPage(NamedTuple):
+    """A page of what a bulk query gave."""
+
+    csv: bytes
+    rows: int
+    """How many it has."""
+    locator: str
+    """Of the next page; empty behind the last."""
+
+
+class SalesforceApi:
+    """Asks one organisation. Raises `LakeSyncError`, as `lakesync.connectors.http` does."""
+
+    def __init__(self, org: SalesforceOrg, outside: Outside) -> None:
+        self._org = org
+        self._used = 0.0
+        self.caller = Caller(org.instance, outside, {}, refusal=self._refusal)
+
+    def send(self, method: str, path: str, **more: Any) -> Answer:
+        """Ask, having logged in; once more if the session has ended."""
+        if self._used * 100 >= self._org.limit_share:
+            raise AdapterQuotaExceeded(
+                f"{self._org.limit_share} % of the organisation's API requests of a day are used: "
+                "the rest is left to others",
+                retry_after_s=LIMIT_WAIT_S,
+            )
+        if "authorization" not in self.caller.headers:
+            self._log_in()
+        try:
+            return self.caller.send(method, path, **more)
+        except AdapterRefused as error:
+            if error.field != CREDENTIALS:
+                raise
+        self._log_in()
+        return self.caller.send(method, path, **more)
+
+    def now(self) -> datetime:
+        """Give the time by Salesforce's clock, in whole seconds."""
+        date = self.send("GET", f"{_DATA}/limits").date()
+        if date is None:
+            raise AdapterFailed("Salesforce's answer bears no date")
+        return date
+
+    def described(self, name: str) -> Mapping[str, Any]:
+        """Give an object's fields.
+
+        Raises:
+            NotFound: there is none, or the user may not see it.
+        """
+        described: Mapping[str, Any] = self.send("GET", f"{_DATA}/sobjects/{name}/describe").json()
+        return described
+
+    def count(self, soql: str) -> int:
+        """Give how many rows a query counts."""
+        return int(self.send("GET", f"{_DATA}/query", query={"q": soql}).json()["totalSize"])
+
+    def query(self, soql: str, rows_max: int, *, with_deleted: bool) -> Queried:
+        """Give the first page of a query."""
+        if len(urlencode({"q": soql})) > SOQL_BYTES_MAX:
+            raise AdapterRefused("the object has too many fields: name those that are wanted")
+        batch = min(max(rows_max, BATCH_MIN), BATCH_MAX)
+        options = {"sforce-query-options": f"batchSize={batch}"}
+        path = f"{_DATA}/queryAll" if with_deleted else f"{_DATA}/query"
+        return _page(self.send("GET", path, query={"q": soql}, headers=options).json())
+
+    def following(self, path: str) -> Queried:
+        """Give the next page of a query."""
+        return _page(self.send("GET", path).json())
+
+    def begin_bulk(self, soql: str) -> str:
+        """Have a query carried out in bulk; gives its job."""
+        body = {"operation": "query", "query": soql}
+        return str(self.send("POST", f"{_DATA}/jobs/query", body=body).json()["id"])
+
+    def bulk_state(self, job: str) -> str:
+        """Give how far a job is."""
+        return str(self.send("GET", f"{_DATA}/jobs/query/{job}").json()["state"])
+
+    def bulk_page(self, job: str, locator: str, rows_max: int) -> BulkPage:
+        """Give a page of what a job gave."""
+        answer = self.send(
+            "GET", f"{_DATA}/jobs/query/{job}/results",
+            query={"locator": locator or None, "maxRecords": rows_max},
+            headers={"accept": "text/csv"},
+        )  # fmt: skip
+        following = answer.headers["sforce-locator"]
+        rows = int(answer.headers["sforce-numberofrecords"])
+        return BulkPage(answer.body, rows, "" if following == "null" else following)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.caller.close()
+
+    def _log_in(self) -> None:
+        self.caller.headers.pop("authorization", None)
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": self._org.client_id,
+            "client_secret": self._org.client_secret.get_secret_value(),
+        }
+        answer = self.caller.send(
+            "POST", "/services/oauth2/token", body=urlencode(form).encode(),
+            headers={"content-type": "application/x-www-form-urlencoded"},
+        ).json()  # fmt: skip
+        self.caller.headers["authorization"] = f"Bearer {answer['access_token']}"
+
+    def _refusal(self, answer: Answer) -> LakeSyncError | None:
+        usage = _USAGE.search(answer.headers.get("sforce-limit-info", ""))
+        if usage and int(usage[2]):
+            self._used = int(usage[1]) / int(usage[2])
+        reason = reason_in(answer) if answer.status >= 400 else ""  # noqa: PLR2004
+        if any(words in reason for words in _USED_UP):
+            return AdapterQuotaExceeded(
+                "the organisation's API requests of a day are used up", retry_after_s=LIMIT_WAIT_S
+            )
+        if '"invalid_client' in reason or '"invalid_grant' in reason:
+            return AdapterRefused(
+                "Salesforce does not take the client id and secret", field=CREDENTIALS
+            )
+        return None
+
+
+def _page(answer: Mapping[str, Any]) -> Queried:
+    following = "" if answer["done"] else answer["nextRecordsUrl"]
+    return Queried(answer["records"], following)

@@ -1,0 +1,132 @@
+"""Salesforce's fields as columns: their types, and their values in JSON and in CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.connectors.deltas import identifier
+from lakesync.connectors.port import Change, SourceColumn, SourceTable, Unreadable
+from lakesync.errors import AdapterFailed, AdapterRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakesync.connectors.salesforce.configuration import SalesforceTable
+
+CHANGED: Final = "SystemModstamp"
+DELETED: Final = "IsDeleted"
+_TYPES: Final[Mapping[str, str]] = {
+    "boolean": "boolean", "int": "integer", "long": "integer", "double": "number",
+    "currency": "number", "percent": "number", "date": "date", "datetime": "timestamp",
+}  # fmt: skip
+"""What is not text."""
+_LEFT_OUT: Final = frozenset({"address", "location", "base64", "complexvalue", "anyType"})
+"""What other fields hold in parts, and what queries of many rows do not give."""
+
+
+class Plan(NamedTuple):
+    """How an object is read."""
+
+    name: str
+    fields: Mapping[str, str]
+    """Types of columns, by the names of fields."""
+    has_deleted: bool
+    """Its deleted rows are marked as such."""
+
+    def select(self, where: str) -> str:
+        """Give a query."""
+        deleted = [DELETED] if self.has_deleted and DELETED not in self.fields else []
+        return f"SELECT {', '.join([*self.fields, *deleted])} FROM {self.name} {where}"  # noqa: S608 - names that Salesforce gave or that were checked
+
+
+def plan_of(table: SalesforceTable, described: Mapping[str, Any]) -> Plan:
+    """Give how an object is read.
+
+    Raises:
+        AdapterRefused: it cannot be, or lacks a field that is asked for.
+    """
+    known = {
+        each["name"]: _TYPES.get(each["type"], "string")
+        for each in described["fields"]
+        if each["type"] not in _LEFT_OUT and not each.get("deprecatedAndHidden")
+    }
+    if CHANGED not in known or not described.get("queryable", True):
+        raise AdapterRefused(f"{table.name} tells no {CHANGED}: it cannot be polled")
+    wanted = dict.fromkeys(("Id", *(table.fields or known), CHANGED))
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        raise AdapterRefused(
+            f"{table.name} has no field {', '.join(missing)}, or the user may not read it"
+        )
+    return Plan(table.name, {name: known[name] for name in wanted}, DELETED in known)
+
+
+def source_table(plan: Plan) -> SourceTable:
+    """Give an object as a table."""
+    columns = [
+        SourceColumn(name, kind, nullable=name != "Id") for name, kind in plan.fields.items()
+    ]
+    return SourceTable(plan.name, tuple(columns), ("Id",))
+
+
+def instant(text: str) -> datetime:
+    """Give a time as Salesforce writes it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def changes_of(
+    plan: Plan, records: Iterable[Mapping[str, Any]]
+) -> tuple[list[Change], list[Unreadable]]:
+    """Give records as changes; values are those of JSON, or text where they come from CSV."""
+    changes: list[Change] = []
+    unreadable: list[Unreadable] = []
+    for record in records:
+        row_id = str(record["Id"])
+        try:
+            changed_us = round(instant(record[CHANGED]).timestamp() * 1_000_000)
+            gone = record.get(DELETED) is True
+            columns = {
+                identifier(name): _value(record.get(name), kind)
+                for name, kind in plan.fields.items()
+            }
+        except (ValueError, TypeError) as exc:
+            unreadable.append(Unreadable(row_id, str(exc)))
+        else:
+            changes.append(Change(row_id, None if gone else columns, changed_us))
+    return changes, unreadable
+
+
+def records_in(plan: Plan, body: bytes, rows_expected: int) -> Sequence[Mapping[str, Any]]:
+    """Give the records of a page of CSV.
+
+    Raises:
+        AdapterFailed: it is cut off.
+    """
+    try:
+        rows = list(csv.DictReader(io.StringIO(body.decode(), newline=""), strict=True))
+    except (csv.Error, UnicodeDecodeError) as exc:
+        raise AdapterFailed("the bulk query's answer was cut off") from exc
+    if len(rows) != rows_expected or any(None in row.values() or None in row for row in rows):
+        raise AdapterFailed(f"the bulk query's answer for {plan.name} was cut off")
+    return rows
+
+
+def _value(value: Any, kind: str) -> Any:
+    if value is None or value == "":
+        return None
+    if kind == "timestamp":
+        return instant(value).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if kind == "boolean":
+        return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
+    if kind == "integer":
+        return int(float(value))
+    if kind == "number":
+        return float(value)
+    return str(value)

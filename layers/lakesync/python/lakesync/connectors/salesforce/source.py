@@ -1,0 +1,212 @@
+"""The connector of Salesforce: objects by the time of their last change, deletions included.
+
+Rules of this module
+    1. `SystemModstamp` knows seconds. What changed in the second that is now may change in it
+       again, so a query ends before now, by Salesforce's clock; the next begins so much before that
+       end as the longest transaction takes.
+    2. The pages of a query are joined by links. One that is no longer taken is given up, and the
+       query begins again at the last change that was read.
+    3. A first load of many rows is a bulk query, which Salesforce carries out meanwhile; the poll
+       waits, and goes on with what there was when it began.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from lakesync.connectors.port import SourcePage
+from lakesync.connectors.salesforce.api import Queried, SalesforceApi
+from lakesync.connectors.salesforce.columns import (
+    CHANGED,
+    Plan,
+    changes_of,
+    instant,
+    plan_of,
+    records_in,
+    source_table,
+)
+from lakesync.errors import (
+    AdapterFailed,
+    AdapterQuotaExceeded,
+    AdapterRefused,
+    LakeSyncError,
+    NotFound,
+    ValidationFailed,
+)
+from lakesync.result import Err, Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.port import SourceTable
+    from lakesync.connectors.salesforce.configuration import SalesforceSettings
+    from lakesync.result import Result
+
+T = TypeVar("T")
+
+SETTLE_S: Final = 2
+"""Changes younger than this wait for the next poll: `SystemModstamp` knows seconds."""
+BULK_WAIT_S: Final = 20
+"""How long is waited for a bulk query before it is asked about again."""
+_BULK_ENDED: Final = frozenset({"Failed", "Aborted"})
+
+
+@dataclass
+class Place:
+    """How far an object is: the cursor. Times are texts in UTC."""
+
+    done: str = ""
+    """Up to here everything was read, but for transactions that were open then."""
+    since: str = ""
+    until: str = ""
+    """Where the query that is under way ends; empty if none is."""
+    link: str = ""
+    job: str = ""
+    locator: str = ""
+    no_bulk: bool = False
+
+    def to_text(self) -> str:
+        """Write it."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+class SalesforceConnector:
+    """`lakesync.connectors.Connector` of one Salesforce organisation."""
+
+    def __init__(self, settings: SalesforceSettings, outside: Outside) -> None:
+        self._settings = settings
+        self._api = SalesforceApi(settings, outside)
+        self._tables = {table.name: table for table in settings.tables}
+        self._plans: dict[str, Plan] = {}
+        self._now: tuple[int, datetime] | None = None
+
+    def check(self) -> Result[str, LakeSyncError]:
+        """Say that the organisation answers, and that every object can be read."""
+
+        def work() -> str:
+            names = [self._plan(name).name for name in self._tables]
+            return f"{self._settings.instance} answers, and has {', '.join(names)}."
+
+        return _tried(work)
+
+    def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Give the objects that are configured."""
+        return _tried(lambda: tuple(source_table(self._plan(name)) for name in self._tables))
+
+    def read(
+        self,
+        table: str,
+        cursor: str,
+        *,
+        rows_max: int,
+        poll_ms: int,
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give a page."""
+        place = Place(**json.loads(cursor)) if cursor else Place()
+
+        def work() -> SourcePage:
+            plan = self._plan(table)
+            if not place.until:
+                now = self._begun(poll_ms)
+                place.until = _text(now - timedelta(seconds=SETTLE_S))
+                place.since = ""
+                if place.done:
+                    overlap = timedelta(seconds=self._settings.overlap_s)
+                    place.since = _text(instant(place.done) - overlap)
+                elif self._is_large(plan, place):
+                    place.job = self._api.begin_bulk(plan.select(_until(place)))
+                    return SourcePage((), place.to_text(), has_more=True)
+            return (self._bulk if place.job else self._changed)(plan, place, rows_max)
+
+        return _tried(work)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._api.close()
+
+    def _plan(self, name: str) -> Plan:
+        if name not in self._plans:
+            if name not in self._tables:
+                raise ValidationFailed(f"this connector does not poll {name[:80]}", field="table")
+            try:
+                described = self._api.described(name)
+            except NotFound as error:
+                raise AdapterRefused(
+                    f"there is no object {name}, or the user may not see it"
+                ) from error
+            self._plans[name] = plan_of(self._tables[name], described)
+        return self._plans[name]
+
+    def _begun(self, poll_ms: int) -> datetime:
+        """Give when a poll began, by Salesforce's clock, or a little later."""
+        if self._now is None or self._now[0] != poll_ms:
+            self._now = (poll_ms, self._api.now())
+        return self._now[1]
+
+    def _is_large(self, plan: Plan, place: Place) -> bool:
+        if place.no_bulk:
+            return False
+        counted = self._api.count(f"SELECT COUNT() FROM {plan.name}")  # noqa: S608 - checked
+        return counted >= self._settings.bulk_rows_min
+
+    def _changed(self, plan: Plan, place: Place, rows_max: int) -> SourcePage:
+        """Give what changed: the next page of the query."""
+        page = self._page(plan, place, rows_max)
+        changes, unreadable = changes_of(plan, page.records)
+        if page.following:
+            place.link, place.since = page.following, page.records[-1][CHANGED]
+        else:
+            place.done, place.since, place.until, place.link = place.until, "", "", ""
+        has_more = bool(page.following)
+        return SourcePage(tuple(changes), place.to_text(), has_more, tuple(unreadable))
+
+    def _page(self, plan: Plan, place: Place, rows_max: int) -> Queried:
+        if place.link:
+            try:
+                return self._api.following(place.link)
+            except (AdapterRefused, NotFound):
+                place.link = ""  # too old; or there is more that is wrong, as the query will tell
+        since = f" AND {CHANGED} >= {_text(instant(place.since))}" if place.since else ""
+        soql = plan.select(f"{_until(place)}{since} ORDER BY {CHANGED} ASC, Id ASC")
+        return self._api.query(soql, rows_max, with_deleted=plan.has_deleted)
+
+    def _bulk(self, plan: Plan, place: Place, rows_max: int) -> SourcePage:
+        """Give the next page of a bulk query, once Salesforce has carried it out."""
+        if not place.locator:
+            state = self._api.bulk_state(place.job)
+            if state in _BULK_ENDED:  # read it page by page then
+                place.job, place.until, place.no_bulk = "", "", True
+                return SourcePage((), place.to_text(), has_more=True)
+            if state != "JobComplete":
+                raise AdapterQuotaExceeded(
+                    f"Salesforce prepares the first load of {plan.name}", retry_after_s=BULK_WAIT_S
+                )
+        page = self._api.bulk_page(place.job, place.locator, rows_max)
+        changes, unreadable = changes_of(plan, records_in(plan, page.csv, page.rows))
+        place.locator = page.locator
+        if not page.locator:
+            place.done, place.until, place.job = place.until, "", ""
+        has_more = bool(page.locator)
+        return SourcePage(tuple(changes), place.to_text(), has_more, tuple(unreadable))
+
+
+def _until(place: Place) -> str:
+    return f"WHERE {CHANGED} < {place.until}"
+
+
+def _text(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _tried(work: Callable[[], T]) -> Result[T, LakeSyncError]:
+    try:
+        return Ok(work())
+    except LakeSyncError as error:
+        return Err(error)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
+        message = f"Salesforce's answer is not as its API says: {type(exc).__name__}"
+        return Err(AdapterFailed(message))

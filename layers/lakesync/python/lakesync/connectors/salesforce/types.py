@@ -1,0 +1,24 @@
+"""The type of Salesforce connectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.connectors.port import ConnectorType
+from lakesync.connectors.salesforce.configuration import SalesforceSettings
+
+if TYPE_CHECKING:
+    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.port import Connector
+    from lakesync.connectors.storage import Storage
+
+
+def _salesforce(settings: SalesforceSettings, _: Storage, outside: Outside) -> Connector:
+    from lakesync.connectors.salesforce.source import SalesforceConnector  # noqa: PLC0415
+
+    return SalesforceConnector(settings, outside)
+
+
+SALESFORCE = ConnectorType(
+    "salesforce", "Salesforce", SalesforceSettings, _salesforce, SalesforceSettings.named
+)

@@ -1,0 +1,316 @@
+"""Salesforce: what its seconds, its links, its bulk queries and its limits do to a reader."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.connectors import Outside
+from lakesync.connectors.registry import configured, connector_type, secret_names
+from lakesync.connectors.salesforce.configuration import SalesforceSettings
+from lakesync.connectors.salesforce.types import SALESFORCE
+from lakesync.errors import ValidationFailed
+from lakesync.result import Err, Ok
+from tests.support.lake import Killed
+from tests.support.vendors.salesforce import CLIENT_ID, CLIENT_SECRET, SalesforceServer
+from tests.support.vendors.server import Asked, Reply
+from tests.support.vendors.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TABLES = {"Account": "accounts"}
+
+
+@pytest.fixture
+def org() -> Iterator[SalesforceServer]:
+    with SalesforceServer() as running:
+        yield running
+
+
+def names(world: World) -> dict[str, Any]:
+    return {row_id: row["Name"] for row_id, row in world.rows("Account").items()}
+
+
+def expected(org: SalesforceServer) -> dict[str, Any]:
+    rows = org.objects["Account"].rows.items()
+    return {row_id: row["Name"] for row_id, row in rows if not row["IsDeleted"]}
+
+
+def poll(org: SalesforceServer, world: World) -> int:
+    org.clock += timedelta(seconds=5)
+    return world.poll_to_the_end()
+
+
+DEEDS = st.lists(st.tuples(st.booleans(), st.integers(1, 5)), min_size=1, max_size=12)
+
+
+@pytest.mark.law("N1", "N2", "N11")
+@settings(max_examples=5)
+@given(DEEDS, DEEDS, st.lists(st.integers(1, 20), max_size=4), st.sampled_from([0, 999]))
+def test_whoever_is_killed_wherever_the_rows_are_those_of_the_organisation(
+    first: list[tuple[bool, int]], second: list[tuple[bool, int]], kills: list[int], bulk: int
+) -> None:
+    with SalesforceServer() as org:
+        org.page_max = 2
+        world = World(org, TABLES, bulkRowsMin=bulk)
+        for deeds in (first, second):
+            for is_put, number in deeds:
+                row_id = f"{number}"
+                if is_put or row_id not in org.objects["Account"].rows:
+                    org.put({row_id: f"{len(org.asked)}"})
+                else:
+                    org.delete(row_id)
+            for steps in kills:
+                world.steps_left = steps
+                try:
+                    world.poll()
+                except Killed:
+                    continue
+            world.steps_left = 1_000_000
+            world.poll_to_the_end()
+        poll(org, world)
+
+        assert names(world) == expected(org)
+
+
+@pytest.mark.law("N3", "N11")
+def test_a_row_that_changes_twice_in_a_second_comes_as_it_was_last(org: SalesforceServer) -> None:
+    org.step = timedelta(milliseconds=90)
+    world = World(org, {"Account": "a"})
+    for number in range(12):
+        org.change("1", Name=f"{number}")
+        world.poll_to_the_end()
+    poll(org, world)
+
+    assert names(world) == {"1": "11"}
+
+
+@pytest.mark.law("N11")
+def test_a_transaction_that_commits_late_is_read_by_the_next_poll(org: SalesforceServer) -> None:
+    org.put({"1": "a"})
+    world = World(org, {"Account": "a"}, overlapS=120)
+    late = org.change("2", Name="late")
+    del org.objects["Account"].rows["2"]
+    org.clock += timedelta(seconds=100)
+    org.put({"3": "c"})
+    poll(org, world)
+    org.objects["Account"].rows["2"] = late
+    poll(org, world)
+
+    assert names(world) == expected(org)
+    assert "2" in names(world)
+
+
+@pytest.mark.law("N1", "N11")
+@pytest.mark.parametrize("bulk", [0, 10_000], ids=["in bulk", "page by page"])
+def test_a_first_load_and_the_polls_behind_it_give_the_same_values(
+    org: SalesforceServer, bulk: int
+) -> None:
+    org.change(
+        "1", Name='He said "a, b"\r\nthen left ü', AnnualRevenue=12.5, NumberOfEmployees=7,
+        Active__c=True, Renewal__c="2026-12-01", BillingAddress={"city": "Vienna"},
+    )  # fmt: skip
+    org.put({f"{number}": "x" for number in range(2, 1_502)})
+    org.delete("5")
+    org.page_max = 700
+    world = World(org, {"Account": "a"}, bulkRowsMin=bulk)
+    waited_s = poll(org, world)
+    first = world.deltas()
+    assert names(world) == expected(org)
+    assert waited_s == (20 if bulk == 0 else 0)
+    assert bool(org.jobs) is (bulk == 0)
+    row = world.rows("Account")["1"]
+    assert (row["AnnualRevenue"], row["NumberOfEmployees"], row["Active__c"]) == (12.5, 7, True)
+    assert (row["Renewal__c"], row["External__c"]) == ("2026-12-01", None)
+    assert row["SystemModstamp"] == "2026-05-04T10:00:03.000Z"
+    assert {"BillingAddress", "Logo__c"} & set(row) == set()
+    org.objects["Account"].rows["1"]["SystemModstamp"] = org.clock - timedelta(seconds=60)
+    poll(org, world)
+    assert world.rows("Account")["1"] | {"SystemModstamp": ""} == row | {"SystemModstamp": ""}
+    deletions = 1 if bulk == 0 else 0  # a bulk query leaves out what is deleted already
+    assert world.deltas() == first + 1 + deletions
+
+
+@pytest.mark.law("N11")
+def test_a_bulk_query_that_fails_is_read_page_by_page(org: SalesforceServer) -> None:
+    org.put({f"{number}": "x" for number in range(50)})
+    org.job_states = ["InProgress", "Failed"]
+    world = World(org, {"Account": "a"}, bulkRowsMin=0)
+    poll(org, world)
+
+    assert names(world) == expected(org)
+
+
+@pytest.mark.law("N1", "N11")
+def test_rows_that_change_under_the_reader_come_with_their_last_change(
+    org: SalesforceServer,
+) -> None:
+    org.put({f"{number:03}": "first" for number in range(100)})
+    org.page_max = 9
+    world = World(org, {"Account": "a"})
+
+    def meddle(asked: Asked) -> None:
+        if "/query" in asked.path:
+            org.put({f"{len(org.asked) % 100:03}": f"at {len(org.asked)}"})
+
+    org.before_each = meddle
+    poll(org, world)
+    org.before_each = None
+    poll(org, world)
+
+    assert names(world) == expected(org)
+
+
+@pytest.mark.law("N11")
+def test_a_link_that_is_no_longer_taken_is_asked_for_anew(org: SalesforceServer) -> None:
+    org.put({f"{number:03}": "x" for number in range(100)})
+    org.page_max = 30
+    world = World(org, {"Account": "a"})
+    org.clock += timedelta(seconds=5)
+    world.poll(iter([True, True, False]).__next__)
+    org.locators.clear()
+    poll(org, world)
+
+    assert names(world) == expected(org)
+
+
+@pytest.mark.law("N1", "N6", "N11")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Reply(503, b"<html>"),
+        Reply(200, b'{"done": true, "records": [{"Id'),
+        Reply(200, b'"Id","Name"\r\n"1","cut', {"sforce-locator": "null"}),
+        Reply(
+            200,
+            b'"Id","Name"\r\n"1","cut"\r\n',
+            {"sforce-locator": "null", "sforce-numberofrecords": "2"},
+        ),
+        Reply(403, [{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": "TotalRequests Limit"}]),
+    ],
+    ids=["failing", "cut off", "cut off in bulk", "cut behind a row", "requests used up"],
+)
+@pytest.mark.parametrize("bulk", [0, 10_000], ids=["in bulk", "page by page"])
+def test_a_storm_of_faults_loses_nothing_and_gives_nothing_twice(
+    org: SalesforceServer, fault: Reply, bulk: int
+) -> None:
+    org.put({f"{number:03}": "x" for number in range(60)})
+    org.page_max = 25
+    world = World(org, {"Account": "a"}, bulkRowsMin=bulk)
+    asked_for: list[str] = []
+
+    def first_of_each(asked: Asked) -> Reply | None:
+        page = f"{asked.path}{asked.query}"
+        if "/results" not in page and ("/query/" not in page or "/jobs/" in page):
+            return None
+        asked_for.append(page)
+        return fault if asked_for.count(page) == 1 else None
+
+    org.faults = [first_of_each] * 200
+    assert poll(org, world) >= 1
+
+    assert names(world) == expected(org)
+    assert world.deltas() == 60
+
+
+@pytest.mark.law("N11")
+def test_a_session_that_ends_midway_is_renewed(org: SalesforceServer) -> None:
+    org.put({f"{number:03}": "x" for number in range(60)})
+    org.page_max = 7
+
+    def ends(asked: Asked) -> None:
+        if "/query/" in asked.path and len(org.asked) % 3 == 0:
+            org.sessions.clear()
+
+    org.before_each = ends
+    world = World(org, {"Account": "a"})
+    poll(org, world)
+
+    assert names(world) == expected(org)
+    assert org.logins > 2
+
+
+@pytest.mark.law("N4", "N11")
+def test_a_secret_that_is_no_longer_taken_is_told_and_nothing_is_lost(
+    org: SalesforceServer,
+) -> None:
+    org.put({"1": "a"})
+    world = World(org, {"Account": "a"})
+    poll(org, world)
+    org.is_secret_right = False
+    org.put({"1": "b"})
+    poll(org, world)
+    assert names(world) == {"1": "a"}
+    assert world.state.fault is not None
+    assert "client id and secret" in world.state.fault.message
+    assert CLIENT_SECRET not in world.state.fault.message
+    org.is_secret_right = True
+    poll(org, world)
+
+    assert names(world) == {"1": "b"}
+
+
+@pytest.mark.law("N6", "N11")
+def test_a_share_of_the_days_requests_is_left_to_others(org: SalesforceServer) -> None:
+    org.put({f"{number:03}": "x" for number in range(60)})
+    org.page_max, org.usage = 7, (795, 1_000)
+    world = World(org, {"Account": "a"}, limitShare=80)
+    org.clock += timedelta(seconds=5)
+    stopped = world.poll()
+    assert (stopped.status, stopped.wait_s) == ("wait", 3_600)
+    assert org.usage[0] == 800
+    org.usage = (1, 1_000)
+    world.time.sleep_ms(3_600_000)
+    poll(org, world)
+
+    assert names(world) == expected(org)
+
+
+def test_what_cannot_be_read_is_told_before_anything_is_read(org: SalesforceServer) -> None:
+    checked = org.connector().check()
+    assert checked == Ok(f"{org.url} answers, and has Account, Contact.")
+    discovered = org.connector().discover().unwrap()
+    types = {column.name: column.type for column in discovered[0].columns}
+    assert (types["AnnualRevenue"], types["Renewal__c"]) == ("number", "date")
+    del org.objects["Contact"]
+    for table, message in (
+        ({"name": "Contact"}, "no object Contact"),
+        ({"name": "Account", "fields": ["Name", "Wish__c"]}, "no field Wish__c"),
+        ({"name": "Account", "fields": ["BillingAddress"]}, "no field BillingAddress"),
+    ):
+        refused = org.connector(tables=[table]).check()
+        assert isinstance(refused, Err)
+        assert message in refused.error.message
+    org.objects["Account"].fields = {f"F{number}__c": "string" for number in range(900)}
+    refused = org.connector(tables=[{"name": "Account"}]).check()
+    assert isinstance(refused, Err)
+    assert "tells no SystemModstamp" in refused.error.message
+
+
+@pytest.mark.law("N8", "N9")
+def test_settings_are_refused_with_their_faults_and_secrets_are_named() -> None:
+    good = {
+        "instance": "https://acme.my.salesforce.com/", "clientId": CLIENT_ID,
+        "clientSecret": CLIENT_SECRET,
+    }  # fmt: skip
+    sound = configured(connector_type("salesforce"), good)
+    assert isinstance(sound, SalesforceSettings)
+    assert list(SALESFORCE.tables(sound)) == ["Account", "Contact", "Lead", "Opportunity"]
+    assert secret_names(SALESFORCE) == {"clientSecret"}
+    for more in (
+        {"instance": "acme.my.salesforce.com"},
+        {"tables": [{"name": "Account WHERE Id != null"}]},
+        {"tables": [{"name": "Account", "fields": ["Name FROM User"]}]},
+        {"tables": [{"name": "Account"}, {"name": "account"}]},
+        {"limitShare": 0},
+    ):
+        with pytest.raises(ValidationFailed) as refused:
+            configured(SALESFORCE, good | more)
+        assert CLIENT_SECRET not in refused.value.message
+    with pytest.raises(ValidationFailed, match="ConnectorHosts"):
+        SALESFORCE.make(sound, None, Outside(("*.example.com",)))  # type: ignore[arg-type]
