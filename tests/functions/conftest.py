@@ -39,6 +39,7 @@ ENVIRONMENT = {
     "QUOTA_DELTAS_PER_S": "0",
     "QUOTA_BYTES_PER_S": "0",
     "FLUSH_FUNCTION": "flush",
+    "ACTIONS_FUNCTION": "actions",
     "RETAIN_FUNCTION": "retain",
     "LAKE_BUCKET": "lake",
     "CONNECTOR_SECRETS": "stack/connectors/",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from dataclasses import replace
@@ -13,19 +14,23 @@ from lakesync.buffer.memory_connections import MemoryConnections
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, Push
 from lakesync.ports import Revocation
-from lakesync.runtime import wiring, wiring_realtime
+from lakesync.runtime import wiring, wiring_connectors, wiring_realtime
 from lakesync.runtime.realtime import frames as frames_module
 from lakesync.runtime.realtime.frames import FRAMES_PER_S_MAX
 from lakesync.runtime.settings_realtime import FramesSettings
 from lakesync.wire import frames, proto
+from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.frames import Tag
 from tests.functions.conftest import Context, event
+from tests.support.acting import use_memory_outside
+from tests.support.polling import MemorySecrets
 from tests.support.sockets import FakeSockets
 
 if TYPE_CHECKING:
     import io
 
     from tests.functions.conftest import Functions
+    from tests.support.acting import MemoryOutside
 
 NAME = "L0SM9cOFvHcCIhw="
 GATEWAY = "demo"
@@ -228,16 +233,99 @@ def test_what_is_wrong_with_a_request_is_answered_and_the_connection_stays(
 @pytest.mark.law("T7")
 def test_tags_that_clients_do_not_send_are_refused(api: Api) -> None:
     api.connect()
-    for tag in (Tag.BROADCAST, Tag.ACTION, Tag.REFUSAL):
+    for tag in (Tag.BROADCAST, Tag.ACTION_RESPONSE, Tag.REFUSAL):
         assert api.refusal(frames.encode_frame(tag, b"")).error.code == "METHOD_NOT_ALLOWED"
 
 
-@pytest.mark.law("X9")
-def test_actions_are_run_over_https(api: Api) -> None:
-    api.connect()
-    refused = api.refusal(frames.encode_frame(Tag.ACTION, b"")).error
+def some_actions(*orders: int, client: str = "phone-1", connector: str = "slack") -> bytes:
+    message = pb.ActionPush(client_id=client)
+    for order in orders:
+        message.actions.add(
+            action_id=f"a{order}",
+            connector=connector,
+            action_type="send",
+            params=json.dumps({"n": order}).encode(),
+        )
+    return message.SerializeToString()
 
-    assert "POST /sync/{gateway}/action" in refused.message
+
+@pytest.fixture
+def outside(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> MemoryOutside:
+    """An action handler, and what hands an event to the function that runs actions."""
+    made = use_memory_outside(monkeypatch)
+    monkeypatch.setattr(wiring_connectors, "secrets", lambda *_: MemorySecrets())
+    handler = {"name": "slack", "type": "memory", "allow": [{}]}
+    registered = event("admin_register_action") | {"body": json.dumps(handler)}
+    assert functions.http("admin", registered).json["registered"]
+
+    def invoker(_settings: object, name: str, _seconds: int) -> Any:
+        run = functions.load(name)
+        return lambda sent: (True, json.dumps(run(json.loads(sent), Context())).encode())
+
+    monkeypatch.setattr(wiring, "invoker", invoker)
+    return made
+
+
+@pytest.mark.law("X9")
+def test_actions_are_run_over_the_socket_and_remembered_either_way(
+    api: Api, outside: MemoryOutside, functions: Functions
+) -> None:
+    api.connect()
+
+    tag, body = api.send(frames.encode_action_frame(some_actions(1, 2), 9))
+
+    assert tag is Tag.ACTION_RESPONSE
+    assert frames.answered_id_of(tag, body) == 9
+    results = pb.ActionResponse.FromString(body).results
+    assert [json.loads(each.success.data) for each in results] == [{"n": 1}, {"n": 2}]
+    again = functions.load("actions")
+    sent = event("actions_run")
+    sent["headers"] |= {"content-type": "application/x-protobuf", "accept": "application/json"}
+    sent["requestContext"]["authorizer"]["lambda"] = event("frames_pull")["requestContext"][
+        "authorizer"
+    ]
+    sent |= {"body": base64.b64encode(some_actions(1)).decode(), "isBase64Encoded": True}
+    (remembered,) = json.loads(again(sent, Context())["body"])["results"]
+    assert remembered["data"] == {"n": 1}
+    assert len(outside.done) == 2
+
+
+@pytest.mark.law("X9")
+def test_a_frame_of_actions_is_refused_as_a_request_would_be(
+    api: Api, outside: MemoryOutside
+) -> None:
+    api.connect()
+
+    def code(body: bytes) -> str:
+        refused = api.refusal(frames.encode_action_frame(body, 7))
+        assert (refused.request_id, refused.closes) == (7, False)
+        return refused.error.code
+
+    assert code(some_actions(1, client="other")) == "FORBIDDEN"
+    assert code(some_actions(*range(26))) == "VALIDATION_ERROR"
+    _, body = api.send(frames.encode_action_frame(some_actions(1, connector="nobody"), 7))
+    (result,) = pb.ActionResponse.FromString(body).results
+    assert result.error.code == "ACTION_NOT_SUPPORTED"
+    assert outside.done == []
+
+
+@pytest.mark.law("X9")
+def test_what_the_function_refuses_or_breaks_at_is_told(
+    api: Api, outside: MemoryOutside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shut_out = json.dumps({"error": "shut out", "code": "REVOKED"})
+    answers: list[tuple[bool, bytes]] = [
+        (False, b'{"errorMessage": "Task timed out"}'),
+        (True, json.dumps({"statusCode": 403, "body": shut_out}).encode()),
+        (True, b'{"statusCode": 502, "body": "<html>"}'),
+    ]
+    monkeypatch.setattr(wiring, "invoker", lambda *_: lambda _: answers.pop(0))
+    api.connect()
+    codes = [
+        api.refusal(frames.encode_action_frame(some_actions(1), 7)).error.code for _ in range(3)
+    ]
+    assert codes == ["UNAVAILABLE", "REVOKED", "INTERNAL_ERROR"]
+    assert outside.done == []
 
 
 @pytest.mark.law("T7")

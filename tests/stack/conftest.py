@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.deployed import Glue, Tenant, aws_of
+from tools.demo.live import socket_address
 from tools.local_stack import paths
 from tools.local_stack.stack import Stack, status, up
 
@@ -51,6 +52,12 @@ def stack(stack_folder: Path) -> Stack:
 def aws(stack: Stack) -> Aws:
     """The stack's AWS side."""
     return aws_of(stack)
+
+
+@pytest.fixture(scope="session")
+def socket_url(aws: Aws, stack: Stack) -> str:
+    """Where the emulator serves what the stack's output names."""
+    return socket_address(stack.endpoint, aws.output("SocketUrl"))
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,17 @@ from uuid import uuid4
 
 import boto3
 import pytest
+from websockets.sync.client import connect
 
+from lakesync.client import Client, SyncLoop
+from lakesync.wire import frames
+from lakesync.wire import lakesync_pb2 as pb
+from lakesync.wire.frames import Tag
 from tests.support.deployed import Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tools.local_stack.stack import Stack
 
@@ -100,3 +106,39 @@ def test_a_queue_that_the_operator_did_not_name_is_refused(stack: Stack, sqs: An
     assert (result["code"], result["retryable"]) == ("ACTION_EXECUTION_ERROR", False)
     assert messages(sqs, url) == []
     sqs.delete_queue(QueueUrl=url)
+
+
+@pytest.mark.law("X9", "X11")
+def test_a_client_queues_an_action_and_its_socket_gives_the_same(
+    stack: Stack, sqs: Any, queue: str, socket_url: str, tmp_path: Path
+) -> None:
+    tenant = Tenant(stack)
+    settings = {"queueUrl": queue, "actions": [{"name": "ship"}]}
+    handler = {"name": "ships", "type": "sqs", "configuration": settings, "allow": [{}]}
+    admin = tenant.token("ops", role="admin")
+    added = tenant.call("POST", f"/admin/actions/{tenant.gateway}", token=admin, json=handler)
+    assert added.status_code == 200, added.text
+    with (
+        tenant.transport("phone-1") as transport,
+        Client(tmp_path / "app.db", client_id="phone-1", transport=transport) as client,
+    ):
+        client.insert("orders", "o7", {"total": 3}).unwrap()
+        queued = client.actions.run("ships", "ship", {"order": "o7"}).unwrap()
+        with SyncLoop(client):
+            done = queued.result(timeout_s=60).unwrap()
+        assert client.actions.discover().unwrap()["ships"][0].action_type == "ship"
+    (message,) = messages(sqs, queue)
+    assert message["data"] == {"order": "o7"}
+
+    asked = pb.ActionPush(client_id="phone-1")
+    asked.actions.add(
+        action_id=queued.action_id, connector="ships", action_type="ship", params=b'{"order":"o7"}'
+    )
+    protocols: Any = ["lakesync.v1", f"bearer.{tenant.token('phone-1')}"]
+    with connect(f"{socket_url}?clientId=phone-1", subprotocols=protocols, proxy=None) as socket:
+        socket.send(frames.encode_action_frame(asked.SerializeToString(), 5))
+        tag, body = frames.decode_frame(str(socket.recv(timeout=60)))
+    assert (tag, frames.answered_id_of(tag, body)) == (Tag.ACTION_RESPONSE, 5), body
+    (result,) = pb.ActionResponse.FromString(body).results
+    assert json.loads(result.success.data) == done
+    assert messages(sqs, queue) == []

@@ -14,24 +14,15 @@ from lakesync.core.delta import Op
 from lakesync.core.messages import Pull, Push
 from lakesync.wire import frames, proto
 from lakesync.wire.frames import Tag
-from tools.demo.live import socket_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakesync.cli.aws import Aws
     from tests.support.deployed import Tenant
-    from tools.local_stack.stack import Stack
 
 ARRIVES_S_MAX = 60
 """Functions start cold, on a machine that does much else."""
-
-
-@pytest.fixture(scope="session")
-def socket_url(aws: Aws, stack: Stack) -> str:
-    """Where the emulator serves what the stack's output names."""
-    return socket_address(stack.endpoint, aws.output("SocketUrl"))
 
 
 def opened(url: str, tenant: Tenant, client: str = "c1", **token: Any) -> Any:

@@ -39,6 +39,9 @@ class SocketSettings(ConnectionsSettings):
 class FramesSettings(PushSettings, PullSettings, SocketSettings):
     """What ``functions/frames`` needs."""
 
+    actions_function: str = variable("ACTIONS_FUNCTION", not_empty)
+    """The name of ``functions/actions``, which runs the actions that come as frames."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NotifySettings(BufferSettings, SocketSettings):

@@ -224,17 +224,17 @@ def flush_now(settings: AdminSettings) -> Callable[[str], Mapping[str, object]]:
     """Give what flushes one gateway by ``functions/flush`` and waits for it."""
     from lakesync.runtime.tasks import FLUSH_NOW_S, flush_and_wait  # noqa: PLC0415
 
-    return flush_and_wait(_invoke(settings, settings.flush_function, FLUSH_NOW_S))
+    return flush_and_wait(invoker(settings, settings.flush_function, FLUSH_NOW_S))
 
 
 def delete_now(settings: AdminSettings) -> Callable[[str, str], Mapping[str, object]]:
     """Give what deletes one gateway by ``functions/retain`` and waits for it."""
     from lakesync.runtime.delete_gateway import DELETE_NOW_S, delete_and_wait  # noqa: PLC0415
 
-    return delete_and_wait(_invoke(settings, settings.retain_function, DELETE_NOW_S))
+    return delete_and_wait(invoker(settings, settings.retain_function, DELETE_NOW_S))
 
 
-def _invoke(settings: Aws, function: str, seconds: int) -> Callable[[str], tuple[bool, bytes]]:
+def invoker(settings: Aws, function: str, seconds: int) -> Callable[[str], tuple[bool, bytes]]:
     """Give what hands a request to a function; returns whether it answered, and what."""
 
     @cache

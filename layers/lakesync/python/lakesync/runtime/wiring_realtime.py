@@ -38,6 +38,7 @@ def sockets(settings: SocketSettings) -> Sockets:
 
 def frame_service(settings: FramesSettings) -> FrameService:
     """Give what ``functions/frames`` asks."""
+    from lakesync.runtime.realtime.act import ACTIONS_S, run_actions  # noqa: PLC0415
     from lakesync.runtime.realtime.frames import FrameService  # noqa: PLC0415
 
     pulls, _ = wiring.pull_services(settings)
@@ -48,6 +49,7 @@ def frame_service(settings: FramesSettings) -> FrameService:
         wiring_access.access(settings),
         connections(settings),
         sockets(settings),
+        run_actions(wiring.invoker(settings, settings.actions_function, ACTIONS_S)),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode, b64encode
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -31,8 +31,14 @@ FRAME_DELTA_BYTES_MAX: Final = FRAME_BYTES_MAX - PAGE_REST_BYTES_MAX
 _SENTENCE_CHARS_MAX: Final = 2_000
 
 
+_Numbered: TypeAlias = (
+    "pb.SyncPush | pb.SyncPull | pb.ActionPush | pb.PushReceipt | pb.SyncResponse "
+    "| pb.ActionResponse"
+)
+
+
 class Tag(IntEnum):
-    """What a frame carries; an answer has the tag of its request."""
+    """What a frame carries; an answer has the tag of its request, but for that of actions."""
 
     PUSH = 1
     PULL = 2
@@ -77,7 +83,7 @@ def decode_frame(frame: str) -> tuple[Tag, bytes]:
     try:
         return Tag(content[0]), content[1:]
     except (IndexError, ValueError) as exc:
-        raise ValidationFailed("a frame begins with a tag: 1 to push, 2 to pull") from exc
+        raise ValidationFailed("a frame begins with a tag: 1 push, 2 pull, 4 action") from exc
 
 
 def encode_push_frame(push: Push, request_id: int) -> str:
@@ -102,6 +108,17 @@ def encode_page_frame(page: PullPage, request_id: int) -> str:
     """Write the frame that answers a pull."""
     numbered = pb.SyncResponse(request_id=request_id).SerializeToString()
     return encode_frame(Tag.PULL, proto.encode_page(page) + numbered)
+
+
+def encode_action_frame(body: bytes, request_id: int) -> str:
+    """Write the frame of a request for actions, an encoded ``ActionPush``."""
+    return encode_frame(Tag.ACTION, body + pb.ActionPush(request_id=request_id).SerializeToString())
+
+
+def encode_action_response_frame(body: bytes, request_id: int) -> str:
+    """Write the frame that answers a request for actions, an encoded ``ActionResponse``."""
+    numbered = pb.ActionResponse(request_id=request_id).SerializeToString()
+    return encode_frame(Tag.ACTION_RESPONSE, body + numbered)
 
 
 def encode_broadcast(page: PullPage) -> str:
@@ -144,9 +161,10 @@ def request_id_of(tag: Tag, message: bytes) -> int:
     Raises:
         ValidationFailed: the bytes are not the message that the tag says.
     """
-    kinds: dict[Tag, type[pb.SyncPush | pb.SyncPull]] = {
+    kinds: dict[Tag, type[pb.SyncPush | pb.SyncPull | pb.ActionPush]] = {
         Tag.PUSH: pb.SyncPush,
         Tag.PULL: pb.SyncPull,
+        Tag.ACTION: pb.ActionPush,
     }
     return _request_id(kinds[tag], message) if tag in kinds else 0
 
@@ -157,13 +175,14 @@ def answered_id_of(tag: Tag, message: bytes) -> int:
     Raises:
         ValidationFailed: the bytes are not the message that the tag says.
     """
-    kind = pb.PushReceipt if tag is Tag.PUSH else pb.SyncResponse
-    return _request_id(kind, message)
+    kinds: dict[Tag, type[pb.PushReceipt | pb.ActionResponse]] = {
+        Tag.PUSH: pb.PushReceipt,
+        Tag.ACTION_RESPONSE: pb.ActionResponse,
+    }
+    return _request_id(kinds.get(tag, pb.SyncResponse), message)
 
 
-def _request_id(
-    kind: type[pb.SyncPush | pb.SyncPull | pb.PushReceipt | pb.SyncResponse], message: bytes
-) -> int:
+def _request_id(kind: type[_Numbered], message: bytes) -> int:
     try:
         return kind.FromString(message).request_id
     except DecodeError as exc:

@@ -156,12 +156,14 @@ class Action(_message.Message):
     def __init__(self, action_id: _Optional[str] = ..., client_id: _Optional[str] = ..., hlc: _Optional[int] = ..., connector: _Optional[str] = ..., action_type: _Optional[str] = ..., params: _Optional[bytes] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
 
 class ActionPush(_message.Message):
-    __slots__ = ("client_id", "actions")
+    __slots__ = ("client_id", "actions", "request_id")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     actions: _containers.RepeatedCompositeFieldContainer[Action]
-    def __init__(self, client_id: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ...) -> None: ...
+    request_id: int
+    def __init__(self, client_id: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class ActionSuccess(_message.Message):
     __slots__ = ("action_id", "data", "server_hlc")
@@ -194,12 +196,14 @@ class ActionResult(_message.Message):
     def __init__(self, success: _Optional[_Union[ActionSuccess, _Mapping]] = ..., error: _Optional[_Union[ActionError, _Mapping]] = ...) -> None: ...
 
 class ActionResponse(_message.Message):
-    __slots__ = ("results", "server_hlc")
+    __slots__ = ("results", "server_hlc", "request_id")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     SERVER_HLC_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[ActionResult]
     server_hlc: int
-    def __init__(self, results: _Optional[_Iterable[_Union[ActionResult, _Mapping]]] = ..., server_hlc: _Optional[int] = ...) -> None: ...
+    request_id: int
+    def __init__(self, results: _Optional[_Iterable[_Union[ActionResult, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class DeltaOutcome(_message.Message):
     __slots__ = ("index", "delta_id", "outcome", "code", "message", "field")

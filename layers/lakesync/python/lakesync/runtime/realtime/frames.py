@@ -1,7 +1,8 @@
-"""The handler of ``functions/frames``: pushes and pulls over a WebSocket.
+"""The handler of ``functions/frames``: pushes, pulls and actions over a WebSocket.
 
-The same services answer as over HTTPS. What is wrong with a request is answered under its id, and
-the connection stays; what is no frame at all, or comes without end, closes it.
+The same services answer as over HTTPS, actions those of ``functions/actions``. What is wrong with a
+request is answered under its id, and the connection stays; what is no frame at all, or comes
+without end, closes it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.ports import Delivered, Usage
 from lakesync.runtime import observe
 from lakesync.runtime.auth import claims_of
-from lakesync.wire import frames, proto
+from lakesync.wire import actions_proto, frames, proto
 from lakesync.wire.frames import Tag
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
     from lakesync.gateway.access import Access
     from lakesync.gateway.quota import Quotas
     from lakesync.ports import Connection, Connections, Sockets
+    from lakesync.runtime.realtime.act import RunActions
     from lakesync.runtime.tasks import Handler
+
+    Answers = Callable[[Connection, bytes, int], str]
 
 FRAMES_PER_S_MAX: Final = 100
 """Frames of one connection in a second, in one process: more are a flood, which closes it."""
@@ -55,7 +59,9 @@ class FrameService:
         access: Access,
         connections: Connections,
         sockets: Sockets,
+        actions: RunActions,
     ) -> None:
+        self._actions = actions
         self._pushes = pushes
         self._pulls = pulls
         self._quotas = quotas
@@ -84,21 +90,21 @@ class FrameService:
             observe.failure(malformed, route="frames")
             self._close(gateway, name, malformed)
             return
-        self._send(gateway, name, self._answer(connection, tag, message, request_id))
+        if tag is Tag.ACTION:
+            answers = self._acting(context.get("authorizer"))
+        else:
+            answers = {Tag.PUSH: self._push, Tag.PULL: self._pull}.get(tag, _not_offered)
+        self._send(gateway, name, _answered(answers, connection, message, request_id))
 
-    def _answer(self, connection: Connection, tag: Tag, message: bytes, request_id: int) -> str:
-        """Give the frame that answers a request, whatever becomes of it."""
-        try:
-            answers: dict[Tag, Callable[[Connection, bytes, int], str]]
-            answers = {Tag.PUSH: self._push, Tag.PULL: self._pull, Tag.ACTION: _over_https}
-            return answers.get(tag, _not_offered)(connection, message, request_id)
-        except LakeSyncError as error:
-            observe.failure(error, route="frames")
-            return frames.encode_refusal(error, request_id, closes=False)
-        except Exception as exc:  # noqa: BLE001 - a bug is answered, and rings
-            observe.bug(exc, route="frames")
-            bug = InternalError("something went wrong here; try again later")
-            return frames.encode_refusal(bug, request_id, closes=False)
+    def _acting(self, authorizer: object) -> Answers:
+        """Give what answers requests for actions, for whom the authoriser let in."""
+
+        def act(connection: Connection, message: bytes, request_id: int) -> str:
+            _must_be(connection, actions_proto.decode_push(message).client_id)
+            body = self._actions(connection.gateway, authorizer, message)
+            return frames.encode_action_response_frame(body, request_id)
+
+        return act
 
     def _push(self, connection: Connection, message: bytes, request_id: int) -> str:
         gateway = connection.gateway
@@ -168,13 +174,21 @@ def frames_handler(service: FrameService) -> Handler:
     return handler
 
 
-def _over_https(*_: object) -> str:
-    # Whoever runs actions has permissions of its own, which who syncs does not need.
-    raise NotOffered("actions are run over HTTPS: POST /sync/{gateway}/action")
+def _answered(answers: Answers, connection: Connection, message: bytes, request_id: int) -> str:
+    """Give the frame that answers a request, whatever becomes of it."""
+    try:
+        return answers(connection, message, request_id)
+    except LakeSyncError as error:
+        observe.failure(error, route="frames")
+        return frames.encode_refusal(error, request_id, closes=False)
+    except Exception as exc:  # noqa: BLE001 - a bug is answered, and rings
+        observe.bug(exc, route="frames")
+        bug = InternalError("something went wrong here; try again later")
+        return frames.encode_refusal(bug, request_id, closes=False)
 
 
 def _not_offered(*_: object) -> str:
-    raise NotOffered("clients send pushes (1) and pulls (2) over a WebSocket")
+    raise NotOffered("clients send pushes (1), pulls (2) and actions (4) over a WebSocket")
 
 
 def _read(event: dict[str, Any]) -> tuple[Tag, bytes]:
