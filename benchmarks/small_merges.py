@@ -2,7 +2,8 @@
 
 That is the usual one: nearly all of it is planning and compiling, whatever is in it. It is measured
 in one JVM that has merged each table once before, as most of a run's tables find it; by processor
-time, of which a machine that others use too takes away nothing.
+time, of which a machine that others use too takes away nothing. Tables of 50 rows are written anew
+by each batch, those of 1,000 are merged into. No two tables have a commit in common.
 """
 
 from __future__ import annotations
@@ -30,16 +31,22 @@ FIGURE: Final = "small_merge_cpu_s"
 TARGET: Final = 4.0
 TABLES: Final = 24
 DELTAS: Final = 100
+ROWS: Final = {FIGURE: 50, "small_merge_into_larger_cpu_s": 1_000}
+"""Of the tables before the merge that is measured."""
 PHASES: Final = ("load", "again", "merge")
 _COLUMNS: Final = ("title", "owner", "done", "rank")
 _WALL_MS: Final = 1_700_000_000_000
 
 
 def run() -> list[Entry]:
-    """Measure, and give one entry."""
+    """Measure, and give two entries."""
+    return [_entry(name, rows) for name, rows in ROWS.items()]
+
+
+def _entry(name: str, rows: int) -> Entry:
     with tempfile.TemporaryDirectory(prefix="lakesync-spark-") as folder:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.small_merges", folder],
+            [sys.executable, "-m", "benchmarks.small_merges", folder, str(rows)],
             capture_output=True,
             text=True,
             check=False,
@@ -48,13 +55,13 @@ def run() -> list[Entry]:
         raise RuntimeError(done.stderr.strip()[-300:])
     measured = json.loads(done.stdout.splitlines()[-1])
     detail = (
-        f"{TABLES} tables of {DELTAS} deltas each, the third merge of each; all tables in "
-        f"{measured['wall_s']:.1f} s on 2 cores"
+        f"{TABLES} tables of {DELTAS} deltas each, into {rows:,} rows, the third merge of each; all"
+        f" tables in {measured['wall_s']:.1f} s on 2 cores"
     )
-    return [at_most(FIGURE, measured["cpu_s"] / TABLES, "s", TARGET, detail)]
+    return at_most(name, measured["cpu_s"] / TABLES, "s", TARGET, detail)
 
 
-def _stage(folder: Path) -> None:
+def _stage(folder: Path, rows: int) -> None:
     """Write batches and claims, as the flush function would."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -64,21 +71,22 @@ def _stage(folder: Path) -> None:
         table = f"table{number}"
         last = 0
         for place, phase in enumerate(PHASES):
-            first = _WALL_MS + 10_000_000 * place
-            commits = [stamp(first + delta) for delta in range(DELTAS)]
+            deltas = DELTAS if place else max(DELTAS, rows)
+            first = _WALL_MS + 10_000_000 * place + number
+            commits = [stamp(first + delta) for delta in range(deltas)]
             columns: dict[str, Any] = {
                 "_commit": pa.array(commits, pa.int64()),
-                "_ordinal": pa.array([0] * DELTAS, pa.int32()),
-                "_op": pa.array(["INSERT" if not place else "UPDATE"] * DELTAS),
-                "_row_id": pa.array([f"row{delta % 50}" for delta in range(DELTAS)]),
-                "_client_id": pa.array(["c1"] * DELTAS),
+                "_ordinal": pa.array([0] * deltas, pa.int32()),
+                "_op": pa.array(["INSERT" if not place else "UPDATE"] * deltas),
+                "_row_id": pa.array([f"row{delta % rows}" for delta in range(deltas)]),
+                "_client_id": pa.array(["c1"] * deltas),
                 "_hlc": pa.array(commits, pa.int64()),
                 "_delta_id": pa.array(
                     [hashlib.sha256(f"{phase}{delta}".encode()).hexdigest()
-                     for delta in range(DELTAS)]
+                     for delta in range(deltas)]
                 ),
                 **{
-                    name: pa.array([f'"{phase} {delta}"' for delta in range(DELTAS)])
+                    name: pa.array([f'"{phase} {delta}"' for delta in range(deltas)])
                     for name in _COLUMNS
                 },
             }  # fmt: skip
@@ -88,18 +96,18 @@ def _stage(folder: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(pa.table(columns), path, compression="zstd")
             claim = batch.claim(TableSchema(table, tuple(schema)), path.stat().st_size)
-            body = json.dumps(json.loads(claim) | {"deltas": DELTAS})
+            body = json.dumps(json.loads(claim) | {"deltas": deltas})
             FileStore(folder).put(f"{phase}/{batch.claim_key}", body.encode())
             last = commits[-1]
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, rows: int) -> None:
     """Measure in this fresh process."""
     from lakesync_spark.arguments import Arguments  # noqa: PLC0415
     from lakesync_spark.run import run as run_job  # noqa: PLC0415
     from lakesync_spark.session import apply_settings  # noqa: PLC0415
 
-    _stage(folder)
+    _stage(folder, rows)
     with tempfile.TemporaryDirectory(prefix="lakesync-spark-") as scratch:
         spark = spark_session(Path(scratch))
         apply_settings(spark)
@@ -117,4 +125,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -15,8 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from pyspark.sql import functions as sf
-
 from lakesync_spark.branches import branch_names, drop_branch, fast_forward, make_branch
 from lakesync_spark.shape import COMMIT_STAMP, ID
 from lakesync_spark.writing import execute
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakesync.core.clock import Stamp
     from lakesync_spark.lake_table import LakeTable
 
 PREFIX: Final = "lakesync_merge_"
@@ -37,7 +34,6 @@ def replace_rows(
     spark: SparkSession,
     table: LakeTable,
     change: Callable[[DataFrame], DataFrame],
-    commit: Stamp,
     properties: Mapping[str, str],
     *,
     broadcast: bool,
@@ -47,8 +43,8 @@ def replace_rows(
     Args:
         spark: the session.
         table: the table as it was looked at: its current snapshot must still be so at the end.
-        change: gives the rows that change out of all rows; their `COMMIT_STAMP` is `commit`.
-        commit: greater than that of any row of the table.
+        change: gives the rows that change out of all rows; their `COMMIT_STAMP` is greater than
+            that of any row of the table.
         properties: what the snapshot carries.
         broadcast: whether the ids of the rows that change fit into memory.
 
@@ -59,7 +55,8 @@ def replace_rows(
     branch = open_branch(table, start)
     on_branch = f"{table.name}.`branch_{branch}`"
     add_rows(change(spark.table(on_branch)), on_branch)
-    delete_replaced(spark, on_branch, commit, properties, broadcast=broadcast)
+    added = added_rows(spark, table, branch, start)
+    delete_replaced(added, on_branch, properties, broadcast=broadcast)
     publish(spark, table, branch, start)
 
 
@@ -77,28 +74,32 @@ def add_rows(rows: DataFrame, on_branch: str) -> None:
     rows.writeTo(on_branch).append()
 
 
+def added_rows(spark: SparkSession, table: LakeTable, branch: str, start: int | None) -> DataFrame:
+    """Give what was added to a branch: nothing else is read."""
+    table.refresh()
+    reader = spark.read.option("start-snapshot-id", str(start))
+    end = table.java.snapshot(branch).snapshotId()
+    return reader.option("end-snapshot-id", str(end)).table(table.name)
+
+
 def delete_replaced(
-    spark: SparkSession,
-    on_branch: str,
-    commit: Stamp,
-    properties: Mapping[str, str],
-    *,
-    broadcast: bool,
+    added: DataFrame, on_branch: str, properties: Mapping[str, str], *, broadcast: bool
 ) -> None:
-    """Delete the rows of which there is a later one."""
-    view = f"lakesync_replaced_{uuid4().hex}"  # a session has one name space for all threads
-    added = spark.table(on_branch).where(sf.col(COMMIT_STAMP) == commit).select(ID)
-    added.createOrReplaceTempView(view)
+    """Delete the rows of which a later one was added."""
+    view = f"lakesync_added_{uuid4().hex}"  # a session has one name space for all threads
+    added.select(ID, COMMIT_STAMP).createOrReplaceTempView(view)
     hint = f"/*+ BROADCAST({view}) */" if broadcast else ""
+    # The commit is not in the text: see `lakesync_spark.constants`.
+    later = f"{view}.{ID} = rows.{ID} AND {view}.{COMMIT_STAMP} > rows.{COMMIT_STAMP}"
     try:
         execute(
-            spark,
-            f"DELETE FROM {on_branch} WHERE {COMMIT_STAMP} < {commit}"  # noqa: S608 - ours
-            f" AND {ID} IN (SELECT {hint} {ID} FROM {view})",
+            added.sparkSession,
+            f"DELETE FROM {on_branch} AS rows"  # noqa: S608 - ours
+            f" WHERE EXISTS (SELECT {hint} {ID} FROM {view} WHERE {later})",
             properties,
         )
     finally:
-        spark.catalog.dropTempView(view)
+        added.sparkSession.catalog.dropTempView(view)
 
 
 def publish(spark: SparkSession, table: LakeTable, branch: str, start: int | None) -> None:

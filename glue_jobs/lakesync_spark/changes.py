@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
+from lakesync_spark.constants import with_constants
 from lakesync_spark.json_text import kept_texts, typed
 from lakesync_spark.shape import CARRIED, ID, SYNCED_AT, TEXTS
 
@@ -33,10 +34,11 @@ def change_rows(
     texts = {name: f"`{_text(name)}`" for name in names}
     tail = {
         CARRIED: _carried(texts),
-        SYNCED_AT: synced_at,
+        SYNCED_AT: SYNCED_AT,
         TEXTS: kept_texts(columns, {name: f"`{name}`" for name in names}, texts),
     }
-    return _valued(deltas, kind, columns).select(
+    timed = with_constants(_valued(deltas, kind, columns), {SYNCED_AT: synced_at})
+    return timed.select(
         *kind.head, *names, *(sf.expr(tail[name]).alias(name) for name in kind.tail)
     )
 

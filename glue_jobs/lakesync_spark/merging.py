@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as sf
 
+from lakesync_spark.constants import with_constants
 from lakesync_spark.fold import ALIVE, DELETED
 from lakesync_spark.json_text import kept_text, typed
 from lakesync_spark.shape import COMMIT_STAMP, ID, SYNCED_AT
@@ -53,12 +54,13 @@ def merged(
         synced: what the rows that change carry.
         all_rows: whether to give those too that do not change, as they are.
     """
-    joined = folded.select(
+    stamped = with_constants(folded, synced.columns)
+    joined = stamped.select(
         ID,
-        *(sf.col(name).alias(_GIVEN + name) for name in (ALIVE, DELETED, *given)),
+        *(sf.col(name).alias(_GIVEN + name) for name in (ALIVE, DELETED, *synced.columns, *given)),
     ).join(opened(rows, columns), ID, "full" if all_rows else "left")
     compared = _compared(joined, columns, given)
-    chosen = _valued(compared if all_rows else compared.where(_CHANGES), columns, given, synced)
+    chosen = _valued(compared if all_rows else compared.where(_CHANGES), columns, given)
     return closed(_stamped(chosen, columns, given), columns)
 
 
@@ -103,7 +105,7 @@ def _wins(column: LakeColumn) -> str:
 
 
 def _valued(
-    compared: DataFrame, columns: Sequence[LakeColumn], given: Collection[str], synced: Synced
+    compared: DataFrame, columns: Sequence[LakeColumn], given: Collection[str]
 ) -> DataFrame:
     """Put in the typed values that win.
 
@@ -112,8 +114,11 @@ def _valued(
     names = [column.name for column in columns]
     return compared.select(
         ID,
-        sf.expr(f"if({_CHANGES}, {synced.commit}L, {COMMIT_STAMP})").alias(COMMIT_STAMP),
-        sf.expr(f"if({_CHANGES}, {synced.at}, {SYNCED_AT})").alias(SYNCED_AT),
+        # What changes is in the deltas.
+        *(
+            sf.expr(f"if({_CHANGES}, {_GIVEN}{name}, {name})").alias(name)
+            for name in (COMMIT_STAMP, SYNCED_AT)
+        ),
         *(sf.col(f"_latest{name}").alias(name) for name in (ALIVE, DELETED)),
         *(prefix + name for name in names for prefix in (KEPT, AT)),
         *(prefix + name for name in given for prefix in (_GIVEN, _WINS)),

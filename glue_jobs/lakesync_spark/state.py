@@ -62,6 +62,11 @@ class Synced(NamedTuple):
     at: str
     """When it was begun, as an SQL literal."""
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that say so, as SQL literals."""
+        return {COMMIT_STAMP: f"{self.commit}L", SYNCED_AT: self.at}
+
 
 def opened(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
     """Give rows of the state table with their stamps said: what `closed` takes.

@@ -62,9 +62,7 @@ def merge_state(bench: Workbench, target: Target, chain: Chain, tries_left: int 
         return change(_of_deltas(rows, deltas) if broadcast else rows, all_rows=False)
 
     try:
-        replace_rows(
-            bench.spark, target.table, change_some, chain.last, properties, broadcast=broadcast
-        )
+        replace_rows(bench.spark, target.table, change_some, properties, broadcast=broadcast)
     except Conflict:
         now = bench.find(target.table.name)
         if now is None or now.table.snapshot_id == target.table.snapshot_id or not tries_left:

@@ -124,6 +124,26 @@ def many_tasks(lake: Lake) -> Iterator[None]:
         lake.spark.conf.set(name, str(was))
 
 
+@pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
+def test_java_compiles_nothing_for_a_commit_like_one_before(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
+) -> None:
+    """Code that differed in a commit or a time would be most of what a small merge costs."""
+    monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", per_row)
+    jvm: Any = lake.spark._jvm
+    metric = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    compiled = []
+    for at in range(4):
+        before = metric.getCount()
+        lake.put([update("r0", at=10 + at, n=at), insert(f"r{at}", at=20, n=1, m="a")])
+        assert lake.run().problem() == ""
+        compiled.append(metric.getCount() - before)
+        lake.store.pause(7)
+
+    assert compiled[0] > 0, "the metric counts"
+    assert compiled[3] == 0
+
+
 @pytest.mark.usefixtures("many_tasks")
 def test_a_merge_into_a_sorted_table_writes_no_more_delete_files_than_there_are_files(
     lake: Lake,
