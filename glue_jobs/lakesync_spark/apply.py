@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 from lakesync_spark.chain import Link, next_chain
 from lakesync_spark.changes import change_rows
 from lakesync_spark.columns import wanted_columns
+from lakesync_spark.queries import asked
 from lakesync_spark.scheduling import pool_of, table_threads
 from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
 from lakesync_spark.staging import read_deltas
@@ -91,7 +92,8 @@ def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
     if target.batch_mark.commit >= chain.last:
         return
     deltas = bench.deltas(chain.links, target, target.columns)
-    rows = change_rows(deltas, target.table.kind, target.columns, bench.now)
+    kind, columns = target.table.kind, target.columns
+    rows = asked(deltas, lambda view: change_rows(view, kind, columns, bench.now))
     commit = sf.col("_commit")
     bench.lease.check()
     overwrite(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from lakesync_spark.branches import branch_names, drop_branch, fast_forward, make_branch
+from lakesync_spark.queries import view_of
 from lakesync_spark.shape import COMMIT_STAMP, ID
 from lakesync_spark.writing import execute
 
@@ -33,7 +34,7 @@ PREFIX: Final = "lakesync_merge_"
 def replace_rows(
     spark: SparkSession,
     table: LakeTable,
-    change: Callable[[DataFrame], DataFrame],
+    change: Callable[[str], DataFrame],
     properties: Mapping[str, str],
     *,
     broadcast: bool,
@@ -43,8 +44,8 @@ def replace_rows(
     Args:
         spark: the session.
         table: the table as it was looked at: its current snapshot must still be so at the end.
-        change: gives the rows that change out of all rows; their `COMMIT_STAMP` is greater than
-            that of any row of the table.
+        change: gives the rows that change out of a table's; their `COMMIT_STAMP` is greater than
+            that of any of these.
         properties: what the snapshot carries.
         broadcast: whether the ids of the rows that change fit into memory.
 
@@ -54,7 +55,7 @@ def replace_rows(
     start = table.snapshot_id
     branch = open_branch(table, start)
     on_branch = f"{table.name}.`branch_{branch}`"
-    add_rows(change(spark.table(on_branch)), on_branch)
+    add_rows(change(on_branch), on_branch)
     added = added_rows(spark, table, branch, start)
     delete_replaced(added, on_branch, properties, broadcast=broadcast)
     publish(spark, table, branch, start)
@@ -86,20 +87,16 @@ def delete_replaced(
     added: DataFrame, on_branch: str, properties: Mapping[str, str], *, broadcast: bool
 ) -> None:
     """Delete the rows of which a later one was added."""
-    view = f"lakesync_added_{uuid4().hex}"  # a session has one name space for all threads
-    added.select(ID, COMMIT_STAMP).createOrReplaceTempView(view)
-    hint = f"/*+ BROADCAST({view}) */" if broadcast else ""
-    # The commit is not in the text: see `lakesync_spark.constants`.
-    later = f"{view}.{ID} = rows.{ID} AND {view}.{COMMIT_STAMP} > rows.{COMMIT_STAMP}"
-    try:
+    with view_of(added) as later:
+        hint = f"/*+ BROADCAST({later}) */" if broadcast else ""
+        # The commit is no literal: see `lakesync_spark.queries.with_constants`.
+        both = f"{later}.{ID} = rows.{ID} AND {later}.{COMMIT_STAMP} > rows.{COMMIT_STAMP}"
         execute(
             added.sparkSession,
             f"DELETE FROM {on_branch} AS rows"  # noqa: S608 - ours
-            f" WHERE EXISTS (SELECT {hint} {ID} FROM {view} WHERE {later})",
+            f" WHERE EXISTS (SELECT {hint} {ID} FROM {later} WHERE {both})",
             properties,
         )
-    finally:
-        added.sparkSession.catalog.dropTempView(view)
 
 
 def publish(spark: SparkSession, table: LakeTable, branch: str, start: int | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.errors import Conflict
+from lakesync_spark.java import java_class
 from lakesync_spark.lake_table import FOR_EVER_MS, MARK_TAG
 
 if TYPE_CHECKING:
@@ -53,11 +54,12 @@ def fast_forward(spark: SparkSession, table: LakeTable, branch: str, start: int 
     end, now = base.ref(branch), base.currentSnapshot().snapshotId()
     if end is None or now != start:
         raise Conflict(f"{table.name} was changed while rows were merged; they are merged again")
-    iceberg = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]  # noqa: SLF001
+    refs = java_class(spark, "org.apache.iceberg.SnapshotRef")
+    metadata = java_class(spark, "org.apache.iceberg.TableMetadata")
     main, tip = base.ref(_MAIN), end.snapshotId()
-    tag = iceberg.SnapshotRef.tagBuilder(tip).maxRefAgeMs(FOR_EVER_MS).build()
-    update = iceberg.TableMetadata.buildFrom(base).setRef(MARK_TAG, tag)
-    update = update.setRef(_MAIN, iceberg.SnapshotRef.builderFrom(main, tip).build())
+    tag = refs.tagBuilder(tip).maxRefAgeMs(FOR_EVER_MS).build()
+    update = metadata.buildFrom(base).setRef(MARK_TAG, tag)
+    update = update.setRef(_MAIN, refs.builderFrom(main, tip).build())
     # Against `base` itself, as in `LakeTable.swap_columns`.
     operations.commit(base, update.removeRef(branch).build())
     table.refresh()

@@ -4,54 +4,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as sf
-
-from lakesync_spark.constants import with_constants
 from lakesync_spark.json_text import kept_texts, typed
+from lakesync_spark.queries import selected, with_constants
 from lakesync_spark.shape import CARRIED, ID, SYNCED_AT, TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
     from lakesync_spark.columns import LakeColumn
     from lakesync_spark.shape import Kind
 
 
-def change_rows(
-    deltas: DataFrame, kind: Kind, columns: Sequence[LakeColumn], synced_at: str
-) -> DataFrame:
-    """Give one row for each delta, in the order of the deltas.
+def change_rows(deltas: str, kind: Kind, columns: Sequence[LakeColumn], synced_at: str) -> str:
+    """Give a query of one row for each delta, in the order of the deltas.
 
     Args:
-        deltas: staged rows, with JSON text by column.
+        deltas: a query of staged rows, with JSON text by column.
         kind: whose columns to give.
         columns: the table's columns.
         synced_at: an SQL literal.
     """
-    names = [column.name for column in columns]
-    texts = {name: f"`{_text(name)}`" for name in names}
+    names = [f"`{column.name}`" for column in columns]
+    texts = {column.name: f"`{_text(column.name)}`" for column in columns}
     tail = {
         CARRIED: _carried(texts),
         SYNCED_AT: SYNCED_AT,
-        TEXTS: kept_texts(columns, {name: f"`{name}`" for name in names}, texts),
+        TEXTS: kept_texts(columns, dict(zip(texts, names, strict=True)), texts),
     }
     timed = with_constants(_valued(deltas, kind, columns), {SYNCED_AT: synced_at})
-    return timed.select(
-        *kind.head, *names, *(sf.expr(tail[name]).alias(name) for name in kind.tail)
-    )
+    return selected(timed, (*kind.head, *names, *(f"{tail[n]} AS {n}" for n in kind.tail)))
 
 
-def _valued(deltas: DataFrame, kind: Kind, columns: Sequence[LakeColumn]) -> DataFrame:
+def _valued(deltas: str, kind: Kind, columns: Sequence[LakeColumn]) -> str:
     """Put typed values beside their texts.
 
     A step of its own: what reads a value afterwards does not compute it again.
     """
-    return deltas.withColumnRenamed("_row_id", ID).select(
-        *kind.head,
-        *(sf.expr(typed(f"`{c.name}`", c.type)).alias(c.name) for c in columns),
-        *(sf.col(column.name).alias(_text(column.name)) for column in columns),
+    return selected(
+        deltas,
+        (
+            *(f"_row_id AS {ID}" if name == ID else name for name in kind.head),
+            *(f"{typed(f'`{c.name}`', c.type)} AS `{c.name}`" for c in columns),
+            *(f"`{column.name}` AS `{_text(column.name)}`" for column in columns),
+        ),
     )
 
 

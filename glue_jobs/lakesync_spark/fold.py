@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as sf
-
+from lakesync_spark.queries import selected
 from lakesync_spark.shape import ID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame
 
 ALIVE: Final = "_alive"
 """The latest insert that no delete covers; 0 if there is none."""
@@ -24,67 +21,53 @@ DELETED: Final = "_deleted"
 _HASH: Final = "_hash"
 
 
-def fold(deltas: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Give one row for each row id: its stamps, and a register for each column, in normal form.
+def fold(deltas: str, names: Sequence[str]) -> str:
+    """Give a query of one row for each row id: its stamps, and its registers, in normal form.
 
     Args:
-        deltas: staged rows, in any order: ``_row_id``, ``_op``, ``_client_id``, ``_hlc`` and JSON
-            text by column.
+        deltas: a query of staged rows, in any order: ``_row_id``, ``_op``, ``_client_id``, ``_hlc``
+            and JSON text by column.
         names: the columns that may occur, by their lake names.
 
     Returns:
         `ID`, `ALIVE`, `DELETED`, and under the name of each column its register, or NULL.
     """
-    folded = (
-        _keyed(deltas, names)
-        .groupBy(_HASH, ID)
-        .agg(*(sf.max(name).alias(name) for name in (ALIVE, DELETED, *names)))
-    )
-    stamped = folded.select(
-        ID, *(sf.coalesce(name, sf.lit(0)).alias(name) for name in (ALIVE, DELETED)), *names
-    )
-    is_alive = sf.col(ALIVE) > sf.col(DELETED)
-    return stamped.select(
-        ID,
-        sf.when(is_alive, sf.col(ALIVE)).otherwise(sf.lit(0)).alias(ALIVE),
-        DELETED,
-        *(_above_deleted(name).alias(name) for name in names),
+    greatest = (f"max(`{name}`) AS `{name}`" for name in (ALIVE, DELETED, *names))
+    folded = f"{selected(_keyed(deltas, names), (ID, *greatest))} GROUP BY {_HASH}, {ID}"
+    stamps = (f"coalesce({name}, 0L) AS {name}" for name in (ALIVE, DELETED))
+    stamped = selected(folded, (ID, *stamps, *(f"`{name}`" for name in names)))
+    return selected(
+        stamped,
+        (
+            ID,
+            f"if({ALIVE} > {DELETED}, {ALIVE}, 0L) AS {ALIVE}",
+            DELETED,
+            *(f"if(`{name}`.hlc > {DELETED}, `{name}`, NULL) AS `{name}`" for name in names),
+        ),
     )
 
 
-def _keyed(deltas: DataFrame, names: Sequence[str]) -> DataFrame:
+def _keyed(deltas: str, names: Sequence[str]) -> str:
     """Bring the deltas of a row together, each with its registers.
 
     One shuffle before the aggregation, and registers behind it: they are wider than deltas, and
     made once here are copied whole from then on. Sorting by a hash first compares eight bytes where
     row ids would be compared whole.
     """
-    return (
-        deltas.withColumnRenamed("_row_id", ID)
-        .repartition(ID)
-        .select(
-            sf.xxhash64(ID).alias(_HASH),
-            ID,
-            _hlc_of("INSERT").alias(ALIVE),
-            _hlc_of("DELETE").alias(DELETED),
-            *(_register(name).alias(name) for name in names),
-        )
+    together = selected(deltas, ("/*+ REPARTITION(_row_id) */ *",))
+    return selected(
+        together,
+        (
+            f"xxhash64(_row_id) AS {_HASH}",
+            f"_row_id AS {ID}",
+            f"if(_op = 'INSERT', _hlc, NULL) AS {ALIVE}",
+            f"if(_op = 'DELETE', _hlc, NULL) AS {DELETED}",
+            *(_register(name) for name in names),
+        ),
     )
 
 
-def _hlc_of(op: str) -> Column:
-    return sf.when(sf.col("_op") == op, sf.col("_hlc"))
-
-
-def _register(name: str) -> Column:
+def _register(name: str) -> str:
     """Give a delta's write of a column; NULL if it carries none."""
-    write = sf.struct(
-        sf.col("_hlc").alias("hlc"),
-        sf.col("_client_id").alias("client_id"),
-        sf.col(name).alias("json"),
-    )
-    return sf.when(sf.col(name).isNotNull(), write)
-
-
-def _above_deleted(name: str) -> Column:
-    return sf.when(sf.col(name)["hlc"] > sf.col(DELETED), sf.col(name))
+    write = f"named_struct('hlc', _hlc, 'client_id', _client_id, 'json', `{name}`)"
+    return f"if(`{name}` IS NULL, NULL, {write}) AS `{name}`"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.errors import Conflict
 from lakesync_spark.columns import described
+from lakesync_spark.java import java_class
 from lakesync_spark.shape import KINDS
 
 if TYPE_CHECKING:
@@ -70,11 +71,10 @@ class LakeTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.name = name
         """As SQL writes it."""
-        # PySpark keeps both private; Glue runs classic Spark, where they exist.
+        # PySpark keeps it private; Glue runs classic Spark, where they exist.
         self._spark: Any = spark._jsparkSession  # noqa: SLF001
-        jvm: Any = spark._jvm  # noqa: SLF001
-        self._jvm = jvm
-        self._table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark, name)
+        loader = java_class(spark, "org.apache.iceberg.spark.Spark3Util")
+        self._table = loader.loadIcebergTable(self._spark, name)
         self.java = self._table
         """Iceberg's own object."""
         self.refresh()
@@ -142,8 +142,7 @@ class LakeTable:
         recorded = {ids[column.name]: (column.type, column.written) for column in columns}
         text = json.dumps(recorded, ensure_ascii=False, separators=(",", ":"))
         if base.properties().get(COLUMNS) != text:
-            properties = self._jvm.java.util.HashMap(base.properties())
-            properties[COLUMNS] = text
+            properties = {**base.properties(), COLUMNS: text}
             operations.commit(base, base.replaceProperties(properties))
         self.refresh()
 

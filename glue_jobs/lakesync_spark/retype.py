@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 from lakesync_spark.json_text import is_lost, kept_text, typed
+from lakesync_spark.queries import asked
 from lakesync_spark.shape import STATE_TABLE, TEXTS
 from lakesync_spark.state import KEPT, kept_json, opened, register_text
 from lakesync_spark.writing import overwrite
@@ -77,7 +78,7 @@ def retyped_state(
     """
     before = {column.name: column for column in columns}
     texts = {c.name: register_text(before[c.name]) for c in retyped}
-    typed_rows = opened(rows, columns).withColumns(
+    typed_rows = asked(rows, lambda view: opened(view, columns)).withColumns(
         {_helper(c): sf.expr(typed(texts[c.name], c.type)) for c in retyped}
     )
     kept = {

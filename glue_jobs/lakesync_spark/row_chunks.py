@@ -16,6 +16,7 @@ from lakesync.checkpoint.store import put_chunk
 from lakesync.core.merge import RowState
 from lakesync.ports import StoredRow
 from lakesync.wire.row_state import encode_row_state
+from lakesync_spark.queries import asked
 from lakesync_spark.shape import ID
 from lakesync_spark.state import registers
 
@@ -76,7 +77,7 @@ def write_chunks(
         return _written(batches, names, to)
 
     # In the order of ids, from one chunk to the next: so clients write their tables.
-    ordered = registers(rows, columns).orderBy(ID)
+    ordered = asked(rows, lambda view: registers(view, columns)).orderBy(ID)
     index = ordered.mapInArrow(write, _INDEX)
     return map(_from_index, sorted(index.collect(), key=lambda row: row["number"]))
 

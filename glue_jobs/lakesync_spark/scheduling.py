@@ -10,6 +10,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync_spark.java import java_class
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -20,12 +22,13 @@ _POOL: Final = "spark.scheduler.pool"
 
 def table_threads(spark: SparkSession, count: int, pool: str | None = None) -> ThreadPoolExecutor:
     """Give threads whose jobs run in a pool, or each in one of its own."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark makes a session active in its own thread alone
+    sessions = java_class(spark, "org.apache.spark.sql.SparkSession")
+    # PySpark makes a session active in its own thread alone.
     session: Any = spark._jsparkSession  # noqa: SLF001
 
     def begin() -> None:
         # Iceberg's actions look for the session that is active in their thread.
-        jvm.org.apache.spark.sql.SparkSession.setActiveSession(session)
+        sessions.setActiveSession(session)
         name = pool or threading.current_thread().name
         spark.sparkContext.setLocalProperty(_POOL, name)
 

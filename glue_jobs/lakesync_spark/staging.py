@@ -55,5 +55,4 @@ def read_deltas(
         if path not in whole:
             parts.append(reader.parquet(path).where(sf.col("_commit") > max(link.above, applied)))
     deltas = reduce(lambda left, right: left.unionByName(right), parts)
-    own = (sf.col(staged).alias(name) for name, staged in names.items())
-    return deltas.select(*_SYSTEM, *own)
+    return deltas.toDF(*_SYSTEM, *names)

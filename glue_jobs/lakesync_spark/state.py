@@ -20,10 +20,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark.sql import functions as sf
-
 from lakesync.core.clock import COUNTER_BITS, COUNTER_MAX
 from lakesync_spark.fold import ALIVE, DELETED
+from lakesync_spark.queries import selected
 from lakesync_spark.shape import (
     CLIENT,
     COMMIT_STAMP,
@@ -39,8 +38,6 @@ from lakesync_spark.typed_text import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame
 
     from lakesync.core.clock import Stamp
     from lakesync_spark.columns import LakeColumn
@@ -68,54 +65,58 @@ class Synced(NamedTuple):
         return {COMMIT_STAMP: f"{self.commit}L", SYNCED_AT: self.at}
 
 
-def opened(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
+def opened(rows: str, columns: Sequence[LakeColumn]) -> str:
     """Give rows of the state table with their stamps said: what `closed` takes.
 
+    Args:
+        rows: the table, or a query of all its columns.
+        columns: the table's own.
+
     Returns:
-        The table's columns, `ALIVE`, `DELETED`, and for each column `AT` and `KEPT`.
+        A query of the table's columns, `ALIVE`, `DELETED`, and for each column `AT` and `KEPT`.
     """
     names = [column.name for column in columns]
     stamps = ", ".join([f"_alive: BIGINT, _deleted: BIGINT, {REST}: {_SAID}", *_fields(names)])
     texts = ", ".join(f"`{name}`: STRING" for name in names)
     # A step of its own: each is parsed once.
-    parsed = rows.select(
-        "*",
-        sf.expr(_parsed(STAMPS, stamps)).alias("_said"),
-        *([sf.expr(_parsed(TEXTS, texts)).alias("_kept")] if names else []),
-    )
-    rest = parsed.select(
-        "*",
-        sf.expr(_stamp_of(f"_said.{REST}")).alias(REST),
-        *(sf.col("_kept")[name].alias(KEPT + name) for name in names),
-    )
-    return rest.select(
-        *rows.columns,
-        sf.expr(f"if({IS_DELETED}, 0L, coalesce(_said._alive, {REST}.hlc))").alias(ALIVE),
-        sf.expr(f"coalesce(_said._deleted, if({IS_DELETED}, {HLC}, 0L))").alias(DELETED),
-        *(KEPT + name for name in names),
-        *(sf.expr(_at(name)).alias(AT + name) for name in names),
-    )
-
-
-def registers(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
-    """Give rows of the state table as the core has them.
-
-    Returns:
-        `ID`, `ALIVE`, `DELETED`, and a register ``(hlc, client_id, json)`` under the name of each
-        column, or NULL.
-    """
-    return opened(rows, columns).select(
-        ID,
-        ALIVE,
-        DELETED,
-        *(
-            sf.expr(
-                f"if(`{AT}{c.name}` IS NULL, NULL, named_struct('hlc', `{AT}{c.name}`.hlc,"
-                f" 'client_id', `{AT}{c.name}`.client_id, 'json', {register_text(c)}))"
-            ).alias(c.name)
-            for c in columns
+    kept = [f"{_parsed(TEXTS, texts)} AS _kept"] if names else []
+    parsed = selected(rows, ("*", f"{_parsed(STAMPS, stamps)} AS _said", *kept))
+    rest = selected(
+        parsed,
+        (
+            "*",
+            f"{_stamp_of(f'_said.{REST}')} AS {REST}",
+            *(f"_kept.`{name}` AS `{KEPT}{name}`" for name in names),
         ),
     )
+    return selected(
+        rest,
+        (
+            "*",
+            f"if({IS_DELETED}, 0L, coalesce(_said._alive, {REST}.hlc)) AS {ALIVE}",
+            f"coalesce(_said._deleted, if({IS_DELETED}, {HLC}, 0L)) AS {DELETED}",
+            *(f"{_at(name)} AS `{AT}{name}`" for name in names),
+        ),
+    )
+
+
+def registers(rows: str, columns: Sequence[LakeColumn]) -> str:
+    """Give rows of the state table as the core has them.
+
+    Args:
+        rows: the table, or a query of all its columns.
+        columns: the table's own.
+
+    Returns:
+        A query of `ID`, `ALIVE`, `DELETED`, and a register ``(hlc, client_id, json)`` under the
+        name of each column, or NULL.
+    """
+    written = (
+        f"if(`{AT}{c.name}` IS NULL, NULL, named_struct('hlc', `{AT}{c.name}`.hlc, 'client_id',"
+        f" `{AT}{c.name}`.client_id, 'json', {register_text(c)})) AS `{c.name}`"
+        for c in columns
+    )
+    return selected(opened(rows, columns), (ID, ALIVE, DELETED, *written))
 
 
 def register_text(column: LakeColumn) -> str:
@@ -123,12 +124,12 @@ def register_text(column: LakeColumn) -> str:
     return f"coalesce(`{KEPT}{column.name}`, {text_of(f'`{column.name}`', column.type)})"
 
 
-def closed(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
+def closed(rows: str, columns: Sequence[LakeColumn]) -> str:
     """Give rows of the state table out of values and stamps: the inverse of `opened`.
 
     Args:
-        rows: `ID`, the typed values, `COMMIT_STAMP`, `SYNCED_AT`, `ALIVE`, `DELETED`, and for each
-            column `AT` and `KEPT`.
+        rows: a query of `ID`, the typed values, `COMMIT_STAMP`, `SYNCED_AT`, `ALIVE`, `DELETED`,
+            and for each column `AT` and `KEPT`.
         columns: the table's columns.
     """
     names = [column.name for column in columns]
@@ -136,25 +137,23 @@ def closed(rows: DataFrame, columns: Sequence[LakeColumn]) -> DataFrame:
     own = f"named_struct('hlc', greatest({ALIVE}, {DELETED}), 'client_id', CAST(NULL AS STRING))"
     lives = " OR ".join([f"{ALIVE} > 0", *(f"{at} IS NOT NULL" for at in written)])
     greatest = f"greatest({', '.join([own, *written])})" if names else own
-    # What stands for the whole row, then what is made of it.
-    summed = rows.select(
-        "*",
-        sf.expr(greatest).alias("_greatest"),
-        sf.expr(f"NOT ({lives})").alias(IS_DELETED),
-    )
     least = f"least({', '.join(['_greatest', *written])})" if names else "_greatest"
-    with_least = summed.select("*", sf.expr(least).alias("_least"))
-    return with_least.select(
-        ID,
-        *names,
-        sf.expr(f"timestamp_millis(shiftright(_greatest.hlc, {COUNTER_BITS}))").alias(UPDATED_AT),
-        COMMIT_STAMP,
-        SYNCED_AT,
-        IS_DELETED,
-        sf.expr("_greatest.hlc").alias(HLC),
-        sf.expr("_greatest.client_id").alias(CLIENT),
-        sf.expr(_stamps(names)).alias(STAMPS),
-        sf.expr(kept_json(names)).alias(TEXTS),
+    # What stands for the whole row, then what is made of it.
+    summed = selected(rows, ("*", f"{greatest} AS _greatest", f"NOT ({lives}) AS {IS_DELETED}"))
+    return selected(
+        selected(summed, ("*", f"{least} AS _least")),
+        (
+            ID,
+            *(f"`{name}`" for name in names),
+            f"timestamp_millis(shiftright(_greatest.hlc, {COUNTER_BITS})) AS {UPDATED_AT}",
+            COMMIT_STAMP,
+            SYNCED_AT,
+            IS_DELETED,
+            f"_greatest.hlc AS {HLC}",
+            f"_greatest.client_id AS {CLIENT}",
+            f"{_stamps(names)} AS {STAMPS}",
+            f"{kept_json(names)} AS {TEXTS}",
+        ),
     )
 
 

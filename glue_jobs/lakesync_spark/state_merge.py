@@ -13,6 +13,7 @@ from lakesync.errors import Conflict
 from lakesync_spark.branch_write import replace_rows
 from lakesync_spark.fold import fold
 from lakesync_spark.merging import merged
+from lakesync_spark.queries import asked, selected
 from lakesync_spark.shape import ID
 from lakesync_spark.state import Synced
 from lakesync_spark.writing import overwrite
@@ -44,22 +45,26 @@ def merge_state(bench: Workbench, target: Target, chain: Chain, tries_left: int 
     properties = bench.properties(chain.last, chain.links[-1].batch.name)
     synced = Synced(chain.last, bench.now)
 
-    def change(rows: DataFrame, *, all_rows: bool) -> DataFrame:
-        folded = fold(deltas, names)
+    def change(rows: str, view: str, *, all_rows: bool) -> str:
+        folded = fold(view, names)
         return merged(folded, rows, target.columns, names, synced, all_rows=all_rows)
 
     bench.lease.check()
     if _is_rewritten(target.table, chain):
-        rows = bench.spark.table(target.table.name)
         # All of the table: any commit since `target` was found makes this one fail.
-        rows = rows if target.table.snapshot_id is not None else rows.where("false")
-        overwrite(change(rows, all_rows=True), target.table, sf.lit(True), properties)
+        none = "" if target.table.snapshot_id is not None else "false"
+        rows = selected(target.table.name, ("*",), none)
+        states = asked(deltas, lambda view: change(rows, view, all_rows=True))
+        overwrite(states, target.table, sf.lit(True), properties)
         target.keep_mark()
         return
     broadcast = sum(link.batch.deltas for link in chain.links) <= BROADCAST_DELTAS_MAX
 
-    def change_some(rows: DataFrame) -> DataFrame:
-        return change(_of_deltas(rows, deltas) if broadcast else rows, all_rows=False)
+    def change_some(rows: str) -> DataFrame:
+        def some(view: str) -> str:
+            return change(_of_deltas(rows, view) if broadcast else rows, view, all_rows=False)
+
+        return asked(deltas, some)
 
     try:
         replace_rows(bench.spark, target.table, change_some, properties, broadcast=broadcast)
@@ -70,13 +75,16 @@ def merge_state(bench: Workbench, target: Target, chain: Chain, tries_left: int 
         merge_state(bench, now, chain, tries_left - 1)
 
 
-def _of_deltas(rows: DataFrame, deltas: DataFrame) -> DataFrame:
+def _of_deltas(rows: str, deltas: str) -> str:
     """Give the rows that the deltas are of, and those few that share a hash with one.
 
     The table is neither shuffled nor sorted: the hashes of the deltas' row ids go to each task.
     """
-    hashes = deltas.select(sf.xxhash64("_row_id").alias("_hash"))
-    return rows.join(sf.broadcast(hashes), sf.xxhash64(ID) == sf.col("_hash"), "left_semi")
+    hashes = selected(deltas, ("xxhash64(_row_id) AS _hash",))
+    return (
+        f"SELECT /*+ BROADCAST(hashes) */ * FROM {rows}"  # noqa: S608 - ours
+        f" LEFT SEMI JOIN ({hashes}) AS hashes ON xxhash64({ID}) = _hash"
+    )
 
 
 def _is_rewritten(table: LakeTable, chain: Chain) -> bool:

@@ -17,6 +17,7 @@ from lakesync.maintenance.lake_plan import (
     TARGET_FILE_BYTES,
     TableFigures,
 )
+from lakesync_spark.java import java_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,7 @@ GROUP_BYTES_MAX: Final = 2 << 30
 FILES_REWRITTEN_MAX: Final = 10_000
 """Files of one table that one run rewrites, so that no table keeps the others waiting for long."""
 _DATA: Final = 0
+_ICEBERG: Final = "org.apache.iceberg.spark"
 
 
 class TableFiles:
@@ -36,10 +38,9 @@ class TableFiles:
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark = spark
         self._name = name
-        jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to Iceberg's own classes
         session: Any = spark._jsparkSession  # noqa: SLF001
-        self._table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
-        self._actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(session)
+        self._table = java_class(spark, f"{_ICEBERG}.Spark3Util").loadIcebergTable(session, name)
+        self._actions = java_class(spark, f"{_ICEBERG}.actions.SparkActions").get(session)
         self._refresh()
 
     def figures(self, older_than_ms: int) -> TableFigures:

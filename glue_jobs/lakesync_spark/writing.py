@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.java_gateway import ensure_callback_server_started
 
+from lakesync_spark.java import java_class
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -43,15 +45,13 @@ def execute(spark: SparkSession, statement: str, properties: Mapping[str, str]) 
     by a call back from there. Newer versions take settings of the session instead; Glue 5.1's does
     not, and two tables may be written in one session.
     """
-    jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to Iceberg's own classes
     started: Any = ensure_callback_server_started
     with _starting:
         started(spark.sparkContext._gateway)  # noqa: SLF001
     call = _Call(lambda: spark.sql(statement))
-    failure = jvm.java.lang.Class.forName("java.lang.RuntimeException")
-    jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(
-        dict(properties), call, failure
-    )
+    failure = java_class(spark, "java.lang.Class").forName("java.lang.RuntimeException")
+    metadata = java_class(spark, "org.apache.iceberg.spark.CommitMetadata")
+    metadata.withCommitProperties(dict(properties), call, failure)
     if call.error is not None:
         raise call.error
 

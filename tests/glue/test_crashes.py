@@ -20,8 +20,6 @@ from tests.support.builders import delete, insert, update
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame
-
     from tests.glue.support.lake import Lake
 
 pytestmark = pytest.mark.spark
@@ -236,10 +234,10 @@ def test_a_merge_that_another_run_overtakes_midway_fails(
     real = fold.fold
     merging = Event()
 
-    def slow(deltas: DataFrame, names: Sequence[str]) -> DataFrame:
+    def slow(deltas: str, names: Sequence[str]) -> str:
         merging.set()
         pause = "coalesce(java_method('java.lang.Thread', 'sleep', 6000L), '') <> 'never'"
-        return real(deltas, names).where(pause)
+        return f"SELECT * FROM ({real(deltas, names)}) WHERE {pause}"  # noqa: S608 - ours
 
     def run_slowly() -> None:
         with pytest.raises(Conflict, match="lost its lease"):

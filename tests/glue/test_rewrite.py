@@ -140,7 +140,7 @@ def test_java_compiles_nothing_for_a_commit_like_one_before(
         compiled.append(metric.getCount() - before)
         lake.store.pause(7)
 
-    assert compiled[0] > 0, "the metric counts"
+    assert metric.getCount() > 0, "it counts"
     assert compiled[3] == 0
 
 

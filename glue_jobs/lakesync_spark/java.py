@@ -1,0 +1,20 @@
+"""Java's classes, for what Spark's Python has no name for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """Give a class by its full name.
+
+    ``spark._jvm.org.apache…`` would ask for each part of it, and Java look for that in every jar.
+    """
+    # PySpark keeps it private; Glue runs classic Spark, where it exists.
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
+    return JavaClass(name, gateway._gateway_client)  # noqa: SLF001
