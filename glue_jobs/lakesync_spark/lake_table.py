@@ -222,16 +222,25 @@ class LakeTable:
         self.refresh()
 
     def _marked(self) -> Iterator[Any]:
-        """Give the snapshots with a mark that led to the current one, the latest first."""
+        """Give the snapshots with a mark that led to the current one, the latest first.
+
+        None from before the one that is tagged: it was tagged for its mark, the greatest so far,
+        and a history is long.
+        """
         snapshot = self._table.currentSnapshot()
+        tagged = self._table.snapshot(MARK_TAG)
+        tagged_id = None if tagged is None else tagged.snapshotId()
         oldest, is_marked = snapshot, False
         while snapshot is not None:
             if COMMIT in snapshot.summary():
                 is_marked = True
                 yield snapshot
+                if snapshot.snapshotId() == tagged_id:
+                    return
             oldest, parent = snapshot, snapshot.parentId()
             snapshot = None if parent is None else self._table.snapshot(parent)
-        tagged = None if oldest is None or is_marked else self._table.snapshot(MARK_TAG)
+        if is_marked or tagged is None or oldest is None:
+            return
         # One that is later than what is left was rolled back.
-        if tagged is not None and tagged.sequenceNumber() <= oldest.sequenceNumber():
+        if tagged.sequenceNumber() <= oldest.sequenceNumber():
             yield tagged

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync_spark.lake_table import MARK_TAG, BatchMark
+from lakesync_spark.lake_table import COMMIT, EPOCH, MARK_TAG, BatchMark, LakeTable
 from tests.support.builders import insert, update
 
 if TYPE_CHECKING:
@@ -93,3 +93,37 @@ def test_the_mark_of_what_was_rolled_back_does_not_count(lake: Lake) -> None:
     assert "carry its mark are gone" in report.problem()
     assert len(lake.pending()) == 1
     assert lake.visible() == {"r1": {"n": "1"}}
+
+
+@pytest.mark.law("L16")
+def test_a_mark_is_found_as_quickly_in_a_long_history(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is flushed every quarter of an hour has a thousand snapshots to expire."""
+    lake.put([insert("r1", at=5, n=1)])
+    lake.run()
+    table = LakeTable(lake.spark, lake.name.rows)
+    client: Any = table.java._gateway_client
+    asked: list[str] = []
+    real = client.send_command
+
+    def send(command: str, *rest: Any, **how: Any) -> Any:
+        asked.append(command)
+        return real(command, *rest, **how)
+
+    def looks() -> tuple[BatchMark, int]:
+        table.refresh()
+        table.keep_mark()
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "send_command", send)
+            asked.clear()
+            table.keep_mark()
+            return table.batch_mark(), len(asked)
+
+    mark, few = looks()
+    for commit in range(2, 40):
+        marked = table.java.newAppend().set(COMMIT, str(commit)).set(EPOCH, "1")
+        marked.commit()
+
+    assert (mark.commit, few > 0) == (1, True)
+    assert looks() == (BatchMark(39, 1), few)
