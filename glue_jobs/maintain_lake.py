@@ -1,9 +1,12 @@
-"""The Glue job: joins small files of the lake's tables, expires snapshots, removes orphans.
+"""The Glue job: joins small files of the lake's tables, expires snapshots, erases rows.
 
 Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, ``--stack`` as those of the
 other jobs, ``--snapshot_keep_days``, ``--only gateway`` or ``--only gateway/table``, and
 ``--report_key``, an object for the report. The log's last line has the sums that metric filters
 read; the run fails if a table did. Law L17: ``docs/spec/lake.md``.
+
+With ``--erase_key``, an object that names rows of ``--only gateway/table``, it erases these, and
+does nothing else. Laws E6 to E8: ``docs/spec/erasure.md``.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from botocore.config import Config
 from lakesync_spark.arguments import parse_maintenance_arguments
 from lakesync_spark.maintenance import TABLES_AT_ONCE_MAX, maintain
 from lakesync_spark.report import say
+from lakesync_spark.row_erasure import erase
 from lakesync_spark.session import start_session
 from lakesync_spark.storage import LakeStore
 
@@ -26,7 +30,12 @@ def main() -> None:
     arguments = parse_maintenance_arguments(sys.argv[1:])
     client = boto3.client("s3", config=Config(max_pool_connections=4 * TABLES_AT_ONCE_MAX))
     store = LakeStore(client, arguments.lake_bucket)
-    report = maintain(start_session("maintain_lake"), store, arguments, uuid.uuid4().hex)
+    spark, run_id = start_session("maintain_lake"), uuid.uuid4().hex
+    if arguments.erase_key:
+        erased = erase(spark, store, arguments, run_id)
+        store.put_if_unchanged(arguments.report_key, erased.as_json().encode(), None)
+        return
+    report = maintain(spark, store, arguments, run_id)
     if arguments.report_key:
         store.put_if_unchanged(arguments.report_key, report.as_json().encode(), None)
     say("lake", **report.sums())

@@ -63,6 +63,8 @@ class MaintenanceArguments:
     """One gateway, or one table as ``gateway/table``; empty for all."""
     report_key: str = ""
     """Where the report is put as an object; empty if the log is enough."""
+    erase_key: str = ""
+    """The object that names rows which are to be erased, and nothing else done; empty for none."""
 
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
@@ -117,6 +119,7 @@ def parse_maintenance_arguments(argv: Sequence[str]) -> MaintenanceArguments:
         snapshot_keep_ms=int(given["snapshot_keep_days"]) * _DAY_MS,
         only=given.get("only", "").strip("/"),
         report_key=given.get("report_key", ""),
+        erase_key=given.get("erase_key", ""),
     )
 
 

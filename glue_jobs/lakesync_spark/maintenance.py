@@ -41,7 +41,7 @@ LEASE_S_MAX: Final = 600.0
 """How long a run takes up tables under one lease: batches of its gateways wait meanwhile."""
 BUSY_S_MAX: Final = 300.0
 """How long a run comes back to groups that a merge is at work on, before it leaves them."""
-_LOOK_S: Final = 10.0
+LOOK_S: Final = 10.0
 """How soon it comes back."""
 
 
@@ -91,7 +91,7 @@ class _Maintenance:
 
     def go(self, threads: ThreadPoolExecutor) -> None:
         """Look, rewrite under leases, and clean."""
-        names = list(_names(self._spark, self._arguments))
+        names = list(table_names(self._spark, self._arguments))
         tables = [table for table in threads.map(self._look, names) if table is not None]
         groups: dict[int, list[Table]] = {}
         for table in tables:
@@ -135,7 +135,7 @@ class _Maintenance:
                         self._rewrite_tables(groups.pop(group), lease, threads)
             if not groups or time.monotonic() > min(waits_until, self._ends):
                 break
-            self._store.pause(_LOOK_S)
+            self._store.pause(LOOK_S)
         for table in (one for tables in groups.values() for one in tables):
             table.report.leave("a run that merges was at work all the time")
 
@@ -196,7 +196,7 @@ class _Maintenance:
         say("maintained", **report.as_dict())
 
 
-def _names(spark: SparkSession, arguments: MaintenanceArguments) -> Iterator[str]:
+def table_names(spark: SparkSession, arguments: MaintenanceArguments) -> Iterator[str]:
     """Give the tables of all gateways, or of one, as SQL writes them."""
     catalog = f"`{arguments.catalog}`"
     if arguments.only:

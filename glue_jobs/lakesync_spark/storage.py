@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lakesync.errors import AdapterFailed
 from lakesync_spark.batches import CLAIMS
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 FAILED: Final = "claims-failed/"
+VERSIONS_REMOVED_MAX: Final = 1_000
+"""Versions of one request, as S3 has it."""
 _MISSING: Final = frozenset({"NoSuchKey", "404"})
 _LOST_RACE: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
 
@@ -96,6 +99,38 @@ class LakeStore:
     def delete(self, key: str) -> None:
         """Delete an object. Safe to repeat."""
         self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def old_versions(self, prefix: str) -> Iterator[dict[str, str]]:
+        """Give the versions under a prefix that were overwritten or deleted; none that is there."""
+        pages = self._client.get_paginator("list_object_versions").paginate(
+            Bucket=self._bucket, Prefix=prefix
+        )
+        for page in pages:
+            self._heard(page)
+            for one in (*page.get("Versions", []), *page.get("DeleteMarkers", [])):
+                if not one["IsLatest"]:
+                    yield {"Key": one["Key"], "VersionId": one["VersionId"]}
+
+    def remove_old_versions(self, prefix: str) -> int:
+        """Remove them for good; give how many. Safe to repeat, and to kill.
+
+        What is there stays, and so do the latest markers of deletions: they go with the bucket's
+        lifecycle, and before that they keep what they hide from coming back.
+        """
+        return self._remove(list(self.old_versions(prefix)))
+
+    def forget(self, key: str) -> None:
+        """Remove an object for good, with all its versions. Safe to repeat."""
+        self.delete(key)
+        self.remove_old_versions(key)
+
+    def _remove(self, versions: list[dict[str, str]]) -> int:
+        for at in range(0, len(versions), VERSIONS_REMOVED_MAX):
+            some: Any = {"Objects": versions[at : at + VERSIONS_REMOVED_MAX], "Quiet": True}
+            answer = self._client.delete_objects(Bucket=self._bucket, Delete=some)
+            if errors := answer.get("Errors", []):
+                raise AdapterFailed(f"S3 refused to delete a version: {errors[0].get('Code')}")
+        return len(versions)
 
     def set_aside(self, claim_key: str, body: bytes, reason: str) -> None:
         """Move a claim that can never succeed to `FAILED`, with its reason. Safe to repeat."""

@@ -18,6 +18,7 @@ from lakesync.maintenance.lake_plan import (
     TableFigures,
 )
 from lakesync_spark.java import java_class
+from lakesync_spark.lake_table import MARK_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,6 +91,36 @@ class TableFiles:
         }
         _with(self._actions.rewriteDataFiles(self._table), options, properties).execute()
         self._refresh()
+
+    def rewrite_dead(self, properties: Mapping[str, str]) -> None:
+        """Write all files anew of which any row is taken away: afterwards none holds a dead row.
+
+        Cost: reading and writing them whole; a table's files have dead rows up to a fifth.
+
+        Args:
+            properties: what each snapshot carries: the mark as it is.
+        """
+        options = {
+            "target-file-size-bytes": TARGET_FILE_BYTES,
+            "max-file-group-size-bytes": GROUP_BYTES_MAX,
+            "delete-file-threshold": 1,
+        }
+        _with(self._actions.rewriteDataFiles(self._table), options, properties).execute()
+        self._refresh()
+        self.rewrite_deletes(properties)
+
+    def add_nothing(self, properties: Mapping[str, str]) -> None:
+        """Make a snapshot that holds what the one before it held, and carries properties."""
+        change = self._table.newAppend()
+        for name, value in properties.items():
+            change = change.set(name, value)
+        change.commit()
+        self._refresh()
+
+    def other_names(self) -> list[str]:
+        """Give the branches and tags that somebody else made: they keep what they name."""
+        refs = dict(self._table.refs())
+        return sorted(name for name in refs if name not in {"main", MARK_TAG})
 
     def rewrite_deletes(self, properties: Mapping[str, str]) -> None:
         """Join delete files; what they say of files that are gone is left out."""

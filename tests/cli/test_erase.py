@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.cli import lake_erasure
 from lakesync.cli.commands import erase, gateways
 from tests.cli.test_declaring import RULES, gateway, run, write
 from tests.support.local_gateway import GATEWAY
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["gateway"]  # the fixture
 
 WORDS = ("gateways", "erase", GATEWAY, "flights")
+ALONE = (*WORDS, "--yes", "--no-lake")
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def test_nothing_is_erased_without_a_yes(slept: list[float]) -> None:
 def test_a_row_is_deleted_and_nothing_of_it_is_left(
     slept: list[float], gateway: LocalGateway
 ) -> None:
-    done = run(*WORDS, "UA1", "UA2", "nowhere", "--yes", "--json")
+    done = run(*ALONE, "UA1", "UA2", "nowhere", "--json")
     report = json.loads(done.stdout)
 
     assert done.exit_code == 0, done.stderr
@@ -61,7 +63,7 @@ def test_a_row_is_deleted_and_nothing_of_it_is_left(
     assert 50 < sum(slept) < 70
     assert "not erased: the lake's history" in done.stderr
     assert run("gateways", "find-row", GATEWAY, "flights", "UA3", "--no-lake").exit_code == 1
-    again = run(*WORDS, "UA1", "--yes")
+    again = run(*ALONE, "UA1")
     assert again.exit_code == 0
     assert "1 row erased" in again.stdout
 
@@ -79,9 +81,67 @@ def test_rows_that_the_rules_do_not_let_go_are_said_to_be_there(slept: list[floa
 
 @pytest.mark.law("E5")
 def test_it_says_what_it_waits_for_when_its_time_is_up(slept: list[float]) -> None:
-    late = run(*WORDS, "UA1", "--yes", "--timeout", "1")
+    late = run(*ALONE, "UA1", "--timeout", "1")
 
     assert late.exit_code == 3
     assert "still waits for a minute to pass" in late.stderr
     assert "the same command goes on" in late.stderr
-    assert run(*WORDS, "UA1", "--yes").exit_code == 0
+    assert run(*ALONE, "UA1").exit_code == 0
+
+
+class Job:
+    """The stack's job, as the command sees it: it reads the request, and reports."""
+
+    def __init__(self, gateway: LocalGateway) -> None:
+        self.left = 0
+        self.requests: list[tuple[str, Any, float]] = []
+        self._objects = gateway.objects
+
+    def __call__(self, _: Any, only: str, timeout_s: float, given: dict[str, str]) -> Any:
+        request = self._objects.get_object(given["--erase_key"])
+        self.requests.append((only, json.loads(request), timeout_s))
+        lake_table = {"table": "glue.one.flights__changes", "kind": "changes", "removed": 2}
+        keeps = {"keptBy": ["audit"]} if self.left else {"keptBy": []}
+        return {
+            "tables": [{**lake_table, "files": 3, "left": self.left, **keeps}],
+            "searched": [], "versionsRemoved": 7, "versionsLeft": 0,
+            "againMs": 1_800_000_000_000 if self.left else 0,
+        }  # fmt: skip
+
+
+@pytest.fixture
+def job(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> Job:
+    made = Job(gateway)
+    monkeypatch.setattr(lake_erasure, "run_job", made)
+    return made
+
+
+@pytest.mark.law("E6", "E8")
+def test_the_lake_is_asked_once_the_gateway_is_done_and_its_count_is_the_proof(
+    slept: list[float], job: Job
+) -> None:
+    done = run(*WORDS, "UA1", "UA2", "--yes", "--json")
+    report = json.loads(done.stdout)
+
+    assert done.exit_code == 0, done.stderr
+    [(only, request, timeout_s)] = job.requests
+    assert (only, request) == (f"{GATEWAY}/flights", {"rows": ["UA1", "UA2"]})
+    assert 1 <= timeout_s <= 3_600
+    assert set(report["left"].values()) == {0}
+    assert set(report["left"]) >= {"log", "lake", "old versions"}
+    assert "2 changes removed, 3 files looked into; 7 old versions removed" in done.stderr
+    assert "not erased: backups" in done.stderr
+
+
+@pytest.mark.law("E8")
+def test_what_is_left_in_the_lake_is_said_with_why_and_until_when(
+    slept: list[float], job: Job
+) -> None:
+    job.left = 1
+
+    late = run(*WORDS, "UA1", "--yes")
+
+    assert late.exit_code == 1
+    assert "lake 1" in late.stdout
+    assert "audit may keep files of before: drop it, and repeat this" in late.stderr
+    assert "from 2027-01-15T08:00Z on the same command removes them" in late.stderr

@@ -24,6 +24,8 @@ class FileStore:
         self.folder = folder
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.set_aside_reasons: dict[str, str] = {}
+        self.searched: list[str] = []
+        """Where old versions were looked for."""
         self.meanwhile: Callable[[], None] | None = None
         """What somebody else does whenever time goes by."""
         self._lock = threading.Lock()
@@ -70,6 +72,17 @@ class FileStore:
 
     def delete(self, key: str) -> None:
         (self.folder / key).unlink(missing_ok=True)
+
+    def old_versions(self, prefix: str) -> Iterator[dict[str, str]]:
+        """A folder has none."""
+        self.searched.append(prefix)
+        yield from ()
+
+    def remove_old_versions(self, prefix: str) -> int:
+        return sum(1 for _ in self.old_versions(prefix))
+
+    def forget(self, key: str) -> None:
+        self.delete(key)
 
     def set_aside(self, claim_key: str, body: bytes, reason: str) -> None:
         self.set_aside_reasons[claim_key] = reason

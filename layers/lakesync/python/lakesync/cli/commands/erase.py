@@ -1,10 +1,10 @@
-"""`lakesync gateways erase`: rows are deleted, and what is kept of before goes with them."""
+"""`lakesync gateways erase`: rows are deleted, and all that is kept of before goes with them."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -38,14 +38,18 @@ def erase(
     table: Annotated[str, typer.Argument(help="The rows' table.")],
     rows: Annotated[list[str], typer.Argument(help="The rows' ids.")],
     yes: Annotated[bool, typer.Option("--yes", help="Erase them, for good.")] = False,
-    timeout: Annotated[int, typer.Option(help="Seconds to wait for all of it.", min=1)] = 1_800,
+    lake: Annotated[
+        bool, typer.Option(help="Erase them from the lake and from old versions, too.")
+    ] = True,
+    timeout: Annotated[int, typer.Option(help="Seconds to wait for all of it.", min=1)] = 3_600,
 ) -> None:
-    """Delete rows, and erase what is kept of them: log, checkpoints and staged batches.
+    """Delete rows, and erase what is kept of them: log, checkpoints, batches, lake, old versions.
 
     Devices drop the rows with their next pull; those that are behind by more than some minutes read
-    a checkpoint first. It waits until the deletion is flushed and delivered. Repeating it, and
-    killing it, does no harm. It works with your own AWS credentials, ends with 0 if no value is
-    left in the gateway, and says which copies are not its to erase: docs/operations.md.
+    a checkpoint first. It waits until the deletion is flushed and delivered, then has a Glue run
+    write the lake's files anew; the past of that table goes with it. Repeating it, and killing it,
+    does no harm. It works with your own AWS credentials, counts what is left, ends with 0 if no
+    value is, and says which copies are not its to erase: docs/operations.md.
 
     Example:
       lakesync gateways erase prod users ann --yes
@@ -59,9 +63,16 @@ def erase(
     session.connection = replace(session.place, gateway=name)
     keys = [(table, row) for row in dict.fromkeys(rows)]
     _delete(session, name, keys)
+    ends = time.monotonic() + timeout
     with session.out.progress(f"erasing {plural(len(keys), 'row')} …"):
-        _erase(session, name, keys, time.monotonic() + timeout)
-    _tell(session, name, keys)
+        _erase(session, name, keys, ends)
+    report = None
+    if lake:
+        from lakesync.cli.lake_erasure import erase_from_lake
+
+        _, objects = stores(session)
+        report = erase_from_lake(session, objects, name, keys, max(ends - time.monotonic(), 1))
+    _tell(session, name, keys, report)
 
 
 def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
@@ -127,8 +138,11 @@ def _remove_batches(objects: ObjectStore, gateway: str, table: str) -> str:
     return ""
 
 
-def _tell(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
-    """Count what is left, as `find-row` does, but for the lake."""
+def _tell(
+    session: Session, gateway: str, keys: Sequence[RowKey], report: dict[str, Any] | None
+) -> None:
+    """Count what is left: as `find-row` does, and what the lake's job counted."""
+    from lakesync.cli.lake_erasure import left_in_lake, remarks
     from lakesync.cli.row_copies import copies
 
     buffer, objects = stores(session)
@@ -137,12 +151,18 @@ def _tell(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
         for key in keys:
             for store, number in copies(gateway, key, buffer, objects, None).items():
                 left[store] = left.get(store, 0) + number
+    left |= left_in_lake(report) if report else {}
     counted = ", ".join(f"{store} {number}" for store, number in left.items())
-    answer = {"gateway": gateway, "table": keys[0][0], "rows": len(keys), "left": left}
+    answer = {
+        "gateway": gateway, "table": keys[0][0], "rows": len(keys), "left": left, "lake": report
+    }  # fmt: skip
     session.out.answer(answer, f"{plural(len(keys), 'row')} erased; left: {counted}")
+    for remark in remarks(report) if report else ():
+        session.out.note(remark)
+    rest = "" if report else "the lake's history, old versions of objects, "
     session.out.note(
-        "not erased: the lake's history, old versions of objects, backups, declared destinations "
-        "and devices that are offline; docs/operations.md says what removes them"
+        f"not erased: {rest}backups, declared destinations and devices that are offline; "
+        "docs/operations.md says what removes them"
     )
     if any(left.values()):
         raise typer.Exit(FAILED)

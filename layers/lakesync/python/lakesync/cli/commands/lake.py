@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-import uuid
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -12,14 +10,11 @@ import typer
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
-from lakesync.errors import Unavailable
 
 if TYPE_CHECKING:
     from lakesync.cli.lake import Lake
 
 _DAY_MS: Final = 86_400_000
-_POLL_S: Final = 2.0
-_AT_WORK: Final = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
 
 _Table = Annotated[
     str | None, typer.Option(help="One table, and its history; all of the gateway without.")
@@ -76,10 +71,13 @@ def maintain(
     """
     with session.out.progress("reading the lake …"):
         lake = _lake(session, table)
+    from lakesync.cli.lake_job import run_job
+
     if dry_run:
         _tell_plan(session, lake, table)
         return
-    report = _run(session, table, timeout)
+    only = "/".join(part for part in (session.connection.gateway, table) if part)
+    report = run_job(session, only, timeout)
     if session.out.json_lines:
         session.out.json(report)
         return
@@ -165,41 +163,6 @@ def _tell_plan(session: Session, lake: Lake, table: str | None) -> None:
 def _keep_days(session: Session) -> int:
     job = session.aws.client("glue").get_job(JobName=session.aws.output("MaintainJobName"))["Job"]
     return int(job["DefaultArguments"]["--snapshot_keep_days"])
-
-
-def _run(session: Session, table: str | None, timeout_s: int) -> dict[str, Any]:
-    """Have the stack's job do it; give its report.
-
-    Raises:
-        Unavailable: it failed, or takes longer; what it did is done.
-    """
-    glue, job = session.aws.client("glue"), session.aws.output("MaintainJobName")
-    only = "/".join(part for part in (session.connection.gateway, table) if part)
-    report_key = f"maintenance/{uuid.uuid4().hex}.json"
-    run_id = glue.start_job_run(
-        JobName=job, Arguments={"--only": only, "--report_key": report_key}
-    )["JobRunId"]
-    ends = time.monotonic() + timeout_s
-    with session.out.progress(f"the Glue run {run_id[:12]} is at work …"):
-        while (run := glue.get_job_run(JobName=job, RunId=run_id)["JobRun"])[
-            "JobRunState"
-        ] in _AT_WORK:
-            if time.monotonic() > ends:
-                raise Unavailable(
-                    f"the Glue run {run_id} is still at work after {timeout_s} s, and goes on by "
-                    "itself; look again with `lakesync lake status`"
-                )
-            time.sleep(_POLL_S)
-    if run["JobRunState"] != "SUCCEEDED":
-        raise Unavailable(
-            f"the Glue run {run_id} ended as {run['JobRunState']}: "
-            f"{run.get('ErrorMessage', '').strip() or 'see its log'}; what it did is done"
-        )
-    body = session.aws.client("s3").get_object(
-        Bucket=session.aws.output("LakeBucket"), Key=report_key
-    )["Body"]
-    report: dict[str, Any] = json.loads(body.read())
-    return report
 
 
 def _row(each: dict[str, Any]) -> tuple[object, ...]:

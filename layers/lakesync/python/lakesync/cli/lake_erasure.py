@@ -1,0 +1,64 @@
+"""The lake's part of an erasure: asked of the stack's job, and what it says is left."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from lakesync.cli.lake_job import run_job
+from lakesync.cli.output import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakesync.cli.session import Session
+    from lakesync.ports import ObjectStore, RowKey
+
+
+def erase_from_lake(
+    session: Session, objects: ObjectStore, gateway: str, keys: Sequence[RowKey], timeout_s: float
+) -> dict[str, Any]:
+    """Have rows of one table erased from the lake and from old versions; give the job's report.
+
+    The rows are named in an object, which the job removes at its end: arguments of Glue jobs are
+    shown to everybody who may look at them. Safe to repeat: the same rows are the same object.
+
+    Raises:
+        Unavailable: the job failed, or takes longer; what it did is done.
+    """
+    table = keys[0][0]
+    body = json.dumps({"rows": sorted(row for _, row in keys)}).encode()
+    name = sha256(f"{gateway}/{table}/".encode() + body).hexdigest()[:32]
+    request = f"maintenance/erase-{name}.json"
+    objects.put_object(request, body, "application/json")
+    return run_job(session, f"{gateway}/{table}", timeout_s, {"--erase_key": request})
+
+
+def left_in_lake(report: dict[str, Any]) -> dict[str, int]:
+    """Count what is left, by store."""
+    return {
+        "lake": sum(table["left"] for table in report["tables"]),
+        "old versions": report["versionsLeft"],
+    }
+
+
+def remarks(report: dict[str, Any]) -> Iterator[str]:
+    """Say what was done, and of what is left why, and until when."""
+    files = sum(table["files"] for table in report["tables"])
+    removed = sum(table["removed"] for table in report["tables"])
+    yield (
+        f"the lake: {plural(removed, 'change')} removed, {plural(files, 'file')} looked into; "
+        f"{plural(report['versionsRemoved'], 'old version')} removed"
+    )
+    for table in report["tables"]:
+        if table["keptBy"]:
+            names = ", ".join(table["keptBy"])
+            yield f"{table['table']}: {names} may keep files of before: drop it, and repeat this"
+    if report["againMs"]:
+        at = datetime.fromtimestamp(report["againMs"] / 1000, UTC)
+        yield (
+            "files that no snapshot names may still become named: from "
+            f"{at:%Y-%m-%dT%H:%M}Z on the same command removes them"
+        )

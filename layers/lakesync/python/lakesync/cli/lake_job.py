@@ -1,0 +1,59 @@
+"""Runs of the job that maintains the lake's tables: started, waited for, and their reports."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.cli.session import Session
+
+_POLL_S: Final = 2.0
+_AT_WORK: Final = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
+
+
+def run_job(
+    session: Session, only: str, timeout_s: float, arguments: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Have the stack's job work on one gateway, or on one table of it; give its report.
+
+    Args:
+        session: the command's.
+        only: the gateway, or ``gateway/table``.
+        timeout_s: how long to wait.
+        arguments: more of the job's own.
+
+    Raises:
+        Unavailable: it failed, or takes longer; what it did is done.
+    """
+    glue, job = session.aws.client("glue"), session.aws.output("MaintainJobName")
+    report_key = f"maintenance/{uuid.uuid4().hex}.json"
+    given = {"--only": only, "--report_key": report_key, **(arguments or {})}
+    run_id = glue.start_job_run(JobName=job, Arguments=given)["JobRunId"]
+    ends = time.monotonic() + timeout_s
+    with session.out.progress(f"the Glue run {run_id[:12]} is at work …"):
+        while (run := glue.get_job_run(JobName=job, RunId=run_id)["JobRun"])[
+            "JobRunState"
+        ] in _AT_WORK:
+            if time.monotonic() > ends:
+                raise Unavailable(
+                    f"the Glue run {run_id} is still at work after {timeout_s:.0f} s, and goes on "
+                    "by itself; look again with `lakesync lake status`"
+                )
+            time.sleep(_POLL_S)
+    if run["JobRunState"] != "SUCCEEDED":
+        raise Unavailable(
+            f"the Glue run {run_id} ended as {run['JobRunState']}: "
+            f"{run.get('ErrorMessage', '').strip() or 'see its log'}; what it did is done"
+        )
+    body = session.aws.client("s3").get_object(
+        Bucket=session.aws.output("LakeBucket"), Key=report_key
+    )["Body"]
+    report: dict[str, Any] = json.loads(body.read())
+    return report
