@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 from lakesync.connectors import Storage
 from lakesync.connectors.salesforce.configuration import SalesforceSettings
@@ -185,6 +185,40 @@ class SalesforceServer(VendorServer):
         fields = [{"name": each, "type": kind} for each, kind in self.objects[name].fields.items()]
         return Reply(body={"name": name, "queryable": True, "fields": fields})
 
+    def _create(self, asked: Asked, name: str) -> Reply:
+        fields = asked.json()
+        unknown = fields.keys() - self.objects[name].fields.keys()
+        if unknown:
+            return _error(400, "INVALID_FIELD", f"No such column '{unknown.pop()}'")
+        row_id = f"001{next(self._ids):015}"
+        self.change(row_id, sobject=name, **fields)
+        return Reply(201, {"id": row_id, "success": True, "errors": []})
+
+    def _update(self, asked: Asked, name: str, row_id: str) -> Reply:
+        if row_id not in self.objects[name].rows:
+            return _error(404, "NOT_FOUND", "Provided external ID field does not exist")
+        self.change(row_id, sobject=name, **asked.json())
+        return Reply(204)
+
+    def _upsert(self, asked: Asked, name: str, column: str, value: str) -> Reply:
+        row = self._row(name, column, value)
+        if row is None:
+            row_id = f"001{next(self._ids):015}"
+            self.change(row_id, sobject=name, **asked.json(), **{column: unquote(value)})
+            return Reply(201, {"id": row_id, "success": True, "created": True})
+        self.change(row["Id"], sobject=name, **asked.json())
+        return Reply(200, {"id": row["Id"], "success": True, "created": False})
+
+    def _by_external_id(self, _: Asked, name: str, column: str, value: str) -> Reply:
+        row = self._row(name, column, value)
+        if row is None:
+            return _error(404, "NOT_FOUND", "The requested resource does not exist")
+        return Reply(body={"Id": row["Id"]})
+
+    def _row(self, name: str, column: str, value: str) -> dict[str, Any] | None:
+        rows = self.objects[name].rows.values()
+        return next((row for row in rows if row.get(column) == unquote(value)), None)
+
     def _query(self, asked: Asked, kind: str) -> Reply:
         soql = asked.query["q"]
         counts = re.fullmatch(r"SELECT COUNT\(\) FROM (\w+)", soql)
@@ -265,6 +299,10 @@ class SalesforceServer(VendorServer):
 
 
 _ROUTES = [
+    ("POST", r"sobjects/(\w+)", "create"),
+    ("PATCH", r"sobjects/(\w+)/(\w+)", "update"),
+    ("PATCH", r"sobjects/(\w+)/(\w+)/(.+)", "upsert"),
+    ("GET", r"sobjects/(\w+)/(\w+__c)/(.+)", "by_external_id"),
     ("GET", "limits", "limits"),
     ("GET", r"sobjects/(\w+)/describe", "describe"),
     ("GET", "(query|queryAll)", "query"),

@@ -20,6 +20,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "jira": "lakesync.actions.handlers.jira:JIRA",
     "mysql": "lakesync.actions.handlers.sql:MYSQL",
     "postgres": "lakesync.actions.handlers.sql:POSTGRES",
+    "salesforce": "lakesync.actions.handlers.salesforce:SALESFORCE",
     "sqs": "lakesync.actions.handlers.aws:SQS",
     "stepfunctions": "lakesync.actions.handlers.aws:STEP_FUNCTIONS",
     "webhook": "lakesync.actions.handlers.webhook:WEBHOOK",

@@ -32,11 +32,14 @@ SOQL_BYTES_MAX: Final = 15_000
 """The longest query: it is part of an address, which Salesforce takes up to 16 KB of."""
 LIMIT_WAIT_S: Final = 3_600
 """How long is waited once the share of a day's requests is used up."""
+LOCK_WAIT_S: Final = 5
+"""How long is waited for rows that somebody else changes."""
 BATCH_MIN: Final = 200
 """The fewest rows of a page that Salesforce can be asked for."""
 BATCH_MAX: Final = 2_000
 """The most rows of a page that Salesforce gives."""
-_DATA: Final = f"/services/data/{VERSION}"
+DATA: Final = f"/services/data/{VERSION}"
+"""What paths begin with."""
 _USED_UP: Final = ("REQUEST_LIMIT_EXCEEDED", "TotalRequests Limit exceeded")
 _USAGE: Final = re.compile(r"api-usage=(\d+)/(\d+)")
 
@@ -75,8 +78,7 @@ class SalesforceApi:
                 "the rest is left to others",
                 retry_after_s=LIMIT_WAIT_S,
             )
-        if "authorization" not in self.caller.headers:
-            self._log_in()
+        self.log_in_if_needed()
         try:
             return self.caller.send(method, path, **more)
         except AdapterRefused as error:
@@ -85,9 +87,14 @@ class SalesforceApi:
         self._log_in()
         return self.caller.send(method, path, **more)
 
+    def log_in_if_needed(self) -> None:
+        """Begin a session, unless there is one."""
+        if "authorization" not in self.caller.headers:
+            self._log_in()
+
     def now(self) -> datetime:
         """Give the time by Salesforce's clock, in whole seconds."""
-        date = self.send("GET", f"{_DATA}/limits").date()
+        date = self.send("GET", f"{DATA}/limits").date()
         if date is None:
             raise AdapterFailed("Salesforce's answer bears no date")
         return date
@@ -98,12 +105,12 @@ class SalesforceApi:
         Raises:
             NotFound: there is none, or the user may not see it.
         """
-        described: Mapping[str, Any] = self.send("GET", f"{_DATA}/sobjects/{name}/describe").json()
+        described: Mapping[str, Any] = self.send("GET", f"{DATA}/sobjects/{name}/describe").json()
         return described
 
     def count(self, soql: str) -> int:
         """Give how many rows a query counts."""
-        return int(self.send("GET", f"{_DATA}/query", query={"q": soql}).json()["totalSize"])
+        return int(self.send("GET", f"{DATA}/query", query={"q": soql}).json()["totalSize"])
 
     def query(self, soql: str, rows_max: int, *, with_deleted: bool) -> Queried:
         """Give the first page of a query."""
@@ -111,7 +118,7 @@ class SalesforceApi:
             raise AdapterRefused("the object has too many fields: name those that are wanted")
         batch = min(max(rows_max, BATCH_MIN), BATCH_MAX)
         options = {"sforce-query-options": f"batchSize={batch}"}
-        path = f"{_DATA}/queryAll" if with_deleted else f"{_DATA}/query"
+        path = f"{DATA}/queryAll" if with_deleted else f"{DATA}/query"
         return _page(self.send("GET", path, query={"q": soql}, headers=options).json())
 
     def following(self, path: str) -> Queried:
@@ -121,16 +128,16 @@ class SalesforceApi:
     def begin_bulk(self, soql: str) -> str:
         """Have a query carried out in bulk; gives its job."""
         body = {"operation": "query", "query": soql}
-        return str(self.send("POST", f"{_DATA}/jobs/query", body=body).json()["id"])
+        return str(self.send("POST", f"{DATA}/jobs/query", body=body).json()["id"])
 
     def bulk_state(self, job: str) -> str:
         """Give how far a job is."""
-        return str(self.send("GET", f"{_DATA}/jobs/query/{job}").json()["state"])
+        return str(self.send("GET", f"{DATA}/jobs/query/{job}").json()["state"])
 
     def bulk_page(self, job: str, locator: str, rows_max: int) -> BulkPage:
         """Give a page of what a job gave."""
         answer = self.send(
-            "GET", f"{_DATA}/jobs/query/{job}/results",
+            "GET", f"{DATA}/jobs/query/{job}/results",
             query={"locator": locator or None, "maxRecords": rows_max},
             headers={"accept": "text/csv"},
         )  # fmt: skip
@@ -163,6 +170,10 @@ class SalesforceApi:
         if any(words in reason for words in _USED_UP):
             return AdapterQuotaExceeded(
                 "the organisation's API requests of a day are used up", retry_after_s=LIMIT_WAIT_S
+            )
+        if "UNABLE_TO_LOCK_ROW" in reason:
+            return AdapterQuotaExceeded(
+                "somebody else changes the same rows", retry_after_s=LOCK_WAIT_S
             )
         if '"invalid_client' in reason or '"invalid_grant' in reason:
             return AdapterRefused(
