@@ -201,6 +201,32 @@ def test_an_action_whose_edits_may_be_lost_is_a_dead_letter(world: World) -> Non
     assert shop.orders == []
 
 
+@pytest.mark.law("K20")
+@pytest.mark.parametrize(
+    "damage", ["params = '{'", "queued_ms = 'x'", "status = 'gone'", "queued_ms = 1 << 62"]
+)
+def test_whoever_asks_for_a_damaged_action_is_answered(world: World, damage: str) -> None:
+    client = world.client()
+    queued = client.actions.run("shipping", "ship", {"order": 1}).unwrap()
+    with client._file.database.transaction() as connection:
+        connection.execute(f"UPDATE _lakesync_actions SET {damage}")  # noqa: S608 - a test's own
+    for result in (
+        queued.entry(),
+        queued.result(1),
+        client.actions.find(queued.action_id),
+        client.actions.pending(),
+        client.actions.dead_letters(),
+        client.actions.discard(queued.action_id),
+    ):
+        assert result == Ok([]) or (isinstance(result, Err) and result.error.code == "CORRUPT")
+    assert not salvage_closed(client).unwrap().is_complete
+
+
+def salvage_closed(client: Client) -> Any:
+    client.close()
+    return salvage(client._path)
+
+
 @pytest.mark.law("X14")
 def test_an_action_that_is_not_what_was_queued_is_never_sent(world: World) -> None:
     shop = Shop(world)

@@ -9,8 +9,15 @@ from lakesync.client.actions.queue import GONE
 from lakesync.client.live.callbacks import Callback
 from lakesync.client.live.changes import EVERYTHING
 from lakesync.client.live.watch import UNCHANGED, Reading, Watch
-from lakesync.client.storage.failures import attempt
-from lakesync.errors import ActionFailed, ActionRunning, LakeSyncError, NotFound, ValidationFailed
+from lakesync.client.storage.failures import SALVAGE, attempt
+from lakesync.errors import (
+    ActionFailed,
+    ActionRunning,
+    FileCorrupt,
+    LakeSyncError,
+    NotFound,
+    ValidationFailed,
+)
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -40,11 +47,15 @@ class LiveAction(Reading[ActionEntry]):
 
         Raises:
             NotFound: it was discarded, or is one of those done long ago.
+            LakeSyncError: the file cannot be read.
         """
-        _, rows = self._database.read(_ENTRY, (self._action_id,))
+        _, rows = attempt(lambda: self._database.read(_ENTRY, (self._action_id,))).unwrap()
         if not rows:
             raise NotFound(GONE, field="action_id")
-        return ActionEntry.stored(*rows[0])  # type: ignore[arg-type]  # as they were stored
+        try:
+            return ActionEntry.stored(*rows[0])  # type: ignore[arg-type]  # as they were stored
+        except (ValueError, TypeError, OverflowError) as exc:
+            raise FileCorrupt(f"{SALVAGE} ({exc!r})") from exc
 
     def read(self) -> ActionEntry | Unchanged:
         """Give it once it has ended."""

@@ -31,7 +31,7 @@ _UNAVAILABLE: Final = {
 }
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CLOSED: Final = "closed database"  # the module's own words: it has no code for this
-_SALVAGE: Final = (
+SALVAGE: Final = (
     "the client's file is damaged: close the client, call lakesync.client.salvage with the path, "
     "which saves the edits that wait and begins a new file, and open it again"
 )
@@ -66,7 +66,7 @@ def attempt(
     except Exception as exc:
         if is_sound():
             raise
-        return Err(_caused(FileCorrupt(f"{_SALVAGE} ({exc!r})"), exc))
+        return Err(_caused(FileCorrupt(f"{SALVAGE} ({exc!r})"), exc))
 
 
 def translated(exc: sqlite3.Error) -> LakeSyncError:
@@ -76,7 +76,7 @@ def translated(exc: sqlite3.Error) -> LakeSyncError:
     if code in _UNAVAILABLE:
         error = errors.Unavailable(f"{_UNAVAILABLE[code]}; nothing was written ({exc})")
     elif code in _DAMAGED or "decode to UTF-8" in str(exc):
-        error = FileCorrupt(f"{_SALVAGE} ({exc})")
+        error = FileCorrupt(f"{SALVAGE} ({exc})")
     elif code == sqlite3.SQLITE_CONSTRAINT:
         error = ValidationFailed(
             f"a constraint or a trigger of the app's own refuses the row, and nothing was written: "
