@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.connectors.jira.api import milliseconds
+from lakesync.connectors.jira.api import BULK_ISSUES_MAX, milliseconds
 from lakesync.connectors.jira.columns import ISSUE_FIELDS, Field, values
 from lakesync.connectors.jira.walk import Walk, place_of
 from lakesync.connectors.port import Change, SourcePage, Unreadable
@@ -41,7 +41,8 @@ def read(
     elif place.step == "list":
         walk.note_all(place, poll_ms)
     else:
-        gone, missing = walk.compare(place, poll_ms, rows_max)
+        # They are fetched a hundred at a time, in one page's time.
+        gone, missing = walk.compare(place, poll_ms, min(rows_max, 2 * BULK_ISSUES_MAX))
         issues = walk.within(api.by_ids(missing, wanted))
         more = bool(place.object) or not walk.ended(place, poll_ms)
     changes, unreadable = _changes(issues, fields)
