@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from tools.local_stack.databases import Database
 
-SQL = ["postgres by time", "postgres by difference", "mariadb by time", "mariadb by difference"]
+SQL = [
+    "postgres by time", "postgres by difference", "postgres by changes",
+    "mariadb by time", "mariadb by difference",
+]  # fmt: skip
 
 
 @pytest.mark.law("N1", "N2", "N3")
@@ -39,7 +42,7 @@ class TestSql(ConnectorContract):
         """A table of its own in a real database."""
         kind, _, way = request.param.partition(" by ")
         database: Database = request.getfixturevalue(kind)
-        source = SqlSource(database, kind, by_time=way == "time")
+        source = SqlSource(database, kind, by_time=way == "time", changes=way == "changes")
         yield source
         source.close()
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.connectors.admin import ConnectorAdmin
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakesync.core.messages import Push, PushReceipt
+    from lakesync.ports import Rows
 
 
 class MemorySecrets:
@@ -52,12 +54,14 @@ class PollingByHand:
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
     objects: Any = field(default_factory=Objects)
     access: MemoryAccess = field(default_factory=MemoryAccess)
+    rows: Rows = field(default_factory=MemoryBuffer)
     schedules: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.polls = Polls(
-            self.store, self.secrets, self.objects, self.push, wall_clock=self.wall_clock
-        )
+            self.store, self.secrets, self.objects, self.push, self.rows,
+            wall_clock=self.wall_clock,
+        )  # fmt: skip
         self.admin = ConnectorAdmin(
             self.store, self.secrets, self, self.objects, self.access, wall_clock=self.wall_clock
         )

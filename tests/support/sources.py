@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from lakesync.connectors import (
+    FEED,
     Change,
     ConnectorType,
     Outside,
@@ -20,6 +21,7 @@ from lakesync.connectors import (
     Unreadable,
     registry,
 )
+from lakesync.connectors.sql.capture.source import CaptureConnector, forget
 from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
 from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
 from lakesync.connectors.sql.source import SqlConnector
@@ -115,10 +117,13 @@ class SqlSource:
         by_time: bool,
         overlap_s: int = 60,
         settle_s: int = 0,
+        changes: bool = False,
     ) -> None:
-        self.table = f"source{next(_numbers)}"
+        number = next(_numbers)
+        self.table = f"source{number}"
+        self.sources = (FEED, self.table) if changes else (self.table,)
         self.notices_deletions = not by_time
-        self.storage = Storage(Objects(), "g", "c")
+        self.storage = Storage(Objects(), "g", f"c{number}")
         polled: dict[str, Any] = {"name": self.table}
         if by_time:
             polled["cursorColumn"] = "changed"
@@ -129,7 +134,7 @@ class SqlSource:
         }  # fmt: skip
         self.is_postgres = kind == "postgres"
         if self.is_postgres:
-            self.settings: Any = PostgresSettings.model_validate(settings)
+            self.settings: Any = PostgresSettings.model_validate(settings | {"changes": changes})
             self.source: Any = PostgresSource(self.settings)
         else:
             self.settings = MySqlSettings.model_validate(settings)
@@ -142,14 +147,17 @@ class SqlSource:
 
     def connector(self) -> SqlConnector:
         """Give a new connector."""
-        self._connectors.append(SqlConnector(self.source, self.settings, self.storage))
+        kind = CaptureConnector if FEED in self.sources else SqlConnector
+        self._connectors.append(kind(self.source, self.settings, self.storage))
         return self._connectors[-1]
 
     def close(self) -> None:
         """Close what was opened, and drop the table."""
         for connector in self._connectors:
             connector.close()
-        self.run(f"DROP TABLE {self.table}")
+        if FEED in self.sources:
+            assert forget(self.settings, self.storage, None) == ""
+        self.run(f"DROP TABLE IF EXISTS {self.table}")
 
     def run(self, statement: str, *parameters: object) -> None:
         """Run a statement as the application that owns the database."""

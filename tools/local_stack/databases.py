@@ -122,7 +122,8 @@ def start_postgres() -> Iterator[Database]:
                 f"{programs}/bin/postgres", "-D", f"{folder}/data", "-p", str(database.port),
                 "-c", f"listen_addresses={HOST}", "-c", "unix_socket_directories=",
                 "-c", "timezone=UTC", "-c", "fsync=off", "-c", "full_page_writes=off",
-                "-c", "synchronous_commit=off",
+                "-c", "wal_level=logical", "-c", "max_replication_slots=50",
+                "-c", "max_wal_senders=0",
             ],
             # At once: asked otherwise it waits for its clients. It ends its own processes.
             signal.SIGQUIT,

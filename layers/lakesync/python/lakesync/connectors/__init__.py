@@ -5,6 +5,7 @@ What a connector of yours is made of; see ``docs/guide/connectors.md``.
 
 from lakesync.connectors.outside import Outside
 from lakesync.connectors.port import (
+    FEED,
     Change,
     Connector,
     ConnectorType,
@@ -16,6 +17,7 @@ from lakesync.connectors.port import (
 from lakesync.connectors.storage import Storage
 
 __all__ = [
+    "FEED",
     "Change",
     "Connector",
     "ConnectorType",

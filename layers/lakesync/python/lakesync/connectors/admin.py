@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import Definition, Registration, check_name, definition_from
 from lakesync.connectors.deltas import client_id_of
+from lakesync.connectors.forgetting import forgotten, leased, makes_something, reset
 from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.registered import asked, made_connector, secret_name, shown
 from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
-from lakesync.connectors.state import PollState, state_from
 from lakesync.connectors.storage import Storage
 from lakesync.errors import Conflict, LakeSyncError, NotFound, ValidationFailed
 
@@ -42,7 +42,6 @@ LETTERS_SHOWN_MAX: Final = 20
 """Dead letters that are shown of a connector."""
 OWNER: Final = "|connectors"
 """Whose the clients are that connectors write as: no user's."""
-_RESET_MS: Final = 60_000
 
 
 class ConnectorAdmin:
@@ -154,6 +153,7 @@ class ConnectorAdmin:
         kind = connector_type(definition.type)
         secret = secret_names(kind)
         hidden = dict(self._secrets.get(secret_name(gateway, name)))
+        before = {**definition.configuration, **hidden}
         hidden |= {key: str(value) for key, value in configuration.items() if key in secret}
         public = {key: value for key, value in configuration.items() if key not in secret}
         settings = configured(kind, {**public, **hidden})
@@ -164,7 +164,10 @@ class ConnectorAdmin:
         changed = replace(definition, configuration=public)
         if not self._store.change(gateway, name, stored.definition, changed.to_json()):
             raise Conflict("the connector was just changed; try again")
-        return message
+        if kind.forget is not None:
+            storage = self._storage(gateway, name)
+            message = f"{message} {kind.forget(configured(kind, before), storage, settings)}"
+        return message.rstrip()
 
     def set_paused(self, gateway: str, name: str, *, paused: bool) -> None:
         """Pause or resume the polls of a connector. Safe to repeat.
@@ -198,29 +201,31 @@ class ConnectorAdmin:
         Raises:
             NotFound: there is none of that name.
             Conflict: it is being polled.
+            ValidationFailed: what it made at its source stays there.
         """
         self._stored(gateway, name)
-        now_ms = self._wall_clock()
-        stored = self._store.lease(gateway, name, now_ms, now_ms + _RESET_MS)
-        if stored is None:
-            raise Conflict(f"{name} is being polled: pause it, and try again in a minute")
-        before = state_from(stored.state)
-        self._storage(gateway, name).clear()
-        # The next poll is later than every one before, or what it reads would be older.
-        fresh = PollState(polled_ms=max(before.polled_ms, before.poll_ms))
+        stored = leased(self._store, gateway, name, self._wall_clock())
+        fresh = reset(self._secrets, self._storage(gateway, name), gateway, stored)
         self._store.save(gateway, name, stored.lease, fresh.to_json(), 0)
 
-    def remove(self, gateway: str, name: str) -> None:
-        """Remove a connector; what it brought stays. Safe to repeat.
+    def remove(self, gateway: str, name: str) -> str:
+        """Remove a connector; what it brought stays; gives what remains at its source.
 
         Raises:
             NotFound: there is none of that name.
+            Conflict: it is being polled, and makes something at its source.
         """
-        self._stored(gateway, name)
+        stored = self._stored(gateway, name)
+        remains = ""
+        if makes_something(stored):
+            # Nobody may poll it meanwhile, who would make again what is removed.
+            stored = leased(self._store, gateway, name, self._wall_clock())
+            remains = forgotten(self._secrets, self._storage(gateway, name), gateway, stored)
         self._schedules.remove(gateway, name)
         self._secrets.remove(secret_name(gateway, name))
         self._storage(gateway, name).clear()
         self._store.remove(gateway, name)
+        return remains
 
     def remove_all(self, gateway: str) -> None:
         """Remove all connectors of a gateway, as it is deleted. Safe to repeat."""

@@ -14,9 +14,9 @@ from lakesync.core.delta import Delta, Op, make_delta
 from lakesync.errors import LakeSyncError, ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from lakesync.connectors.port import Change, Unreadable
+    from lakesync.connectors.port import Change, SourcePage
 
 PUSH_DELTAS_MAX: Final = 1_000
 """Deltas of one push of a connector."""
@@ -30,6 +30,8 @@ class Refused(NamedTuple):
 
     row_id: str
     error: LakeSyncError
+    table: str
+    """Of the gateway."""
 
 
 def client_id_of(name: str) -> str:
@@ -37,36 +39,49 @@ def client_id_of(name: str) -> str:
     return f"connector:{name}"
 
 
-def delta_of(change: Change, table: str, client_id: str, poll_ms: int) -> Delta:
+def delta_of(
+    change: Change, table: str, client_id: str, poll_ms: int, *, is_dated: bool = False
+) -> Delta:
     """Give the delta of a change.
 
-    A change that the source dates after the poll began, by a clock that is ahead, is dated then.
+    A change that the source dates after the poll began, by a clock that is ahead, is dated then,
+    unless the connector dates its changes itself.
 
     Raises:
         ValidationFailed, DeltaTooLarge: no valid delta can be made of it.
     """
     changed_us = poll_ms * _US if change.changed_us is None else change.changed_us
-    milliseconds, rest = divmod(min(changed_us, poll_ms * _US), _US)
+    milliseconds, rest = divmod(changed_us if is_dated else min(changed_us, poll_ms * _US), _US)
     hlc = stamp(milliseconds, rest)
     op = Op.DELETE if change.columns is None else Op.INSERT
     return make_delta(op, table, change.row_id, change.columns, client_id=client_id, hlc=hlc)
 
 
 def deltas_of(
-    changes: Iterable[Change],
-    unreadable: Iterable[Unreadable],
-    table: str,
-    client_id: str,
-    poll_ms: int,
+    page: SourcePage, source: str, tables: Mapping[str, str], client_id: str, poll_ms: int
 ) -> tuple[list[Delta], list[Refused]]:
-    """Give the deltas of a page, and what cannot be one."""
+    """Give the deltas of a page, and what cannot be one.
+
+    Args:
+        page: what was read.
+        source: what was asked for: a table of the source, or its feed.
+        tables: the source's tables, each with its name in the gateway.
+        client_id: who writes.
+        poll_ms: when the poll began.
+    """
     deltas: list[Delta] = []
-    refused = [Refused(row_id, ValidationFailed(reason)) for row_id, reason in unreadable]
-    for change in changes:
+    refused = [
+        Refused(row_id, ValidationFailed(reason), tables[table or source])
+        for row_id, reason, table in page.unreadable
+    ]
+    for change in page.changes:
+        table = tables[change.table or source]
         try:
-            deltas.append(delta_of(change, table, client_id, poll_ms))
+            delta = delta_of(change, table, client_id, poll_ms, is_dated=page.is_dated)
         except LakeSyncError as error:
-            refused.append(Refused(str(change.row_id), error))
+            refused.append(Refused(str(change.row_id), error, table))
+        else:
+            deltas.append(delta)
     return deltas, refused
 
 

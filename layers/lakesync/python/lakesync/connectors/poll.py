@@ -65,7 +65,8 @@ class Poll:
     Args:
         name: the connector's, which says whose client it writes as.
         connector: what is read.
-        tables: the source's tables, each with its name in the gateway.
+        tables: the source's tables in the order in which they are read, each with its name in the
+            gateway; its feed first, if it has one.
         push: hands deltas over; raises `LakeSyncError`.
         letters: where rows go that are refused.
         save: makes the state durable.
@@ -107,8 +108,8 @@ class Poll:
             state.finished = []
             self._save(state)
         try:
-            for source, table in self._tables.items():
-                if not self._table(state, source, table, has_time):
+            for source in self._tables:
+                if not self._table(state, source, has_time):
                     return Polled("more")
         except LakeSyncError as error:
             return self._stopped(state, error)
@@ -131,9 +132,7 @@ class Poll:
         self._save(state, ends=True)
         return Polled("wait", wait_s) if error.retry is Retry.LATER else Polled("done")
 
-    def _table(
-        self, state: PollState, source: str, table: str, has_time: Callable[[], bool]
-    ) -> bool:
+    def _table(self, state: PollState, source: str, has_time: Callable[[], bool]) -> bool:
         """Read a table to its end; False if time was over before."""
         while source not in state.finished:
             if not has_time():
@@ -146,7 +145,7 @@ class Poll:
                 state.note(error, self._wall_clock(), source)
                 state.finished.append(source)
             else:
-                self._take(state, table, page)
+                self._take(state, source, page)
                 state.cursors[source] = check_cursor(page.cursor)
                 if not page.has_more:
                     state.finished.append(source)
@@ -170,18 +169,18 @@ class Poll:
             raise AdapterFailed(f"the source gave the same page of {source} again; it never ends")
         return page.value
 
-    def _take(self, state: PollState, table: str, page: SourcePage) -> None:
+    def _take(self, state: PollState, source: str, page: SourcePage) -> None:
         """Make all of a page durable: accepted, or a dead letter."""
-        deltas, refused = deltas_of(
-            page.changes, page.unreadable, table, self._client_id, state.poll_ms
-        )
-        for row_id, error in refused:
+        deltas, refused = deltas_of(page, source, self._tables, self._client_id, state.poll_ms)
+        for row_id, error, table in refused:
             self._letters.add(table, row_id, error, None)
         for part in pushes_of(deltas):
             self._hand_over(part, letters=bool(state.dead_letters))
             state.rows += len(part)
         if self._letters.changed:
             state.dead_letters = len(self._letters)
+        if page.report:
+            state.source = dict(page.report)
 
     def _hand_over(self, deltas: Sequence[Delta], *, letters: bool) -> None:
         push = Push(self._client_id, tuple(enumerate(deltas)), trusted=True)

@@ -10,10 +10,13 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.connectors.brought import brought_by
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import definition_from
+from lakesync.connectors.deltas import client_id_of
 from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.poll import Poll, Polled
+from lakesync.connectors.port import KEPT_BYTES
 from lakesync.connectors.registered import made_connector
 from lakesync.connectors.state import state_from
 from lakesync.connectors.storage import Storage
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from lakesync.ports import (
         ConnectorStore,
         ObjectStore,
+        Rows,
         SecretStore,
         StoredConnector,
         WallClock,
@@ -45,6 +49,8 @@ class Step(NamedTuple):
     wait_s: int = 0
     lease: int = 0
     """What to come back with, for ``more``."""
+    kept_bytes: int = 0
+    """What the source keeps for this connector: `lakesync.connectors.port.KEPT_BYTES`."""
 
 
 class Polls:
@@ -56,11 +62,13 @@ class Polls:
         secrets: SecretStore,
         objects: ObjectStore,
         push: Callable[[str, Push], PushReceipt],
+        rows: Rows,
         *,
         wall_clock: WallClock,
         outside: Outside = NOTHING_ALLOWED,
     ) -> None:
         self._store = store
+        self._rows = rows
         self._secrets = secrets
         self._objects = objects
         self._push = push
@@ -89,16 +97,23 @@ class Polls:
         if leased is None:
             return Step("busy")
         try:
-            polled = self._polled(gateway, leased, has_time)
+            state = state_from(leased.state)
+            polled = self._polled(gateway, leased, state, has_time)
         except Conflict:
             return Step("busy")
-        return Step(polled.status, polled.wait_s, leased.lease if polled.status == "more" else 0)
+        lease = leased.lease if polled.status == "more" else 0
+        return Step(polled.status, polled.wait_s, lease, int(state.source.get(KEPT_BYTES, 0)))
 
     def _polled(
-        self, gateway: str, leased: StoredConnector, has_time: Callable[[], bool]
+        self,
+        gateway: str,
+        leased: StoredConnector,
+        state: PollState,
+        has_time: Callable[[], bool],
     ) -> Polled:
-        name, state = leased.name, state_from(leased.state)
-        storage = Storage(self._objects, gateway, name)
+        name = leased.name
+        brought = brought_by(client_id_of(name), gateway, self._rows)
+        storage = Storage(self._objects, gateway, name, brought)
 
         def save(state: PollState, *, ends: bool = False) -> None:
             until_ms = 0 if ends else self._wall_clock() + LEASE_MS

@@ -6,8 +6,8 @@ point; see ``docs/guide/connectors.md``. Laws N1-N6: ``docs/spec/connectors.md``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
+
+
+FEED: Final = "(feed)"
+"""What is read of a connector whose source tells the changes of all tables in one sequence; first
+among `ConnectorType.tables`, and no table's name."""
+
+KEPT_BYTES: Final = "keptBytes"
+"""In `SourcePage.report`: what the source keeps until this connector has read it. Alarmed."""
 
 
 class SourceColumn(NamedTuple):
@@ -49,6 +57,8 @@ class Change(NamedTuple):
     changed_us: int | None = None
     """When the source changed it, in microseconds since 1970; None if the source does not tell: it
     is then as old as the poll."""
+    table: str = ""
+    """The source's name for its table; empty for the one that was asked for."""
 
 
 class Unreadable(NamedTuple):
@@ -56,6 +66,8 @@ class Unreadable(NamedTuple):
 
     row_id: str
     reason: str
+    table: str = ""
+    """As `Change.table`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,12 @@ class SourcePage:
     `lakesync.connectors.state.CURSOR_BYTES_MAX`."""
     has_more: bool
     unreadable: tuple[Unreadable, ...] = ()
+    is_dated: bool = False
+    """The connector saw to it that what comes later is dated later, by whatever clock: its times
+    are taken as they are, and none lies ahead by more than what it had to tell apart."""
+    report: Mapping[str, str | int] = field(default_factory=dict)
+    """What the source says of itself, shown with the connector; empty to leave what it said
+    before."""
 
 
 class Connector(Protocol):
@@ -94,8 +112,9 @@ class Connector(Protocol):
         meanwhile at a later `Change.changed_us`.
 
         Args:
-            table: a `SourceTable.name`.
-            cursor: `SourcePage.cursor` of the page before; empty for the first of all.
+            table: a `SourceTable.name`, or `FEED`.
+            cursor: `SourcePage.cursor` of the page before, which is durable by then with all that
+                lies before it; empty for the first of all.
             rows_max: about how many changes it may give; memory is bounded by it.
             poll_ms: when the poll began: the same for all of its pages, however often it was
                 interrupted; later for each poll.
@@ -121,3 +140,7 @@ class ConnectorType:
     `lakesync.errors.ValidationFailed` if the operator does not allow it."""
     tables: Callable[[Any], Mapping[str, str]]
     """Gives the tables that settings ask for, by the source's name, with the gateway's."""
+    forget: Callable[[Any, Storage, Any], str] | None = None
+    """Removes what a connector made at its source, unless it goes on with it by the settings that
+    follow (None: it is removed, or reset); says what remains there to be removed by hand. None if
+    connectors of the type make nothing."""

@@ -67,6 +67,8 @@ def shown(stored: StoredConnector, now_ms: int) -> dict[str, Any]:
     if state.polled_ms:
         summary["polledMs"] = state.polled_ms
         summary["lagS"] = max(now_ms - state.polled_ms, 0) // 1000
+    if state.source:
+        summary["source"] = state.source
     if state.wait_until_ms > now_ms:
         summary["waitS"] = (state.wait_until_ms - now_ms) // 1000
     if state.fault:

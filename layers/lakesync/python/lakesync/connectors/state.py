@@ -43,6 +43,8 @@ class PollState:
     """When the last of those began: everything of before is here."""
     fault: Fault | None = None
     """None once a whole poll came to its end without one."""
+    source: dict[str, str | int] = field(default_factory=dict)
+    """What the source said last of itself: `SourcePage.report`."""
     wait_until_ms: int = 0
     """Neither the source nor the gateway is asked before."""
 

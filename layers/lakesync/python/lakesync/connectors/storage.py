@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from lakesync.errors import NotFound
 
@@ -15,10 +15,46 @@ PREFIX: Final = "connectors"
 """What all of it begins with in the bucket: one gateway's is below ``connectors/<gateway>/``."""
 
 
-class Storage:
-    """JSON objects of one connector. Written whole, read as they were written last."""
+class Brought(NamedTuple):
+    """Some rows of a table of the gateway that a connector brought, and that are there."""
 
-    def __init__(self, objects: ObjectStore, gateway: str, name: str) -> None:
+    row_ids: tuple[str, ...]
+    place: str
+    """Where to go on; empty once there are no more."""
+
+
+class TellsBrought(Protocol):
+    """Tells what a connector brought."""
+
+    def __call__(self, table: str, place: str) -> Brought:
+        """Give some rows of a table of the gateway, from a place on; empty for the first."""
+        ...
+
+
+def _nothing_brought(table: str, place: str) -> Brought:  # noqa: ARG001 - as `TellsBrought`
+    """Give no rows: where there is no gateway."""
+    return Brought((), "")
+
+
+class Storage:
+    """JSON objects of one connector. Written whole, read as they were written last.
+
+    Attributes:
+        gateway: whose connector it is.
+        name: the connector's.
+        brought: tells which rows the gateway has by it.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        gateway: str,
+        name: str,
+        brought: TellsBrought = _nothing_brought,
+    ) -> None:
+        self.gateway = gateway
+        self.name = name
+        self.brought = brought
         self._objects = objects
         self._prefix = f"{PREFIX}/{gateway}/{name}/"
 

@@ -19,6 +19,8 @@ WAIT_IN_MACHINE_S_MAX: Final = 60
 """How long a state machine waits for a source; longer, and the connector's next poll goes on."""
 EXECUTION_S_MAX: Final = 200
 """How long one execution begins anything: it may take five minutes. Then another goes on."""
+SOURCE_KEPT: Final = "SourceKept"
+"""The bytes that a source keeps until its connector has read them: the largest is alarmed."""
 _MARGIN_S: Final = 12
 """Left of a function's time when it reads no other page: a push gives up after 8 s."""
 
@@ -44,6 +46,7 @@ def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
         name = check_name(event.get("name"))
         try:
             step = polls.poll(gateway, name, lease, lambda: seconds() < ends)
+            observe.count(SOURCE_KEPT, step.kept_bytes, "Bytes")
         except LakeSyncError as error:
             observe.failure(error, gateway=gateway, connector=name)
             raise

@@ -95,6 +95,7 @@ def polls(settings: IngestSettings) -> Polls:
         secrets(settings, settings.connector_secrets),
         wiring.objects(settings, settings.lake_bucket),
         push,
+        wiring.buffer(settings),
         wall_clock=wiring.wall_clock,
         outside=Outside(settings.connector_hosts),
     )

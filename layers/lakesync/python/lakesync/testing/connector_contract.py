@@ -33,7 +33,8 @@ class ConnectorBench(Protocol):
     """A source under test, with one table."""
 
     table: str
-    """The source's name for the table."""
+    """The source's name for the table. What is read of a source with a feed is told by
+    ``sources``: ``(FEED, table)``."""
     notices_deletions: bool
     """Deletions are given at the next poll."""
 
@@ -60,14 +61,15 @@ class Reader:
     def __init__(self, bench: ConnectorBench) -> None:
         self.bench = bench
         self.rows: dict[str, Any] = {}
-        self.cursor = ""
+        self.sources: tuple[str, ...] = getattr(bench, "sources", (bench.table,))
+        self.cursors = dict.fromkeys(self.sources, "")
         self.polls = 0
         self.connector = bench.connector()
 
-    def page(self, cursor: str, rows_max: int) -> SourcePage:
+    def page(self, cursor: str, rows_max: int, source: str = "") -> SourcePage:
         """Read one page of the poll that is under way."""
         read = self.connector.read(
-            self.bench.table, cursor, rows_max=rows_max, poll_ms=_BEGUN_MS + self.polls
+            source or self.bench.table, cursor, rows_max=rows_max, poll_ms=_BEGUN_MS + self.polls
         )
         assert not isinstance(read, Err), f"a page could not be read: {read.error}"
         return read.value
@@ -76,20 +78,23 @@ class Reader:
         """Read a whole poll, and apply it."""
         self.polls += 1
         pages: list[SourcePage] = []
-        while not pages or pages[-1].has_more:
-            assert len(pages) < _PAGES_MAX, "the poll has no end"
-            pages.append(self.page(self.cursor, rows_max))
-            self.cursor = pages[-1].cursor
-            self.apply(pages[-1])
+        for source in self.sources:
+            has_more = True
+            while has_more:
+                assert len(pages) < _PAGES_MAX, "the poll has no end"
+                pages.append(self.page(self.cursors[source], rows_max, source))
+                self.cursors[source] = pages[-1].cursor
+                self.apply(pages[-1])
+                has_more = pages[-1].has_more
         return pages
 
     def apply(self, page: SourcePage) -> None:
         """Apply a page's changes."""
-        for row_id, columns, _ in page.changes:
-            if columns is None:
-                self.rows.pop(row_id, None)
+        for change in page.changes:
+            if change.columns is None:
+                self.rows.pop(change.row_id, None)
             else:
-                self.rows[row_id] = self.bench.value(columns)
+                self.rows[change.row_id] = self.bench.value(change.columns)
 
     def again(self) -> None:
         """Go on as another process."""
@@ -99,7 +104,7 @@ class Reader:
     def deltas(self, page: SourcePage) -> list[Delta]:
         """Give a page's deltas; all of it can be one."""
         made, refused = deltas_of(
-            page.changes, page.unreadable, "t", "connector:c", _BEGUN_MS + self.polls
+            page, self.bench.table, {self.bench.table: "t"}, "connector:c", _BEGUN_MS + self.polls
         )
         assert not refused, f"no delta can be made of {refused}"
         return made
@@ -157,14 +162,15 @@ class ConnectorContract:
         bench.put({f"{number}": "x" for number in range(1, 8)})
         reader = Reader(bench)
         reader.polls = 1
-        cursor, has_more = "", True
-        while has_more:
-            first = reader.page(cursor, 3)
-            reader.again()
-            second = reader.page(cursor, 3)
-            ids = [[delta.delta_id for delta in reader.deltas(page)] for page in (first, second)]
-            assert ids[0] == ids[1][: len(ids[0])]
-            cursor, has_more = second.cursor, second.has_more
+        for source in reader.sources:
+            cursor, has_more = "", True
+            while has_more:
+                first = reader.page(cursor, 3, source)
+                reader.again()
+                second = reader.page(cursor, 3, source)
+                ids = [[each.delta_id for each in reader.deltas(page)] for page in (first, second)]
+                assert ids[0] == ids[1][: len(ids[0])]
+                cursor, has_more = second.cursor, second.has_more
 
     def test_what_did_not_change_ends_in_no_new_delta(self, bench: ConnectorBench) -> None:
         """Polls of a source at rest give nothing, or what they gave already."""

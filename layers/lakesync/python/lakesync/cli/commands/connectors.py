@@ -183,7 +183,7 @@ def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
       lakesync connectors remove shop
     """
     answer = session.ask("DELETE", _path(session, name))
-    session.out.answer(answer, f"removed: {name}")
+    session.out.answer(answer, f"removed: {name}. {answer.get('message', '')}".rstrip(". "))
 
 
 def _followed(

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.alias_generators import to_camel
 
 from lakesync.connectors.deltas import identifier
+from lakesync.connectors.port import FEED
 from lakesync.core.delta import check_identifier
 from lakesync.errors import ValidationFailed
 
@@ -19,6 +20,7 @@ TABLES_POLLED_MAX = 100
 """Tables of one connector: their cursors lie in one item."""
 OVERLAP_S_MAX = 86_400
 """How long a transaction of the source may take that changes what is polled."""
+SlotName = Annotated[str, Field(pattern="^[a-z0-9_]{1,63}$")]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 
 
@@ -97,6 +99,29 @@ class PostgresSettings(SqlSettings):
     """A PostgreSQL database, 13 or newer."""
 
     port: int = Field(5432, ge=1, le=65535)
+    changes: bool = Field(
+        default=False,
+        description=(
+            "Read the database's log of changes, by a replication slot: every insert, update and "
+            "deletion, without asking the tables. Needs wal_level = logical."
+        ),
+    )
+    slot: SlotName | None = Field(None, description="The slot's name; else one is made up.")
+    publication: SlotName | None = Field(
+        None, description="A publication to use, or to make; else it is named as the slot is."
+    )
+
+    @model_validator(mode="after")
+    def _captured_or_polled(self) -> Self:
+        if self.changes and any(table.cursor_column for table in self.tables):
+            raise ValueError("with changes no table has a cursorColumn: all are captured")
+        if not self.changes and (self.slot or self.publication):
+            raise ValueError("slot and publication are for changes: set changes to true")
+        return self
+
+    def named(self) -> Mapping[str, str]:
+        """Give the tables by the source's name, with the gateway's; the feed first, if any."""
+        return ({FEED: ""} if self.changes else {}) | dict(super().named())
 
 
 class MySqlSettings(SqlSettings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakesync.connectors.deltas import identifier
@@ -33,11 +34,7 @@ class Plan(NamedTuple):
     def row_id(self, row: Sequence[Any]) -> str:
         """Give the id of a row: its key's value, or several as a JSON array."""
         places = map(self.place, self.key)
-        values = [json_value(row[at], self.types[at]) for at in places]
-        alone = values[0] if len(values) == 1 else None
-        return (
-            alone if isinstance(alone, str) else json.dumps(alone if alone is not None else values)
-        )
+        return row_id_of([json_value(row[at], self.types[at]) for at in places])
 
     def values(self, row: Sequence[Any]) -> dict[str, Any]:
         """Give a row as JSON values.
@@ -52,6 +49,40 @@ class Plan(NamedTuple):
             except ValueError as exc:
                 raise ValueError(f"the column {name}: {exc}") from exc
         return values
+
+    def some_values(self, columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+        """Give some columns of a row as JSON values; without those that JSON has not."""
+        values = {}
+        for column, value in zip(columns, row, strict=True):
+            at = self.place(column)
+            with suppress(ValueError):
+                values[self.names[at]] = json_value(value, self.types[at])
+        return values
+
+    def key_row_id(self, row: Sequence[Any]) -> str:
+        """Give the id of a row of which only the key's columns were read."""
+        kinds = [self.types[self.place(name)] for name in self.key]
+        return row_id_of([json_value(*each) for each in zip(row, kinds, strict=True)])
+
+
+def row_id_of(values: Sequence[Any]) -> str:
+    """Give the id of a row by its key's values: one alone as its text, several as an array."""
+    alone = values[0] if len(values) == 1 else None
+    return alone if isinstance(alone, str) else json.dumps(alone if alone is not None else values)
+
+
+def key_of(row_id: str, key: Sequence[str]) -> Sequence[Any]:
+    """Give the values of a key by a row's id, as the database reads them.
+
+    Raises:
+        ValueError: it is not the id of a row with such a key.
+    """
+    if len(key) == 1:
+        return [row_id]
+    values = json.loads(row_id)
+    if not isinstance(values, list) or len(values) != len(key):
+        raise ValueError(f"{row_id[:60]} is no key of {len(key)} columns")
+    return [value if isinstance(value, str) else json.dumps(value) for value in values]
 
 
 def plan_of(settings: PolledTable, table: SourceTable) -> Plan:

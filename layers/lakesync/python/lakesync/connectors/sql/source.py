@@ -59,13 +59,16 @@ class SqlConnector:
 
         def work(connected: Any) -> SourcePage:
             plan = self._plan(connected, table)
-            if plan.settings.cursor_column:
+            is_by_time = bool(plan.settings.cursor_column)
+            # A cursor of another way of reading is none: the settings were changed.
+            after = cursor if cursor.startswith('{"since"' if is_by_time else "[") else ""
+            if is_by_time:
                 overlap_s, settle_s = self._settings.overlap_s, self._settings.settle_s
                 return by_time.read(
-                    self._database, connected, plan, cursor, rows_max, overlap_s, settle_s
+                    self._database, connected, plan, after, rows_max, overlap_s, settle_s
                 )
             return by_difference.read(
-                self._database, connected, plan, self._storage, cursor, rows_max, poll_ms
+                self._database, connected, plan, self._storage, after, rows_max, poll_ms
             )
 
         return self._run(work)
@@ -89,14 +92,16 @@ class SqlConnector:
             self._plans[name] = plan_of(self._tables[name], described[0])
         return self._plans[name]
 
-    def _run(self, work: Callable[[Any], T]) -> Result[T, LakeSyncError]:
+    def _run(self, work: Callable[[Any], T], *, keeps: bool = False) -> Result[T, LakeSyncError]:
+        """Do something with a cursor; its transaction ends, unless the next page goes on in it."""
         try:
             with self._translated():
                 if self._connection is None:
                     self._connection = self._database.connect()
                 with self._connection.cursor() as cursor:
                     done = work(cursor)
-                self._connection.rollback()  # the next page sees what was committed since
+                if not keeps:
+                    self._connection.rollback()  # the next page sees what was committed since
         except LakeSyncError as error:
             return Err(error)
         return Ok(done)

@@ -17,7 +17,19 @@ def _postgres(settings: PostgresSettings, storage: Storage, _: Outside) -> Conne
     from lakesync.connectors.sql.catalogue import PostgresSource  # noqa: PLC0415 - when polled
     from lakesync.connectors.sql.source import SqlConnector  # noqa: PLC0415
 
+    if settings.changes:
+        from lakesync.connectors.sql.capture.source import CaptureConnector  # noqa: PLC0415
+
+        return CaptureConnector(PostgresSource(settings), settings, storage)
     return SqlConnector(PostgresSource(settings), settings, storage)
+
+
+def _forget(
+    settings: PostgresSettings, storage: Storage, following: PostgresSettings | None
+) -> str:
+    from lakesync.connectors.sql.capture.source import forget  # noqa: PLC0415 - when asked for
+
+    return forget(settings, storage, following)
 
 
 def _mysql(settings: MySqlSettings, storage: Storage, _: Outside) -> Connector:
@@ -27,5 +39,7 @@ def _mysql(settings: MySqlSettings, storage: Storage, _: Outside) -> Connector:
     return SqlConnector(MySqlSource(settings), settings, storage)
 
 
-POSTGRES = ConnectorType("postgres", "PostgreSQL", PostgresSettings, _postgres, SqlSettings.named)
+POSTGRES = ConnectorType(
+    "postgres", "PostgreSQL", PostgresSettings, _postgres, PostgresSettings.named, _forget
+)
 MYSQL = ConnectorType("mysql", "MySQL or MariaDB", MySqlSettings, _mysql, SqlSettings.named)

@@ -23,7 +23,10 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
     "Registered": object_of(
         {"registered": FLAG, "name": TEXT}, {"message": TEXT | {"description": "By the source."}}
     ),
-    "Unregistered": object_of({"unregistered": FLAG, "name": TEXT}),
+    "Unregistered": object_of(
+        {"unregistered": FLAG, "name": TEXT},
+        {"message": TEXT | {"description": "What remains at the source."}},
+    ),
     "ConnectorAction": {
         "oneOf": [
             object_of({"do": {"type": "string", "enum": [*DO]}}) | {"additionalProperties": False},
@@ -59,6 +62,8 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
             "lagS": COUNT,
             "waitS": COUNT | {"description": "The source or the gateway asked for patience."},
             "lastError": object_of({"code": TEXT, "error": TEXT, "atMs": COUNT}, {"table": TEXT}),
+            "source": ANYTHING
+            | {"description": "What the source says of itself, such as keptBytes."},
             "configuration": ANYTHING | {"description": "Without secrets."},
             "deadLetters": list_of(ANYTHING),
         },

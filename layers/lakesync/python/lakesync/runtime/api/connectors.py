@@ -126,8 +126,9 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
     )
     async def remove(gateway: Gateway, name: Name, request: Request) -> Response:
         """Remove a connector, with its secrets and how far it was."""
-        service().remove(gateway, name)
-        return answer_json(request, {"unregistered": True, "name": name})
+        remains = service().remove(gateway, name)
+        answer = {"unregistered": True, "name": name}
+        return answer_json(request, answer | ({"message": remains} if remains else {}))
 
 
 def _do(service: ConnectorAdmin, gateway: str, name: str, body: object) -> str | None:

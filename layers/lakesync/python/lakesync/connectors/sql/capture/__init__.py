@@ -1,0 +1,1 @@
+"""PostgreSQL as a source by change capture: its own log of changes, by a replication slot."""

@@ -1,0 +1,161 @@
+"""How the columns of a captured table become JSON values: the same that reading the table gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.connectors.port import SourceColumn, SourceTable
+from lakesync.connectors.sql.capture.pgoutput import UNCHANGED
+from lakesync.connectors.sql.plan import Plan, plan_of, row_id_of
+from lakesync.connectors.sql.values import column_type, json_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakesync.connectors.sql.capture.pgoutput import Relation, Row
+    from lakesync.connectors.sql.configuration import PolledTable
+
+_EXACT_INT_MAX: Final = (1 << 53) - 1
+_TEXT_TYPES: Final = frozenset({19, 25, 1042, 1043})
+"""name, text, character and character varying: what they print is what they hold."""
+_TYPES_OF: Final = """
+    SELECT format_type(u.type_id, u.modifier), coalesce(base.oid, u.type_id)
+    FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY u(type_id, modifier, place)
+    LEFT JOIN LATERAL (
+        WITH RECURSIVE chain AS (
+            SELECT oid, typtype, typbasetype FROM pg_type WHERE oid = u.type_id
+            UNION ALL
+            SELECT t.oid, t.typtype, t.typbasetype FROM chain c
+            JOIN pg_type t ON t.oid = c.typbasetype WHERE c.typtype = 'd')
+        SELECT oid FROM chain WHERE typtype <> 'd') base ON true
+    ORDER BY u.place"""
+
+
+class CapturedTable(NamedTuple):
+    """How rows of one table are told, since it was last altered."""
+
+    plan: Plan
+    places: tuple[int, ...]
+    """Where each of the plan's columns stands in a row of the source."""
+    converts: tuple[Callable[[bytes], Any], ...]
+    key_places: tuple[int, ...]
+    """Which of the plan's columns are the key."""
+
+    @property
+    def name(self) -> str:
+        """The source's name for the table."""
+        return self.plan.settings.name
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each column."""
+        return dict(zip(self.plan.columns, self.plan.types, strict=True))
+
+    def values(self, row: Row) -> dict[str, Any]:
+        """Give a row's values by column, without those that the source does not tell.
+
+        Raises:
+            ValueError: JSON has no such value; the sentence names the column.
+        """
+        values: dict[str, Any] = {}
+        for name, place, convert in zip(self.plan.names, self.places, self.converts, strict=True):
+            value = row[place]
+            if value is None:
+                values[name] = None
+            elif value is not UNCHANGED:
+                try:
+                    values[name] = convert(value)
+                except ValueError as exc:
+                    raise ValueError(f"the column {name}: {exc}") from exc
+        return values
+
+    def row_id(self, row: Row) -> str:
+        """Give the id of a row.
+
+        Raises:
+            ValueError: JSON has no such value, or the source does not tell the key.
+        """
+        key = []
+        for at in self.key_places:
+            value = row[self.places[at]]
+            if not isinstance(value, bytes):
+                raise ValueError(f"the key's column {self.plan.names[at]} is not told")  # noqa: TRY004
+            key.append(self.converts[at](value))
+        return row_id_of(key)
+
+    def omitted(self, row: Row) -> tuple[str, ...]:
+        """Give the columns that the source does not tell, as the source calls them."""
+        return tuple(
+            name
+            for name, place in zip(self.plan.columns, self.places, strict=True)
+            if row[place] is UNCHANGED
+        )
+
+
+def captured_table(
+    cursor: Any, relation: Relation, settings: PolledTable, key: Sequence[str]
+) -> CapturedTable:
+    """Give how rows of a table are told.
+
+    Args:
+        cursor: of the connection by which the rows come: how values print depends on it.
+        relation: the table as the source tells it.
+        settings: which of its columns are wanted.
+        key: the primary key's columns, as they are now.
+
+    Raises:
+        AdapterRefused: a column is missing that is asked for.
+    """
+    from psycopg.adapt import Transformer  # noqa: PLC0415 - the driver
+    from psycopg.pq import Format  # noqa: PLC0415
+
+    type_ids = [column.type_id for column in relation.columns]
+    modifiers = [column.modifier for column in relation.columns]
+    cursor.execute(_TYPES_OF, (type_ids, modifiers))
+    typed = [(column_type(name), base) for name, base in cursor.fetchall()]
+    columns = tuple(
+        SourceColumn(column.name, kind)
+        for column, (kind, _) in zip(relation.columns, typed, strict=True)
+    )
+    table = SourceTable(settings.name, columns, _key(relation, key))
+    plan = plan_of(settings, table)
+    place_of = {column.name: place for place, column in enumerate(columns)}
+    places = tuple(place_of[name] for name in plan.columns)
+    transformer = Transformer(cursor)
+    return CapturedTable(
+        plan,
+        places,
+        tuple(
+            _convert(typed[at][1], typed[at][0], transformer.get_loader(typed[at][1], Format.TEXT))
+            for at in places
+        ),
+        tuple(map(plan.place, plan.key)),
+    )
+
+
+def _key(relation: Relation, key: Sequence[str]) -> tuple[str, ...]:
+    """Give the primary key by the names that it had when the rows were written."""
+    identity = [column.name for column in relation.columns if column.in_identity]
+    if relation.identity == "d" and set(identity) != set(key):
+        return tuple(identity)
+    return tuple(key)
+
+
+def _convert(type_id: int, kind: str, loader: Any) -> Callable[[bytes], Any]:
+    if type_id in _TEXT_TYPES and kind == "string":
+        return bytes.decode
+    if kind == "integer":
+        return _integer
+    if kind == "boolean":
+        return _boolean
+    load = loader.load
+    return lambda data: json_value(load(data), kind)
+
+
+def _integer(data: bytes) -> int | str:
+    number = int(data)
+    return number if -_EXACT_INT_MAX <= number <= _EXACT_INT_MAX else str(number)
+
+
+def _boolean(data: bytes) -> bool:
+    return data == b"t"

@@ -1,0 +1,219 @@
+"""The changes of all captured tables, in the order of their commits, by a replication slot.
+
+The slot is peeked: it stays where it is until the cursor is durable that lies behind. Then it is
+advanced, before the next peek. Whoever is killed between any two of these reads the same again.
+
+Rules of this module
+    1. What cannot be undone at the source (a slot is dropped, made, advanced) is done for a cursor
+       that was given to us, which is durable, and never for one that we are about to give.
+    2. A slot that is gone, or that somebody else moved, is a gap: it is told by a cursor of its
+       own, and all tables are read again.
+
+Law N12: ``docs/spec/connectors.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg import errors as pg
+
+from lakesync.connectors.port import KEPT_BYTES, SourcePage
+from lakesync.connectors.sql.capture.captured import Captured
+from lakesync.connectors.sql.capture.omitted import with_omitted
+from lakesync.connectors.sql.capture.slot import PEEK_MESSAGES_MAX
+from lakesync.connectors.sql.capture.transactions import PART_BYTES_MAX, Part, Parts, Position
+from lakesync.errors import AdapterFailed, AdapterRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakesync.connectors.sql.capture.slot import Look, Slot
+    from lakesync.connectors.sql.catalogue import PostgresSource
+    from lakesync.connectors.sql.configuration import PolledTable
+    from lakesync.connectors.storage import Storage
+
+
+@dataclass
+class _Peek:
+    """One reading of the log, page by page."""
+
+    parts: Iterator[Part]
+    position: Position
+    until: int
+    poll_ms: int
+    expected: str
+    """The cursor that its next page is asked for with."""
+    messages: int = 0
+    carried: Part | None = None
+    """Read already, for the next page."""
+
+
+class Feed:
+    """Reads the slot of one connector.
+
+    Attributes:
+        captured: the tables that it tells of.
+    """
+
+    def __init__(
+        self,
+        source: PostgresSource,
+        slot: Slot,
+        settings: Mapping[str, PolledTable],
+        storage: Storage,
+    ) -> None:
+        self._source = source
+        self._slot = slot
+        self._storage = storage
+        self._peek: _Peek | None = None
+        self._report: dict[str, str | int] = {}
+        self.captured = Captured(source, slot, settings, storage)
+
+    def forget(self) -> None:
+        """Forget the reading under way: the connection is another."""
+        self._peek = None
+
+    def page(self, cursor: Any, after: str, rows_max: int, poll_ms: int) -> SourcePage:
+        """Give what was committed behind a cursor."""
+        if self._peek is None or self._peek.expected != after or self._peek.poll_ms != poll_ms:
+            self._peek = None
+            cursor.connection.rollback()
+            page = self._begun(cursor, json.loads(after or "{}"), rows_max, poll_ms)
+            if page is not None:
+                return page
+        try:
+            return self._next(cursor, rows_max)
+        except (pg.UndefinedObject, pg.ObjectNotInPrerequisiteState) as exc:
+            # The publication or the slot went while it was read.
+            cursor.connection.rollback()
+            us = json.loads(after)["us"]
+            return self._lost(" ".join(str(exc).split()), us)
+        except pg.ObjectInUse as exc:
+            raise AdapterFailed(f"the slot is in use: {str(exc).splitlines()[0]}") from exc
+
+    def _begun(
+        self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
+    ) -> SourcePage | None:
+        """Begin to read behind a position; a page if something is to be done before."""
+        look = self._slot.look(cursor)
+        self.captured.load()
+        if "lsn" not in at:
+            return self._prepared(cursor, look, at, poll_ms)
+        lost = self._gap(look, at["lsn"])
+        if lost:
+            return self._lost(lost, at["us"])
+        self.captured.follow(cursor, at["us"])
+        self._report = self._reported(look.kept_bytes)
+        if look.confirmed < at["lsn"]:
+            self._slot.advance(cursor, at["lsn"])
+        position = Position(at["lsn"], at["rows"], max(at["us"], self.captured.kept.floor_us))
+        until = at["until"] if at.get("poll") == poll_ms else look.flushed
+        # A cursor of its own: it goes on when this page's is closed.
+        logged = self.captured.logged(cursor.connection.cursor())
+        parts = Parts(position, rows_max, poll_ms * 1000, logged.table_of, logged.emptied)
+        peek = _Peek(iter(()), position, until, poll_ms, "")
+        peek.parts = parts.of(self._counted(peek, cursor.connection))
+        self._peek = peek
+        return None
+
+    def _counted(self, peek: _Peek, connection: Any) -> Iterator[bytes]:
+        if peek.position.lsn >= peek.until:
+            return
+        for data in self._slot.peek(connection, peek.until):
+            peek.messages += 1
+            yield data
+
+    def _next(self, cursor: Any, rows_max: int) -> SourcePage:
+        """Give the parts that fit a page: whole transactions, unless one alone is larger."""
+        peek = self._peek
+        assert peek is not None  # noqa: S101 - it was just begun
+        parts: list[Part] = []
+        rows = size = 0
+        while rows < rows_max:
+            part = peek.carried or next(peek.parts, None)
+            peek.carried = None
+            if part is None:
+                return self._last(cursor, peek, parts)
+            if parts and (rows + part.rows > rows_max or size + part.size > PART_BYTES_MAX):
+                peek.carried = part
+                break
+            parts.append(part)
+            rows, size = rows + part.rows, size + part.size
+        peek.position = parts[-1].end
+        return self._page(cursor, peek, parts, has_more=True)
+
+    def _last(self, cursor: Any, peek: _Peek, parts: list[Part]) -> SourcePage:
+        """Give what is left of a reading: all until its end was read, or there is more."""
+        if parts:
+            peek.position = parts[-1].end
+        has_more = peek.messages >= PEEK_MESSAGES_MAX
+        if not has_more:
+            # What others do in the database moves the slot, too.
+            lsn, us = max(peek.position.lsn, peek.until), peek.position.us
+            # First what was read is to be durable: its times are not to change, if read again.
+            has_more = bool(parts and self.captured.altered())
+            us = us if has_more else self.captured.read_altered_again(cursor, us)
+            peek.position = Position(lsn, 0, us)
+        page = self._page(cursor, peek, parts, has_more=has_more)
+        self._peek = None
+        return page
+
+    def _page(self, cursor: Any, peek: _Peek, parts: list[Part], *, has_more: bool) -> SourcePage:
+        changes = with_omitted(cursor, self._source.dialect, parts)
+        after = peek.position._asdict() | {"until": peek.until, "poll": peek.poll_ms}
+        peek.expected = json.dumps(after)
+        return SourcePage(
+            changes,
+            peek.expected,
+            has_more,
+            tuple(each for part in parts for each in part.unreadable),
+            is_dated=True,
+            report=self._report,
+        )
+
+    # --- beginnings ----------------------------------------------------------------------------
+
+    def _gap(self, look: Look, lsn: int) -> str:
+        name = self._slot.name
+        if not look.is_there:
+            return f"the slot {name} was gone"
+        if look.wal_status == "lost":
+            return f"the source had dropped what the slot {name} kept (max_slot_wal_keep_size)"
+        if not look.is_ours or look.confirmed > lsn:
+            return f"somebody else had moved the slot {name}"
+        if not look.is_published:
+            return f"the publication {self._slot.publication} was gone"
+        return ""
+
+    def _lost(self, reason: str, us: int) -> SourcePage:
+        """Say that changes are missing; what is to be done about it waits until that is durable."""
+        report: dict[str, str | int] = {"slot": self._slot.name, "readAgain": reason}
+        self._peek = None
+        return SourcePage((), json.dumps({"lost": reason, "us": us}), has_more=True, report=report)
+
+    def _prepared(self, cursor: Any, look: Look, at: dict[str, Any], poll_ms: int) -> SourcePage:
+        """Make publication and slot, and have all tables read as of then."""
+        captured = self.captured
+        if look.is_there and captured.kept.slot != self._slot.name:
+            raise AdapterRefused(
+                f"there is a replication slot {self._slot.name} already: name another, slot, if "
+                f"somebody reads by it; else: SELECT pg_drop_replication_slot('{self._slot.name}')"
+            )
+        captured.tables.look(cursor)
+        captured.begin(cursor, at.get("lost", ""), is_made=look.is_published)
+        if look.is_there:
+            self._slot.drop(cursor)
+        us = max(min(look.now_us, poll_ms * 1000), at.get("us", 0) + 1)
+        lsn = self._slot.make(cursor)
+        cursor.connection.commit()
+        captured.mark_all(cursor, us)
+        after = json.dumps({"lsn": lsn, "rows": 0, "us": us})
+        return SourcePage((), after, has_more=True, report=self._reported(0))
+
+    def _reported(self, kept_bytes: int) -> dict[str, str | int]:
+        report: dict[str, str | int] = {"slot": self._slot.name, KEPT_BYTES: kept_bytes}
+        again = self.captured.kept.again
+        return report | ({"readAgain": again} if again else {})

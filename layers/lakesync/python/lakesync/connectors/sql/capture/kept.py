@@ -1,0 +1,85 @@
+"""What capture keeps in the connector's storage: whose slot it is, and how each table is read.
+
+A table is read whole, once, as of one time, the *baseline*: what the feed brings later is later
+than that, and beats what was read. A table with another baseline is read again.
+
+Rules of this module
+    1. It is written before the cursor is saved that goes on behind; written again, it is the same.
+    2. A table is read after every transaction has ended that was open when its baseline was set:
+       so all that the feed told until then is seen, also what was told before it became visible.
+
+Law N13: ``docs/spec/connectors.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.connectors.storage import Storage
+
+CAPTURE: Final = "capture"
+"""Where it lies in the storage."""
+
+
+@dataclass
+class Baseline:
+    """As of when a table is read whole, and what it was like."""
+
+    us: int
+    """Its rows are dated so."""
+    xid: str
+    """Transactions with a lower number have ended before it is read."""
+    table_id: int
+    types: dict[str, str]
+    """The columns' types: with another column, or another type, the table is read again."""
+    key: list[str]
+
+
+@dataclass
+class Kept:
+    """What is kept."""
+
+    slot: str = ""
+    """The slot that this connector made, or is about to make."""
+    made: bool = False
+    """It made the publication too."""
+    floor_us: int = 0
+    """Whatever is told from now on is later."""
+    again: str = ""
+    """Why all tables were read again, at last."""
+    tables: dict[str, Baseline] = field(default_factory=dict)
+
+    @property
+    def all(self) -> dict[str, Any]:
+        """Give it as JSON."""
+        return asdict(self)
+
+    def mark(
+        self,
+        cursor: Any,
+        table: str,
+        us: int,
+        table_id: int,
+        types: Mapping[str, str],
+        key: Sequence[str],
+    ) -> None:
+        """Have a table read whole, as of a time."""
+        cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
+        xid = cursor.fetchone()[0]
+        self.tables[table] = Baseline(us, xid, table_id, dict(types), list(key))
+
+
+def kept_in(storage: Storage) -> Kept:
+    """Read what is kept; nothing at first."""
+    stored = storage.read(CAPTURE) or {}
+    tables = {name: Baseline(**mark) for name, mark in stored.pop("tables", {}).items()}
+    return Kept(**stored, tables=tables)
+
+
+def keep(storage: Storage, kept: Kept) -> None:
+    """Write it. Safe to repeat."""
+    storage.write(kept.all, CAPTURE)

@@ -1,0 +1,57 @@
+"""Columns that the source does not tell of a row under a new key: they are read from the table.
+
+A value that is stored apart from its row (TOAST) and did not change is not in the log. Under the
+same key the gateway has it already; a row that comes under another key would lack it. What is read
+is the value as it is now; if it changed since, that change follows in the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakesync.connectors.sql.plan import key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.connectors.port import Change
+    from lakesync.connectors.sql.capture.transactions import Omitted, Part
+
+
+def with_omitted(cursor: Any, dialect: Dialect, parts: Sequence[Part]) -> tuple[Change, ...]:
+    """Give the changes of parts, with the columns that were not told of them."""
+    changes: list[Change] = []
+    for part in parts:
+        omitted = {(each.table.name, each.row_id): each for each in part.omitted}
+        for change in part.changes:
+            each = omitted.get((change.table, change.row_id))
+            if each is None or change.columns is None:
+                changes.append(change)
+            else:
+                columns = _read(cursor, dialect, each) | dict(change.columns)
+                changes.append(change._replace(columns=columns))
+    return tuple(changes)
+
+
+def _read(cursor: Any, dialect: Dialect, omitted: Omitted) -> dict[str, Any]:
+    """Give those columns; none if the row is under another key again, or gone."""
+    plan = omitted.table.plan
+    names = ", ".join(map(dialect.quote, omitted.columns))
+    condition = " AND ".join(f"{dialect.quote(name)} = %s" for name in plan.key)
+    table = dialect.quote(plan.settings.name)
+    cursor.execute("SAVEPOINT omitted")
+    try:
+        cursor.execute(
+            f"SELECT {names} FROM {table} WHERE {condition}",  # noqa: S608 - quoted
+            key_of(omitted.row_id, plan.key),
+        )
+        rows = cursor.fetchall()
+    except Exception as exc:
+        if dialect.translate(exc) is None:
+            raise
+        cursor.execute("ROLLBACK TO SAVEPOINT omitted")
+        return {}
+    if len(rows) != 1:
+        return {}
+    return plan.some_values(omitted.columns, rows[0])

@@ -1,0 +1,149 @@
+"""Reading a captured table whole, as of its baseline, without a lock: in the order of its key.
+
+First its rows; then what the gateway has of it by this connector, to find what is not there any
+more. Both are dated at the baseline: whatever the feed tells since is later.
+
+Law N13: ``docs/spec/connectors.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg import DataError
+
+from lakesync.connectors.port import Change, SourcePage, Unreadable
+from lakesync.connectors.sql.capture.slot import patience
+from lakesync.connectors.sql.plan import key_of
+from lakesync.connectors.sql.query import Bound, behind, key_value, page_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.connectors.sql.capture.kept import Baseline
+    from lakesync.connectors.sql.plan import Plan
+    from lakesync.connectors.storage import Storage
+
+OPEN_S_MAX: Final = 5
+"""How long a poll waits for transactions to end that were open when a table's baseline was set."""
+_LOOK_S: Final = 0.1
+_ENDED: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= %s::xid8"
+
+
+def read(
+    cursor: Any,
+    dialect: Dialect,
+    plan: Plan,
+    mark: Baseline,
+    storage: Storage,
+    after: str,
+    rows_max: int,
+) -> SourcePage:
+    """Give the next rows of a table, or of those that are gone; nothing once all are read.
+
+    Raises:
+        AdapterTimedOut: a transaction is open that is older than the baseline.
+    """
+    at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
+    if at.get("us") != mark.us:
+        _wait(cursor, mark.xid)
+        at = {"us": mark.us}
+    if at.get("done"):
+        return SourcePage((), after, has_more=False)
+    if "gone" in at:
+        return _gone(cursor, dialect, plan, mark, storage, at["gone"])
+    return _rows(cursor, dialect, plan, mark, at.get("key"), rows_max)
+
+
+def _wait(cursor: Any, xid: str) -> None:
+    for _ in range(int(OPEN_S_MAX / _LOOK_S)):
+        cursor.execute(_ENDED, (xid,))
+        if cursor.fetchone()[0]:
+            return
+        cursor.execute("SELECT pg_sleep(%s)", (_LOOK_S,))
+    raise patience()
+
+
+def _rows(
+    cursor: Any,
+    dialect: Dialect,
+    plan: Plan,
+    mark: Baseline,
+    key: Sequence[Any] | None,
+    rows_max: int,
+) -> SourcePage:
+    conditions = [] if key is None else [behind(dialect, Bound(plan.key, key))]
+    statement = page_of(dialect, plan.settings.name, plan.columns, plan.key, conditions, rows_max)
+    cursor.execute(*statement)
+    rows = cursor.fetchall()
+    changes: list[Change] = []
+    unreadable: list[Unreadable] = []
+    for row in rows:
+        row_id = plan.row_id(row)
+        try:
+            changes.append(Change(row_id, plan.values(row), mark.us))
+        except ValueError as exc:
+            unreadable.append(Unreadable(row_id, str(exc)))
+    if len(rows) < rows_max:
+        after: dict[str, Any] = {"us": mark.us, "gone": ""}
+    else:
+        last = [key_value(rows[-1][plan.place(name)]) for name in plan.key]
+        after = {"us": mark.us, "key": last}
+    return SourcePage(
+        tuple(changes), json.dumps(after), has_more=True, unreadable=tuple(unreadable),
+        is_dated=True,
+    )  # fmt: skip
+
+
+def _gone(
+    cursor: Any, dialect: Dialect, plan: Plan, mark: Baseline, storage: Storage, place: str
+) -> SourcePage:
+    brought = storage.brought(plan.settings.table, place)
+    there = _there(cursor, dialect, plan, brought.row_ids)
+    changes = tuple(
+        Change(row_id, None, mark.us) for row_id in brought.row_ids if row_id not in there
+    )
+    rest = {"gone": brought.place} if brought.place else {"done": True}
+    after = json.dumps({"us": mark.us} | rest)
+    return SourcePage(changes, after, has_more=bool(brought.place), is_dated=True)
+
+
+def _there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str]) -> set[str]:
+    """Give which rows the table has, of some."""
+    keys = []
+    for row_id in row_ids:
+        try:
+            keys.append(key_of(row_id, plan.key))
+        except ValueError:
+            continue  # of a key that the table had before
+    if not keys:
+        return set()
+    cursor.execute("SAVEPOINT there")
+    try:
+        return _with_keys(cursor, dialect, plan, keys)
+    except DataError:
+        cursor.execute("ROLLBACK TO SAVEPOINT there")
+    there: set[str] = set()
+    for key in keys:
+        cursor.execute("SAVEPOINT there")
+        try:
+            there |= _with_keys(cursor, dialect, plan, [key])
+        except DataError:  # no value of the key's type: such a row cannot be
+            cursor.execute("ROLLBACK TO SAVEPOINT there")
+    return there
+
+
+def _with_keys(
+    cursor: Any, dialect: Dialect, plan: Plan, keys: Iterable[Sequence[Any]]
+) -> set[str]:
+    wanted = list(keys)
+    names = ", ".join(map(dialect.quote, plan.key))
+    one = f"({', '.join(['%s'] * len(plan.key))})"
+    cursor.execute(
+        f"SELECT {names} FROM {dialect.quote(plan.settings.name)} "  # noqa: S608 - quoted
+        f"WHERE ({names}) IN ({', '.join([one] * len(wanted))})",
+        [value for key in wanted for value in key],
+    )
+    return {plan.key_row_id(row) for row in cursor.fetchall()}

@@ -1,0 +1,389 @@
+"""Change capture: slots that are gone, tables that cannot be captured, users who may not."""
+
+# ruff: noqa: S608 - statements of an application, on names of these tests
+
+from __future__ import annotations
+
+from contextlib import closing
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from lakesync.connectors import FEED
+from lakesync.connectors.definition import registration_from
+from lakesync.connectors.port import KEPT_BYTES
+from lakesync.connectors.sql.capture import snapshot
+from lakesync.connectors.sql.capture import source as capture_source
+from lakesync.connectors.sql.capture.slot import lsn_of, lsn_text
+from lakesync.connectors.sql.capture.source import CaptureConnector, forget
+from lakesync.connectors.sql.catalogue import PostgresSource
+from lakesync.connectors.sql.configuration import PostgresSettings
+from lakesync.core.delta import Op
+from lakesync.errors import AdapterRefused, Conflict
+from lakesync.result import Err, Ok
+from tests.support.capturing import GATEWAY, CaptureWorld, SteppedSlot
+from tests.support.polling import PollingByHand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tools.local_stack.databases import Database
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.fixture
+def world(postgres: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[CaptureWorld]:
+    """A world with two tables."""
+    monkeypatch.setattr(capture_source, "Slot", SteppedSlot)
+    tables = {"a": "id int PRIMARY KEY, v text, big text", "b": "id int PRIMARY KEY, v text"}
+    made = CaptureWorld(postgres, tables)
+    made.run(f"ALTER TABLE {made.tables['a']} ALTER big SET STORAGE EXTERNAL")
+    yield made
+    made.close()
+
+
+def values(world: CaptureWorld, name: str = "a") -> dict[str, Any]:
+    """Give one column of a table that the gateway has."""
+    return {row_id: row["v"] for row_id, row in world.rows(name).items()}
+
+
+def checked_by(connector: CaptureConnector) -> Any:
+    """Give what a connector says of itself."""
+    with closing(connector):
+        return connector.check()
+
+
+def insert(world: CaptureWorld, *ids: int, name: str = "a") -> None:
+    """Insert rows."""
+    world.run(*(f"INSERT INTO {world.tables[name]} (id, v) VALUES ({id_}, 'x')" for id_ in ids))
+
+
+@pytest.mark.law("N12", "N13")
+@pytest.mark.parametrize("loss", ["dropped", "moved", "unpublished", "recreated table"])
+def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
+    world: CaptureWorld, loss: str
+) -> None:
+    insert(world, 1, 2, 3)
+    assert world.poll() == "done"
+    slot, table = world.slot, world.tables["a"]
+    if loss == "dropped":
+        world.ask(f"SELECT pg_drop_replication_slot('{slot.name}')")
+    elif loss == "unpublished":
+        world.run(f"DROP PUBLICATION {slot.publication}")
+    elif loss == "recreated table":
+        world.run(f"DROP TABLE {table}", f"CREATE TABLE {table} (id int PRIMARY KEY, v text)")
+        insert(world, 2, 3)
+    world.run(f"DELETE FROM {table} WHERE id = 2", f"UPDATE {table} SET v = 'y' WHERE id = 3")
+    if loss == "recreated table":
+        world.run(f"DELETE FROM {table} WHERE id = 1")
+    else:
+        insert(world, 4)
+    if loss == "moved":
+        world.ask(f"SELECT pg_replication_slot_advance('{slot.name}', pg_current_wal_flush_lsn())")
+
+    assert world.poll() == "done"
+    rows = {"1": "x", "3": "y", "4": "x"} if loss != "recreated table" else {"3": "y"}
+    assert values(world) == rows
+    assert world.state.fault is None
+    assert ("readAgain" in world.state.source) == (loss != "recreated table")
+
+
+@pytest.mark.law("N12")
+def test_a_slot_is_moved_for_what_is_durable_and_nothing_else(world: CaptureWorld) -> None:
+    insert(world, 1)
+    world.poll()
+    insert(world, 2)
+    for kill in range(1, 20):
+        status = world.poll(kill=kill)
+        confirmed = world.ask(
+            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots "
+            f"WHERE slot_name = '{world.slot.name}'"
+        )
+        assert lsn_of(confirmed) <= world.cursor()["lsn"]
+        if status == "done":
+            break
+
+    assert values(world) == {"1": "x", "2": "x"}
+    assert len(world.deltas()) == 2
+
+
+@pytest.mark.law("N12")
+def test_two_polls_at_once_bring_everything_once(world: CaptureWorld) -> None:
+    insert(world, 1)
+    world.poll()
+    insert(world, 2, 3)
+
+    def meanwhile() -> None:
+        world.during_push = None
+        assert world.poll() == "done"
+        world.is_refused = True
+
+    world.during_push = meanwhile
+    with pytest.raises(Conflict):
+        world.poll()
+    world.is_refused = False
+    insert(world, 4)
+
+    assert world.poll() == "done"
+    assert values(world) == dict.fromkeys("1234", "x")
+    assert len(world.deltas()) == 4
+
+
+@pytest.mark.law("N13")
+def test_what_is_deleted_or_changed_while_a_table_is_read_stays_so(
+    world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 2)
+    insert(world, 1, 2, 3, 4, 5)
+    assert world.poll(pages=4) == "more"
+    assert {"1", "2"} <= world.rows("a").keys()
+    world.run(
+        f"DELETE FROM {world.tables['a']} WHERE id IN (1, 4)",
+        f"UPDATE {world.tables['a']} SET v = 'y' WHERE id IN (2, 5)",
+    )
+    while world.poll() == "more":
+        pass
+    world.poll()
+
+    assert values(world) == {"2": "y", "3": "x", "5": "y"}
+
+
+@pytest.mark.law("N13")
+def test_a_table_waits_for_transactions_that_are_older_than_its_baseline(
+    world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "OPEN_S_MAX", 0.2)
+    world.configure(only=("b",))
+    insert(world, 1, name="b")
+    world.poll()
+    late: Any = world.source.dialect.connect()
+    late.execute(f"INSERT INTO {world.tables['a']} (id, v) VALUES (9, 'late')")
+    world.configure()
+
+    assert world.poll() == "wait"
+    assert world.state.fault is not None
+    assert "pg_stat_activity" in world.state.fault.message
+    late.commit()
+    late.close()
+    world.time.sleep_ms(60_000)
+    assert world.poll() == "done"
+    assert values(world) == {"9": "late"}
+    assert values(world, "b") == {"1": "x"}
+
+
+@pytest.mark.law("N13")
+def test_a_table_that_left_and_came_back_lacks_nothing(world: CaptureWorld) -> None:
+    insert(world, 1, 2)
+    world.poll()
+    world.configure(only=("b",))
+    world.poll()
+    world.run(f"DELETE FROM {world.tables['a']} WHERE id = 1")
+    insert(world, 3)
+    world.poll()
+    assert values(world) == {"1": "x", "2": "x"}
+    world.configure()
+    world.poll()
+
+    assert values(world) == {"2": "x", "3": "x"}
+
+
+@pytest.mark.law("N12")
+def test_a_long_text_that_did_not_change_is_no_column_of_the_delta(world: CaptureWorld) -> None:
+    table = world.tables["a"]
+    world.run(f"INSERT INTO {table} VALUES (1, 'x', repeat('a', 3000))")
+    world.poll()
+    world.run(f"UPDATE {table} SET v = 'y'")
+    world.poll()
+    delta = world.deltas()[-1]
+    assert [name for name, _ in delta.columns] == ["id", "v"]
+    world.run(f"UPDATE {table} SET id = 2")
+    world.poll()
+
+    assert world.rows("a") == {"2": {"id": 2, "v": "y", "big": "a" * 3000}}
+
+
+@pytest.mark.law("N12")
+def test_a_row_that_came_and_went_makes_nothing_and_a_time_is_the_commits(
+    world: CaptureWorld,
+) -> None:
+    world.poll()
+    table = world.tables["a"]
+    world.run(f"INSERT INTO {table} (id) VALUES (1)", f"DELETE FROM {table}")
+    world.run(f"INSERT INTO {table} (id, v) VALUES (2, 'x')")
+    now_us = world.ask("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+    world.time.sleep_ms(60_000)
+    world.poll()
+    (delta,) = world.deltas()
+
+    assert delta.op is Op.INSERT
+    assert 0 <= now_us - ((delta.hlc >> 16) * 1000 + (delta.hlc & 0xFFFF)) < 5_000_000
+
+
+@pytest.mark.law("N4", "N13")
+def test_a_table_that_cannot_be_captured_harms_no_other(world: CaptureWorld) -> None:
+    table = world.tables["a"]
+    world.run(f"ALTER TABLE {table} DROP CONSTRAINT a_pkey")
+    insert(world, 1, name="b")
+    insert(world, 2)
+    checked = checked_by(world.connector())
+    assert isinstance(checked, Err)
+    assert "has no primary key" in checked.error.message
+
+    assert world.poll() == "done"
+    assert world.state.fault is not None
+    assert (world.state.fault.table, values(world, "b")) == (table, {"1": "x"})
+    # It was not published: the application can still change it.
+    world.run(f"UPDATE {table} SET v = 'y'", f"ALTER TABLE {table} ADD PRIMARY KEY (id)")
+    assert world.poll() == "done"
+    assert values(world) == {"2": "y"}
+    assert world.state.fault is None
+
+
+def test_without_an_identity_check_says_what_to_run(world: CaptureWorld) -> None:
+    world.run(f"ALTER TABLE {world.tables['a']} REPLICA IDENTITY NOTHING")
+    checked = checked_by(world.connector())
+
+    assert isinstance(checked, Err)
+    assert "REPLICA IDENTITY DEFAULT" in checked.error.message
+
+
+def test_a_user_who_may_not_is_told_what_to_run(world: CaptureWorld) -> None:
+    role = f"reader_{world.schema}"
+    world.run(
+        f"CREATE ROLE {role} LOGIN PASSWORD 'p'",
+        f"GRANT USAGE ON SCHEMA {world.schema} TO {role}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA {world.schema} TO {role}",
+    )
+    insert(world, 1)
+    world.configure(user=role, password="p")
+    messages = []
+    for repair in (
+        f"ALTER ROLE {role} REPLICATION",
+        f"CREATE PUBLICATION {world.slot.publication} FOR TABLE {world.tables['a']}",
+        f"ALTER PUBLICATION {world.slot.publication} ADD TABLE {world.tables['b']}",
+    ):
+        checked = checked_by(world.connector())
+        assert isinstance(checked, Err)
+        assert isinstance(checked.error, AdapterRefused)
+        messages.append(checked.error.message)
+        world.run(repair)
+
+    assert "ALTER ROLE … REPLICATION" in messages[0]
+    assert f'CREATE PUBLICATION "{world.slot.publication}" FOR TABLE' in messages[1]
+    assert "ALTER PUBLICATION" in messages[2]
+    assert isinstance(checked_by(world.connector()), Ok)
+    assert world.poll() == "done"
+    assert values(world) == {"1": "x"}
+    publication = world.slot.publication
+    assert forget(world.settings, world.storage(), None) == ""
+    assert world.ask(f"SELECT count(*) FROM pg_publication WHERE pubname = '{publication}'") == 1
+    world.run(f"DROP PUBLICATION {publication}", f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_somebody_elses_slot_and_publication_are_not_touched(world: CaptureWorld) -> None:
+    slot, publication = world.slot.name, world.slot.publication
+    world.ask(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')::text")
+    world.poll()
+    assert world.state.fault is not None
+    assert f"there is a replication slot {slot} already" in world.state.fault.message
+    world.ask(f"SELECT pg_drop_replication_slot('{slot}')")
+    world.run(f"CREATE PUBLICATION theirs_{slot} FOR TABLE {world.tables['a']} "
+              "WITH (publish = 'insert')")  # fmt: skip
+    world.configure(publication=f"theirs_{slot}")
+    checked = checked_by(world.connector())
+    assert isinstance(checked, Err)
+    assert "SET (publish = 'insert, update, delete, truncate')" in checked.error.message
+    world.run(f"DROP PUBLICATION theirs_{slot}", f"DROP PUBLICATION IF EXISTS {publication}")
+
+
+def test_a_log_that_is_not_logical_is_told(world: CaptureWorld) -> None:
+    row = ("replica", "0/1", 0, False, None, "", 0, True, False)
+    cursor = SimpleNamespace(execute=lambda *_: None, fetchone=lambda: row)
+
+    with pytest.raises(AdapterRefused, match="wal_level is replica"):
+        world.slot.look(cursor)
+
+
+def test_a_source_that_is_away_when_it_is_removed_is_told(world: CaptureWorld) -> None:
+    world.poll()
+    gone = PostgresSettings.model_validate(
+        world.settings.model_dump(by_alias=True) | {"port": 1, "password": "p"}
+    )
+    storage = world.storage()
+    remains = forget(gone, storage, None)
+
+    assert f"pg_drop_replication_slot('{world.slot.name}')" in remains
+    assert isinstance(checked_by(CaptureConnector(PostgresSource(gone), gone, storage)), Err)
+    assert forget(world.settings, storage, world.settings) == "", "it goes on with the same"
+    assert world.ask(
+        f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{world.slot.name}'"
+    ) == 1  # fmt: skip
+
+
+def test_a_computed_column_is_left_out_and_lsns_are_numbers(world: CaptureWorld) -> None:
+    world.run(
+        f"ALTER TABLE {world.tables['b']} ADD COLUMN d int GENERATED ALWAYS AS (id * 2) STORED"
+    )
+    insert(world, 1, name="b")
+    world.poll()
+
+    assert world.rows("b") == {"1": {"id": 1, "v": "x"}}
+    assert lsn_text(lsn_of("1A/B00C")) == "1A/B00C"
+
+
+def test_from_registering_to_removing(world: CaptureWorld) -> None:
+    by_hand = PollingByHand(world.pusher.push, world.time.wall_clock, rows=world.buffer)
+    settings = world.settings.model_dump(by_alias=True, exclude_none=True, mode="json")
+    body = {
+        "type": "postgres",
+        "name": "shop",
+        "configuration": settings | {"password": "lakesync"},
+    }
+    message = by_hand.admin.register(GATEWAY, registration_from(body))
+    assert "can be captured by the slot lakesync_shop_" in message
+    insert(world, 1)
+    step = by_hand.polls.poll(GATEWAY, "shop", 0, lambda: True)
+    world.time.sleep_ms(60_000)
+    insert(world, 2)
+    step = by_hand.polls.poll(GATEWAY, "shop", 0, lambda: True)
+
+    shown = by_hand.admin.one(GATEWAY, "shop")
+    assert shown["source"][KEPT_BYTES] == step.kept_bytes > 0
+    assert values(world) == {"1": "x", "2": "x"}
+    slots = (
+        f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{shown['source']['slot']}'"
+    )
+    assert world.ask(slots) == 1
+    world.run(f"DELETE FROM {world.tables['a']} WHERE id = 1")
+    by_hand.admin.reset(GATEWAY, "shop")
+    assert world.ask(slots) == 0
+    world.time.sleep_ms(60_000)
+    by_hand.polls.poll(GATEWAY, "shop", 0, lambda: True)
+    assert values(world) == {"2": "x"}
+    polled = {key: value for key, value in settings.items() if key not in {"changes", "password"}}
+    by_hand.admin.configure(GATEWAY, "shop", polled)
+    assert world.ask(slots) == 0
+    world.time.sleep_ms(60_000)
+    assert by_hand.polls.poll(GATEWAY, "shop", 0, lambda: True).status == "done"
+    assert "lastError" not in by_hand.admin.one(GATEWAY, "shop")
+    assert by_hand.admin.remove(GATEWAY, "shop") == ""
+
+
+def test_settings_that_contradict_are_refused() -> None:
+    body = {"host": "h", "database": "d", "user": "u", "password": "p"}
+    by_time = [{"name": "t", "cursorColumn": "c"}]
+    for more in (
+        {"changes": True, "tables": by_time},
+        {"tables": [{"name": "t"}], "slot": "s"},
+        {"changes": True, "tables": [{"name": "t"}], "slot": "Not A Name"},
+    ):
+        with pytest.raises(ValidationError):
+            PostgresSettings.model_validate(body | more)
+    settings = PostgresSettings.model_validate(
+        body | {"changes": True, "tables": [{"name": "s.t"}]}
+    )
+
+    assert list(settings.named().items()) == [(FEED, ""), ("s.t", "t")]
