@@ -317,8 +317,8 @@ def test_the_types_are_told_with_secrets_marked() -> None:
     }
 
     assert {"mysql", "postgres"} <= described.keys()
-    for each in described.values():
-        properties = each["configuration"]["properties"]
+    for name in ("mysql", "postgres"):
+        properties = described[name]["configuration"]["properties"]
         assert properties["password"]["writeOnly"]
         assert "overlapS" in properties
     assert registry.secret_names(registry.connector_type("mysql")) == {"password"}
