@@ -42,7 +42,10 @@ class SocketFunctions(Container):
         nothing: Any = SimpleNamespace(check=lambda _: None, use=lambda *_: None)
         pages: Any = SimpleNamespace(push=self.push, pull=self._heartbeat)
         sockets = SimulatedSockets(world, self.process)
-        self._frames = FrameService(pages, pages, nothing, self._access, connections, sockets)
+        # No simulated client asks for actions over its socket.
+        self._frames = FrameService(
+            pages, pages, nothing, self._access, connections, sockets, nothing
+        )
 
     def serve(self, request: Request) -> Answer:
         """Do what an event asks for."""
