@@ -145,3 +145,9 @@ def test_what_is_left_in_the_lake_is_said_with_why_and_until_when(
     assert "lake 1" in late.stdout
     assert "audit may keep files of before: drop it, and repeat this" in late.stderr
     assert "from 2027-01-15T08:00Z on the same command removes them" in late.stderr
+
+
+def test_a_table_that_the_lake_has_not_is_said_not_to_be_looked_into() -> None:
+    nothing = {"tables": [], "versionsRemoved": 0, "versionsLeft": 0, "againMs": 0}
+
+    assert "no table of that name" in list(lake_erasure.remarks(nothing))[1]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.infrastructure.stack import as_list, refusals, resources, template
 from tests.infrastructure.transformed import made, transformed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Properties that fix a physical name.
 NAMES = {
@@ -188,6 +191,32 @@ def test_under_lake_formation_one_role_makes_and_reads_the_tables() -> None:
     assert grant["Condition"] == "UsesLakeFormation"
     assert grant["Properties"]["Permissions"] == ["CREATE_DATABASE"]
     assert grant["Properties"]["Principal"] == {"DataLakePrincipalIdentifier": maker}
+
+
+@pytest.mark.law("E7")
+def test_old_versions_are_removed_by_the_job_that_erases_alone_and_only_where_copies_are() -> None:
+    allowed = {
+        name: [str(one) for one in as_list(statement["Resource"])]
+        for name, resource in template()["Resources"].items()
+        for statement in statements_in(resource)
+        if {"s3:DeleteObjectVersion", "s3:*", "*"} & set(as_list(statement["Action"]))
+        and statement["Effect"] == "Allow"
+    }
+
+    assert set(allowed) == {"MaintainJobRole", "MaterialiserMaintains"}
+    for places in allowed.values():
+        prefixes = [one.rpartition("LakeBucket.Arn}/")[2].strip("'}\"") for one in places]
+        assert prefixes == ["warehouse/*", "checkpoints/*", "staging/*", "maintenance/erase-*"]
+
+
+def statements_in(part: Any) -> Iterator[dict[str, Any]]:
+    """Give every statement of a policy, however deep it lies."""
+    if isinstance(part, dict) and "Effect" in part and "Action" in part:
+        yield part
+    for inner in (
+        part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    ):
+        yield from statements_in(inner)
 
 
 @pytest.mark.parametrize(

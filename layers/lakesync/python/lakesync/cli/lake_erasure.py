@@ -52,6 +52,8 @@ def remarks(report: dict[str, Any]) -> Iterator[str]:
         f"the lake: {plural(removed, 'change')} removed, {plural(files, 'file')} looked into; "
         f"{plural(report['versionsRemoved'], 'old version')} removed"
     )
+    if not report["tables"]:
+        yield "the lake has no table of that name that is this stack's: nothing was looked into"
     for table in report["tables"]:
         if table["keptBy"]:
             names = ", ".join(table["keptBy"])
