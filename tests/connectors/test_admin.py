@@ -316,9 +316,13 @@ def test_the_types_are_told_with_secrets_marked() -> None:
         name: registry.described(registry.connector_type(name)) for name in registry.type_names()
     }
 
-    assert {"mysql", "postgres"} <= described.keys()
-    for name in ("mysql", "postgres"):
+    secrets = {
+        "mysql": "password", "postgres": "password", "jira": "apiToken",
+        "salesforce": "clientSecret",
+    }  # fmt: skip
+    assert secrets.keys() <= described.keys()
+    for name, secret in secrets.items():
         properties = described[name]["configuration"]["properties"]
-        assert properties["password"]["writeOnly"]
+        assert [each for each in properties if properties[each].get("writeOnly")] == [secret]
         assert "overlapS" in properties
     assert registry.secret_names(registry.connector_type("mysql")) == {"password"}
