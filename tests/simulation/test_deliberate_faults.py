@@ -5,13 +5,25 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.deliberate import FAULTS, Deliberate, broken
-from tests.simulation.search import SEEDS_MAX, seeds_to_find
+from tests.simulation.search import DRAWS_MAX, KEPT, SEEDS_MAX, known_seeds, seed_that_shows
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_deliberate_fault_is_found(fault: Deliberate) -> None:
-    found, _ = seeds_to_find(fault, 0, SEEDS_MAX)
-    assert found, f"nobody notices that {fault.message}"
+    known = known_seeds()["usual"].get(fault.name)
+
+    shown = seed_that_shows(fault, known)
+
+    assert shown is not None, f"nobody notices that {fault.message}"
+
+
+def test_known_seeds_are_usual_ones_of_faults_that_there_are() -> None:
+    names = {"usual": {fault.name for fault in FAULTS}, "kept": {kept["fault"] for kept in KEPT}}
+    limits = {"usual": SEEDS_MAX, "kept": DRAWS_MAX}
+
+    for kind, seeds in known_seeds().items():
+        assert seeds.keys() <= names[kind]
+        assert all(0 <= seed < limits[kind] for seed in seeds.values())
 
 
 def test_every_fault_replaces_something_that_is_there() -> None:

@@ -7,35 +7,20 @@ is drawn while a scenario runs changes with the code it runs, so the fault may n
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.simulation.deliberate import FAULTS, broken
+from tests.simulation.deliberate import FAULTS
 from tests.simulation.replay import run_scenario, story
-from tests.simulation.scenario import scenario_from_json
-from tests.support.repository import ROOT
+from tests.simulation.search import KEPT, draw_that_shows, kept_scenario, known_seeds
 
-if TYPE_CHECKING:
-    from tests.simulation.scenario import Scenario
-
-KEPT: list[dict[str, Any]] = json.loads(
-    (ROOT / "tests" / "simulation" / "regressions.json").read_text("utf-8")
-)
 each = pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept["fault"])
-DRAWS_MAX = 400
-"""Seeds that are tried with a kept scenario until its fault shows; about 30 are enough."""
-
-
-def scenario(kept: dict[str, Any]) -> Scenario:
-    return scenario_from_json(kept["scenario"])
 
 
 @each
 def test_what_was_wrong_once_stays_right(kept: dict[str, Any]) -> None:
-    outcome = run_scenario(scenario(kept), traced=True)
+    outcome = run_scenario(kept_scenario(kept), traced=True)
     if outcome.failed:
         pytest.fail(f"{kept['message']}\n{story(outcome)}", pytrace=False)
 
@@ -43,7 +28,6 @@ def test_what_was_wrong_once_stays_right(kept: dict[str, Any]) -> None:
 @each
 def test_it_would_be_noticed_again(kept: dict[str, Any]) -> None:
     (fault,) = [fault for fault in FAULTS if fault.name == kept["fault"]]
-    first = scenario(kept)
-    with broken(fault):
-        draws = (replace(first, seed=first.seed + number) for number in range(DRAWS_MAX))
-        assert any(run_scenario(draw).failed for draw in draws)
+    known = known_seeds()["kept"].get(fault.name)
+
+    assert draw_that_shows(fault, kept_scenario(kept), known) is not None

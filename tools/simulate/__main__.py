@@ -17,6 +17,7 @@ from tests.simulation.replay import run_scenario, story
 from tests.simulation.scenario import changed, scenario_of
 from tests.simulation.search import SEEDS_MAX
 from tests.simulation.shrink import shrunk
+from tools.simulate.known import run_known
 from tools.simulate.runs import run_bite, run_many
 
 
@@ -46,6 +47,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one seed, with its trace")
     parser.add_argument("--shrink", action="store_true", help="make that seed smaller")
     parser.add_argument("--bite", action="store_true", help="seeds to find each deliberate fault")
+    parser.add_argument("--known", action="store_true", help="note a seed for each of them")
     parser.add_argument("--coverage", action="store_true", help="what they reach of the code")
     parser.add_argument("--set", type=json.loads, default={}, help="changes to it, as JSON")
     arguments = parser.parse_args()
@@ -55,6 +57,8 @@ def main() -> int:
             return subprocess.call(command)
         if arguments.bite:
             return run_bite(arguments.first, min(arguments.seeds, SEEDS_MAX), arguments.processes)
+        if arguments.known:
+            return run_known(arguments.processes)
         if arguments.seed is not None:
             return run_one(arguments.seed, arguments.set, shrink=arguments.shrink)
         return run_many(arguments.first, arguments.seeds, arguments.processes)

@@ -45,7 +45,8 @@ def run_chunk(first_and_last: tuple[int, int]) -> Done:
     return Done(first_and_last[1] - first_and_last[0], counts, simulated_ms, failures)
 
 
-def _workers(processes: int) -> ProcessPoolExecutor:
+def workers(processes: int) -> ProcessPoolExecutor:
+    """Give worker processes, which end what they do when somebody presses Ctrl-C."""
     # Ctrl-C is for this process to answer: a worker ends with its chunk.
     return ProcessPoolExecutor(
         processes, multiprocessing.get_context("spawn"), signal.signal,
@@ -62,7 +63,7 @@ def run_many(first: int, seeds: int, processes: int) -> int:
     begun = reported_at = time.monotonic()
     chunks = [(at, min(at + CHUNK, first + seeds)) for at in range(first, first + seeds, CHUNK)]
     done = Done(0, Counter(), 0, [])
-    with _workers(processes) as pool:
+    with workers(processes) as pool:
         try:
             for future in as_completed([pool.submit(run_chunk, chunk) for chunk in chunks]):
                 part = future.result()
@@ -105,7 +106,7 @@ def run_bite(first: int, seeds_max: int, processes: int) -> int:
     """Show for each deliberate fault how many seeds it takes to find it, by several searches."""
     means, missed = [], 0
     print(f"{'fault':<36} {'mean':>6} {'most':>6}  results by")
-    with _workers(processes) as pool:
+    with workers(processes) as pool:
         searches = {
             fault.name: [
                 pool.submit(search, fault.name, first + number * seeds_max, seeds_max)
