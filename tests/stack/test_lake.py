@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 CLIENTS = ("c1", "c2", "c3")
 SWEEP_S_MAX = 180
+KILLS_TRIED_MAX = 8
+"""Runs that are killed, until one was not done before."""
 
 
 @dataclass
@@ -64,9 +66,7 @@ def history(stack: Stack, aws: Aws, glue: Glue, by_hand: None, credentials: None
 
     put_back(seen.disordered, withheld)
     put_back(seen.killed, delivered)
-    edit(seen.mixed, chance, count=120)
-    seen.mixed.flush()
-    seen.stopped = kill_midway(glue, seen.mixed)
+    seen.stopped = kill_midway(glue, seen.mixed, chance)
     seen.after_the_stop = seen.mixed.waiting()
     put_back(seen.killed, delivered)
     seen.sweep = sweep(aws)
@@ -138,8 +138,22 @@ def run_two_at_once(glue: Glue) -> list[dict[str, Any]]:
         glue.allow_at_once(1)
 
 
-def kill_midway(glue: Glue, tenant: Tenant) -> dict[str, Any]:
-    """Start a run and stop it once it has written a file of a table, before it can commit it."""
+def kill_midway(glue: Glue, tenant: Tenant, chance: random.Random) -> dict[str, Any]:
+    """Kill a run once it has written the first file of the tenant's data; gives how it ended.
+
+    One that is done before the kill arrives is followed by another, with as much to do.
+    """
+    for _ in range(KILLS_TRIED_MAX):
+        edit(tenant, chance, count=120)
+        tenant.flush()
+        stopped = kill_one(glue, tenant)
+        if stopped["JobRunState"] == "STOPPED" and tenant.waiting():
+            break
+    return stopped
+
+
+def kill_one(glue: Glue, tenant: Tenant) -> dict[str, Any]:
+    """Start a run, and kill it when it has written a file."""
     before = lake_files(tenant)
     run_id = glue.start()
     while lake_files(tenant) == before:

@@ -403,7 +403,7 @@ class UpgradeRequired(Unavailable):
 
     code = "UPGRADE_REQUIRED"
     public_message = (
-        "this part of the gateway is older than its data; try again in a moment, and inform the "
+        "this part of the gateway is older than its data; try again in a moment, and tell the "
         "operator if it lasts"
     )
     wait_s = 15  # a gradual deployment answers some requests by either release
