@@ -143,6 +143,7 @@ def kill_midway(glue: Glue, tenant: Tenant, chance: random.Random) -> dict[str, 
 
     One that is done before the kill arrives is followed by another, with as much to do.
     """
+    stopped: dict[str, Any] = {}
     for _ in range(KILLS_TRIED_MAX):
         edit(tenant, chance, count=120)
         tenant.flush()
