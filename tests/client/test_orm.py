@@ -315,6 +315,15 @@ def test_the_interface_is_that_of_pep_249(world: World) -> None:
         cursor.execute("SELECT 1")
 
 
+def test_rows_that_are_fetched_in_parts_are_all_of_them(world: World) -> None:
+    _, my_engine = opened(world)
+    with Session(my_engine) as session:
+        session.add_all([Site(id=f"s{number}", name="x") for number in range(10)])
+        session.commit()
+        read = session.scalars(select(Site.id).order_by(Site.id).execution_options(yield_per=3))
+        assert list(read) == [f"s{number}" for number in range(10)]
+
+
 @pytest.mark.parametrize("sql", ["COMMIT", "BEGIN", "SAVEPOINT a", "DROP TABLE sites"])
 def test_statements_that_are_not_of_a_transaction_are_refused(world: World, sql: str) -> None:
     client = world.client()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from itertools import islice
 from sqlite3 import (
     DatabaseError,
     DataError,
@@ -195,7 +196,7 @@ class Cursor:
     def fetchmany(self, size: int | None = None) -> list[tuple[object, ...]]:
         """Give the next rows."""
         wanted = self.arraysize if size is None else size
-        return [row for row, _ in zip(self._rows, range(wanted), strict=False)]
+        return list(islice(self._rows, wanted))
 
     def fetchall(self) -> list[tuple[object, ...]]:
         """Give all rows that are left."""
