@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from lakesync.connectors.sql.configuration import OVERLAP_S_MAX, Name, Settings
-from lakesync.core.delta import check_identifier
-from lakesync.errors import ValidationFailed
+from lakesync.connectors.sql.configuration import OVERLAP_S_MAX, Name, NamedTable, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +23,7 @@ TableName = Literal["issues", "comments", "worklogs", "projects", "users"]
 ProjectKey = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{1,254}$")]
 
 
-class JiraTable(Settings):
+class JiraTable(NamedTable):
     """One table that is read."""
 
     name: TableName
@@ -35,14 +33,6 @@ class JiraTable(Settings):
     def table(self) -> str:
         """The table's name in the gateway."""
         return self.as_ or f"jira_{self.name}"
-
-    @model_validator(mode="after")
-    def _named_well(self) -> Self:
-        try:
-            check_identifier(self.table, "as")
-        except ValidationFailed as error:
-            raise ValueError(error.message) from error
-        return self
 
 
 class JiraSite(Settings):

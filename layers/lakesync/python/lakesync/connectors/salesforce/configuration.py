@@ -11,10 +11,9 @@ from lakesync.connectors.sql.configuration import (
     OVERLAP_S_MAX,
     TABLES_POLLED_MAX,
     Name,
+    NamedTable,
     Settings,
 )
-from lakesync.core.delta import check_identifier
-from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +25,7 @@ ApiName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,79}$")]
 """What Salesforce calls an object or field: part of queries, so nothing else may stand in it."""
 
 
-class SalesforceTable(Settings):
+class SalesforceTable(NamedTable):
     """One object that is read."""
 
     name: ApiName = Field(description="The object's API name: Account, Invoice__c.")
@@ -39,14 +38,6 @@ class SalesforceTable(Settings):
     def table(self) -> str:
         """The table's name in the gateway."""
         return self.as_ or identifier(self.name)
-
-    @model_validator(mode="after")
-    def _named_well(self) -> Self:
-        try:
-            check_identifier(self.table, "as")
-        except ValidationFailed as error:
-            raise ValueError(error.message) from error
-        return self
 
 
 class SalesforceOrg(Settings):

@@ -32,7 +32,24 @@ class Settings(BaseModel):
     )
 
 
-class PolledTable(Settings):
+class NamedTable(Settings):
+    """A table of a source: its name in the gateway is one that a table may have."""
+
+    @property
+    def table(self) -> str:
+        """The table's name in the gateway."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _named_well(self) -> Self:
+        try:
+            check_identifier(self.table, "as")
+        except ValidationFailed as error:
+            raise ValueError(error.message) from error
+        return self
+
+
+class PolledTable(NamedTable):
     """One table that is polled."""
 
     name: Name = Field(description="The table, with its schema if it is not the connection's.")
@@ -53,14 +70,6 @@ class PolledTable(Settings):
     def table(self) -> str:
         """The table's name in the gateway."""
         return self.as_ or identifier(self.name.rpartition(".")[2])
-
-    @model_validator(mode="after")
-    def _named_well(self) -> Self:
-        try:
-            check_identifier(self.table, "as")
-        except ValidationFailed as error:
-            raise ValueError(error.message) from error
-        return self
 
 
 class SqlSettings(Settings):
