@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -32,13 +33,13 @@ class Settings(BaseModel):
     )
 
 
-class NamedTable(Settings):
+class NamedTable(Settings, ABC):
     """A table of a source: its name in the gateway is one that a table may have."""
 
     @property
+    @abstractmethod
     def table(self) -> str:
         """The table's name in the gateway."""
-        raise NotImplementedError
 
     @model_validator(mode="after")
     def _named_well(self) -> Self:
