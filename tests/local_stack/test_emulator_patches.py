@@ -15,6 +15,7 @@ from tools.local_stack.emulator.iam_patches import (
     action_of_batch,
     context_entries,
     glue_resource,
+    read_once,
     schedule_group,
 )
 from tools.local_stack.emulator.lambda_patches import exception_class
@@ -183,3 +184,22 @@ def test_a_schedule_is_of_the_group_that_its_request_names() -> None:
     assert schedule_group(b'{"GroupName": "polls"}', {}) == "polls"
     assert schedule_group(b"", {"groupName": ["polls"]}) == "polls"
     assert schedule_group(b"", {}) == "default"
+
+
+def test_a_body_is_parsed_once_however_many_ask_about_it() -> None:
+    parsed: list[str | bytes] = []
+
+    def parse(text: str | bytes) -> object:
+        parsed.append(text)
+        return json.loads(text)
+
+    loads = read_once(parse)
+    first, second = b'{"a": 1}', b'{"a": 2}'
+
+    assert [loads(first), loads(first), loads(second), loads(first)] == [
+        {"a": 1},
+        {"a": 1},
+        {"a": 2},
+        {"a": 1},
+    ]
+    assert parsed == [first, second, first]

@@ -40,6 +40,7 @@ def apply_patches(glue: GlueSettings) -> None:
     iam_patches.count_every_call_as_encrypted()
     iam_patches.count_batches_as_their_actions()
     iam_patches.ask_once_for_a_transaction()
+    iam_patches.parse_once_for_all_questions()
     iam_patches.simulate_with_context()
     dynamodb_patches.evaluate_key_conditions_quickly()
     dynamodb_patches.check_conditions_once()

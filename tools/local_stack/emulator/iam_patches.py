@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 from contextvars import ContextVar
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from tools.local_stack.emulator.names import emulator_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SIMULATED: ContextVar[dict[str, str] | None] = ContextVar("simulated", default=None)
 
@@ -147,6 +151,31 @@ def ask_once_for_a_transaction() -> None:
         return list(dict.fromkeys(original(*args)))
 
     actions.dynamodb_transaction_checks = checks
+
+
+def parse_once_for_all_questions() -> None:
+    """AWS: who may do what is decided without the request's size mattering.
+
+    The emulator parses a request's body anew for each question about it: its resource, its tables,
+    its keys, its items. All read the same text, one after the other, and change nothing of it.
+    """
+    actions = emulator_module("ministack.core.iam_actions")
+    actions.json = SimpleNamespace(**{**vars(json), "loads": read_once(json.loads)})
+
+
+def read_once(parse: Callable[[str | bytes], Any]) -> Callable[[str | bytes], Any]:
+    """Give a parser that gives the same value again for the very text that it parsed last."""
+    last: tuple[str | bytes, Any] = (b"", None)
+
+    def loads(text: str | bytes) -> Any:
+        nonlocal last
+        parsed, value = last
+        if text is not parsed:
+            value = parse(text)
+            last = (text, value)
+        return value
+
+    return loads
 
 
 def action_of_batch(action: str | None) -> str | None:

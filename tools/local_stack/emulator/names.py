@@ -18,6 +18,7 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "dynamodb_transaction_checks",
             "extract_iam_action",
             "extract_resource_arn",
+            "json",
         ),
         "ministack.core.iam_evaluator": ("_resolve_condition_key",),
         "ministack.core.lambda_runtime": (
