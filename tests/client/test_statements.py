@@ -140,15 +140,23 @@ def test_only_what_a_statement_changes_is_written_so_other_columns_stay_others(
 
 REFUSED: list[tuple[Any, Any, str]] = [
     ("SELECT * FROM todos", (), "execute writes"),
-    ("CREATE TABLE x (y)", (), "tables are declared"),
-    ("DROP TABLE todos", (), "tables are declared"),
-    ("PRAGMA user_version = 7", (), "tables are declared"),
-    ("ATTACH 'x.db' AS x", (), "tables are declared"),
-    ("COMMIT", (), "tables are declared"),
-    ("SAVEPOINT x", (), "tables are declared"),
-    ("DELETE FROM _lakesync_outbox", (), "no synced table"),
-    ("UPDATE _lakesync_sync SET cursor = 7", (), "no synced table"),
-    ("INSERT INTO own VALUES (1)", (), "own is no synced table"),
+    ("DROP TABLE todos", (), "todos is a synced table"),
+    ("ALTER TABLE Todos RENAME TO others", (), "is a synced table"),
+    ("CREATE UNIQUE INDEX i ON todos (title)", (), "indexes are declared"),
+    ("CREATE TABLE _lakesync_mine (x)", (), "LakeSync's or SQLite's own"),
+    ("CREATE TEMP TABLE mine (x)", (), "synced ones are declared"),
+    ("CREATE VIEW mine AS SELECT 1", (), "synced ones are declared"),
+    ("INSERT OR ROLLBACK INTO todos (_row_id) VALUES ('t9'), ('t1')", (), "the row is there"),
+    ("INSERT OR ROLLBACK INTO own VALUES (1), (NULL)", (), "NOT NULL"),
+    ("INSERT INTO own VALUES (1) RETURNING x", (), "RETURNING"),
+    ("INSERT INTO own VALUES (1), (NULL)", (), "NOT NULL"),
+    ("INSERT INTO carried VALUES (1)", (), "a trigger of the app writes to the synced table todos"),
+    ("PRAGMA user_version = 7", (), "synced ones are declared"),
+    ("ATTACH 'x.db' AS x", (), "synced ones are declared"),
+    ("COMMIT", (), "synced ones are declared"),
+    ("SAVEPOINT x", (), "synced ones are declared"),
+    ("DELETE FROM _lakesync_outbox", (), "LakeSync's or SQLite's own"),
+    ("UPDATE _lakesync_sync SET cursor = 7", (), "LakeSync's or SQLite's own"),
     ("INSERT INTO shown (_row_id) VALUES ('t9')", (), "cannot modify shown"),
     ("DELETE FROM sqlite_master", (), ""),
     ("UPDATE todos SET _row_id = 't9' WHERE n = 1", (), "keeps its _row_id"),
@@ -176,7 +184,12 @@ def test_what_cannot_become_edits_is_refused_and_nothing_is_written(
     client: Client, sql: Any, parameters: Any, reason: str, tmp_path: Path
 ) -> None:
     with client._file.database.transaction() as connection:
-        connection.execute("CREATE TABLE own (x)")
+        connection.execute("CREATE TABLE own (x NOT NULL)")
+        connection.execute("CREATE TABLE carried (x)")
+        connection.execute(
+            "CREATE TRIGGER carry AFTER INSERT ON carried "
+            "BEGIN UPDATE todos SET n = NEW.x WHERE _row_id = 't1'; END"
+        )
         connection.execute("CREATE VIEW shown AS SELECT * FROM todos")
     before = rows_of(client)
 
@@ -187,6 +200,7 @@ def test_what_cannot_become_edits_is_refused_and_nothing_is_written(
     assert reason in str(result.error)
     assert rows_of(client) == before
     assert edits(client) == []
+    assert client.query("SELECT x FROM own UNION ALL SELECT x FROM carried").unwrap() == []
     check_sound(client)
     assert not list(tmp_path.glob("x.db"))
     client.execute("UPDATE todos SET n = 3 WHERE _row_id = 't1'").unwrap()

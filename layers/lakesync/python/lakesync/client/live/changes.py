@@ -35,7 +35,7 @@ class Changes(NamedTuple):
     """What changed since subscribers were last told."""
 
     tables: frozenset[str] = frozenset()
-    """Names of synced tables."""
+    """Names of synced tables, and of local ones that `execute` wrote."""
     keys: frozenset[str] = frozenset()
     """The same in small letters, and their SQLite names: what subscribers know tables by."""
     everything: bool = False
@@ -141,8 +141,8 @@ class ChangeFeed:
         """Note what a transaction of this client changed; called behind each commit."""
         changed = self._file.catalogue.take_changed()
         if self._running:
-            names = frozenset(table.name for table in changed)
-            folded = (name.lower() for table in changed for name in (table.name, table.sql_name))
+            names = frozenset(name for name, _ in changed)
+            folded = (name.lower() for both in changed for name in both)
             self.publish(Changes(names, frozenset(folded)))
 
     def _run(self) -> None:

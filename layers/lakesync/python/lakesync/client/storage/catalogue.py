@@ -35,15 +35,22 @@ class Catalogue:
         self._tables: dict[str, AppTable] = {}  # by folded names
         self._by_id: dict[int, AppTable] = {}
         self._changed: dict[int, AppTable] = {}
+        self._local_changed: set[str] = set()
 
     def note_change(self, table: AppTable) -> None:
         """Note that the transaction under way changes rows, or columns, of a table."""
         self._changed[table.id] = table
 
-    def take_changed(self) -> list[AppTable]:
-        """Give the tables that a transaction changed, once it is committed."""
-        changed = list(self._changed.values())
+    def note_local_change(self, sql_name: str) -> None:
+        """Note that the transaction under way changes a local table."""
+        self._local_changed.add(sql_name)
+
+    def take_changed(self) -> list[tuple[str, str]]:
+        """Give the names, and SQLite's names, of tables that a committed transaction changed."""
+        changed = [(table.name, table.sql_name) for table in self._changed.values()]
+        changed += [(name, name) for name in self._local_changed]
         self._changed.clear()
+        self._local_changed.clear()
         return changed
 
     def reload(self) -> None:
@@ -51,6 +58,7 @@ class Catalogue:
         self._tables.clear()
         self._by_id.clear()
         self._changed.clear()
+        self._local_changed.clear()
         tables = self._connection.execute("SELECT id, name, sql_name FROM _lakesync_tables")
         for row in tables.fetchall():
             self._remember(AppTable(*row))

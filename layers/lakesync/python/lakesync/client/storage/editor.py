@@ -132,13 +132,14 @@ class Editor(ABC):
     def execute(
         self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()
     ) -> Result[int, LakeSyncError]:
-        """Run one INSERT, UPDATE or DELETE on a synced table; gives how many rows it wrote.
+        """Run one INSERT, UPDATE or DELETE; gives how many rows it wrote.
 
-        Each row that it writes is an edit, and all of them are one transaction. Of an updated row
-        only the columns that it changes are written. Parameters may be dates, decimals, lists and
-        dictionaries. ``VALIDATION_ERROR`` with the reason, and nothing written, if SQLite refuses
-        it or it cannot be edits: it writes another table, changes a ``_row_id``, stores bytes where
-        none are declared, has RETURNING, or makes tables (`declare` does).
+        Each row of a synced table is an edit, and all of them are one transaction. Of an updated
+        row only the columns that it changes are written. Parameters may be dates, decimals, lists
+        and dictionaries. ``VALIDATION_ERROR`` with the reason, and nothing written, if SQLite
+        refuses it or it cannot be edits: it changes a ``_row_id``, stores bytes where none are
+        declared, or has RETURNING. Tables that are not synced are local: they stay on this device,
+        and are made by CREATE TABLE; synced ones are declared.
         """
         what = f"execute of {str(sql)[:80]!r}"
         return self._edits(

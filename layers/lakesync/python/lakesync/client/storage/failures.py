@@ -37,14 +37,15 @@ SALVAGE: Final = (
 )
 _ONLY: Final = {
     "query": "a query only reads; write by insert, update, delete, execute and transaction()",
-    "statement": "execute takes INSERT, UPDATE and DELETE; tables are declared, and read by query",
+    "statement": "execute takes INSERT, UPDATE and DELETE, and makes and drops local tables; "
+    "synced ones are declared, and query reads",
 }
 _HINTS: Final = {
     "no such table": "a table is there once it is declared, edited or pulled: declare it first",
     "no such column": "a column is there once it is declared, edited or pulled: declare it first",
     "has no column named": "a column is there once it is declared, edited or pulled: declare it",
-    "NOT NULL constraint failed": "each row has a _row_id, chosen by the app: name it",
     "UNIQUE constraint failed": "the row is there: use UPDATE, or INSERT … ON CONFLICT",
+    "._row_id": "each row has a _row_id, chosen by the app: name it",
 }
 """What to do, by what SQLite says."""
 _QUERY_FAULTS: Final = (sqlite3.Error, sqlite3.Warning, TypeError, ValueError, OverflowError)

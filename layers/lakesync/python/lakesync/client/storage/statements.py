@@ -1,4 +1,4 @@
-"""INSERT, UPDATE and DELETE of an app, as the edits that they are.
+"""INSERT, UPDATE and DELETE of an app: of synced tables they are edits.
 
 Rules of this module
     1. A statement runs once to be noted, and is undone; then its notes are written as any edits. So
@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import base64
 import json
-import sqlite3
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.client.storage.app_table import ROW_ID, quote
 from lakesync.client.storage.failures import query_result
-from lakesync.client.storage.reading import is_reading
+from lakesync.client.storage.local_tables import check_local, run_local, targets_of
 from lakesync.core.delta import Op
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
@@ -31,29 +31,32 @@ if TYPE_CHECKING:
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.capture import Note
     from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.local_tables import Targets
     from lakesync.client.storage.writing import Writer
 
-_WRITING: Final = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 _MISSING: Final = object()
 _TARGETS_REMEMBERED: Final = 512
 
 
 def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> int:
-    """Run one statement that writes to a synced table, as edits; gives how many rows it wrote."""
+    """Run one statement that writes to a table; gives how many rows it wrote.
+
+    Of a synced table they are edits; a local one is written as it is.
+    """
     given = _adapted(parameters)
-    targets = file.capture.targets
-    name = targets.get(str(sql))
-    if name is None:
-        name = query_result(lambda: _target(file.connection, sql, given), "statement").unwrap()
-        if len(targets) >= _TARGETS_REMEMBERED:
-            targets.clear()
-        targets[str(sql)] = name
-    table = file.catalogue.by_sql_name(name)
+    prepared = file.capture.targets
+    table = file.catalogue.by_sql_name(prepared.get(str(sql), ""))
     if table is None:
-        raise _refused(
-            f"{name or 'nothing'} is no synced table; execute writes to those, query reads, and "
-            "tables of the app's own are written over a connection of its own"
-        )
+        targets = query_result(
+            lambda: targets_of(file.connection, sql, given), "statement"
+        ).unwrap()
+        name = "".join(targets.written)  # SQLite writes to one
+        table = None if targets.defined else file.catalogue.by_sql_name(name)
+        if table is None:
+            return _execute_locally(file, targets, sql, given)
+        if len(prepared) >= _TARGETS_REMEMBERED:
+            prepared.clear()
+        prepared[str(sql)] = name
     notes = query_result(lambda: _noted(file, table, sql, given), "statement").unwrap()
     for note in notes:
         _write(file, writer, table, note)
@@ -64,23 +67,12 @@ def _refused(sentence: str) -> ValidationFailed:
     return ValidationFailed(sentence, field="sql")
 
 
-def _target(connection: sqlite3.Connection, sql: str, parameters: Any) -> str:
-    """Give the table that a statement writes to; empty if it only reads."""
-    written: set[str] = set()
-
-    def check(action: int, subject: str | None, detail: str | None, *where: str | None) -> int:
-        if action in _WRITING and subject and subject != "sqlite_master":
-            if where[-1] is None:  # not by a trigger
-                written.add(subject)
-            return sqlite3.SQLITE_OK
-        return sqlite3.SQLITE_OK if is_reading(action, subject, detail) else sqlite3.SQLITE_DENY
-
-    connection.set_authorizer(check)
-    try:
-        connection.execute(f"EXPLAIN {sql}", parameters).close()
-    finally:
-        connection.set_authorizer(None)
-    return "".join(written)  # SQLite writes to one
+def _execute_locally(file: ClientFile, targets: Targets, sql: str, given: Any) -> int:
+    if not targets.written and not targets.defined:
+        raise _refused("the statement writes to no table: execute writes, query reads")
+    check_local(file.catalogue, targets)
+    run = partial(run_local, file.connection, file.catalogue, targets, sql, given)
+    return query_result(run, "statement").unwrap()
 
 
 def _noted(file: ClientFile, table: AppTable, sql: str, parameters: Any) -> list[Note]:

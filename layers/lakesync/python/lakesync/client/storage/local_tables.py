@@ -1,0 +1,116 @@
+"""Local tables: the app's own tables in its file, which never leave the device.
+
+An app makes and writes them by `execute`, in one transaction with its edits. Whatever is no synced
+table, and none of LakeSync's, is one; a synced table that comes later under the name of one gets
+another SQLite name, as beside anything else of the app's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.client.storage.reading import is_reading
+from lakesync.client.storage.tables import PREFIX
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    from lakesync.client.storage.catalogue import Catalogue
+
+_WRITING: Final = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
+_DEFINING: Final = {
+    sqlite3.SQLITE_CREATE_TABLE: 0,
+    sqlite3.SQLITE_DROP_TABLE: 0,
+    sqlite3.SQLITE_CREATE_INDEX: 1,
+    sqlite3.SQLITE_DROP_INDEX: 1,
+    sqlite3.SQLITE_ALTER_TABLE: 1,
+}
+"""What makes and drops tables and indexes, and which of SQLite's details is the table's name."""
+_SCHEMA: Final = {"sqlite_master", "sqlite_temp_master"}
+"""What SQLite itself writes then; it refuses to be told to."""
+_INTERNAL: Final = (PREFIX, "sqlite_")
+
+
+@dataclass(slots=True)
+class Targets:
+    """What a statement writes to, as SQLite says while it prepares it."""
+
+    written: set[str] = field(default_factory=set)
+    """Tables whose rows it writes itself."""
+    by_triggers: set[str] = field(default_factory=set)
+    """Tables whose rows triggers write then."""
+    defined: set[str] = field(default_factory=set)
+    """Tables that it makes, changes or drops."""
+
+    def check(self, action: int, *details: Any) -> int:
+        """Note one thing that the statement does; the authorizer of SQLite."""
+        subject, detail = details[0], details[1]
+        if action in _DEFINING:
+            self.defined.add(details[_DEFINING[action]])
+        elif action in _WRITING and subject and subject not in _SCHEMA:
+            (self.written if details[-1] is None else self.by_triggers).add(subject)
+        elif action not in _WRITING | {sqlite3.SQLITE_REINDEX}:
+            return sqlite3.SQLITE_OK if is_reading(action, subject, detail) else sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+
+def targets_of(connection: sqlite3.Connection, sql: str, parameters: Any) -> Targets:
+    """Give what a statement would write to, without running it."""
+    targets = Targets()
+    connection.set_authorizer(targets.check)
+    try:
+        connection.execute(f"EXPLAIN {sql}", parameters).close()
+    finally:
+        connection.set_authorizer(None)
+    return targets
+
+
+def check_local(catalogue: Catalogue, targets: Targets) -> None:
+    """Raise `ValidationFailed` unless a statement writes to local tables only."""
+    for name in sorted(targets.written | targets.by_triggers | targets.defined):
+        if name.lower().startswith(_INTERNAL):
+            raise _refused(f"{name} is LakeSync's or SQLite's own, and no table of the app")
+        if catalogue.by_sql_name(name) is None:
+            continue
+        if name in targets.by_triggers:
+            raise _refused(
+                f"a trigger of the app writes to the synced table {name}, which would be no edit: "
+                "drop the trigger, and write there by execute"
+            )
+        raise _refused(
+            f"{name} is a synced table: its columns and indexes are declared, and it is never "
+            "dropped"
+        )
+
+
+def run_local(
+    connection: sqlite3.Connection, catalogue: Catalogue, targets: Targets, sql: str, given: Any
+) -> int:
+    """Run a statement on local tables; gives how many rows it wrote."""
+    connection.execute("SAVEPOINT _lakesync_statement")
+    try:
+        rows = _rows_written(connection, sql, given)
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO _lakesync_statement")
+        raise
+    finally:
+        if connection.in_transaction:
+            connection.execute("RELEASE _lakesync_statement")
+    for name in targets.written | targets.by_triggers | targets.defined:
+        catalogue.note_local_change(name)
+    return rows
+
+
+def _rows_written(connection: sqlite3.Connection, sql: str, given: Any) -> int:
+    cursor = connection.execute(sql, given)
+    gives_rows, rows = cursor.description is not None, cursor.rowcount
+    cursor.close()
+    if gives_rows:
+        raise _refused("RETURNING is not for execute: query what was written afterwards")
+    return max(rows, 0)
+
+
+def _refused(sentence: str) -> ValidationFailed:
+    return ValidationFailed(sentence, field="sql")

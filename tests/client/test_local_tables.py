@@ -1,0 +1,117 @@
+"""Local tables: made and written by `execute`, beside edits, and never sent anywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.errors import LakeSyncError
+from lakesync.result import Err
+from tests.client.support.world import World, check_sound
+
+if TYPE_CHECKING:
+    from lakesync.client import Client
+
+DRAFTS = "CREATE TABLE IF NOT EXISTS drafts (id INTEGER PRIMARY KEY, text TEXT NOT NULL)"
+ADD = "INSERT INTO drafts (text) VALUES (?)"
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    client = world.client()
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    assert client.execute(DRAFTS).unwrap() == 0
+    client.sync().unwrap()
+    return client
+
+
+def drafts(client: Client) -> list[object]:
+    return [
+        text for (text,) in client.query("SELECT text FROM drafts ORDER BY id", as_=tuple).unwrap()
+    ]
+
+
+@pytest.mark.law("K29")
+def test_its_rows_are_written_and_queried_and_nothing_of_them_waits(client: Client) -> None:
+    client.execute(DRAFTS).unwrap()
+    assert client.execute("INSERT INTO drafts (text) VALUES ('a'), (:b)", {"b": "b"}).unwrap() == 2
+    assert client.execute("UPDATE drafts SET text = 'c' WHERE text = 'a'").unwrap() == 1
+    assert client.execute("DELETE FROM Drafts WHERE text = 'none'").unwrap() == 0
+    client.execute("CREATE INDEX by_text ON drafts (text)").unwrap()
+    client.execute("ALTER TABLE drafts ADD COLUMN colour TEXT").unwrap()
+
+    assert drafts(client) == ["c", "b"]
+    assert client.pending().unwrap() == []
+    check_sound(client)
+
+    client.execute("DROP TABLE drafts").unwrap()
+    assert isinstance(client.query("SELECT * FROM drafts"), Err)
+
+
+@pytest.mark.law("K29")
+def test_with_edits_it_is_one_transaction_that_ends_whole_or_not_at_all(client: Client) -> None:
+    with client.transaction() as tx:
+        tx.execute(ADD, ("kept",)).unwrap()
+        tx.update("todos", "t1", {"title": "y"}).unwrap()
+    assert drafts(client) == ["kept"]
+
+    def fail(sql: str) -> None:
+        with client.transaction() as tx:
+            tx.execute(ADD, ("lost",)).unwrap()
+            tx.update("todos", "t1", {"title": "z"}).unwrap()
+            tx.execute(sql)
+            tx.update("todos", "t1", {"title": "behind"})
+
+    for sql in (
+        "INSERT INTO drafts (text) VALUES ('half'), (NULL)",
+        "INSERT OR ROLLBACK INTO drafts (text) VALUES ('half'), (NULL)",
+        "INSERT INTO nowhere VALUES (1)",
+    ):
+        with pytest.raises(LakeSyncError, match=r"drafts\.text|no such table"):
+            fail(sql)
+
+    assert drafts(client) == ["kept"]
+    assert client.get("todos", "t1").unwrap() == {"title": "y"}
+    check_sound(client)
+
+
+@pytest.mark.law("K29")
+def test_a_live_query_and_a_callback_hear_of_it(client: Client) -> None:
+    heard: list[object] = []
+    with client.watch("SELECT text FROM drafts", as_=tuple) as rows:
+        assert next(rows) == []
+        with client.on_change(heard.append, tables=["drafts"]):
+            client.execute(ADD, ("a",)).unwrap()
+            assert next(rows) == [("a",)]
+            client.execute(ADD, ("b",)).unwrap()
+            assert next(rows) == [("a",), ("b",)]
+
+
+@pytest.mark.law("K29")
+def test_a_synced_table_of_its_name_comes_beside_it(world: World, client: Client) -> None:
+    client.execute(ADD, ("mine",)).unwrap()
+    other = world.client("b")
+    other.insert("drafts", "d1", {"text": "theirs"}).unwrap()
+    other.sync().unwrap()
+
+    client.sync().unwrap()
+
+    assert client.get("drafts", "d1").unwrap() == {"text": "theirs"}
+    assert drafts(client) == ["mine"]
+    assert client.sql_name("drafts").unwrap() != "drafts"
+    client.execute(ADD, ("more",)).unwrap()
+    assert drafts(client) == ["mine", "more"]
+    assert client.pending().unwrap() == []
+
+
+@pytest.mark.law("K29")
+def test_a_gateway_that_was_restored_takes_nothing_of_it(world: World, client: Client) -> None:
+    client.execute(ADD, ("mine",)).unwrap()
+    del world.gateway.commits[:]
+    world.gateway.epoch = "restored"
+
+    client.sync().unwrap()
+
+    assert drafts(client) == ["mine"]
+    check_sound(client)
