@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jwt
 import pytest
 
+from lakesync.connectors.webhooks import WEBHOOK_BODY_BYTES_MAX
 from lakesync.runtime.tokens import TOKEN_BYTES_MAX
 from tests.compat.requests import Asker, now, row
 from tests.support.local_gateway import SECRET
@@ -55,6 +56,8 @@ ROUTES = [
     ("DELETE", "/admin/destinations/{}/warehouse"),
     ("POST", "/admin/destinations/{}/warehouse/pause"),
 ]
+SIGNED = ("POST", "/connectors/{}/shop/webhook")
+"""What a signature opens, and no token."""
 
 
 @pytest.fixture
@@ -192,7 +195,26 @@ def test_every_route_that_is_served_is_tried_here(gateway: Asker) -> None:
         for method in operations
         if "{gateway}" in path
     }
-    assert served == set(ROUTES)
+    assert served == {*ROUTES, SIGNED}
+
+
+def test_what_a_signature_opens_no_token_opens(gateway: Asker, log: io.StringIO) -> None:
+    texts = set()
+    for headers in (
+        {},
+        {"x-hub-signature": f"sha256={'0' * 64}"},
+        {"x-hub-signature": "\u00e9".encode("latin-1")},
+        {"webhook-id": "1", "webhook-timestamp": "9" * 4_000, "webhook-signature": "v1,="},
+    ):
+        answer = gateway.ask(*SIGNED, token=_signed(gateway), content=HIDDEN, headers=headers)
+        assert refused(answer, 401) == "AUTH_ERROR"
+        texts.add(answer.json()["error"])
+    assert len(texts) == 1
+    assert HIDDEN not in log.getvalue()
+    packed = gateway.ask(*SIGNED, content=b"x", headers={"content-encoding": "gzip"})
+    assert refused(packed, 400) == "VALIDATION_ERROR"
+    large = gateway.ask(*SIGNED, content=b"x" * (WEBHOOK_BODY_BYTES_MAX + 1))
+    assert refused(large, 413) == "BODY_TOO_LARGE"
 
 
 # --- malformed input ------------------------------------------------------------------------------

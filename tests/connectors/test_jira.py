@@ -392,7 +392,7 @@ def test_settings_are_refused_with_their_faults_and_secrets_are_named(site: Jira
     assert isinstance(sound, JiraSettings)
     assert sound.site == "https://acme.atlassian.net"
     assert JIRA.tables(sound)["issues"] == "jira_issues"
-    assert secret_names(JIRA) == {"apiToken"}
+    assert secret_names(JIRA) == {"apiToken", "webhookSecret"}
     for more in (
         {"site": "acme.atlassian.net"},
         {"site": "https://me:pw@acme.atlassian.net"},
@@ -400,6 +400,7 @@ def test_settings_are_refused_with_their_faults_and_secrets_are_named(site: Jira
         {"projects": ['ACME") OR project = "HR']},
         {"tables": [{"name": "issues"}, {"name": "issues"}]},
         {"tables": [{"name": "boards"}]},
+        {"webhookSecret": "too short"},
     ):
         with pytest.raises(ValidationFailed) as refused:
             configured(JIRA, good | more)

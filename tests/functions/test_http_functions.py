@@ -8,13 +8,14 @@ from urllib.parse import quote
 
 import pytest
 
+from lakesync.connectors.definition import Definition
 from lakesync.errors import InternalError
 from lakesync.ports import GATEWAY_KIND, Quota, Revocation
 from lakesync.runtime import wiring, wiring_connectors
 from lakesync.wire import proto
 from tests.functions.conftest import Context, event
 from tests.support.builders import insert, push
-from tests.support.gateways import pusher
+from tests.support.gateways import pulled, pusher
 from tests.support.lanes import open_lanes
 from tests.support.polling import MemorySecrets
 
@@ -760,6 +761,7 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/admin/actions/{gateway}",
         "/admin/actions/{gateway}/{name}",
         "/connectors/types",
+        "/connectors/{gateway}/{name}/webhook",
         "/admin/destinations/{gateway}",
         "/admin/destinations/{gateway}/{name}",
         "/admin/destinations/{gateway}/{name}/{action}",
@@ -871,3 +873,28 @@ def test_handlers_write_one_metrics_line(
     lines = [line for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
 
     assert [json.loads(line)["DeltasAccepted"] for line in lines] == [[3.0]]
+
+
+def test_a_webhook_of_a_registered_connector_is_taken_and_others_are_not(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = MemorySecrets()
+    monkeypatch.setattr(wiring_connectors, "secrets", lambda *_: secrets)
+    monkeypatch.setattr(wiring, "wall_clock", lambda: 1_795_251_601_000)
+    settings = {"site": "https://acme.atlassian.net", "email": "a@b.c", "apiToken": "t"}
+    hidden = {"apiToken": "t", "webhookSecret": "a secret of sixteen"}
+    stored = Definition("jira", settings, 5).to_json()
+    store = wiring_connectors.connector_store(None)  # type: ignore[arg-type]  # the fixture's
+    assert store.add("demo", "tickets", stored, 0)
+    assert functions.http("webhook", "webhook_jira").status == 401
+    secrets.put("demo/tickets", hidden)
+
+    answers = [functions.http("webhook", "webhook_jira") for _ in range(2)]
+
+    assert [answer.status for answer in answers] == [200, 200]
+    assert [answer.json for answer in answers] == [
+        {"accepted": 1, "repeated": False},
+        {"accepted": 0, "repeated": True},
+    ]
+    [delta] = pulled(functions.buffer, "demo")
+    assert (delta.table, delta.row_id) == ("jira_issues", "10042")

@@ -99,6 +99,7 @@ def test_only_these_write_to_the_buffer() -> None:
         "FlushFunction",
         "RetainFunction",
         "IngestFunction",
+        "WebhookFunction",
         "DeliverFunction",
     }
 
@@ -243,8 +244,9 @@ def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() 
         if each["Environment"]["Variables"].get("CONNECTOR_SECRETS") == {"Fn::Sub": prefix}
     }
 
-    assert users.keys() == expected == {"AdminFunction", "IngestFunction"}
-    assert users["IngestFunction"] == ["secretsmanager:GetSecretValue"]
+    assert users.keys() == expected == {"AdminFunction", "IngestFunction", "WebhookFunction"}
+    for reads in ("IngestFunction", "WebhookFunction"):
+        assert users[reads] == ["secretsmanager:GetSecretValue"]
 
 
 def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_names() -> None:
@@ -283,7 +285,7 @@ def test_every_route_but_the_open_ones_asks_for_a_token() -> None:
     ]
 
     assert auth["DefaultAuthorizer"] in auth["Authorizers"]
-    assert without == ["OpenFunction"]
+    assert set(without) == {"OpenFunction", "WebhookFunction"}
 
 
 def test_a_cached_answer_is_kept_for_one_token_and_briefly() -> None:

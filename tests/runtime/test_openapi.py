@@ -41,6 +41,7 @@ from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
+from lakesync.runtime.api.webhooks import webhook_routes
 from lakesync.runtime.http import create_app
 from lakesync.runtime.wiring import Randomness, wall_clock
 from tests.functions.conftest import event
@@ -62,7 +63,7 @@ DELETION = {
     "proved": False,
     "provableFrom": "2026-01-01T00:16:00Z",
 }
-OPEN = ("/health", "/connectors/types")
+OPEN = ("/health", "/connectors/types", "/connectors/{gateway}/{name}/webhook")
 DESCRIPTION = Description(open_routes())
 
 
@@ -111,6 +112,7 @@ def whole_api() -> FastAPI:
             lambda: Acting().admin,
         ),
         action_routes(Acting().service),
+        webhook_routes(polling.webhooks),
         open_routes(),
         access=Access(access, wall_clock=wall_clock),
     )

@@ -48,6 +48,7 @@ from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
+from lakesync.runtime.api.webhooks import webhook_routes
 from lakesync.runtime.authoriser import lambda_authoriser
 from lakesync.runtime.delete_gateway import delete_and_wait, delete_task
 from lakesync.runtime.http import create_app, lambda_handler
@@ -200,6 +201,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
             lambda: acting.admin,
         ),
         action_routes(acting.service),
+        webhook_routes(polling.webhooks),
         open_routes(),
         access=Access(held.access, wall_clock=wall_clock),
     )

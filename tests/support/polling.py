@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_actions import MemoryRuns
 from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.connectors.admin import ConnectorAdmin
+from lakesync.connectors.outside import NOTHING_ALLOWED, Outside
 from lakesync.connectors.polls import Polls
+from lakesync.connectors.webhooks import Webhooks
 from lakesync.errors import AdapterFailed
 from tests.support.lake import Objects
 
@@ -55,16 +58,23 @@ class PollingByHand:
     objects: Any = field(default_factory=Objects)
     access: MemoryAccess = field(default_factory=MemoryAccess)
     rows: Rows = field(default_factory=MemoryBuffer)
+    deliveries: MemoryRuns = field(default_factory=MemoryRuns)
+    outside: Outside = NOTHING_ALLOWED
     schedules: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.polls = Polls(
             self.store, self.secrets, self.objects, self.push, self.rows,
-            wall_clock=self.wall_clock,
+            wall_clock=self.wall_clock, outside=self.outside,
+        )  # fmt: skip
+        self.webhooks = Webhooks(
+            self.store, self.secrets, self.objects, self.push, self.rows, self.deliveries,
+            wall_clock=self.wall_clock, outside=self.outside,
         )  # fmt: skip
         self.admin = ConnectorAdmin(
-            self.store, self.secrets, self, self.objects, self.access, wall_clock=self.wall_clock
-        )
+            self.store, self.secrets, self, self.objects, self.access,
+            wall_clock=self.wall_clock, outside=self.outside,
+        )  # fmt: skip
 
     def put(self, gateway: str, name: str, every_minutes: int, *, paused: bool) -> None:
         """Note when a connector is polled."""

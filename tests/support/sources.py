@@ -13,19 +13,22 @@ from lakesync.connectors import (
     FEED,
     Change,
     ConnectorType,
+    Delivery,
     Outside,
     SourceColumn,
     SourcePage,
     SourceTable,
     Storage,
     Unreadable,
+    WebhookType,
     registry,
 )
+from lakesync.connectors.signatures import standard_webhook
 from lakesync.connectors.sql.capture.source import CaptureConnector, forget
 from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
 from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
 from lakesync.connectors.sql.source import SqlConnector
-from lakesync.errors import NotFound
+from lakesync.errors import NotFound, ValidationFailed
 from lakesync.result import Err, Ok
 from tests.support.lake import Objects
 
@@ -51,6 +54,8 @@ class MemorySource:
     fails: list[LakeSyncError] = field(default_factory=list)
     """What the next reads fail with."""
     reads: int = 0
+    heard: int = 0
+    """Webhooks that it was handed."""
     clock_us: int = 1_700_000_000_000_000
 
     def connector(self) -> MemorySource:
@@ -101,6 +106,18 @@ class MemorySource:
         unreadable = tuple(each for each in some if isinstance(each, Unreadable))
         end = start + len(some)
         return Ok(SourcePage(changes, str(end), end < len(self.log), unreadable))
+
+    def on_webhook(self, delivery: Delivery) -> Result[SourcePage, LakeSyncError]:
+        """Give the entries of the log that the body names."""
+        self.heard += 1
+        try:
+            places = json.loads(delivery.body)
+        except ValueError:
+            return Err(ValidationFailed("the body is no JSON"))
+        some = [self.log[place]._replace(table=self.table) for place in places]
+        changes = tuple(each for each in some if isinstance(each, Change))
+        unreadable = tuple(each for each in some if isinstance(each, Unreadable))
+        return Ok(SourcePage(changes, "", has_more=False, unreadable=unreadable))
 
     def close(self) -> None:
         """Let go of nothing."""
@@ -198,6 +215,7 @@ class MemorySettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     token: SecretStr
+    webhookSecret: SecretStr | None = None  # noqa: N815 - as settings are named in JSON
     table: str = "items"
 
 
@@ -215,6 +233,7 @@ def _made(settings: MemorySettings, _: Storage, __: Outside) -> MemorySource:
 MEMORY = ConnectorType(
     "memory", "What a test says", MemorySettings, _made,
     lambda settings: {settings.table: "things"},
+    webhook=WebhookType("webhookSecret", standard_webhook),
 )  # fmt: skip
 
 

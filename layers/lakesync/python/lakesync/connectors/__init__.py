@@ -9,10 +9,13 @@ from lakesync.connectors.port import (
     Change,
     Connector,
     ConnectorType,
+    Delivery,
     SourceColumn,
     SourcePage,
     SourceTable,
+    TakesWebhooks,
     Unreadable,
+    WebhookType,
 )
 from lakesync.connectors.storage import Storage
 
@@ -21,10 +24,13 @@ __all__ = [
     "Change",
     "Connector",
     "ConnectorType",
+    "Delivery",
     "Outside",
     "SourceColumn",
     "SourcePage",
     "SourceTable",
     "Storage",
+    "TakesWebhooks",
     "Unreadable",
+    "WebhookType",
 ]

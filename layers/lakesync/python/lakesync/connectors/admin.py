@@ -16,7 +16,7 @@ from lakesync.connectors.definition import Definition, Registration, check_name,
 from lakesync.connectors.deltas import client_id_of
 from lakesync.connectors.forgetting import forgotten, leased, makes_something, reset
 from lakesync.connectors.outside import NOTHING_ALLOWED
-from lakesync.connectors.registered import asked, made_connector, secret_name, shown
+from lakesync.connectors.registered import asked, made_connector, secret_name, secrets_in, shown
 from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
 from lakesync.connectors.storage import Storage
 from lakesync.errors import Conflict, LakeSyncError, NotFound, ValidationFailed
@@ -95,7 +95,7 @@ class ConnectorAdmin:
         if not self._store.add(gateway, wanted.name, definition.to_json(), now_ms):
             raise _taken(wanted.name)
         given = wanted.configuration
-        hidden = {name: str(value) for name, value in given.items() if name in secret}
+        hidden = secrets_in(given, secret)
         try:
             self._secrets.put(secret_name(gateway, wanted.name), hidden)
             self._schedules.put(gateway, wanted.name, wanted.every_minutes, paused=False)
@@ -120,7 +120,7 @@ class ConnectorAdmin:
         letters = DeadLetters(self._storage(gateway, name)).first(LETTERS_SHOWN_MAX)
         definition = definition_from(stored.definition)
         settings = {"configuration": definition.configuration, "deadLetters": letters}
-        return shown(stored, self._wall_clock()) | settings
+        return shown(stored, self._wall_clock(), gateway) | settings
 
     def check(self, gateway: str, name: str) -> str:
         """Ask a connector's source whether all is right; gives its sentence.
@@ -154,7 +154,8 @@ class ConnectorAdmin:
         secret = secret_names(kind)
         hidden = dict(self._secrets.get(secret_name(gateway, name)))
         before = {**definition.configuration, **hidden}
-        hidden |= {key: str(value) for key, value in configuration.items() if key in secret}
+        hidden = {key: value for key, value in hidden.items() if key not in configuration}
+        hidden |= secrets_in(configuration, secret)  # one that is null is taken away
         public = {key: value for key, value in configuration.items() if key not in secret}
         settings = configured(kind, {**public, **hidden})
         tables_of(kind, settings)

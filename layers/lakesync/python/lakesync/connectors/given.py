@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 _FOLDER: Final = "given"
+_BY_WEBHOOK: Final = "webhooks"
 _OWNERS: Final = 1_000
 """Owners of one object, where their ids are numbers in a row."""
 
@@ -52,6 +53,20 @@ class Given:
             if new:
                 stored["rows"].update({owner: [owner] for owner in new})
                 self._write(name, stored)
+
+    def note_by_webhook(self, row_id: str) -> None:
+        """Note a row that owns itself, as a webhook gives it, while somebody else polls.
+
+        Safe to repeat. It is an object of its own, so that nobody's is overwritten.
+        """
+        self._storage.write(True, _BY_WEBHOOK, self._table, row_id)
+
+    def add_by_webhook(self) -> None:
+        """Add what webhooks gave. Safe to repeat, and to kill: it is forgotten once it is added."""
+        rows = self._storage.names(_BY_WEBHOOK, self._table)
+        self.add(rows)
+        for row_id in rows:
+            self._storage.remove(_BY_WEBHOOK, self._table, row_id)
 
     def replace(
         self,

@@ -7,7 +7,7 @@ point; see ``docs/guide/connectors.md``. Laws N1-N6: ``docs/spec/connectors.md``
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from lakesync.connectors.outside import Outside
+    from lakesync.connectors.signatures import Signed
     from lakesync.connectors.storage import Storage
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
@@ -126,6 +127,43 @@ class Connector(Protocol):
         ...
 
 
+class Delivery(NamedTuple):
+    """A webhook of the source, whose signature is right."""
+
+    sent_ms: int
+    """When it was sent, by the source's clock; a change without a time of its own has this one."""
+    body: bytes
+
+
+@runtime_checkable
+class TakesWebhooks(Connector, Protocol):
+    """A connector that is told of changes, beside being polled."""
+
+    def on_webhook(self, delivery: Delivery) -> Result[SourcePage, LakeSyncError]:
+        """Give the changes that a delivery tells of, each with its `Change.table`.
+
+        They are as a poll gives them, with the same times: so that the poll behind it brings
+        nothing new. A body that cannot be read is a `lakesync.errors.ValidationFailed`. Another
+        process may be polling: what `read` keeps in the storage is not changed here.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class WebhookType:
+    """How a source signs what it sends."""
+
+    secret: str
+    """The setting with the secret, by its name in JSON; webhooks are refused where it is not
+    set."""
+    verify: Callable[[str, Mapping[str, str], bytes], Signed]
+    """Verifies a delivery by the secret, the headers (names in lower case) and the body; see
+    `lakesync.connectors.signatures`."""
+    age_s_max: int = 300
+    """How long ago a delivery may have been signed: longer if the source repeats what was not taken
+    under the signature that it had."""
+
+
 @dataclass(frozen=True)
 class ConnectorType:
     """A kind of connector: how it is configured, and how it is made."""
@@ -144,3 +182,6 @@ class ConnectorType:
     """Removes what a connector made at its source, unless it goes on with it by the settings that
     follow (None: it is removed, or reset); says what remains there to be removed by hand. None if
     connectors of the type make nothing."""
+    webhook: WebhookType | None = None
+    """How its source signs webhooks; None if its connectors take none, and are no
+    `TakesWebhooks`."""

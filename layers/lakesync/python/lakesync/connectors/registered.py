@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from lakesync.connectors.definition import Definition, definition_from
 from lakesync.connectors.registry import configured, connector_type, tables_of
 from lakesync.connectors.state import state_from
-from lakesync.errors import ValidationFailed
+from lakesync.errors import NotFound, ValidationFailed
 from lakesync.result import Err
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from lakesync.connectors.outside import Outside
     from lakesync.connectors.port import Connector
     from lakesync.connectors.storage import Storage
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
 def secret_name(gateway: str, name: str) -> str:
     """Give the name of a connector's secret, below the stack's prefix."""
     return f"{gateway}/{name}"
+
+
+def secrets_in(configuration: Mapping[str, Any], names: Collection[str]) -> dict[str, str]:
+    """Give the secrets among settings; one that is null is none."""
+    return {
+        name: str(value)
+        for name, value in configuration.items()
+        if name in names and value is not None
+    }
 
 
 def made_connector(
@@ -50,8 +61,19 @@ def asked(connector: Connector) -> str:
     return checked.value
 
 
-def shown(stored: StoredConnector, now_ms: int) -> dict[str, Any]:
-    """Give a connector as administrators see it: without secrets."""
+def _webhook(gateway: str, name: str, definition: Definition) -> dict[str, str]:
+    try:
+        takes = connector_type(definition.type).webhook is not None
+    except NotFound:  # whose package is gone
+        takes = False
+    return {"webhook": f"/connectors/{gateway}/{name}/webhook"} if takes else {}
+
+
+def shown(stored: StoredConnector, now_ms: int, gateway: str = "") -> dict[str, Any]:
+    """Give a connector as administrators see it: without secrets.
+
+    With its gateway's id, also where it takes webhooks, if its type does.
+    """
     definition, state = definition_from(stored.definition), state_from(stored.state)
     summary: dict[str, Any] = {
         "name": stored.name,
@@ -75,4 +97,4 @@ def shown(stored: StoredConnector, now_ms: int) -> dict[str, Any]:
         fault = state.fault
         summary["lastError"] = {"code": fault.code, "error": fault.message, "atMs": fault.at_ms}
         summary["lastError"] |= {"table": fault.table} if fault.table else {}
-    return summary
+    return summary | (_webhook(gateway, stored.name, definition) if gateway else {})

@@ -1,4 +1,7 @@
-"""What ``functions/ingest`` is told by its environment. Part of `lakesync.runtime.settings`."""
+"""What the functions of connectors are told by their environment.
+
+Part of `lakesync.runtime.settings`.
+"""
 
 from __future__ import annotations
 
@@ -15,3 +18,11 @@ class IngestSettings(PushSettings):
     connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
     connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
     """Where connectors may ask over HTTP."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookSettings(IngestSettings):
+    """What ``functions/webhook`` needs: it pushes what webhooks bring."""
+
+    actions_table: str = variable("ACTIONS_TABLE", not_empty)
+    """Where it is noted which were taken."""

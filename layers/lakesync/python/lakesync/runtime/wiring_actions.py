@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lakesync.runtime.api.deletion import DeleteNow
     from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
     from lakesync.runtime.settings_actions import ActionSettings
+    from lakesync.runtime.settings_connectors import WebhookSettings
 
 _ANSWER_S_MAX: Final = 6
 """How long an AWS service may take: with two seconds to connect, less than an action has."""
@@ -30,7 +31,7 @@ def handler_store(settings: BufferSettings) -> HandlerStore:
     return DynamoHandlers(settings.buffer_table, dynamo(settings))
 
 
-def runs(settings: ActionSettings) -> ActionRuns:
+def runs(settings: ActionSettings | WebhookSettings) -> ActionRuns:
     """Give what is remembered of actions, in a table of its own."""
     from lakesync.buffer.actions import DynamoRuns  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415

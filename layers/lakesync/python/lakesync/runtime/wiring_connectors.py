@@ -1,4 +1,7 @@
-"""What polls connectors and registers them, as settings say. Part of `lakesync.runtime.wiring`."""
+"""What registers connectors and polls them, as settings say.
+
+Part of `lakesync.runtime.wiring`.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +75,22 @@ def secrets(settings: Aws, prefix: str) -> Secrets:
 
 
 def polls(settings: IngestSettings) -> Polls:
-    """Give what ``functions/ingest`` asks: its pushes are within the gateway's quota."""
+    """Give what ``functions/ingest`` asks."""
     from lakesync.connectors.polls import Polls  # noqa: PLC0415
 
+    return Polls(
+        connector_store(settings),
+        secrets(settings, settings.connector_secrets),
+        wiring.objects(settings, settings.lake_bucket),
+        pushing(settings),
+        wiring.buffer(settings),
+        wall_clock=wiring.wall_clock,
+        outside=Outside(settings.connector_hosts),
+    )
+
+
+def pushing(settings: IngestSettings) -> Callable[[str, Push], PushReceipt]:
+    """Give what pushes, within the gateway's quota."""
     service, quotas = wiring.push_service(settings), wiring_access.quotas(settings)
 
     def push(gateway: str, push: Push) -> PushReceipt:
@@ -90,12 +106,4 @@ def polls(settings: IngestSettings) -> Polls:
         observe.usage(gateway, usage)
         return receipt
 
-    return Polls(
-        connector_store(settings),
-        secrets(settings, settings.connector_secrets),
-        wiring.objects(settings, settings.lake_bucket),
-        push,
-        wiring.buffer(settings),
-        wall_clock=wiring.wall_clock,
-        outside=Outside(settings.connector_hosts),
-    )
+    return push

@@ -7,10 +7,6 @@ same for all attempts of one action: whoever drops what he has had under an id g
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 import json
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +30,7 @@ from lakesync.actions.port import (
     SupportedAction,
 )
 from lakesync.connectors.addresses import Target, is_listed, resolved_addresses, target_of
+from lakesync.connectors.signatures import key, signed
 from lakesync.connectors.sql.configuration import Settings
 from lakesync.errors import (
     ActionFailed,
@@ -54,15 +51,10 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES_MAX: Final = 65_536
 """What of a receiver's answer is read."""
-SECRET_BYTES_MIN: Final = 24
-"""The shortest signing secret, as Standard Webhooks has it."""
-SECRET_BYTES_MAX: Final = 64
-"""The longest signing secret, as Standard Webhooks has it."""
 WAIT_S_MAX: Final = 3_600
 """How long a receiver may ask for patience."""
 CONNECT_S_MAX: Final = 3.0
 """How long connecting may take, of what an action has: nothing has happened before."""
-_PREFIX: Final = "whsec_"
 _OK: Final = range(200, 300)
 _LATER: Final = frozenset({429, 503})
 _NOT_DONE: Final = range(300, 500)
@@ -88,31 +80,6 @@ class WebhookSettings(Settings):
         if not self.url.startswith(("https://", "http://")):
             raise ValueError("url begins with https://")
         return self
-
-
-def key(secret: str) -> bytes:
-    """Give the key of a signing secret.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        decoded = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except binascii.Error:
-        decoded = b""
-    if not secret.startswith(_PREFIX) or not SECRET_BYTES_MIN <= len(decoded) <= SECRET_BYTES_MAX:
-        raise ValueError(
-            f"a signing secret is {_PREFIX} and base64 of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} "
-            "random bytes"
-        )
-    return decoded
-
-
-def signed(secret: str, webhook_id: str, seconds: int, body: bytes) -> str:
-    """Give the header ``webhook-signature``."""
-    content = f"{webhook_id}.{seconds}.".encode() + body
-    digest = hmac.new(key(secret), content, hashlib.sha256).digest()
-    return f"v1,{base64.b64encode(digest).decode()}"
 
 
 class Webhook:

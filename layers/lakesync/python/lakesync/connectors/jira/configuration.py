@@ -16,6 +16,8 @@ PROJECTS_MAX = 100
 """Projects that a Jira connector is restricted to; they are part of each search."""
 CUSTOM_FIELDS_MAX = 300
 """Custom fields of issues that are read; each is a column."""
+WEBHOOK_SECRET_CHARS_MIN = 16
+"""The shortest secret that Jira signs webhooks with."""
 RECONCILE_MINUTES_MAX = 43_200
 """The longest time between two searches for deletions."""
 ALL = "*"
@@ -77,6 +79,10 @@ class JiraSettings(JiraSite):
         1_440, ge=0, le=RECONCILE_MINUTES_MAX,
         description="How often issues and comments are compared with what was brought, to notice "
         "those that were deleted.",
+    )  # fmt: skip
+    webhook_secret: SecretStr | None = Field(
+        None, min_length=WEBHOOK_SECRET_CHARS_MIN, max_length=512,
+        description="The secret of a webhook in Jira: changes of issues are here at once.",
     )  # fmt: skip
 
     @model_validator(mode="after")

@@ -45,15 +45,16 @@ def read(
         gone, missing = walk.compare(place, poll_ms, min(rows_max, 2 * BULK_ISSUES_MAX))
         issues = walk.within(api.by_ids(missing, wanted))
         more = bool(place.object) or not walk.ended(place, poll_ms)
-    changes, unreadable = _changes(issues, fields)
+    changes, unreadable = changes_of(issues, fields)
     walk.given.add(change.row_id for change in changes)
     changes += [Change(row_id, None) for row_id in gone]
     return SourcePage(tuple(changes), place.to_text(), more, tuple(unreadable))
 
 
-def _changes(
+def changes_of(
     issues: Iterable[Mapping[str, Any]], fields: Sequence[Field]
 ) -> tuple[list[Change], list[Unreadable]]:
+    """Give issues as changes, and those that are not as Jira's API says."""
     changes: list[Change] = []
     unreadable: list[Unreadable] = []
     for issue in issues:

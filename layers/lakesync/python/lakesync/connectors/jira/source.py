@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesync.connectors import listing
-from lakesync.connectors.jira import comments, issues, worklogs
+from lakesync.connectors.jira import comments, issues, webhooks, worklogs
 from lakesync.connectors.jira.api import JiraApi
 from lakesync.connectors.jira.columns import (
     COMMENT_FIELDS,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakesync.connectors.jira.configuration import JiraSettings
     from lakesync.connectors.outside import Outside
-    from lakesync.connectors.port import SourcePage
+    from lakesync.connectors.port import Delivery, SourcePage
     from lakesync.connectors.storage import Storage
     from lakesync.result import Result
 
@@ -91,6 +91,16 @@ class JiraConnector:
             if table in self._listings:
                 return listing.read(table, self._listings[table], storage, cursor, poll_ms)
             raise ValidationFailed(f"Jira has no table {table[:60]}", field="table")
+
+        return _tried(work)
+
+    def on_webhook(self, delivery: Delivery) -> Result[SourcePage, LakeSyncError]:
+        """Give the issue that an event is of, as Jira has it now, or that it is gone."""
+
+        def work() -> SourcePage:
+            return webhooks.read(
+                self._api, self._settings, self._storage, lambda: self._custom, delivery
+            )
 
         return _tried(work)
 

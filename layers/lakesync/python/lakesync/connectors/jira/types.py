@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.connectors.jira.configuration import JiraSettings
-from lakesync.connectors.port import ConnectorType
+from lakesync.connectors.jira.webhooks import REPEATED_S_MAX, verified
+from lakesync.connectors.port import ConnectorType, WebhookType
 
 if TYPE_CHECKING:
     from lakesync.connectors.outside import Outside
@@ -19,4 +20,7 @@ def _jira(settings: JiraSettings, storage: Storage, outside: Outside) -> Connect
     return JiraConnector(settings, storage, outside)
 
 
-JIRA = ConnectorType("jira", "Jira Cloud", JiraSettings, _jira, JiraSettings.named)
+JIRA = ConnectorType(
+    "jira", "Jira Cloud", JiraSettings, _jira, JiraSettings.named,
+    webhook=WebhookType("webhookSecret", verified, REPEATED_S_MAX),
+)  # fmt: skip

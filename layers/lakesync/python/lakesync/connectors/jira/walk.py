@@ -109,6 +109,8 @@ class Walk:
 
     def note_all(self, place: Place, poll_ms: int) -> None:
         """Note a page of all issues that there are."""
+        if not place.token:
+            self.given.add_by_webhook()
         jql = f'{self._scope}created >= "{_LONG_AGO}" ORDER BY created ASC'
         page = self._api.search(jql, ["id"], LISTED_MAX, place.token)
         self.given.note_listed((str(issue["id"]) for issue in page.issues), poll_ms)

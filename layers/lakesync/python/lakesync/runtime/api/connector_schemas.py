@@ -44,6 +44,13 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
             }
         )
     ),
+    "Webhook": ANYTHING | {"description": "As the connector's source sends it."},
+    "WebhookTaken": object_of(
+        {
+            "accepted": COUNT | {"description": "Rows that it brought, deletions included."},
+            "repeated": FLAG | {"description": "It was taken before, and nothing was done."},
+        }
+    ),
     "Connectors": list_of(reference("ConnectorState")),
     "ConnectorState": object_of(
         {
@@ -65,6 +72,7 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
             "source": ANYTHING
             | {"description": "What the source says of itself, such as keptBytes."},
             "configuration": ANYTHING | {"description": "Without secrets."},
+            "webhook": TEXT | {"description": "Where its source may send webhooks."},
             "deadLetters": list_of(ANYTHING),
         },
     ),

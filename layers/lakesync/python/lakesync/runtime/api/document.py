@@ -14,6 +14,7 @@ from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
+from lakesync.runtime.api.webhooks import webhook_routes
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -41,6 +42,7 @@ class Description:
             pull_routes(nothing),
             checkpoint_routes(nothing),
             action_routes(nothing),
+            webhook_routes(nothing),
             admin_routes(nothing, nothing, nothing, nothing, nothing, nothing, nothing),
         )
         self._routes = [route for family in families for route in family.routes]

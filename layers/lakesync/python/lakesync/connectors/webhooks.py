@@ -1,0 +1,239 @@
+"""Webhooks in: a source tells of a change, and its deltas are there at once.
+
+Rules of this module
+    1. Nothing is looked at, written or told to a stranger but that the signature is not right.
+    2. A delivery is taken once: it is noted after the gateway accepted what it brought. Whoever is
+       killed between is sent it again, and makes the same deltas.
+    3. It takes no lease and moves no cursor: the next poll finds the same, as duplicates. So what
+       is lost here is late, and not lost.
+Law N14: ``docs/spec/connectors.md``.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.connectors.brought import brought_by
+from lakesync.connectors.definition import check_name, definition_from
+from lakesync.connectors.deltas import client_id_of, deltas_of, pushes_of
+from lakesync.connectors.outside import NOTHING_ALLOWED
+from lakesync.connectors.port import Delivery, TakesWebhooks
+from lakesync.connectors.registered import secret_name
+from lakesync.connectors.registry import configured, connector_type, tables_of
+from lakesync.connectors.signatures import REFUSED
+from lakesync.connectors.storage import Storage, digest
+from lakesync.core.messages import OutcomeKind, Push
+from lakesync.errors import (
+    AuthFailed,
+    Conflict,
+    InternalError,
+    LakeSyncError,
+    NotFound,
+    RateLimited,
+    Retry,
+    ValidationFailed,
+)
+from lakesync.ports import ActionKey, ActionRun, RunState
+from lakesync.result import Err
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.port import ConnectorType, SourcePage
+    from lakesync.connectors.signatures import Signed
+    from lakesync.core.messages import PushReceipt
+    from lakesync.ports import (
+        ActionRuns,
+        ConnectorStore,
+        ObjectStore,
+        Rows,
+        SecretStore,
+        StoredConnector,
+        WallClock,
+    )
+
+WEBHOOK_BODY_BYTES_MAX: Final = 2_097_152
+"""The largest webhook that is taken: one row of the largest kind, several times over."""
+WEBHOOKS_PER_MINUTE_MAX: Final = 600
+"""Webhooks of one connector within a minute: what comes more often is better polled."""
+AHEAD_S_MAX: Final = 300
+"""How far the clock of a webhook's sender may be ahead."""
+_MINUTE_S: Final = 60
+
+
+class Taken(NamedTuple):
+    """What became of a webhook."""
+
+    rows: int
+    """Rows that it brought, deletions included."""
+    is_repeated: bool = False
+    """It was taken before, and nothing was done."""
+
+
+class Webhooks:
+    """Takes the webhooks of registered connectors."""
+
+    def __init__(
+        self,
+        store: ConnectorStore,
+        secrets: SecretStore,
+        objects: ObjectStore,
+        push: Callable[[str, Push], PushReceipt],
+        rows: Rows,
+        deliveries: ActionRuns,
+        *,
+        wall_clock: WallClock,
+        outside: Outside = NOTHING_ALLOWED,
+    ) -> None:
+        self._store = store
+        self._secrets = secrets
+        self._objects = objects
+        self._push = push
+        self._rows = rows
+        self._deliveries = deliveries
+        self._wall_clock = wall_clock
+        self._outside = outside
+
+    def take(self, gateway: str, name: str, headers: Mapping[str, str], body: bytes) -> Taken:
+        """Take a webhook: once this returns, what it brought is durable. Safe to repeat.
+
+        Args:
+            gateway: whose.
+            name: the connector's.
+            headers: by names in lower case.
+            body: as it came.
+
+        Raises:
+            AuthFailed: no connector takes webhooks here with that signature, or it is old.
+            Conflict: the connector is paused.
+            RateLimited, Backpressure: it may be sent again after a while.
+            ValidationFailed: it cannot be read, or a row was refused; its neighbours were not.
+        """
+        stored = self._store.connector(gateway, check_name(name))
+        if stored is None:
+            raise AuthFailed(REFUSED)
+        definition = definition_from(stored.definition)
+        kind = _kind(definition.type)
+        hidden = self._secrets.get(secret_name(gateway, name))
+        now_ms = self._wall_clock()
+        signed = _verified(kind, hidden, headers, body, now_ms)
+        if definition.paused:
+            raise Conflict(f"{name} is paused: what changed meanwhile is polled once it is resumed")
+        client_id = client_id_of(name)
+        key = ActionKey(gateway, client_id, digest("webhook", signed.delivery), "")
+        if self._deliveries.get(key) is not None:
+            return Taken(0, is_repeated=True)
+        if not self._deliveries.count(gateway, client_id, now_ms, WEBHOOKS_PER_MINUTE_MAX):
+            raise RateLimited(
+                f"{name} takes {WEBHOOKS_PER_MINUTE_MAX} webhooks a minute",
+                retry_after_s=_MINUTE_S,
+            )
+        settings = {**definition.configuration, **hidden}
+        rows = self._brought(gateway, stored, kind, settings, Delivery(signed.sent_ms, body))
+        note = ActionRun(key.action_id, "", RunState.ENDED, "webhook")
+        self._deliveries.begin(key, None, note, now_ms)
+        return Taken(rows)
+
+    def _brought(
+        self,
+        gateway: str,
+        stored: StoredConnector,
+        kind: ConnectorType,
+        given: Mapping[str, object],
+        delivery: Delivery,
+    ) -> int:
+        """Push what a delivery brings; gives how many rows."""
+        settings = configured(kind, given)
+        tables = tables_of(kind, settings)
+        client_id = client_id_of(stored.name)
+        brought = brought_by(client_id, gateway, self._rows)
+        storage = Storage(self._objects, gateway, stored.name, brought)
+        with closing(kind.make(settings, storage, self._outside)) as connector:
+            if not isinstance(connector, TakesWebhooks):
+                raise AuthFailed(REFUSED)
+            page = _dated(_page(connector, delivery), tables, delivery.sent_ms)
+        deltas, unmade = deltas_of(page, "", tables, client_id, self._wall_clock())
+        refused = [(each.table, each.row_id, each.error) for each in unmade]
+        for part in pushes_of(deltas):
+            receipt = self._push(gateway, Push(client_id, tuple(enumerate(part)), trusted=True))
+            for outcome in receipt.outcomes:
+                if outcome.kind is OutcomeKind.REFUSED and outcome.error is not None:
+                    delta = part[outcome.index]
+                    refused.append((delta.table, delta.row_id, outcome.error))
+        if refused:
+            _refuse(refused, len(deltas) + len(unmade))
+        return len(deltas)
+
+
+def _kind(name: str) -> ConnectorType:
+    try:
+        return connector_type(name)
+    except NotFound as exc:  # whose package is gone
+        raise AuthFailed(REFUSED) from exc
+
+
+def _verified(
+    kind: ConnectorType,
+    hidden: Mapping[str, str],
+    headers: Mapping[str, str],
+    body: bytes,
+    now_ms: int,
+) -> Signed:
+    webhook = kind.webhook
+    secret = hidden.get(webhook.secret, "") if webhook else ""
+    if webhook is None or not secret:
+        raise AuthFailed(REFUSED)
+    signed = webhook.verify(secret, headers, body)
+    age_s = (now_ms - signed.sent_ms) / 1000
+    if not -AHEAD_S_MAX <= age_s <= webhook.age_s_max:
+        raise AuthFailed(
+            f"the webhook was signed {abs(age_s):.0f} s {'ago' if age_s > 0 else 'ahead'}: at most "
+            f"{webhook.age_s_max} s ago and {AHEAD_S_MAX} s ahead are taken; check the clock"
+        )
+    return signed
+
+
+def _page(connector: TakesWebhooks, delivery: Delivery) -> SourcePage:
+    try:
+        page = connector.on_webhook(delivery)
+    except Exception as exc:
+        # A connector may be anybody's.
+        raise InternalError(f"the connector failed: {type(exc).__name__}: {exc}") from exc
+    if isinstance(page, Err):
+        raise page.error
+    return page.value
+
+
+def _dated(page: SourcePage, tables: Mapping[str, str], sent_ms: int) -> SourcePage:
+    """Give a page without tables that nobody asked for; what has no time is as old as it was sent.
+
+    So it is the same whenever it is sent again.
+    """
+    return replace(
+        page,
+        changes=tuple(
+            each._replace(changed_us=1000 * sent_ms) if each.changed_us is None else each
+            for each in page.changes
+            if each.table in tables
+        ),
+        unreadable=tuple(each for each in page.unreadable if each.table in tables),
+    )
+
+
+def _refuse(refused: list[tuple[str, str, LakeSyncError]], rows: int) -> None:
+    """Say what was refused.
+
+    Raises:
+        LakeSyncError: what may be sent again, if any of it may.
+    """
+    table, row_id, error = refused[0]
+    for _, _, each in refused:
+        if each.retry is Retry.LATER:
+            raise each
+    raise ValidationFailed(
+        f"{len(refused)} of {rows} rows were refused, the first {row_id[:100]} of {table}: "
+        f"{error.message}; a poll keeps them as dead letters"
+    )
