@@ -57,7 +57,7 @@ tests() {
 }
 
 folders() {
-    for folder in tools tests benchmarks functions glue_jobs layers/lakesync/python; do
+    for folder in tools tests benchmarks examples functions glue_jobs layers/lakesync/python; do
         if [ -d "$folder" ]; then echo "$folder"; fi
     done
 }
