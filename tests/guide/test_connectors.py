@@ -1,0 +1,144 @@
+"""The connectors of the guide are connectors: each passes the contract, and is short."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.connectors import ConnectorType, Outside, Storage
+from lakesync.connectors.registry import configured, described, secret_names
+from lakesync.errors import AdapterQuotaExceeded, ValidationFailed
+from lakesync.result import Err
+from lakesync.testing.connector_contract import ConnectorContract, Reader
+from tests.guide.test_guide import code
+from tests.support.lake import Killed, Objects
+from tests.support.repository import ROOT
+from tests.support.vendors.server import Reply
+from tests.support.vendors.stripe import KEY, StripeServer
+from tests.support.vendors.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.connectors import Connector
+
+LINES_MAX = 150
+
+
+def type_of(page: str, name: str) -> ConnectorType:
+    """Run a page's code, and give the type of connectors that it makes."""
+    path = ROOT / "docs" / "guide" / f"{page}.md"
+    text = code(path)
+    assert len(text.strip().splitlines()) < LINES_MAX
+    module = types.ModuleType(page.replace("-", "_"))
+    exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - our own page
+    kind: ConnectorType = getattr(module, name)
+    return kind
+
+
+STRIPE = type_of("connectors-stripe", "STRIPE")
+
+
+def stripe(account: StripeServer) -> Connector:
+    settings = configured(STRIPE, {"apiKey": KEY, "url": account.url})
+    return STRIPE.make(settings, Storage(Objects(), "g", "c"), account.outside)
+
+
+@pytest.fixture
+def account() -> Iterator[StripeServer]:
+    with StripeServer(stripe) as running:
+        yield running
+
+
+@pytest.mark.law("N1", "N2", "N3")
+class TestStripe(ConnectorContract):
+    """Stripe, played by a server: one thing a second, and all in one."""
+
+    @pytest.fixture(params=[1, 1_000], ids=["one a second", "many a second"])
+    def bench(self, request: pytest.FixtureRequest, account: StripeServer) -> StripeServer:
+        account.per_second = request.param
+        return account
+
+
+def test_stripes_settings_are_described_and_its_key_is_a_secret() -> None:
+    assert secret_names(STRIPE) == {"apiKey"}
+    assert set(described(STRIPE)["configuration"]["properties"]) == {"apiKey", "tables", "url"}
+    with pytest.raises(ValidationFailed, match="tables"):
+        configured(STRIPE, {"apiKey": KEY, "tables": ["cards"]})
+    settings = configured(STRIPE, {"apiKey": KEY})
+    with pytest.raises(ValidationFailed, match="ConnectorHosts"):
+        STRIPE.make(settings, Storage(Objects(), "g", "c"), Outside(("*.example.com",)))
+
+
+@pytest.mark.law("N6")
+def test_stripe_is_left_alone_as_long_as_it_asks(account: StripeServer) -> None:
+    account.put({"1": "a"})
+    account.faults = [Reply(429, {"error": {"code": "rate_limit"}}, {"retry-after": "7"})]
+    read = account.connector().read("customers", "", rows_max=10, poll_ms=1)
+
+    assert isinstance(read, Err)
+    assert isinstance(read.error, AdapterQuotaExceeded)
+    assert read.error.retry_after_s == 7
+
+
+@pytest.mark.law("N1")
+def test_whoever_is_killed_wherever_the_customers_are_stripes(account: StripeServer) -> None:
+    class Vendor:
+        storage = Storage(Objects(), "g", "c")
+
+        def connector(self, **_: Any) -> Connector:
+            return account.connector()
+
+    world = World(Vendor(), {"customers": "stripe_customers"})
+    account.per_second = 5
+    account.put({f"{number}": f"first {number}" for number in range(250)})
+    for kill in (3, 5, 4):
+        world.steps_left = kill
+        account.put({"7": f"before {kill}", "new": f"{kill}"})
+        account.delete(f"{kill}")
+        with pytest.raises(Killed):
+            world.poll()
+        world.steps_left = 1_000_000
+    world.poll_to_the_end()
+    world.poll_to_the_end()
+
+    names = {row_id: row["name"] for row_id, row in world.rows("customers").items()}
+    assert names == {row_id: each["name"] for row_id, each in account.customers.items()}
+
+
+def test_an_account_that_was_empty_is_listed_once_much_happened(account: StripeServer) -> None:
+    reader = Reader(account)
+    reader.poll()
+    expected = {f"{number}": "x" for number in range(130)}
+    account.put(expected)
+    account.happens("customer.source.created", {"id": "card_1", "object": "card", "created": 1})
+    reader.poll(rows_max=100)
+
+    assert reader.rows == expected
+
+
+@pytest.mark.law("N1", "N3")
+def test_after_a_long_pause_a_reset_brings_what_there_is_later_than_all_before(
+    account: StripeServer,
+) -> None:
+    account.per_second = 100
+    account.put({"1": "a", "2": "b"})
+    reader = Reader(account)
+    reader.poll()
+    account.put({"1": "c"})
+    before = [delta.hlc for page in reader.poll() for delta in reader.deltas(page)]
+    account.now += 31 * 86_400
+    account.put({"1": "d", "2": "e"})
+    del account.events[:-1]  # the others are older than 30 days
+    read = reader.connector.read("customers", reader.cursors["customers"], rows_max=9, poll_ms=9)
+    assert isinstance(read, Err)
+    assert "resource_missing" in read.error.message
+    reader.cursors["customers"] = ""
+    listed = [delta.hlc for page in reader.poll() for delta in reader.deltas(page)]
+    account.put({"1": "f"})
+    after = [delta.hlc for page in reader.poll() for delta in reader.deltas(page)]
+
+    assert max(before) < min(listed) <= max(listed) < min(after)
+    assert reader.rows == {"1": "f", "2": "e"}
