@@ -25,7 +25,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.todos", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--url", help="a deployed gateway's address; without it one in memory")
-    parser.add_argument("--socket-url", help="its WebSocket address: changes arrive at once")
+    parser.add_argument(
+        "--socket-url", default="", help="its WebSocket address: changes arrive at once"
+    )
     parser.add_argument("--gateway", help="the gateway's id")
     parser.add_argument("--person", default="me", help="whose window it is, and its client id")
     parser.add_argument("--file", type=Path, help="the client's file; PERSON.db by default")
