@@ -16,6 +16,7 @@ from lakesync.runtime.settings import AdminSettings
 settings = wiring.load(AdminSettings)
 connectors = cache(lambda: wiring_connectors.connector_admin(settings))
 actions = cache(lambda: wiring_actions.action_admin(settings))
+audit = wiring_access.audit(settings)
 delete_now = wiring_connectors.and_connectors(connectors, wiring.delete_now(settings))
 routes = admin_routes(
     wiring.admin_service(settings),
@@ -25,5 +26,6 @@ routes = admin_routes(
     wiring_actions.and_actions(actions, delete_now),
     connectors,
     actions,
+    audit,
 )
-handler = lambda_handler(create_app(routes, access=wiring_access.access(settings)))
+handler = lambda_handler(create_app(routes, access=wiring_access.access(settings), audit=audit))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
-from lakesync.cli import lake_erasure
+from lakesync.cli import audited, lake_erasure
 from lakesync.cli.commands import erase, gateways
+from lakesync.gateway.audit import Audit, Who
+from lakesync.ports import AuditQuery
 from tests.cli.test_declaring import RULES, gateway, run, write
 from tests.support.local_gateway import GATEWAY
 
@@ -38,6 +41,10 @@ def slept(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> list[float]
     real_now_ms = gateways.now_ms
     monkeypatch.setattr("lakesync.cli.commands.erase.time.sleep", sleep)
     monkeypatch.setattr(erase, "now_ms", now_ms)
+    recording = Audit(gateway.audit, wall_clock=now_ms, token=lambda: uuid4().hex)
+    monkeypatch.setattr(
+        audited, "audit_of", lambda _: (recording, Who("arn:aws:iam::1:ann", "iam"))
+    )
     for module in (erase, gateways):
         monkeypatch.setattr(module, "stores", lambda _: (gateway.buffer, gateway.objects))
     return seconds
@@ -63,6 +70,10 @@ def test_a_row_is_deleted_and_nothing_of_it_is_left(
     assert 50 < sum(slept) < 70
     assert "not erased: the lake's history" in done.stderr
     assert run("gateways", "find-row", GATEWAY, "flights", "UA3", "--no-lake").exit_code == 1
+    (record,), _ = gateway.audit.records(GATEWAY, AuditQuery(operation="eraseRows"))
+    assert (record.user, record.outcome) == ("arn:aws:iam::1:ann", "done")
+    assert record.target == "flights: 3 rows"
+    assert "UA1" not in str(record)
     again = run(*ALONE, "UA1")
     assert again.exit_code == 0
     assert "1 row erased" in again.stdout
@@ -80,11 +91,15 @@ def test_rows_that_the_rules_do_not_let_go_are_said_to_be_there(slept: list[floa
 
 
 @pytest.mark.law("E5")
-def test_it_says_what_it_waits_for_when_its_time_is_up(slept: list[float]) -> None:
+def test_it_says_what_it_waits_for_when_its_time_is_up(
+    slept: list[float], gateway: LocalGateway
+) -> None:
     late = run(*ALONE, "UA1", "--timeout", "1")
 
     assert late.exit_code == 3
     assert "still waits for a minute to pass" in late.stderr
+    (record,), _ = gateway.audit.records(GATEWAY, AuditQuery(operation="eraseRows"))
+    assert (record.outcome, record.code) == ("failed", "UNAVAILABLE")
     assert "the same command goes on" in late.stderr
     assert run(*ALONE, "UA1").exit_code == 0
 

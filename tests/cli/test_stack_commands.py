@@ -16,10 +16,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 from typer.testing import CliRunner, Result
 
+from lakesync.buffer.audit import DynamoAudit
+from lakesync.buffer.caller import DynamoCaller
 from lakesync.cli.app import app
 from lakesync.cli.lake import Lake
 from lakesync.core.gateway_secret import gateway_secret
 from lakesync.core.names import lake_columns, lake_tables
+from lakesync.ports import AuditQuery
 from tests.support.commits import Writer
 from tests.support.emulated_stack import emulated_stack
 from tests.support.stores import TABLE, with_table
@@ -35,25 +38,24 @@ pytestmark = pytest.mark.emulator
 STACK = "some-stack"
 SECRET = "a secret that signs tokens of tests only"
 SIGNERS = {"current": SECRET, "previous": "x", "generations": {"acme": [3, 2]}}
+PLAIN_TABLE = {
+    "BillingMode": "PAY_PER_REQUEST",
+    "AttributeDefinitions": [
+        {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")
+    ],
+    "KeySchema": [
+        {"AttributeName": "pk", "KeyType": "HASH"},
+        {"AttributeName": "sk", "KeyType": "RANGE"},
+    ],
+}
 TEMPLATE: dict[str, Any] = {
     "Resources": {
         "Secret": {
             "Type": "AWS::SecretsManager::Secret",
             "Properties": {"SecretString": json.dumps(SIGNERS)},
         },
-        "Table": {
-            "Type": "AWS::DynamoDB::Table",
-            "Properties": {
-                "BillingMode": "PAY_PER_REQUEST",
-                "AttributeDefinitions": [
-                    {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")
-                ],
-                "KeySchema": [
-                    {"AttributeName": "pk", "KeyType": "HASH"},
-                    {"AttributeName": "sk", "KeyType": "RANGE"},
-                ],
-            },
-        },
+        "Table": {"Type": "AWS::DynamoDB::Table", "Properties": PLAIN_TABLE},
+        "Audit": {"Type": "AWS::DynamoDB::Table", "Properties": PLAIN_TABLE},
         "Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "some-lake"}},
         "MaintainJob": {
             "Type": "AWS::Glue::Job",
@@ -72,6 +74,7 @@ TEMPLATE: dict[str, Any] = {
         "HttpUrl": {"Value": "http://127.0.0.1:9"},
         "JwtSecretArn": {"Value": {"Ref": "Secret"}},
         "BufferTable": {"Value": {"Ref": "Table"}},
+        "AuditTable": {"Value": {"Ref": "Audit"}},
         "LakeBucket": {"Value": {"Ref": "Bucket"}},
         "DatabasePrefix": {"Value": "lakesync"},
         "MaintainJobName": {"Value": {"Ref": "MaintainJob"}},
@@ -133,6 +136,22 @@ def test_a_quota_is_set_shown_and_reset() -> None:
 
     assert run("quota", "reset").exit_code == 0
     assert json.loads(run("quota", "show", "--json").stdout)["pushes"] is None
+
+
+@pytest.mark.law("J1")
+def test_a_change_by_aws_credentials_is_recorded_with_their_arn(emulator: Emulator) -> None:
+    assert run("quota", "set", "--gateway", "kept", "--pushes", "9").exit_code == 0
+    options = emulator.client_options()
+    stack = boto3.client("cloudformation", **options).describe_stacks(StackName=STACK)["Stacks"][0]
+    outputs = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
+    caller = DynamoCaller(options["region_name"], options["endpoint_url"])
+    records, _ = DynamoAudit(outputs["AuditTable"], caller).records("kept", AuditQuery())
+
+    (record,) = records
+    assert (record.operation, record.role, record.outcome) == ("setQuota", "iam", "done")
+    assert record.user.startswith("arn:aws:")
+    assert json.loads(record.before)["pushes"] is None
+    assert json.loads(record.after)["pushes"] == 9
 
 
 def test_a_stack_that_is_not_there_is_named() -> None:

@@ -48,6 +48,7 @@ ROUTES = [
     ("POST", "/admin/actions/{}"),
     ("GET", "/admin/actions/{}"),
     ("DELETE", "/admin/actions/{}/warehouse"),
+    ("GET", "/admin/audit/{}"),
     ("POST", "/admin/flush/{}"),
     ("GET", "/admin/metrics/{}"),
     ("DELETE", "/admin/gateways/{}"),

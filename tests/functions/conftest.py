@@ -15,6 +15,7 @@ import pytest
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.buffer.memory_actions import MemoryHandlers, MemoryRuns
+from lakesync.buffer.memory_audit import MemoryAudit
 from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.runtime import wiring, wiring_access, wiring_actions, wiring_connectors
@@ -47,6 +48,7 @@ ENVIRONMENT = {
     "POLL_SCHEDULE_GROUP": "polls",
     "POLL_SCHEDULE_ROLE": "arn:aws:iam::123456789012:role/poll",
     "ACTION_SECRETS": "stack/actions/",
+    "AUDIT_TABLE": "audit",
     "ACTION_HOSTS": "*",
     "CONNECTOR_HOSTS": "*",
     "ACTIONS_TABLE": "actions",
@@ -104,6 +106,7 @@ class Functions:
     buffer: MemoryBuffer
     access: MemoryAccess
     quotas: MemoryQuotas
+    audit: MemoryAudit
 
     def load(self, name: str) -> Callable[[Any, Any], Any]:
         """Give a function's handler, out of a fresh module."""
@@ -142,12 +145,14 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     handlers, runs = MemoryHandlers(), MemoryRuns()
     monkeypatch.setattr(wiring_actions, "handler_store", lambda _: handlers)
     monkeypatch.setattr(wiring_actions, "runs", lambda _: runs)
+    audit = MemoryAudit()
+    monkeypatch.setattr(wiring_access, "audit_store", lambda _: audit)
     quotas = MemoryQuotas()
     monkeypatch.setattr(wiring_access, "quota_store", lambda _: quotas)
     # Mangum makes a loop for the life of its process, and a test is not one.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    yield Functions(held, access, quotas)
+    yield Functions(held, access, quotas, audit)
     asyncio.set_event_loop(None)
     loop.close()
 

@@ -765,6 +765,7 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/admin/destinations/{gateway}",
         "/admin/destinations/{gateway}/{name}",
         "/admin/destinations/{gateway}/{name}/{action}",
+        "/admin/audit/{gateway}",
         "/admin/flush/{gateway}",
         "/admin/gateways/{gateway}",
         "/admin/metrics/{gateway}",

@@ -29,7 +29,8 @@ def buffer_functions() -> list[str]:
     )
 
 
-OTHERS = [{"Fn::GetAtt": [name, "Arn"]} for name in ("ConnectionsTable", "ActionsTable")]
+NAMES = ("ConnectionsTable", "ActionsTable", "AuditTable")
+OTHERS = [{"Fn::GetAtt": [name, "Arn"]} for name in NAMES]
 STREAM_ARN = {
     "Fn::If": [
         "OwnBuffer",

@@ -11,7 +11,7 @@ from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.errors import AuthFailed, ClientTaken, Forbidden, Revoked, ValidationFailed
 from lakesync.gateway.access import Access
 from lakesync.ports import Revocation
-from lakesync.runtime.auth import GATEWAY_ID, caller_of, refused, token_claims, verified
+from lakesync.runtime.auth import GATEWAY_ID, Caller, caller_of, refused, token_claims, verified
 
 NOW = 1_700_000_000.0
 
@@ -105,11 +105,13 @@ def test_a_user_who_is_shut_out_is_refused_whatever_it_asks() -> None:
 
 
 def test_administration_needs_the_role() -> None:
-    caller_of(
-        verified(token_claims(claims(role="admin"))), "g1", NOW, letting_in()
-    ).must_administer()
-    with pytest.raises(Forbidden):
-        caller_of(verified(token_claims(claims())), "g1", NOW, letting_in()).must_administer()
+    def caller(role: str) -> Caller:
+        return caller_of(verified(token_claims(claims(role=role))), "g1", NOW, letting_in())
+
+    caller("admin").must_be_one_of(["admin"])
+    for role in ("client", "operator"):
+        with pytest.raises(Forbidden):
+            caller(role).must_be_one_of(["admin"])
 
 
 @pytest.mark.parametrize("gateway", ["g", "G-1_x", "a" * 64, "a" * 65, "", "a|b", "a/b", "-a", "ü"])

@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_audit import MemoryAudit
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.checkpoint_stream import CheckpointService
@@ -29,6 +30,7 @@ from lakesync.compat.followers import FollowingPulls
 from lakesync.compat.pushes import FollowingPushes
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.audit import Audit
 from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -88,6 +90,7 @@ def whole_api() -> FastAPI:
         "sleep_ms": lambda _: None,
         "chance": Randomness(),
     }
+    audit = Audit(MemoryAudit(), wall_clock=wall_clock, token=Randomness().token)
     flushed = {"batches": 0, "deltas": 0, "watermark": "0"}
     polling = PollingByHand(PushService(buffer, **services).push, wall_clock, access=access)
     return create_app(
@@ -110,11 +113,13 @@ def whole_api() -> FastAPI:
             lambda *_: DELETION,
             lambda: polling.admin,
             lambda: Acting().admin,
+            audit,
         ),
         action_routes(Acting().service),
         webhook_routes(polling.webhooks),
         open_routes(),
         access=Access(access, wall_clock=wall_clock),
+        audit=audit,
     )
 
 

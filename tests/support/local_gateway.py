@@ -26,6 +26,7 @@ import jwt
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_audit import MemoryAudit
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.buffer.memory_removal import MemoryItems
 from lakesync.checkpoint.store import Checkpoints
@@ -34,6 +35,7 @@ from lakesync.compat.followers import FollowingPulls
 from lakesync.compat.pushes import FollowingPushes
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.audit import Audit
 from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -91,6 +93,7 @@ class LocalGateway:
     buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
     access: MemoryAccess = field(default_factory=MemoryAccess)
     quotas: MemoryQuotas = field(default_factory=MemoryQuotas)
+    audit: MemoryAudit = field(default_factory=MemoryAudit)
     objects: Objects = field(default_factory=Objects)
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
     acting: Acting = field(default_factory=Acting)
@@ -182,6 +185,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
 
         return delete_and_wait(invoke)(gateway, by)
 
+    audit = Audit(held.audit, wall_clock=wall_clock, token=chance.token)
     pulls = PullService(held.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     app = create_app(
         push_routes(
@@ -199,11 +203,13 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
             and_actions(lambda: acting.admin, and_connectors(lambda: polling.admin, delete_now)),
             lambda: polling.admin,
             lambda: acting.admin,
+            audit,
         ),
         action_routes(acting.service),
         webhook_routes(polling.webhooks),
         open_routes(),
         access=Access(held.access, wall_clock=wall_clock),
+        audit=audit,
     )
     signers: Any = Authorities(TokenRules(("HS256",)), "", lambda: {"current": SECRET}, None)  # type: ignore[arg-type]  # there are no public keys
     authorise = lambda_authoriser(signers)

@@ -13,6 +13,7 @@ from lakesync.cli.commands.actions import add as add_action
 from lakesync.cli.commands.actions import list_ as list_actions
 from lakesync.cli.commands.actions import remove as remove_action
 from lakesync.cli.commands.actions import run as run_action
+from lakesync.cli.commands.audit import audit
 from lakesync.cli.commands.checkpoint import build
 from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
 from lakesync.cli.commands.checkpoint import show as show_checkpoint
@@ -89,7 +90,7 @@ app = typer.Typer(
 schema = typer.Typer(no_args_is_help=True, help="Declare tables, and see what is declared.")
 _COMMANDS = (
     *(token, secret, push, pull, flush, query, history, diff),
-    *(status, doctor, smoke, replay, restored, codegen),
+    *(status, doctor, smoke, replay, restored, codegen, audit),
 )
 for _command in _COMMANDS:
     app.command()(_command)

@@ -63,14 +63,7 @@ class DestinationReport:
 
 
 class DestinationAdmin:
-    """Changes and shows a gateway's destinations.
-
-    Args:
-        buffer: what is declared.
-        objects: claims.
-        queue: wakes delivery.
-        wall_clock: the time.
-    """
+    """Changes and shows a gateway's destinations; the queue wakes delivery."""
 
     def __init__(
         self, buffer: Buffer, objects: ObjectStore, queue: Queue, *, wall_clock: WallClock
@@ -111,6 +104,10 @@ class DestinationAdmin:
             self._ask_for_filling(DeliveryPlace(gateway, name))
             self._change(gateway, lambda before: _with_filling_asked(before, one))
         return one
+
+    def declared(self, gateway: str, name: str) -> Destination | None:
+        """Give what is declared of a destination; None if nothing is."""
+        return self._buffer.destinations(gateway).by_name.get(name)
 
     def reports(self, gateway: str) -> list[DestinationReport]:
         """Give all destinations, each with how it goes."""

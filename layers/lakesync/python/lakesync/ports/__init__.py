@@ -22,6 +22,12 @@ from lakesync.ports.actions import (
     RunState,
     StoredHandler,
 )
+from lakesync.ports.audit import (
+    AuditOutcome,
+    AuditQuery,
+    AuditRecord,
+    AuditStore,
+)
 from lakesync.ports.buffer import (
     Buffer,
     GatewayItems,
@@ -107,6 +113,10 @@ __all__ = [
     "ActionKey",
     "ActionRun",
     "ActionRuns",
+    "AuditOutcome",
+    "AuditQuery",
+    "AuditRecord",
+    "AuditStore",
     "BatchEncoder",
     "BatchRow",
     "Buffer",

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from lakesync.core.delta import check_client_id
 from lakesync.errors import AuthFailed, Forbidden, ValidationFailed
 from lakesync.gateway.access import check_user
+from lakesync.runtime.roles import ADMIN, CLIENT, ROLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakesync.gateway.access import Access
 
     Context: TypeAlias = dict[str, str]
 
-ROLES: Final = ("client", "admin")
 LEEWAY_S: Final = 5
 """How far the token issuer's clock and ours may differ."""
 GATEWAY_ID: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
@@ -71,16 +71,16 @@ class Caller:
     @property
     def is_administrator(self) -> bool:
         """Tell whether the token's role is ``admin``."""
-        return self.token.role == "admin"
+        return self.token.role == ADMIN
 
-    def must_administer(self) -> None:
-        """Refuse a caller without the role.
+    def must_be_one_of(self, roles: Sequence[str]) -> None:
+        """Refuse a caller who has none of some roles.
 
         Raises:
-            Forbidden: the token's role is not ``admin``.
+            Forbidden: the token's role is another.
         """
-        if not self.is_administrator:
-            raise Forbidden("this route needs a token whose role is admin")
+        if self.token.role not in roles:
+            raise Forbidden(f"this route needs a token whose role is {' or '.join(roles)}")
 
 
 def token_claims(payload: Mapping[str, Any]) -> TokenClaims:
@@ -90,7 +90,7 @@ def token_claims(payload: Mapping[str, Any]) -> TokenClaims:
         AuthFailed: a claim that is needed is missing or of another type.
     """
     user, gateway = payload.get("sub"), payload.get("gw")
-    expires, role = payload.get("exp", -1), payload.get("role", "client")
+    expires, role = payload.get("exp", -1), payload.get("role", CLIENT)
     if not isinstance(user, str) or not isinstance(gateway, str):
         raise AuthFailed("the token needs the claims sub and gw, both text")
     try:
@@ -102,7 +102,7 @@ def token_claims(payload: Mapping[str, Any]) -> TokenClaims:
     if not is_time(expires):
         raise AuthFailed("the token needs the claim exp, a number of seconds since 1970")
     if role not in ROLES:
-        raise AuthFailed("the token's role must be client or admin")
+        raise AuthFailed(f"the token's role must be one of {', '.join(ROLES)}")
     return TokenClaims(user, gateway, role, float(expires), MappingProxyType(dict(payload)))
 
 

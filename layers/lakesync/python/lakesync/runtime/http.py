@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from lakesync.gateway.access import Access
+    from lakesync.gateway.audit import Audit
 
 ANSWER_BYTES_MAX: Final = 4_300_000
 """Lambda answers at most 6 MB, in which a binary body is base64: a third larger."""
@@ -49,10 +50,20 @@ Gateway = Annotated[str, Path(description="The gateway's id.", pattern=f"^{GATEW
 
 async def client_of_gateway(request: Request, gateway: Gateway) -> Caller:
     """Give the caller, proved to hold a token for the gateway in the path that is valid now."""
-    return _caller(request, gateway)
+    return caller_in(request, gateway)
 
 
-def _caller(request: Request, gateway: str, *, even_deleted: bool = False) -> Caller:
+def caller_in(request: Request, gateway: str, *, even_deleted: bool = False) -> Caller:
+    """Give who asks, proved to hold a token for the gateway that is valid now.
+
+    Args:
+        request: what is asked.
+        gateway: the id in its path.
+        even_deleted: let in though the gateway was deleted.
+
+    Raises:
+        LakeSyncError: see `lakesync.runtime.auth.caller_of`.
+    """
     context = _event(request.scope).get("requestContext", {}).get("authorizer", {}).get("lambda")
     access = request.app.state.access
     return caller_of(context, gateway, time.time(), access, even_deleted=even_deleted)
@@ -67,20 +78,12 @@ ClientId = Annotated[
 Client = Annotated[Caller, Depends(client_of_gateway)]
 
 
-async def admin_of_gateway(client: Client) -> Caller:
-    """Give the same caller, whose role is admin."""
-    client.must_administer()
-    return client
+async def client_even_of_deleted(request: Request, gateway: Gateway) -> Caller:
+    """Give the caller, of a gateway that may have been deleted."""
+    return caller_in(request, gateway, even_deleted=True)
 
 
-async def admin_even_of_deleted(request: Request, gateway: Gateway) -> Caller:
-    """Give a caller whose role is admin, of a gateway that may have been deleted."""
-    caller = _caller(request, gateway, even_deleted=True)
-    caller.must_administer()
-    return caller
-
-
-AdminEvenOfDeleted = Annotated[Caller, Depends(admin_even_of_deleted)]
+EvenOfDeleted = Annotated[Caller, Depends(client_even_of_deleted)]
 
 
 async def body_of(request: Request, bytes_max: int) -> bytes:
@@ -137,15 +140,19 @@ def answer_json(request: Request, value: Mapping[str, object]) -> Response:
 # --- the app --------------------------------------------------------------------------------------
 
 
-def create_app(*routers: APIRouter, access: Access | None = None) -> FastAPI:
+def create_app(
+    *routers: APIRouter, access: Access | None = None, audit: Audit | None = None
+) -> FastAPI:
     """Give an app that serves the routers with and without the ``/v1`` prefix.
 
     Args:
         routers: what it serves.
         access: lets callers in; without it no route can be served that asks who is calling.
+        audit: records changes; without it no route can be served that administrators change by.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.access = access
+    app.state.audit = audit
     for router in routers:
         app.include_router(router)
     app.add_exception_handler(LakeSyncError, _on_error)

@@ -134,6 +134,8 @@ class AdminSettings(BufferSettings):
     """What the names of action handlers' secrets begin with."""
     action_hosts: tuple[str, ...] = variable("ACTION_HOSTS", words_or_none, ())
     """Where webhooks may go."""
+    audit_table: str = variable("AUDIT_TABLE", not_empty)
+    """Where the records are of what administrators change."""
 
 
 @dataclass(frozen=True, kw_only=True)

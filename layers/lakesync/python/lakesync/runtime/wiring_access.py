@@ -9,9 +9,10 @@ from lakesync.ports import Quota
 from lakesync.runtime import wiring
 
 if TYPE_CHECKING:
+    from lakesync.gateway.audit import Audit
     from lakesync.gateway.quota import Quotas
-    from lakesync.ports import AccessStore, GatewayItems, QuotaStore
-    from lakesync.runtime.settings import BufferSettings, PushSettings
+    from lakesync.ports import AccessStore, AuditStore, GatewayItems, QuotaStore
+    from lakesync.runtime.settings import AdminSettings, BufferSettings, PushSettings
 
 
 def access(settings: BufferSettings) -> Access:
@@ -30,6 +31,22 @@ def store(settings: BufferSettings) -> AccessStore:
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
     return DynamoAccess(settings.buffer_table, dynamo(settings))
+
+
+def audit(settings: AdminSettings) -> Audit:
+    """Give what records and shows what administrators change."""
+    from lakesync.gateway.audit import Audit  # noqa: PLC0415
+
+    token = wiring.Randomness().token
+    return Audit(audit_store(settings), wall_clock=wiring.wall_clock, token=token)
+
+
+def audit_store(settings: AdminSettings) -> AuditStore:
+    """Give the audit records, in a table of their own."""
+    from lakesync.buffer.audit import DynamoAudit  # noqa: PLC0415
+    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
+
+    return DynamoAudit(settings.audit_table, dynamo(settings))
 
 
 def items(settings: BufferSettings) -> GatewayItems:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lakesync.cli.audited import audited
 from lakesync.cli.commands.gateways import now_ms, stores
 from lakesync.cli.faults import FAILED, UsageFault
 from lakesync.cli.output import plural
@@ -62,16 +63,18 @@ def erase(
         raise UsageFault(f"at most {ROWS_MAX} rows are erased at a time")
     session.connection = replace(session.place, gateway=name)
     keys = [(table, row) for row in dict.fromkeys(rows)]
-    _delete(session, name, keys)
     ends = time.monotonic() + timeout
-    with session.out.progress(f"erasing {plural(len(keys), 'row')} …"):
-        _erase(session, name, keys, ends)
     report = None
-    if lake:
-        from lakesync.cli.lake_erasure import erase_from_lake
+    # Not the ids of the rows: what is erased would stay in the record.
+    with audited(session, "eraseRows", f"{table}: {plural(len(keys), 'row')}"):
+        _delete(session, name, keys)
+        with session.out.progress(f"erasing {plural(len(keys), 'row')} …"):
+            _erase(session, name, keys, ends)
+        if lake:
+            from lakesync.cli.lake_erasure import erase_from_lake
 
-        _, objects = stores(session)
-        report = erase_from_lake(session, objects, name, keys, max(ends - time.monotonic(), 1))
+            _, objects = stores(session)
+            report = erase_from_lake(session, objects, name, keys, max(ends - time.monotonic(), 1))
     _tell(session, name, keys, report)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lakesync.cli.audited import audited
 from lakesync.cli.faults import FAILED, UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -57,7 +58,8 @@ def delete(
     if with_lake:
         from lakesync.cli.lake_removal import remove_from_lake
 
-        with session.out.progress("dropping the tables in the lake …"):
+        dropping = session.out.progress("dropping the tables in the lake …")
+        with audited(session, "dropLakeTables"), dropping:
             deletion["left"] |= remove_from_lake(session.aws, name)
     if wait and not deletion["proved"]:
         with session.out.progress(f"waiting until {deletion['provableFrom']} …"):

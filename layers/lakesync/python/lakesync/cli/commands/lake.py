@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lakesync.cli.audited import audited
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -112,8 +113,8 @@ def repair(
         lake = _lake(session, table)
         results = list(repairs(lake, table))
         lost = [one for one in results if one.is_lost]
-        for one in lost:
-            if not dry_run:
+        for one in lost if not dry_run else ():
+            with audited(session, "repairLake", one.table):
                 set_mark(lake.table(one.table), one.mark)
     if session.out.json_lines:
         for one in results:

@@ -44,8 +44,7 @@ def set_(
     quota = Quota(pushes, deltas, size)
     if quota == Quota():
         raise UsageFault("say how much: --pushes, --deltas or --bytes; `quota reset` undoes it")
-    _store(session).set_quota(session.connection.gateway, quota)
-    _tell(session, quota)
+    _set(session, quota)
 
 
 @command
@@ -55,8 +54,16 @@ def reset(session: Session) -> None:
     Example:
       lakesync quota reset --gateway acme
     """
-    _store(session).set_quota(session.connection.gateway, Quota())
-    _tell(session, Quota())
+    _set(session, Quota())
+
+
+def _set(session: Session, quota: Quota) -> None:
+    from lakesync.cli.audited import audited
+
+    store, gateway = _store(session), session.connection.gateway
+    with audited(session, "setQuota", shows=lambda: store.quota(gateway)._asdict()):
+        store.set_quota(gateway, quota)
+    _tell(session, quota)
 
 
 def _store(session: Session) -> QuotaStore:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from lakesync.cli.audited import audited
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -73,7 +74,8 @@ def _replay_claims(session: Session, limit: int | None, *, look: bool) -> None:
             session.out.json(claim)
         session.out.note(f"{plural(len(claims), 'claim')} shown, none moved")
         return
-    moved = put_back(aws, [claim["claim"] for claim in claims])
+    with audited(session, "replayClaims", plural(len(claims), "claim")):
+        moved = put_back(aws, [claim["claim"] for claim in claims])
     session.out.answer({"queue": CLAIMS, "moved": moved}, f"{plural(moved, 'claim')} put back")
 
 

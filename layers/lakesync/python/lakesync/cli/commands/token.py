@@ -14,7 +14,7 @@ from lakesync.cli.session import Session, command
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ROLES: Final = ("client", "admin")
+ROLES: Final = ("client", "operator", "admin")
 _RESERVED: Final = frozenset({"sub", "gw", "role", "iat", "exp"})
 
 
@@ -25,7 +25,9 @@ def token(
     user: Annotated[
         str | None, typer.Option(help="Whose token it is, if not the client's own name.")
     ] = None,
-    role: Annotated[str, typer.Option(help="client or admin.")] = "client",
+    role: Annotated[
+        str, typer.Option(help="client, operator (sees how it goes, no rows) or admin.")
+    ] = "client",
     ttl: Annotated[str, typer.Option(help="How long it holds: 90s, 30m, 1h, 7d.")] = "1h",
     claim: Annotated[
         list[str] | None,

@@ -5,20 +5,21 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.access import KINDS
 from lakesync.runtime.api import schemas
-from lakesync.runtime.http import Client, Gateway, admin_of_gateway, answer_json, json_body
+from lakesync.runtime.guard import audited
+from lakesync.runtime.http import Client, Gateway, answer_json, json_body
 
 if TYPE_CHECKING:
     from lakesync.gateway.access import AccessAdmin
     from lakesync.ports import Revocation
+    from lakesync.runtime.guard import Asked
 
 ACCESS_BODY_BYTES_MAX: Final = 4_096
 """A change of who may come in names one user or client."""
-_ADMIN: Final = [Depends(admin_of_gateway)]
 _SHAPE: Final = (
     'send one of {"revoke": {"user": "…"}}, {"restore": {"client": "…"}}, {"release": '
     '{"client": "…"}}; what is revoked or restored is a user or a client'
@@ -31,9 +32,16 @@ ClientId = Annotated[
 def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
     """Add the routes around the service."""
 
+    def shows(asked: Asked) -> tuple[str, object]:
+        action, kind, name = _change(asked.body)
+        if action == "release":
+            return f"{kind} {name}", {"user": service.user_of(asked.gateway, name)}
+        revoked = service.revocations(asked.gateway)
+        shut = (_shown(each) for each in revoked if (each.kind, each.name) == (kind, name))
+        return f"{kind} {name}", next(shut, None)
+
     @router.get(
         "/admin/access/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Who is shut out, and whose a client is",
         operation_id="access",
@@ -49,7 +57,6 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
 
     @router.post(
         "/admin/access/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Shut a user or a client out, let it in again, or release a client from its user",
         operation_id="changeAccess",
@@ -57,6 +64,7 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
         responses=schemas.answers("Saved", "In force within a minute.", 413),
         openapi_extra=schemas.takes("AccessChange"),
     )
+    @audited(shows)
     async def change_access(gateway: Gateway, caller: Client, request: Request) -> Response:
         """Change who may come in. Safe to repeat."""
         body = await json_body(request, _SHAPE, ACCESS_BODY_BYTES_MAX)

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from lakesync.runtime.api import schemas
-from lakesync.runtime.http import Gateway, admin_of_gateway, answer_json, json_body
+from lakesync.runtime.guard import audited
+from lakesync.runtime.http import Gateway, answer_json, json_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.actions.admin import ActionAdmin
+    from lakesync.runtime.guard import Asked
 
 HANDLER_BODY_BYTES_MAX: Final = 512 * 1024
 """An action handler with all the actions and permissions that it may have."""
-_ADMIN: Final = [Depends(admin_of_gateway)]
 Name = Annotated[str, Path(description="The handler's name.", pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 
 def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> None:
     """Add the routes around the service, which is made when it is first asked."""
 
+    def shows(asked: Asked) -> tuple[str, object]:
+        every = service().all(asked.gateway)
+        return asked.name, next((each for each in every if each["name"] == asked.name), None)
+
     @router.post(
         "/admin/actions/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Register an action handler",
         operation_id="registerActionHandler",
@@ -33,6 +37,7 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
         responses=schemas.answers("ActionHandlerAdded", "Clients may run it.", 404, 409, 413, 502),
         openapi_extra=schemas.takes("ActionHandler"),
     )
+    @audited(shows)
     async def register(gateway: Gateway, request: Request) -> Response:
         """Register an action handler, and who may run what. Its secrets are never returned."""
         from lakesync.actions.definition import registration_from  # noqa: PLC0415 - when asked
@@ -44,7 +49,6 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
 
     @router.get(
         "/admin/actions/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="The action handlers, and who may run what",
         operation_id="actionHandlers",
@@ -57,13 +61,13 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
 
     @router.delete(
         "/admin/actions/{gateway}/{name}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Remove an action handler; what it ran stays done",
         operation_id="removeActionHandler",
         response_class=Response,
         responses=schemas.answers("Unregistered", "Nobody runs it any more.", 404, 502),
     )
+    @audited(shows)
     async def remove(gateway: Gateway, name: Name, request: Request) -> Response:
         """Remove an action handler, with its secrets."""
         service().remove(gateway, name)

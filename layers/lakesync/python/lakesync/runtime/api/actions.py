@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from lakesync.actions.permission import Asker
 from lakesync.runtime.api import schemas
 from lakesync.runtime.bodies import Encoding, answer_encoding, request_encoding
+from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import Client, Gateway, answer, body_of
 from lakesync.wire import actions_json, actions_proto
 
@@ -35,7 +36,7 @@ _ENCODE: Final = {
 
 def action_routes(service: ActionService) -> APIRouter:
     """Give the routes around the service."""
-    router = APIRouter(tags=["sync"])
+    router = guarded_router(tags=["sync"])
 
     @router.post(
         "/sync/{gateway}/action",

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.access import add_access_routes
 from lakesync.runtime.api.action_admin import add_action_routes
+from lakesync.runtime.api.audit import add_audit_route
 from lakesync.runtime.api.connectors import add_connector_routes
 from lakesync.runtime.api.deletion import add_deletion_route
 from lakesync.runtime.api.destinations import add_destination_routes
 from lakesync.runtime.api.registry import add_schema_routes
 from lakesync.runtime.api.rules import add_rules_routes
 from lakesync.runtime.api.tables import add_table_routes
-from lakesync.runtime.http import Client, Gateway, admin_of_gateway, answer_json
+from lakesync.runtime.guard import audited, guarded_router
+from lakesync.runtime.http import Client, Gateway, answer_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,12 +26,11 @@ if TYPE_CHECKING:
     from lakesync.connectors.admin import ConnectorAdmin
     from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin import AdminService
+    from lakesync.gateway.audit import Audit
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.runtime.api.deletion import DeleteNow
 
     FlushNow = Callable[[str], Mapping[str, object]]
-
-_ADMIN: Final = [Depends(admin_of_gateway)]
 
 
 def admin_routes(
@@ -40,6 +41,7 @@ def admin_routes(
     delete_now: DeleteNow,
     connectors: Callable[[], ConnectorAdmin],
     actions: Callable[[], ActionAdmin],
+    audit: Audit,
 ) -> APIRouter:
     """Give the routes around the services.
 
@@ -51,8 +53,9 @@ def admin_routes(
         delete_now: deletes one gateway for a user, and reports its progress.
         connectors: gives what registers connectors, made when it is first asked for.
         actions: gives what registers action handlers, made when it is first asked for.
+        audit: gives what was changed, and by whom.
     """
-    router = APIRouter()
+    router = guarded_router()
     add_schema_routes(router, service)
     add_rules_routes(router, service)
     add_table_routes(router, service)
@@ -60,17 +63,18 @@ def admin_routes(
     add_connector_routes(router, connectors)
     add_action_routes(router, actions)
     add_destination_routes(router, destinations)
-    add_deletion_route(router, delete_now)
+    add_deletion_route(router, access, delete_now)
+    add_audit_route(router, audit)
 
     @router.post(
         "/admin/flush/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Flush now",
         operation_id="flush",
         response_class=Response,
         responses=schemas.answers("Flushed", "All is announced.", 502),
     )
+    @audited(lambda asked: ("", service.metrics(asked.gateway).get("flushedHlc")))
     async def flush(gateway: Gateway, request: Request) -> Response:
         """Write what waits in the buffer to the lake's store and announce it. Safe to repeat."""
         return answer_json(request, {"flushed": True, **flush_now(gateway)})
@@ -79,7 +83,6 @@ def admin_routes(
 
     @router.get(
         "/admin/metrics/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Buffer statistics",
         operation_id="adminMetrics",

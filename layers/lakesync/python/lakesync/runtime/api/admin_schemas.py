@@ -10,6 +10,7 @@ from lakesync.core.rules import BUCKETS_MAX, FILTERS_MAX, OPERATORS, VALUES_MAX,
 from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
 from lakesync.gateway.access import USER_BYTES_MAX
 from lakesync.gateway.rules_dry_run import TRIAL_ROWS_SHOWN_MAX
+from lakesync.ports import AuditOutcome
 from lakesync.runtime.api.shapes import (
     CLIENT_ID,
     COUNT,
@@ -79,6 +80,28 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             "by": TEXT | {"description": "The administrator's user."},
         },
         {"user": TEXT, "client": TEXT},
+    ),
+    "AuditRecord": object_of(
+        {
+            "id": TEXT,
+            "at": {"type": "string", "format": "date-time"},
+            "who": TEXT | {"description": "The user, or the ARN of the command line's caller."},
+            "role": TEXT,
+            "operation": TEXT,
+            "target": TEXT | {"description": "Of the gateway; empty if it is all of it."},
+            "outcome": {"type": "string", "enum": [outcome.value for outcome in AuditOutcome]},
+            "requestId": TEXT,
+            "before": {"description": "The state; of a large one its digest and size."},
+        },
+        {
+            "after": {"description": "The same behind the change."},
+            "endedAt": {"type": "string", "format": "date-time"},
+            "code": TEXT | {"description": "That of the error."},
+        },
+    ),
+    "AuditRecords": object_of(
+        {"records": list_of(reference("AuditRecord"))},
+        {"next": TEXT | {"description": "The `cursor` of the next page."}},
     ),
     "Placement": object_of({"table": NAME, "shard": NAME}, {"dryRun": FLAG})
     | {"additionalProperties": False},

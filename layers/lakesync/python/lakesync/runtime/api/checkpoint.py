@@ -12,6 +12,7 @@ from lakesync.core.messages import Pull
 from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.runtime import bodies, observe
 from lakesync.runtime.api import schemas
+from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, request_id
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ Which = Annotated[
 
 def checkpoint_routes(service: CheckpointService) -> APIRouter:
     """Give the route around the service."""
-    router = APIRouter(tags=["sync"])
+    router = guarded_router(tags=["sync"])
 
     @router.get(
         "/sync/{gateway}/checkpoint",

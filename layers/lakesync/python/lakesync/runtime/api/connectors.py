@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from lakesync.errors import ValidationFailed
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.connector_schemas import DO
 from lakesync.runtime.bodies import Encoding
-from lakesync.runtime.http import Gateway, admin_of_gateway, answer, answer_json, json_body
+from lakesync.runtime.guard import audited
+from lakesync.runtime.http import Gateway, answer, answer_json, json_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.connectors.admin import ConnectorAdmin
+    from lakesync.runtime.guard import Asked
 
 CONNECTOR_BODY_BYTES_MAX: Final = 64 * 1024
 """A connector's settings fit many times over."""
 ACTIONS: Final = (*DO, "configure")
-_ADMIN: Final = [Depends(admin_of_gateway)]
 _SHAPE: Final = f'send {{"do": one of {", ".join(ACTIONS)}}}; configure takes "configuration" too'
+_DECLARED: Final = ("type", "isPolling", "everyMinutes", "configuration")
+"""What of a connector is declared; the rest says how far it is."""
 Name = Annotated[str, Path(description="The connector's name.", pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 
@@ -51,9 +54,12 @@ def add_type_route(router: APIRouter) -> None:
 def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin]) -> None:
     """Add the routes around the service, which is made when it is first asked."""
 
+    def shows(asked: Asked) -> tuple[str, object]:
+        now = service().one(asked.gateway, asked.name)
+        return asked.name, {field: now[field] for field in _DECLARED}
+
     @router.post(
         "/admin/connectors/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Register a connector, and begin to poll it",
         operation_id="registerConnector",
@@ -61,6 +67,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         responses=schemas.answers("Registered", "It is polled.", 404, 409, 413, 502),
         openapi_extra=schemas.takes("Connector"),
     )
+    @audited(shows)
     async def register(gateway: Gateway, request: Request) -> Response:
         """Register a connector, having asked its source. Its secrets are never returned."""
         from lakesync.connectors.definition import registration_from  # noqa: PLC0415
@@ -75,7 +82,6 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
 
     @router.get(
         "/admin/connectors/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="The connectors, and how far they are",
         operation_id="connectors",
@@ -88,7 +94,6 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
 
     @router.get(
         "/admin/connectors/{gateway}/{name}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="One connector, with its settings and dead letters",
         operation_id="connector",
@@ -101,7 +106,6 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
 
     @router.post(
         "/admin/connectors/{gateway}/{name}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Check, run, pause, resume, reset or configure a connector",
         operation_id="changeConnector",
@@ -109,6 +113,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         responses=schemas.answers("Done", "It is done.", 404, 409, 413, 502),
         openapi_extra=schemas.takes("ConnectorAction"),
     )
+    @audited(shows)
     async def change(gateway: Gateway, name: Name, request: Request) -> Response:
         """Do something with a connector. Safe to repeat."""
         body = await json_body(request, _SHAPE, CONNECTOR_BODY_BYTES_MAX)
@@ -117,13 +122,13 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
 
     @router.delete(
         "/admin/connectors/{gateway}/{name}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Remove a connector; what it brought stays",
         operation_id="removeConnector",
         response_class=Response,
         responses=schemas.answers("Unregistered", "It is polled no more.", 404, 502),
     )
+    @audited(shows)
     async def remove(gateway: Gateway, name: Name, request: Request) -> Response:
         """Remove a connector, with its secrets and how far it was."""
         remains = service().remove(gateway, name)

@@ -6,17 +6,26 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
+from lakesync.ports import GATEWAY_KIND
 from lakesync.runtime.api import schemas
-from lakesync.runtime.http import AdminEvenOfDeleted, Gateway, answer_json
+from lakesync.runtime.guard import audited
+from lakesync.runtime.http import EvenOfDeleted, Gateway, answer_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakesync.gateway.access import AccessAdmin
+    from lakesync.runtime.guard import Asked
+
     DeleteNow = Callable[[str, str], Mapping[str, object]]
 
 
-def add_deletion_route(router: APIRouter, delete_now: DeleteNow) -> None:
+def add_deletion_route(router: APIRouter, access: AccessAdmin, delete_now: DeleteNow) -> None:
     """Add the route around what deletes a gateway, for a user, and reports its progress."""
+
+    def shows(asked: Asked) -> tuple[str, object]:
+        revoked = access.revocations(asked.gateway)
+        return "", {"deleted": any(each.kind == GATEWAY_KIND for each in revoked)}
 
     @router.delete(
         "/admin/gateways/{gateway}",
@@ -26,9 +35,8 @@ def add_deletion_route(router: APIRouter, delete_now: DeleteNow) -> None:
         response_class=Response,
         responses=schemas.answers("Deletion", "How far that is; ask again if not gone.", 404, 502),
     )
-    async def delete_gateway(
-        gateway: Gateway, caller: AdminEvenOfDeleted, request: Request
-    ) -> Response:
+    @audited(shows)
+    async def delete_gateway(gateway: Gateway, caller: EvenOfDeleted, request: Request) -> Response:
         """Remove everything that is stored of the gateway, and count what is left. Safe to repeat.
 
         From the first answer on nothing is accepted. Its id is never used again.

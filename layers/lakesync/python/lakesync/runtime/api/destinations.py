@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from lakesync.core.destinations import destination_to_json
 from lakesync.errors import NotFound
 from lakesync.runtime.api import schemas
-from lakesync.runtime.http import Gateway, admin_of_gateway, answer_json, json_body
+from lakesync.runtime.guard import audited, tried
+from lakesync.runtime.http import Gateway, answer_json, json_body
 
 if TYPE_CHECKING:
     from lakesync.core.destinations import Destination
     from lakesync.gateway.destinations import DestinationAdmin, DestinationReport
+    from lakesync.runtime.guard import Asked
 
 DESTINATION_BODY_BYTES_MAX: Final = 256 * 1024
 """A declaration: all buckets that there may be fit."""
 ACTIONS: Final = ("pause", "resume", "backfill", "replay")
-_ADMIN: Final = [Depends(admin_of_gateway)]
 Name = Annotated[str, Path(description="The destination's name.", max_length=64)]
 Action = Annotated[str, Path(description=f"One of {', '.join(ACTIONS)}.", max_length=64)]
 DryRun = Annotated[
@@ -29,9 +30,13 @@ DryRun = Annotated[
 def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None:
     """Add the routes around the service."""
 
+    def shows(asked: Asked) -> tuple[str, object]:
+        declared = service.declared(asked.gateway, asked.name)
+        target = f"{asked.name} {asked.path.get('action', '')}".rstrip()
+        return target, None if declared is None else _shown(declared)
+
     @router.get(
         "/admin/destinations/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="The destinations, and how it goes with each",
         operation_id="destinations",
@@ -47,7 +52,6 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
 
     @router.post(
         "/admin/destinations/{gateway}/{name}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Declare a destination, or check a declaration",
         operation_id="declareDestination",
@@ -55,6 +59,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         responses=schemas.answers("Destination", "Declared, and being filled.", 409, 413, 502),
         openapi_extra=schemas.takes("DestinationDeclared"),
     )
+    @audited(shows)
     async def declare(
         gateway: Gateway,
         name: Name,
@@ -64,18 +69,19 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         """Let batches go there too, from now on; every fault is named at once. Safe to repeat."""
         body = await json_body(request, "a destination is JSON", DESTINATION_BODY_BYTES_MAX)
         if dry_run:
+            tried(request)
             return answer_json(request, _shown(service.check(gateway, name, body)))
         return answer_json(request, _shown(service.declare(gateway, name, body)))
 
     @router.delete(
         "/admin/destinations/{gateway}/{name}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Deliver no more to a destination",
         operation_id="removeDestination",
         response_class=Response,
         responses=schemas.answers("DestinationRemoved", "Its tables stay as they are.", 404, 502),
     )
+    @audited(shows)
     async def remove(gateway: Gateway, name: Name, request: Request) -> Response:
         """Forget the destination and what waits for it."""
         service.remove(gateway, name)
@@ -83,13 +89,13 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
 
     @router.post(
         "/admin/destinations/{gateway}/{name}/{action}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Pause a destination, resume it, fill it anew, try again what it refused",
         operation_id="changeDestination",
         response_class=Response,
         responses=schemas.answers("DestinationChanged", "In force, or asked for.", 404, 502),
     )
+    @audited(shows)
     async def change(gateway: Gateway, name: Name, action: Action, request: Request) -> Response:
         """Do one of these. Safe to repeat."""
         changed: dict[str, Any] = {"name": name, "action": action}

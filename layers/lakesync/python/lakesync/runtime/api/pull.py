@@ -14,6 +14,7 @@ from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.runtime import observe
 from lakesync.runtime.api import schemas
 from lakesync.runtime.bodies import Encoding, answer_encoding
+from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, answer
 from lakesync.wire import jsonish, proto
 
@@ -100,7 +101,7 @@ Source = Annotated[
 
 def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
     """Give the route around the service."""
-    router = APIRouter(tags=["sync"])
+    router = guarded_router(tags=["sync"])
 
     @router.get(
         "/sync/{gateway}/pull",

@@ -11,6 +11,7 @@ from lakesync.ports import Usage
 from lakesync.runtime import observe
 from lakesync.runtime.api import schemas
 from lakesync.runtime.bodies import Encoding, answer_encoding, request_encoding
+from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import Client, Gateway, answer, body_of
 from lakesync.wire import jsonish, proto
 
@@ -27,7 +28,7 @@ def push_routes(
     service: PushService | FollowingPushes, quotas: Quotas, *, body_bytes_max: int
 ) -> APIRouter:
     """Give the route around the service, which is asked within the gateway's quota."""
-    router = APIRouter(tags=["sync"])
+    router = guarded_router(tags=["sync"])
 
     @router.post(
         "/sync/{gateway}/push",

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from lakesync.core.schema import schemas_to_json
+from lakesync.core.schema import schema_to_json, schemas_to_json
 from lakesync.errors import ValidationFailed
 from lakesync.runtime.api import schemas
-from lakesync.runtime.http import Client, Gateway, admin_of_gateway, answer_json, json_body
+from lakesync.runtime.guard import audited
+from lakesync.runtime.http import Client, Gateway, answer_json, json_body
 
 if TYPE_CHECKING:
     from lakesync.gateway.admin import AdminService
+    from lakesync.runtime.guard import Asked
 
 SCHEMA_BODY_BYTES_MAX: Final = 256 * 1024
 """A schema of 500 columns fits many times over."""
 Table = Annotated[str | None, Query(max_length=64, description="The one table to describe.")]
-_ADMIN: Final = [Depends(admin_of_gateway)]
 
 
 def add_schema_routes(router: APIRouter, service: AdminService) -> None:
     """Add the routes around the service."""
 
+    def shows(asked: Asked) -> tuple[str, object]:
+        table = asked.text("table")
+        in_force = service.schemas(asked.gateway)
+        if not table:
+            return "strict", in_force.strict
+        states = (schema_to_json(each) for each in in_force.tables if each.table == table)
+        return table, next(states, None)
+
     @router.post(
         "/admin/schema/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Register or evolve a table's schema; or demand one of every table",
         operation_id="registerSchema",
@@ -33,6 +41,7 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
         responses=schemas.answers("Saved", "In force.", 409, 413),
         openapi_extra=schemas.takes("SchemaOrStrict"),
     )
+    @audited(shows)
     async def register_schema(gateway: Gateway, request: Request) -> Response:
         """Put a schema in force. It only ever grows: nullable columns, wider types.
 
@@ -47,7 +56,6 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.get(
         "/admin/schema/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="The schemas in force",
         operation_id="schemas",

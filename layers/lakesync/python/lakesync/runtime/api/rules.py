@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from lakesync.core.rules import rules_to_json
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.rules_dry_run import trial_to_json
 from lakesync.runtime.api import schemas
-from lakesync.runtime.http import Gateway, admin_of_gateway, answer_json, json_body
+from lakesync.runtime.guard import audited, tried
+from lakesync.runtime.http import Gateway, answer_json, json_body
 
 if TYPE_CHECKING:
     from lakesync.gateway.admin import AdminService
@@ -31,7 +32,6 @@ As = Annotated[
         description="Claims of a client as a JSON object, `gw` apart: whose rows are wanted.",
     ),
 ]
-_ADMIN: Final = [Depends(admin_of_gateway)]
 
 
 def add_rules_routes(router: APIRouter, service: AdminService) -> None:
@@ -39,7 +39,6 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.post(
         "/admin/sync-rules/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Put sync rules in force, or try them",
         operation_id="saveSyncRules",
@@ -47,6 +46,7 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
         responses=schemas.answers("SavedOrTried", "In force; or what they would do.", 413),
         openapi_extra=schemas.takes("SyncRules"),
     )
+    @audited(lambda asked: ("", rules_to_json(service.rules(asked.gateway))))
     async def save_rules(
         gateway: Gateway,
         request: Request,
@@ -61,8 +61,9 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
         body = await json_body(request, "sync rules are JSON", RULES_BODY_BYTES_MAX)
         viewer = None if claims is None else _claims(claims)
         if dry_run:
-            tried = service.try_rules(gateway, body, viewer)
-            return answer_json(request, trial_to_json(tried) | _warnings(service, gateway, body))
+            tried(request)
+            trial = service.try_rules(gateway, body, viewer)
+            return answer_json(request, trial_to_json(trial) | _warnings(service, gateway, body))
         if viewer is not None:
             raise ValidationFailed("as goes with dryRun=true: nothing was saved", field="as")
         service.save_rules(gateway, body)
@@ -70,7 +71,6 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.get(
         "/admin/sync-rules/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="The sync rules in force",
         operation_id="syncRules",

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from lakesync.core.delta import check_identifier
+from lakesync.core.layout import DEFAULT_SHARD
 from lakesync.errors import ValidationFailed
 from lakesync.runtime.api import schemas
-from lakesync.runtime.http import Gateway, admin_of_gateway, answer_json, json_body
+from lakesync.runtime.guard import audited, tried
+from lakesync.runtime.http import Gateway, answer_json, json_body
 
 if TYPE_CHECKING:
     from lakesync.core.layout import Layout
     from lakesync.gateway.admin import AdminService
+    from lakesync.runtime.guard import Asked
 
 PLACEMENT_BODY_BYTES_MAX: Final = 4_096
 """A placement names one table and one shard."""
-_ADMIN: Final = [Depends(admin_of_gateway)]
 _SHAPE: Final = 'send {"table": "…", "shard": "…"}, and "dryRun": true to change nothing'
 
 
 def add_table_routes(router: APIRouter, service: AdminService) -> None:
     """Add the routes around the service."""
 
+    def shows(asked: Asked) -> tuple[str, object]:
+        table = asked.text("table")
+        return table, service.layout(asked.gateway).tables.get(table, DEFAULT_SHARD)
+
     @router.get(
         "/admin/tables/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Which shard each table is in",
         operation_id="tables",
@@ -39,7 +44,6 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.post(
         "/admin/tables/{gateway}",
-        dependencies=_ADMIN,
         tags=["admin"],
         summary="Put a table into a shard",
         operation_id="placeTable",
@@ -47,11 +51,14 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         responses=schemas.answers("Placed", "In force, unless it was only tried.", 409, 413),
         openapi_extra=schemas.takes("Placement"),
     )
+    @audited(shows)
     async def place(gateway: Gateway, request: Request) -> Response:
         """Say which shard a table's later commits go to; its rows stay. Safe to repeat."""
         table, shard, dry_run = _placement(
             await json_body(request, _SHAPE, PLACEMENT_BODY_BYTES_MAX)
         )
+        if dry_run:
+            tried(request)
         before = service.layout(gateway)
         after = service.place_table(gateway, table, shard, dry_run=dry_run).layout
         costs = {"before": _pull_units(before), "after": _pull_units(after)}

@@ -14,6 +14,7 @@ from lakesync.ports import Connection
 from lakesync.runtime import observe
 from lakesync.runtime.auth import caller_of, claims_of
 from lakesync.runtime.realtime.handshake import chosen, query
+from lakesync.runtime.roles import ALLOWED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ def connect_handler(
         gateway = claims_of(authoriser).gateway
         now_ms = wall_clock()
         caller = caller_of(authoriser, gateway, now_ms / 1000, access)
+        caller.must_be_one_of(ALLOWED["connect"])
         client_id = caller.speaks_for(query(event).get("clientId"))
         config = configs.config(gateway)
         config.check_not_deleted()

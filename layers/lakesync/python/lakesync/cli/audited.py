@@ -1,0 +1,73 @@
+"""The record of a change that the command line makes itself, with the caller's own AWS credentials.
+
+It is written as for changes by the API: before the change, and its outcome behind it.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from lakesync.errors import InternalError, LakeSyncError
+from lakesync.ports import AuditOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakesync.cli.session import Session
+    from lakesync.gateway.audit import Audit, Who
+
+ROLE: Final = "iam"
+"""Whose right a change by AWS credentials is."""
+
+
+def audit_of(session: Session) -> tuple[Audit, Who]:
+    """Give what records changes in this stack, and who makes them.
+
+    Raises:
+        UsageFault: the stack keeps no records: it is of an older release.
+    """
+    from lakesync.buffer.audit import DynamoAudit
+    from lakesync.buffer.caller import DynamoCaller
+    from lakesync.gateway.audit import Audit, Who
+
+    aws = session.aws
+    caller = DynamoCaller(aws.region or "", aws.endpoint, credentials=aws.credentials)
+    store = DynamoAudit(aws.output("AuditTable"), caller)
+    arn: str = aws.client("sts").get_caller_identity()["Arn"]
+    audit = Audit(store, wall_clock=_now_ms, token=lambda: uuid4().hex)
+    return audit, Who(arn, ROLE)
+
+
+@contextmanager
+def audited(
+    session: Session,
+    operation: str,
+    target: str = "",
+    shows: Callable[[], object] = lambda: None,
+) -> Iterator[None]:
+    """Record what is changed in the block. Where that cannot be written, the block is not begun.
+
+    If it is interrupted, the record says `begun`: nobody knows how far it came.
+
+    Args:
+        session: of the command.
+        operation: its name.
+        target: what of the gateway it changes; never the id of a row.
+        shows: gives the state that is changed.
+    """
+    audit, who = audit_of(session)
+    record = audit.begin(session.connection.gateway, who, operation, target, shows())
+    try:
+        yield
+    except Exception as error:
+        code = error.code if isinstance(error, LakeSyncError) else InternalError.code
+        audit.end(record, AuditOutcome.FAILED, shows(), code)
+        raise
+    audit.end(record, AuditOutcome.DONE, shows())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

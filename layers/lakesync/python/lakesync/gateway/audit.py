@@ -1,0 +1,113 @@
+"""What administrators changed: who, when, what, the state before and after, and how it ended.
+
+Rules of this module
+    1. A record is written before its change is made; where it cannot be, nothing is changed.
+    2. Its outcome is written behind the change. Where that is lost, the record says `begun`.
+    3. A request is one record; the same request again is another.
+    4. A state is what an administrator may read: a secret is never part of it.
+
+Laws J1-J3: ``docs/spec/audit.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.ports import AuditOutcome, AuditRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.ports import AuditQuery, AuditStore, WallClock
+
+AUDIT_DAYS: Final = 400
+"""How long a record is kept: a year, and the month in which somebody asks for it."""
+STATE_BYTES_MAX: Final = 4_096
+"""A state that stands in a record; of a larger one it has the digest and the size."""
+TARGET_CHARACTERS_MAX: Final = 300
+"""What of a target's name stands in a record: more than any name has."""
+_DAY_S: Final = 86_400
+NOT_KNOWN: Final = "the state could not be read"
+
+
+class Who(NamedTuple):
+    """Somebody who asks for a change."""
+
+    user: str
+    role: str
+    request: str = ""
+    """The request's id."""
+
+
+class Audit:
+    """Writes and gives the records of administrative changes.
+
+    Args:
+        store: where they are.
+        wall_clock: the time.
+        token: gives names that are never given again.
+    """
+
+    def __init__(
+        self, store: AuditStore, *, wall_clock: WallClock, token: Callable[[], str]
+    ) -> None:
+        self._store = store
+        self._wall_clock = wall_clock
+        self._token = token
+
+    def begin(
+        self, gateway: str, who: Who, operation: str, target: str, before: object
+    ) -> AuditRecord:
+        """Write that a change is about to be made.
+
+        Raises:
+            lakesync.errors.Unavailable: it was not written: make no change.
+        """
+        now_ms = self._wall_clock()
+        record = AuditRecord(
+            gateway,
+            f"{now_ms:012x}-{self._token()}",
+            now_ms,
+            who.user,
+            who.role,
+            operation,
+            _text(target[:TARGET_CHARACTERS_MAX]),
+            who.request,
+            stated(before),
+        )
+        self._store.begin(record, now_ms // 1000 + AUDIT_DAYS * _DAY_S)
+        return record
+
+    def end(
+        self, record: AuditRecord, outcome: AuditOutcome, after: object, code: str = ""
+    ) -> None:
+        """Write how a change ended.
+
+        Raises:
+            lakesync.errors.Unavailable: it is not known whether that was written.
+        """
+        ended = replace(
+            record, outcome=outcome, after=stated(after), code=code, ended_ms=self._wall_clock()
+        )
+        self._store.end(ended)
+
+    def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
+        """Give records, the latest first, and the id to go on below, or "" if there are no more."""
+        return self._store.records(gateway, query)
+
+
+def stated(state: object) -> str:
+    """Give a state as JSON text; of one that is large its digest and size."""
+    text = _text(json.dumps(state, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
+    encoded = text.encode()
+    if len(encoded) <= STATE_BYTES_MAX:
+        return text
+    return json.dumps({"sha256": sha256(encoded).hexdigest(), "bytes": len(encoded)})
+
+
+def _text(text: str) -> str:
+    """Give text that can be stored: JSON can spell halves of surrogate pairs."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,84 @@
+"""What administrators changed: records that are written before the change, and never lost to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class AuditOutcome(StrEnum):
+    """What became of a change."""
+
+    BEGUN = "begun"
+    """It was asked for; whether it took effect is not known, or not known yet."""
+    DONE = "done"
+    TRIED = "tried"
+    """A dry run: nothing was to change."""
+    REFUSED = "refused"
+    FAILED = "failed"
+    """It may have taken effect in part: see the state after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One change that somebody asked for."""
+
+    gateway: str
+    id: str
+    """Text order is the order of time; see `lakesync.gateway.audit`."""
+    at_ms: int
+    user: str
+    """The token's ``sub``; or the ARN of the command line's AWS credentials."""
+    role: str
+    operation: str
+    """As the API's description names it; or the command's."""
+    target: str
+    """What of the gateway: a table, a connector, a user; empty if it is all of it."""
+    request: str
+    """The request's id, as in the access log."""
+    before: str
+    """The target's state as JSON, or its digest and size if that is large."""
+    after: str = ""
+    """The same behind the change; empty while it is not known."""
+    outcome: AuditOutcome = AuditOutcome.BEGUN
+    code: str = ""
+    """That of the error, if it was not done."""
+    ended_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """Which records are wanted, the latest first."""
+
+    since_ms: int = 0
+    until_ms: int | None = None
+    """Those before this time."""
+    user: str = ""
+    operation: str = ""
+    below: str = ""
+    """Only records whose id is below this one: where the page before ended."""
+    limit: int = 100
+
+
+class AuditStore(Protocol):
+    """The audit records of gateways. A record whose outcome is known never changes."""
+
+    def begin(self, record: AuditRecord, keep_until_s: int) -> None:
+        """Write a record of something that is about to be changed, for so long at least.
+
+        Raises:
+            lakesync.errors.Unavailable: it may be there or not.
+        """
+        ...
+
+    def end(self, record: AuditRecord) -> None:
+        """Write the outcome of a record, unless it has one."""
+        ...
+
+    def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
+        """Give records, the latest first, and the id to go on below, or "" if there are no more.
+
+        There may be fewer than the limit, even none, and yet more to come.
+        """
+        ...

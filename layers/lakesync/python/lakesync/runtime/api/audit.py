@@ -1,0 +1,131 @@
+"""The route by which administrators and operators see what was changed, and by whom."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NoBase64
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+
+from lakesync.errors import ValidationFailed
+from lakesync.gateway.access import USER_BYTES_MAX
+from lakesync.ports import AuditOutcome, AuditQuery
+from lakesync.runtime.api import schemas
+from lakesync.runtime.http import Gateway, answer_json
+
+if TYPE_CHECKING:
+    from lakesync.gateway.audit import Audit
+    from lakesync.ports import AuditRecord
+
+RECORDS_DEFAULT: Final = 50
+RECORDS_MAX: Final = 200
+"""Audit records of one page: with both their states, under 2 MB."""
+_ID: Final = re.compile(r"[0-9a-f]{12}-[0-9a-f]{1,64}")
+_TIME_MAX_MS: Final = 1 << 47
+Since = Annotated[
+    str | None, Query(max_length=40, description="Those from this time on, as ISO 8601.")
+]
+Until = Annotated[
+    str | None, Query(max_length=40, description="Those before this time, as ISO 8601.")
+]
+WhoAsked = Annotated[
+    str,
+    Query(alias="who", max_length=USER_BYTES_MAX, description="The user, or ARN, of the change."),
+]
+Operation = Annotated[
+    str, Query(max_length=64, description="The change, as this description names it.")
+]
+Cursor = Annotated[str, Query(max_length=200, description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=RECORDS_MAX, description="Records wanted.")]
+
+
+def add_audit_route(router: APIRouter, service: Audit) -> None:
+    """Add the route around the service."""
+
+    @router.get(
+        "/admin/audit/{gateway}",
+        tags=["admin"],
+        summary="What was changed, when, and by whom",
+        operation_id="audit",
+        response_class=Response,
+        responses=schemas.answers("AuditRecords", "The latest first."),
+    )
+    async def audit(
+        gateway: Gateway,
+        request: Request,
+        since: Since = None,
+        until: Until = None,
+        who: WhoAsked = "",
+        operation: Operation = "",
+        cursor: Cursor = "",
+        limit: Limit = RECORDS_DEFAULT,
+    ) -> Response:
+        """Give records of changes, the latest first; ask again with `next` while there is one.
+
+        Of a record that says `begun` it is not known, or not known yet, whether it took effect.
+        A page may hold fewer than `limit`, even none, and yet have a `next`.
+        """
+        query = AuditQuery(
+            0 if since is None else _ms(since, "since"),
+            None if until is None else _ms(until, "until"),
+            who,
+            operation,
+            _id_of(cursor) if cursor else "",
+            limit,
+        )
+        records, below = service.records(gateway, query)
+        page: dict[str, object] = {"records": list(map(record_to_json, records))}
+        return answer_json(request, page | ({"next": _cursor(below)} if below else {}))
+
+
+def record_to_json(record: AuditRecord) -> dict[str, Any]:
+    """Give a record as it is shown."""
+    shown: dict[str, Any] = {
+        "id": record.id,
+        "at": _at(record.at_ms),
+        "who": record.user,
+        "role": record.role,
+        "operation": record.operation,
+        "target": record.target,
+        "outcome": record.outcome.value,
+        "requestId": record.request,
+        "before": json.loads(record.before),
+    }
+    if record.outcome is AuditOutcome.BEGUN:
+        return shown
+    shown |= {"after": json.loads(record.after), "endedAt": _at(record.ended_ms)}
+    return shown | ({"code": record.code} if record.code else {})
+
+
+def _at(ms: int) -> str:
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _ms(text: str, field: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+        ms = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        ms = -1
+    if 0 <= ms < _TIME_MAX_MS:
+        return ms
+    raise ValidationFailed(f"{field} must be a time since 1970: 2026-11-20T10:00:00Z", field=field)
+
+
+def _cursor(below: str) -> str:
+    return urlsafe_b64encode(below.encode()).decode()
+
+
+def _id_of(cursor: str) -> str:
+    try:
+        below = urlsafe_b64decode(cursor.encode()).decode()
+    except (NoBase64, ValueError):
+        below = ""
+    if _ID.fullmatch(below) is None:
+        raise ValidationFailed("cursor must be `next` of the page before", field="cursor")
+    return below

@@ -1,0 +1,194 @@
+"""Before any route's own code: who may ask it, and a record of what it is about to change.
+
+Rules of this module
+    1. A route that `lakesync.runtime.roles` does not name cannot be made.
+    2. A route below ``/admin/`` with any method but GET changes something: it cannot be made
+       without `audited`, which says how the state is read that it changes.
+    3. The record is written before the route is asked; where it cannot be, the route is not asked.
+
+Laws J1-J3: ``docs/spec/audit.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from fastapi import APIRouter
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+
+from lakesync.core.values import parse
+from lakesync.errors import InternalError, LakeSyncError, ValidationFailed
+from lakesync.gateway.audit import NOT_KNOWN, Who
+from lakesync.ports import AuditOutcome
+from lakesync.runtime import bodies, observe
+from lakesync.runtime.auth import is_gateway
+from lakesync.runtime.http import caller_in, request_id
+from lakesync.runtime.roles import ALLOWED, EVEN_DELETED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from fastapi import Request, Response
+
+    from lakesync.gateway.audit import Audit
+    from lakesync.ports import AuditRecord
+    from lakesync.runtime.auth import Caller
+
+    Serve: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
+    Shows: TypeAlias = "Callable[[Asked], tuple[str, object]]"
+
+F = TypeVar("F", bound="Callable[..., Any]")
+AUDITED_BODY_BYTES_MAX: Final = 512 * 1024
+"""A body in which the target of a change is looked for: as large as any route takes."""
+_SERVER_FAULT: Final = 500
+_SHOWS: Final = "lakesync_shows"
+_READS: Final = frozenset({"GET", "HEAD"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request for a change, as far as it says what is to be changed."""
+
+    gateway: str
+    path: Mapping[str, str]
+    """The parts of the address that vary."""
+    body: object
+    """The JSON value that it carries; None if that is none."""
+
+    @property
+    def name(self) -> str:
+        """What the address names, else what the body does."""
+        return self.path.get("name") or self.text("name")
+
+    def text(self, field: str) -> str:
+        """Give a text of the body; empty if there is none."""
+        value = self.body.get(field) if isinstance(self.body, dict) else None
+        return value if isinstance(value, str) else ""
+
+
+def audited(shows: Shows) -> Callable[[F], F]:
+    """Say of a route that changes something how the state is read that it changes.
+
+    Args:
+        shows: gives the name of what is changed and its state, as plain JSON without secrets; None
+            where there is none. It may raise what the route would.
+    """
+
+    def marked(endpoint: F) -> F:
+        setattr(endpoint, _SHOWS, shows)
+        return endpoint
+
+    return marked
+
+
+def tried(request: Request) -> None:
+    """Say of a request that it was a dry run."""
+    request.state.tried = True
+
+
+def guarded_router(**options: Any) -> APIRouter:
+    """Give a router whose routes are guarded."""
+    return APIRouter(route_class=GuardedRoute, **options)
+
+
+class GuardedRoute(APIRoute):
+    """A route that lets in whom `ALLOWED` names, and leaves a record of what it changes."""
+
+    def get_route_handler(self) -> Serve:
+        """Give what serves a request."""
+        serve: Serve = super().get_route_handler()
+        operation = str(self.operation_id)
+        if operation not in ALLOWED:
+            raise TypeError(f"{self.path}: runtime/roles.py does not say who may ask {operation}")
+        shows: Shows | None = getattr(self.endpoint, _SHOWS, None)
+        changes = self.path.startswith("/admin/") and bool(set(self.methods or ()) - _READS)
+        if changes and shows is None:
+            raise TypeError(f"{self.path}: {operation} changes something: mark it `audited`")
+
+        async def guarded(request: Request) -> Response:
+            caller = _let_in(request, operation)
+            if shows is None:
+                return await serve(request)
+            return await _recorded(request, caller, operation, shows, serve)
+
+        return guarded
+
+
+def _let_in(request: Request, operation: str) -> Caller:
+    gateway = str(request.path_params["gateway"])
+    if not is_gateway(gateway):
+        raise ValidationFailed(
+            "gateway: an id is letters, digits, _ and -, at most 64", field="gateway"
+        )
+    caller = caller_in(request, gateway, even_deleted=operation in EVEN_DELETED)
+    caller.must_be_one_of(ALLOWED[operation])
+    return caller
+
+
+async def _recorded(
+    request: Request, caller: Caller, operation: str, shows: Shows, serve: Serve
+) -> Response:
+    audit: Audit = request.app.state.audit
+    gateway = caller.token.gateway
+    asked = Asked(gateway, request.path_params, await _body(request))
+    target, before = _state(shows, asked)
+    who = Who(caller.token.user, caller.token.role, request_id(request.scope))
+    record = audit.begin(gateway, who, operation, target or asked.name, before)
+    try:
+        response = await serve(request)
+    except Exception as error:
+        outcome, code = _outcome(error)
+        _end(audit, record, outcome, code, lambda: _state(shows, asked)[1])
+        raise
+    was_tried = getattr(request.state, "tried", False)
+    outcome = AuditOutcome.TRIED if was_tried else AuditOutcome.DONE
+    _end(audit, record, outcome, "", lambda: _state(shows, asked)[1])
+    return response
+
+
+def _outcome(error: Exception) -> tuple[AuditOutcome, str]:
+    if isinstance(error, LakeSyncError):
+        is_ours = error.status >= _SERVER_FAULT
+        return (AuditOutcome.FAILED if is_ours else AuditOutcome.REFUSED), error.code
+    if isinstance(error, RequestValidationError):
+        return AuditOutcome.REFUSED, ValidationFailed.code
+    return AuditOutcome.FAILED, InternalError.code
+
+
+def _end(
+    audit: Audit,
+    record: AuditRecord,
+    outcome: AuditOutcome,
+    code: str,
+    after: Callable[[], object],
+) -> None:
+    """Write how a change ended; the answer does not depend on it, as the change is made."""
+    try:
+        state = after()
+    except LakeSyncError as error:
+        observe.failure(error, audit=record.id)
+        state = NOT_KNOWN
+    try:
+        audit.end(record, outcome, state, code)
+    except LakeSyncError as error:
+        observe.failure(error, audit=record.id)
+
+
+def _state(shows: Shows, asked: Asked) -> tuple[str, object]:
+    """Give the name and the state of what is changed; nothing where the request is malformed."""
+    try:
+        return shows(asked)
+    except LakeSyncError as error:
+        if error.status >= _SERVER_FAULT:
+            raise
+        return "", None
+
+
+async def _body(request: Request) -> object:
+    coding = request.headers.get("content-encoding")
+    try:
+        return parse(bodies.read_body(await request.body(), coding, AUDITED_BODY_BYTES_MAX))
+    except LakeSyncError:
+        return None  # the route says what is wrong with it

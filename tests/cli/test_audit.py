@@ -1,0 +1,55 @@
+"""`lakesync audit` against a real gateway."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.cli.commands import audit
+from tests.cli.test_declaring import gateway, run
+from tests.support.local_gateway import GATEWAY
+
+if TYPE_CHECKING:
+    from tests.support.local_gateway import LocalGateway
+
+__all__ = ["gateway"]  # the fixture
+
+
+@pytest.mark.law("J3")
+def test_changes_are_listed_by_whom_and_what(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "PAGE_RECORDS", 2)
+    for name in ("p1", "p2", "p3"):
+        run("access", "revoke", "client", name, "--client", "ann")
+
+    listed = run("audit", GATEWAY, "--who", "ann", "--json").stdout.splitlines()
+    assert [json.loads(line)["target"] for line in listed] == [
+        "client p3", "client p2", "client p1"
+    ]  # fmt: skip
+    shown = run("audit", "--operation", "registerSchema", "--since", "1h").stdout
+    assert "flights" in shown
+    assert "done" in shown
+    assert "client p1" not in shown
+    assert len(run("audit", "--limit", "3", "--json").stdout.splitlines()) == 3
+    assert "nothing was changed" in run("audit", "--until", "2020-01-01").stdout
+
+
+def test_an_operators_token_is_enough(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKESYNC_TOKEN", run("token", "--role", "operator").stdout.strip())
+
+    assert "registerSchema" in run("audit").stdout
+    refused = run("access", "revoke", "client", "p1")
+    assert refused.exit_code != 0
+    assert "whose role is admin" in refused.stderr
+
+
+def test_a_time_that_is_none_is_named(gateway: LocalGateway) -> None:
+    wrong = run("audit", "--since", "soon")
+
+    assert wrong.exit_code == 2
+    assert "--since 'soon' is no time" in wrong.stderr
