@@ -13,9 +13,13 @@ import jwt
 import pytest
 from typer.testing import CliRunner, Result
 
+from lakesync.adapters.row_images import RowImages
 from lakesync.cli import output
 from lakesync.cli.app import app
 from lakesync.cli.output import Output
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.destinations import Destination
+from tests.support.destinations import batch
 from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway, serve_gateway
 
 if TYPE_CHECKING:
@@ -104,6 +108,30 @@ def test_pull_goes_on_from_a_cursor_and_says_which() -> None:
     run("push", "--table", "second", "--row", "r", "--set", "a=1")
     found = lines(run("pull", "--json", "--since", cursor).stdout)
     assert [delta["table"] for delta in found] == ["second"]
+
+
+def test_pull_reads_a_source_and_goes_on_from_where_it_was(gateway: LocalGateway) -> None:
+    declared = gateway.buffer.destinations(GATEWAY)
+    warehouse = Destination("warehouse", "postgres", "warehouse")
+    assert gateway.buffer.save_destinations(GATEWAY, declared.with_one(warehouse))
+    stored = [
+        make_delta(Op.INSERT, "stored", f"r{n}", {"n": n}, client_id="w", hlc=n) for n in (1, 2)
+    ]
+    gateway.sources.database.insert_deltas(batch("stored", stored[:1])).unwrap()
+    first = run("pull", "--rows", "--json", "--source", "warehouse")
+    snapshot = lines(first.stderr)[-1]["snapshot"]
+    gateway.sources.database.insert_deltas(batch("stored", stored[1:], after=1)).unwrap()
+    more = run("pull", "--json", "--source", "warehouse", "--snapshot", str(snapshot))
+
+    assert lines(first.stdout) == [{"table": "stored", "_row_id": "r1", "n": 1}]
+    assert [delta["rowId"] for delta in lines(more.stdout)] == ["r2"]
+    assert "--snapshot" in run("pull", "--source", "warehouse").stderr
+    images = RowImages("stored", 0, 9, {"r1": None})
+    gateway.sources.database.put_rows(images).unwrap()
+    again = run("pull", "--source", "warehouse", "--snapshot", str(snapshot)).stderr
+    assert "forget what you had: stored" in again
+    assert "no source" in run("pull", "--source", "elsewhere").stderr
+    assert run("pull", "--source", "warehouse", "--since", "5").exit_code == 2
 
 
 def test_a_refused_delta_is_named_and_its_neighbours_flow() -> None:

@@ -42,6 +42,7 @@ ENVIRONMENT = {
     "FLUSH_FUNCTION": "flush",
     "ACTIONS_FUNCTION": "actions",
     "RETAIN_FUNCTION": "retain",
+    "SOURCE_FUNCTION": "pull_source",
     "LAKE_BUCKET": "lake",
     "CONNECTOR_SECRETS": "stack/connectors/",
     "POLL_MACHINE": "arn:aws:states:eu-central-1:123456789012:stateMachine:poll",

@@ -344,12 +344,6 @@ def test_whoever_only_reads_may_do_so_under_any_name(functions: Functions) -> No
     assert page.json["deltas"]
 
 
-def test_there_is_no_source_yet(functions: Functions) -> None:
-    answer = _pull(functions, source="warehouse")
-
-    assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND")
-
-
 def test_a_page_that_lambda_cannot_carry_is_cut(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,13 @@ from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.layout import MAIN_LANE
 from lakesync.log.limits import Limits
 from lakesync.maintenance.deletion import OBJECT_KINDS
-from lakesync.runtime import settings, settings_actions, settings_connectors, settings_realtime
+from lakesync.runtime import (
+    settings,
+    settings_actions,
+    settings_connectors,
+    settings_realtime,
+    settings_sources,
+)
 from tests.infrastructure.stack import (
     alarms_on,
     as_list,
@@ -210,10 +216,40 @@ def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_database
         and owner != "ActionsFunction"
     }
 
-    assert read.keys() == {"AuthoriseFunction", "DeliverFunction"}
+    assert read.keys() == {"AuthoriseFunction", "DeliverFunction", "PullSourceFunction"}
     assert read["AuthoriseFunction"] == {"Fn::GetAtt": ["JwtSecret", "Id"]}
-    databases = read["DeliverFunction"]["Fn::Sub"]
-    assert databases.endswith(":secret:${AWS::StackName}/destinations/*")
+    for owner in ("DeliverFunction", "PullSourceFunction"):
+        assert read[owner]["Fn::Sub"].endswith(":secret:${AWS::StackName}/destinations/*")
+
+
+def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() -> None:
+    own = [held for owner, held in statements() if owner == "PullSourceFunction"]
+    of_buffer = {
+        action: statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
+        for statement in own
+        if is_of_buffer(statement)
+        for action in as_list(statement["Action"])
+    }
+    askers = [
+        owner
+        for owner, held in statements()
+        if "lambda:InvokeFunction" in as_list(held["Action"])
+        and "PullSourceFunction" in json.dumps(held["Resource"])
+    ]
+
+    assert of_buffer == {
+        "dynamodb:GetItem": ["*|config", "*|destinations", "*|head", "|revoked|*", "|user|*"],
+        "dynamodb:Query": ["|revoked|*", "|user|*"],
+        "dynamodb:UpdateItem": ["|user|*"],
+    }
+    for pk in keys.row_pks("g", "todos"):
+        assert not any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:GetItem"])
+    for pk in (keys.config_pk("g"), keys.destinations_pk("g"), keys.head_key("g", "main")[0]):
+        assert any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:GetItem"])
+    assert askers == ["PullFunction"]
+    assert "Events" not in functions()["PullSourceFunction"]
+    drivers = [{"Ref": "DriversLayer"}, {"Ref": "LakeLayer"}]
+    assert not [layer for layer in functions()["PullFunction"]["Layers"] if layer in drivers]
 
 
 def test_who_delivers_writes_to_the_buffer_how_it_goes_and_nothing_else() -> None:
@@ -381,11 +417,11 @@ def test_the_stream_is_asked_for_all_heads_configurations_and_revocations() -> N
 
 
 def answers(name: str, properties: dict[str, Any]) -> bool:
-    """Tell whether a function answers callers over HTTP or a WebSocket."""
+    """Tell whether a function answers callers over HTTP or a WebSocket, or for one that does."""
     api = resources("AWS::Serverless::WebSocketApi")["SocketApi"]["Properties"]
     routes = [route["FunctionArn"]["Ref"] for route in api["Routes"].values()]
     kinds = {event["Type"] for event in properties.get("Events", {}).values()}
-    return "HttpApi" in kinds or f"{name}.Alias" in routes
+    return "HttpApi" in kinds or f"{name}.Alias" in routes or name == "PullSourceFunction"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -510,7 +546,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
     [
         ("AuthoriseFunction", settings.AuthoriseSettings),
         ("PushFunction", settings.PushSettings),
-        ("PullFunction", settings.PullSettings),
+        ("PullFunction", settings_sources.PullAndSourceSettings),
         ("AdminFunction", settings.AdminSettings),
         ("FlushFunction", settings.FlushSettings),
         ("ScheduleFlushFunction", settings.ScheduleFlushSettings),
@@ -519,6 +555,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("IngestFunction", settings_connectors.IngestSettings),
         ("ActionsFunction", settings_actions.ActionSettings),
         ("DeliverFunction", settings.DeliverSettings),
+        ("PullSourceFunction", settings_sources.SourcePullSettings),
         ("ConnectFunction", settings_realtime.ConnectSettings),
         ("DisconnectFunction", settings_realtime.ConnectionsSettings),
         ("FramesFunction", settings_realtime.FramesSettings),

@@ -21,7 +21,13 @@ ANSWERING = {
     name
     for name, properties in functions().items()
     if any(event["Type"] == "HttpApi" for event in properties.get("Events", {}).values())
-} | {"AuthoriseFunction", "ConnectFunction", "DisconnectFunction", "FramesFunction"}
+} | {
+    "AuthoriseFunction",
+    "ConnectFunction",
+    "DisconnectFunction",
+    "FramesFunction",
+    "PullSourceFunction",
+}
 # What starts a function, or may.
 CALLERS = (
     "AWS::ApiGatewayV2::Api",

@@ -53,7 +53,7 @@ from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.api.webhooks import webhook_routes
 from lakesync.runtime.authoriser import lambda_authoriser
 from lakesync.runtime.delete_gateway import delete_and_wait, delete_task
-from lakesync.runtime.http import create_app, lambda_handler
+from lakesync.runtime.http import create_app
 from lakesync.runtime.keys import Authorities
 from lakesync.runtime.tokens import TokenRules
 from lakesync.runtime.wiring_actions import and_actions
@@ -61,6 +61,7 @@ from lakesync.runtime.wiring_connectors import and_connectors
 from tests.support.acting import Acting
 from tests.support.lake import Objects
 from tests.support.polling import MemorySecrets, PollingByHand
+from tests.support.source_function import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -97,6 +98,7 @@ class LocalGateway:
     objects: Objects = field(default_factory=Objects)
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
     acting: Acting = field(default_factory=Acting)
+    sources: Sources = field(default_factory=Sources)
     requests: list[str] = field(default_factory=list)
     ahead_ms: int = 0
     """By how much its clock is ahead of the real one."""
@@ -174,10 +176,8 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
     acting = held.acting
     acting.wall_clock = wall_clock
     items = MemoryItems(held.buffer, held.access, held.quotas, polling.store, acting.handlers)
-    deleter = Deleter(
-        held.buffer, items, held.access, held.objects, declare, wall_clock=wall_clock
-    )  # fmt: skip
-    task = delete_task(deleter, wall_clock)
+    stores = held.buffer, items, held.access, held.objects
+    task = delete_task(Deleter(*stores, declare, wall_clock=wall_clock), wall_clock)
 
     def delete_now(gateway: str, by: str) -> Mapping[str, object]:
         def invoke(request: str) -> tuple[bool, bytes]:
@@ -217,7 +217,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
     # A Lambda function serves one request at a time, on a thread with an event loop.
     loop = asyncio.new_event_loop()
     function = ThreadPoolExecutor(1, initializer=asyncio.set_event_loop, initargs=(loop,))
-    handler = function.submit(lambda_handler, app).result()
+    handler = function.submit(held.sources.beside, app, held.buffer).result()
 
     def invoke(event: dict[str, Any]) -> dict[str, Any]:
         event["requestContext"]["authorizer"] = {"lambda": authorise(event, None)["context"]}

@@ -35,6 +35,7 @@
     ├── Conflict                   CONFLICT            read again          Retry.AFTER_REFRESH
     ├── CursorExpired              CURSOR_EXPIRED      fetch a checkpoint  Retry.AFTER_REFRESH
     ├── Unavailable                UNAVAILABLE         the same again      Retry.LATER
+    │   ├── SourceUnavailable      SOURCE_UNAVAILABLE
     │   ├── Contention             CONTENTION
     │   ├── Backpressure           BACKPRESSURE_ERROR
     │   ├── RateLimited            RATE_LIMITED
@@ -367,6 +368,17 @@ class Unavailable(LakeSyncError):
         "what the gateway stores its data in is busy or away; the same request may succeed in a "
         "moment"
     )
+
+
+class SourceUnavailable(Unavailable):
+    """The database that is pulled from is down, slow or locked; pull from the gateway meanwhile."""
+
+    code = "SOURCE_UNAVAILABLE"
+    public_message = (
+        "the source cannot be read now; the same request may succeed later, and what the gateway "
+        "itself holds is served as ever"
+    )
+    wait_s = 30
 
 
 class Contention(Unavailable):

@@ -124,6 +124,8 @@ class Pull:
     """The client merges by stamps, and its cursor is moved by pages alone."""
     at_least: Stamp = 0
     """The last page ends here or later: a receipt's stamp; `STAMP_MAX` for the newest commit."""
+    source: str = ""
+    """The declared destination to read in place of the gateway; only ``snapshot`` goes on in it."""
 
     rules: SyncRules | None = None
     """What decides in the place of the rules in force: never a client's word."""

@@ -104,7 +104,7 @@ class PushSettings(BufferSettings, FlushQueueSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PullSettings(BufferSettings):
-    """What ``functions/pull`` needs."""
+    """What is needed to answer pulls."""
 
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     """Where checkpoints are."""

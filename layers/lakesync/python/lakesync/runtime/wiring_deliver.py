@@ -1,4 +1,4 @@
-"""What ``functions/deliver`` and administration ask. Part of `lakesync.runtime.wiring`."""
+"""What functions ask that know declared databases. Part of `lakesync.runtime.wiring`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from lakesync.adapters.row_images import DestinationDatabase
     from lakesync.core.destinations import Destination
     from lakesync.delivery.deliver import Deliverer
+    from lakesync.delivery.source_pull import SourcePulls
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.runtime.settings import AdminSettings, Aws, DeliverSettings
+    from lakesync.runtime.settings_sources import SourcePullSettings
 
 
 def deliverer(settings: DeliverSettings) -> Deliverer:
@@ -33,7 +35,17 @@ def deliverer(settings: DeliverSettings) -> Deliverer:
     )
 
 
-def open_database(settings: DeliverSettings) -> Callable[[str, Destination], DestinationDatabase]:
+def source_pulls(settings: SourcePullSettings) -> SourcePulls:
+    """Give what ``functions/pull_source`` asks."""
+    from lakesync.delivery.source_pull import SourcePulls  # noqa: PLC0415
+
+    opened = open_database(settings)
+    return SourcePulls(wiring.buffer(settings), opened, wall_clock=wiring.wall_clock)
+
+
+def open_database(
+    settings: DeliverSettings | SourcePullSettings,
+) -> Callable[[str, Destination], DestinationDatabase]:
     """Give what opens a destination's database by its secret, which is read each time.
 
     So a credential that was rotated is in force with the next message.

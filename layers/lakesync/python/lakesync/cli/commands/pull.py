@@ -14,7 +14,7 @@ from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
@@ -27,6 +27,12 @@ def pull(
     session: Session,
     *,
     since: Annotated[str, typer.Option(help="The cursor to go on from.")] = "0",
+    source: Annotated[
+        str, typer.Option(help="A declared destination to read, in place of the gateway.")
+    ] = "",
+    snapshot: Annotated[
+        str, typer.Option(help="Where to go on in a source: what the pull before said.")
+    ] = "",
     table: Annotated[str | None, typer.Option(help="Show one table only.")] = None,
     rows: Annotated[
         bool, typer.Option("--rows", help="Merge the deltas and show the rows they make.")
@@ -37,39 +43,62 @@ def pull(
 ) -> None:
     """Pull all pages and print their deltas, or with --rows the rows that they merge to.
 
-    Programs get one delta a line with --json, and the next cursor on standard error.
+    Programs get one delta a line with --json, and the next cursor on standard error. A source is
+    read by the same rules; of tables that are read again, forget what you had.
 
     Example:
       lakesync pull --rows --table todos
       lakesync pull --json --since 0 > deltas.ndjson
+      lakesync pull --rows --source warehouse
     """
     if not since.isdigit():
         raise UsageFault(f"--since {since[:20]!r} is no cursor: it is a number, 0 for everything")
-    feed = Feed(session, int(since), page)
+    if (source and since != "0") or (snapshot and not source):
+        raise UsageFault("--since goes on from the gateway's pages, --snapshot from a source's")
+    feed = Feed(session, int(since), page, source, snapshot)
     deltas = (delta for delta in feed if table is None or delta.table == table)
     if rows:
-        _show_rows(session, deltas)
+        _show_rows(session, feed, deltas)
     elif session.out.json_lines:
         for delta in deltas:
             session.out.json(delta_json(delta))
     else:
         _show_deltas(session, deltas)
     sys.stdout.flush()
+    _say_where_it_ended(session, feed)
+
+
+def _say_where_it_ended(session: Session, feed: Feed) -> None:
     if session.out.json_lines:
-        session.out.note(json.dumps({"serverHlc": str(feed.cursor), "count": feed.count}))
-    else:
-        count = plural(feed.count, "delta")
-        session.out.note(f"{count}; to go on from here: lakesync pull --since {feed.cursor}")
+        at = {"snapshot": feed.snapshot} if feed.source else {"serverHlc": str(feed.cursor)}
+        again = {"readAgain": sorted(feed.read_again)} if feed.read_again else {}
+        session.out.note(json.dumps({**at, **again, "count": feed.count}))
+        return
+    on = f"--since {feed.cursor}"
+    if feed.source:
+        on = f"--source {feed.source} --snapshot {feed.snapshot}"
+    if feed.read_again:
+        names = ", ".join(sorted(feed.read_again))
+        session.out.note(f"read again from the first row on, forget what you had: {names}")
+    count = plural(feed.count, "delta")
+    session.out.note(f"{count}; to go on from here: lakesync pull {on}")
 
 
 class Feed:
-    """Every delta after a cursor, page by page; ``cursor`` follows."""
+    """Every delta after a cursor, page by page; ``cursor`` follows, or of a source ``snapshot``."""
 
-    def __init__(self, session: Session, since: int, page_deltas: int) -> None:
+    def __init__(
+        self, session: Session, since: int, page_deltas: int, source: str = "", snapshot: str = ""
+    ) -> None:
         self._session = session
         self._page_deltas = page_deltas
+        self.source = source
         self.cursor = since
+        self.snapshot = snapshot
         self.count = 0
+        self.read_again: set[str] = set()
+        """Tables of a source that are read anew: what came of them before is void."""
+        self.on_read_again: Callable[[str], None] = lambda _: None
 
     def __iter__(self) -> Iterator[Delta]:
         from lakesync.core.clock import STAMP_MAX
@@ -79,10 +108,18 @@ class Feed:
         transport, epoch, more = self._session.transport(), "", True
         while more:
             at = Pull(self._session.client_id, self.cursor, self._page_deltas, epoch)
-            page = transport.pull(replace(at, at_least=STAMP_MAX))
+            if self.source:
+                at = replace(at, since=0, source=self.source, snapshot=self.snapshot)
+            else:
+                at = replace(at, at_least=STAMP_MAX)
+            page = transport.pull(at)
+            for table in page.resync.tables if page.resync and self.source else ():
+                self.read_again.add(table)
+                self.on_read_again(table)
             for run in page.records:
                 yield from decode_records(run)
             self.cursor, epoch, more = page.cursor, page.epoch, page.has_more
+            self.snapshot = page.snapshot
             self.count += page.count
 
 
@@ -119,10 +156,16 @@ def _columns_text(delta: Delta) -> str:
     return " ".join(f"{name}={value.decode()}" for name, value in delta.columns)
 
 
-def _show_rows(session: Session, deltas: Iterable[Delta]) -> None:
+def _show_rows(session: Session, feed: Feed, deltas: Iterable[Delta]) -> None:
     from lakesync.core.merge import EMPTY, apply, view
 
     states: dict[tuple[str, str], RowState] = {}
+
+    def forget(table: str) -> None:
+        for key in [key for key in states if key[0] == table]:
+            del states[key]
+
+    feed.on_read_again = forget
     for delta in deltas:
         key = delta.table, delta.row_id
         states[key] = apply(states.get(key, EMPTY), delta)

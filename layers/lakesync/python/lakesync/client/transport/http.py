@@ -130,6 +130,7 @@ class HttpTransport:
             "limit": pull.deltas_max,
             "epoch": pull.epoch,
             "snapshot": pull.snapshot,
+            "source": pull.source,
             "scope": pull.scope,
             "removes": pull.removes or "",
             "ownCursor": pull.own_cursor or "",

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.core.scope import SCOPE_CHARS_MAX
+from lakesync.delivery.source_places import PLACES_CHARS_MAX
 from lakesync.errors import NotFound
 from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.runtime import observe
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from lakesync.compat.followers import FollowingPulls
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import PullPage
+    from lakesync.delivery.source_pull import SourcePulls
     from lakesync.gateway.pull import PullService
 
 DELTAS_DEFAULT: Final = 100
 _REST_BYTES: Final = 5_000
 """What a page says beside its deltas: its scope, mostly."""
 _EPOCH_LENGTH_MAX: Final = 64
-_SNAPSHOT_LENGTH_MAX: Final = 1_024
+_SOURCE_LENGTH_MAX: Final = 64
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
 
 Since = Annotated[
@@ -48,9 +50,9 @@ Epoch = Annotated[
 Snapshot = Annotated[
     str,
     Query(
-        max_length=_SNAPSHOT_LENGTH_MAX,
+        max_length=PLACES_CHARS_MAX,
         description="`begin` for all rows as they are, after a 410; then `snapshot` of the page "
-        "before, for as long as there is one.",
+        "before, for as long as there is one. Pages of a source always have one.",
     ),
 ]
 Scope = Annotated[str, Query(max_length=SCOPE_CHARS_MAX, description="`scope` of the page before.")]
@@ -95,12 +97,24 @@ def _at_least(
 
 Freshness = Annotated[int, Depends(_at_least)]
 Source = Annotated[
-    str | None, Query(description="The named adapter to pull from, in place of the gateway.")
+    str | None,
+    Query(
+        max_length=_SOURCE_LENGTH_MAX,
+        description="The declared destination to pull from, in place of the gateway: by the same "
+        "rules, page after page by `snapshot` alone.",
+    ),
 ]
 
 
-def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
-    """Give the route around the service."""
+def pull_routes(
+    service: PullService | FollowingPulls | SourcePulls, *, of_sources: bool = False
+) -> APIRouter:
+    """Give the route around the service.
+
+    Args:
+        service: answers.
+        of_sources: whether it answers for sources, and for nothing else.
+    """
     router = guarded_router(tags=["sync"])
 
     @router.get(
@@ -109,7 +123,7 @@ def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
         operation_id="pull",
         response_class=Response,
         responses=schemas.answers(
-            "PullPage", "Whole commits, and the next cursor.", 404, 410, protobuf=True
+            "PullPage", "Whole commits, and the next cursor.", 404, 410, 502, 503, protobuf=True
         ),
     )
     async def pull(
@@ -133,8 +147,6 @@ def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
         where an answer would be too large. Pull again while `hasMore`. The token decides what it
         shows, and whose `clientId` may be.
         """
-        if source is not None:
-            raise NotFound("no such source", field="source")
         reads = answer_encoding(request.headers.get("accept"), otherwise=Encoding.JSON)
         asked = Pull(
             client.speaks_for(client_id),
@@ -147,6 +159,7 @@ def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
             scope=scope,
             own_cursor=own_cursor,
             at_least=at_least,
+            source=_source(source, of_sources),
             bytes_max=_bytes_max(reads),
         )
         page = service.pull(gateway, asked)
@@ -155,6 +168,12 @@ def pull_routes(service: PullService | FollowingPulls) -> APIRouter:
         return answer(request, answered, reads)
 
     return router
+
+
+def _source(source: str | None, of_sources: bool) -> str:  # noqa: FBT001 - what is asked and served
+    if (source is not None) is not of_sources:
+        raise NotFound("no sources are served here", field="source")
+    return source or ""
 
 
 def _count(gateway: str, page: PullPage, answered: bytes) -> None:

@@ -1,0 +1,242 @@
+"""Pulls from a source: a declared destination's database, by the sync rules of the gateway.
+
+A client reads each table's rows, then its history. What it may see is decided by the row, and a
+history does not say what a row was before: so where rules hide some rows of a table, its rows are
+read again once anything in it has changed, and what is gone from sight is gone from the answer.
+Laws D13, D14: ``docs/spec/delivery.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.adapters.database import Position
+from lakesync.core.clock import stamp
+from lakesync.core.messages import SNAPSHOT, PullPage, Resync
+from lakesync.core.scope import EVERYTHING, NOTHING
+from lakesync.delivery.source_page import SourcePage
+from lakesync.delivery.source_places import (
+    TABLES_MAX,
+    TablePlace,
+    places_of,
+    places_text,
+    table_key,
+)
+from lakesync.errors import (
+    AdapterFailed,
+    AdapterRefused,
+    CursorExpired,
+    NotFound,
+    SourceUnavailable,
+    ValidationFailed,
+)
+from lakesync.gateway.budget import Budget
+from lakesync.gateway.rule_filter import RuleFilter
+from lakesync.result import Err
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.core.destinations import Destination
+    from lakesync.core.messages import Pull
+    from lakesync.delivery.source_places import TableKey
+    from lakesync.ports import Buffer, WallClock
+
+    OpenDatabase = Callable[[str, Destination], DatabaseAdapter]
+
+ROWS_READ_MAX: Final = 250
+"""Rows that are read at a time: nearly always a MB at the most, as one may hold 380 KB."""
+HISTORY_READ_MAX: Final = 1_000
+"""Deltas of a history that are read at a time."""
+
+
+class SourcePulls:
+    """Answers pulls from sources for any gateway. One for each process; one request at a time.
+
+    Args:
+        buffer: what is declared: sources, and rules.
+        open_database: opens the database of a declared destination.
+        wall_clock: the time.
+    """
+
+    def __init__(
+        self, buffer: Buffer, open_database: OpenDatabase, *, wall_clock: WallClock
+    ) -> None:
+        self._buffer = buffer
+        self._open_database = open_database
+        self._wall_clock = wall_clock
+
+    def pull(self, gateway: str, pull: Pull) -> PullPage:
+        """Give the next page of a source. Safe to repeat.
+
+        Cost: two reads of the database, and one or two for each table; more while rows are read.
+
+        Raises:
+            NotFound: no such source is declared for the gateway.
+            CursorExpired: the page before came from another one; begin again.
+            ValidationFailed: the request asks for what is not there to ask for.
+            SourceUnavailable: the database is down, slow or locked; try again later.
+            AdapterRefused: it lets nobody in.
+        """
+        source = self._buffer.destinations(gateway).by_name.get(pull.source)
+        if source is None:
+            raise NotFound(
+                f"there is no source {pull.source[:40]!r}: a gateway's sources are its declared "
+                "destinations, and its administrator lists them",
+                field="source",
+            )
+        if pull.since and not pull.snapshot:
+            raise ValidationFailed(
+                "pages of a source go on from `snapshot` of the page before, not from `since`",
+                field="since",
+            )
+        try:
+            database = self._opened(gateway, source)
+            try:
+                return self._page(gateway, source, database, pull)
+            finally:
+                database.close()
+        except AdapterRefused:
+            raise
+        except AdapterFailed as error:
+            raise SourceUnavailable(error.message) from error
+
+    def _opened(self, gateway: str, source: Destination) -> DatabaseAdapter:
+        try:
+            return self._open_database(gateway, source)
+        except ValidationFailed as error:
+            # Of what the secret holds: its client asked nothing wrong.
+            raise AdapterRefused(f"the source {source.name}: {error.message}") from error
+
+    def _page(
+        self, gateway: str, source: Destination, database: DatabaseAdapter, pull: Pull
+    ) -> PullPage:
+        config = self._buffer.config(gateway)
+        reading = _Reading(database, RuleFilter(config, pull), pull, Budget(self._wall_clock))
+        reading.go_on(source)
+        return PullPage(
+            tuple(reading.page.runs),
+            reading.page.count,
+            stamp(self._wall_clock()),
+            has_more=reading.page.is_cut,
+            snapshot=places_text(source, reading.places),
+            resync=Resync(tuple(sorted(reading.resync))) if reading.resync else None,
+            schema_version=config.schema_version,
+        )
+
+
+class _Reading:
+    """One page, while it is read."""
+
+    def __init__(
+        self, database: DatabaseAdapter, rule_filter: RuleFilter, pull: Pull, budget: Budget
+    ) -> None:
+        self._database = database
+        self._filter = rule_filter
+        self._snapshot = pull.snapshot
+        self._budget = budget
+        self.page = SourcePage(pull.deltas_max, pull.bytes_max)
+        self.places: dict[TableKey, TablePlace] = {}
+        self.resync: set[str] = set()
+
+    def go_on(self, source: Destination) -> None:
+        """Read each table on from where the page before ended, those first that waited longest."""
+        tables = [name for name in self._database.tables().unwrap() if source.wants(name)]
+        if len(tables) > TABLES_MAX:
+            raise ValidationFailed(
+                f"this source has {len(tables)} tables, and {TABLES_MAX} can be pulled: let the "
+                "administrator declare one with fewer",
+                field="source",
+            )
+        begun = self._snapshot not in {"", SNAPSHOT}
+        self.places = {**places_of(source, self._snapshot)} if begun else {}
+        keys = {table_key(name, self._filter.scope.of(name)): name for name in tables}
+        self._forget_changed(tables)
+        visible = [name for name in tables if self._filter.scope.of(name) != NOTHING]
+        known = [keys[key] for key in self.places]
+        for name in [*(one for one in visible if one not in known), *known]:
+            if self.page.is_cut or not self.page.room:
+                self.page.is_cut = True
+                return
+            self._visit(name)
+
+    def _forget_changed(self, tables: Sequence[str]) -> None:
+        """Have those tables read again that other rules or token claims decide."""
+        by_digest = {table_key(name, "").table: name for name in tables}
+        for key in list(self.places):
+            name = by_digest.get(key.table)
+            if name is None:
+                raise CursorExpired(
+                    "a table of this source is gone; begin again, without a snapshot",
+                    field="snapshot",
+                )
+            if key != table_key(name, self._filter.scope.of(name)):
+                del self.places[key]
+                self.resync.add(name)
+
+    def _visit(self, name: str) -> None:
+        key = table_key(name, self._filter.scope.of(name))
+        place = self.places.pop(key, None)
+        if place and place.row_id is None:
+            place = self._follow(name, place)
+            if place is None:
+                self.resync.add(name)
+        place = place or self._begin(name)
+        if place and place.row_id is not None:
+            place = self._rows(name, place)
+        if place:
+            self.places[key] = place  # behind the others: the next page begins with them
+
+    def _sees_all(self, name: str) -> bool:
+        return self._filter.scope.of(name) == EVERYTHING
+
+    def _begin(self, name: str) -> TablePlace | None:
+        """Give where a table's rows begin; None while the destination is being filled with them."""
+        place = TablePlace(self._database.mark(name).unwrap(), row_id="")
+        if self._sees_all(name):
+            at = Position(place.commit, place.ordinal)
+            behind = self._database.query_deltas_since(name, at, 1)
+            if isinstance(behind, Err) and isinstance(behind.error, CursorExpired):
+                return None
+        return place
+
+    def _follow(self, name: str, place: TablePlace) -> TablePlace | None:
+        """Read a table's history on; None if its rows have to be read again."""
+        if not self._sees_all(name):
+            mark = self._database.mark(name).unwrap()
+            return place if mark == place.commit else None
+        has_more, is_first = True, True
+        while has_more and not self.page.is_cut:
+            wanted = max(1, min(HISTORY_READ_MAX, self.page.room))
+            at = Position(place.commit, place.ordinal)
+            answer = self._database.query_deltas_since(name, at, wanted)
+            if isinstance(answer, Err) and isinstance(answer.error, CursorExpired):
+                if is_first:
+                    return None
+                break
+            page = answer.unwrap()
+            for position, delta in page.deltas:
+                if not self.page.add([delta]):
+                    break
+                place = TablePlace(position.commit, position.ordinal)
+            has_more, is_first = page.has_more, False
+            if has_more and not self.page.room:
+                self.page.is_cut = True
+        return place
+
+    def _rows(self, name: str, place: TablePlace) -> TablePlace:
+        """Read a table's rows on, as the client sees them."""
+        row_id, has_more = place.row_id or "", True
+        while has_more:
+            if not self._budget.allows_read():
+                self.page.is_cut = True
+                return place._replace(row_id=row_id)
+            page = self._database.rows_after(name, row_id, ROWS_READ_MAX).unwrap()
+            for row, state in page.rows.items():
+                deltas = self._filter.row(name, row, state)
+                if deltas and not self.page.add(deltas):
+                    return place._replace(row_id=row_id)
+                row_id = row
+            has_more = page.has_more
+        return place._replace(row_id=None)

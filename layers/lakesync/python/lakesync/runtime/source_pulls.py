@@ -1,0 +1,65 @@
+"""Pulls from a source are answered by ``functions/pull_source``, which has the databases' drivers.
+
+API Gateway routes by path, and a source is named in the query: so ``functions/pull`` hands the
+whole event on, with the authoriser's answer in it, and may do nothing that the other does.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
+
+from lakesync.errors import SourceUnavailable
+from lakesync.runtime import observe
+from lakesync.runtime.http import error_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
+
+SOURCE_S: Final = 20
+"""How long a page of a source may take: its function's time-out."""
+_PULL: Final = "/pull"
+
+
+def with_sources(handler: Handler, invoke: Callable[[str], tuple[bool, bytes]]) -> Handler:
+    """Give the handler that has pulls from a source answered elsewhere.
+
+    Args:
+        handler: answers everything else.
+        invoke: hands an event to ``functions/pull_source``; tells whether it answered, and what.
+    """
+
+    def handle(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        named = "source" in parse_qs(event.get("rawQueryString", ""), keep_blank_values=True)
+        if not named or not str(event.get("rawPath", "")).endswith(_PULL):
+            return handler(event, context)
+        try:
+            return _answer(invoke, event)
+        finally:
+            observe.publish()
+
+    return handle
+
+
+def _answer(invoke: Callable[[str], tuple[bool, bytes]], event: dict[str, Any]) -> dict[str, Any]:
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - a cold start
+
+    try:
+        returned, payload = invoke(json.dumps(event))
+        answer: dict[str, Any] = json.loads(payload) if returned else {}
+        error = SourceUnavailable("the function that reads sources died, or took too long")
+    except (BotoCoreError, ClientError) as exc:
+        answer, error = {}, SourceUnavailable(f"the function that reads sources: {exc}")
+    if "statusCode" in answer:
+        return answer
+    observe.failure(error, path=str(event["rawPath"]))
+    response = error_answer({"type": "http", "aws.event": event}, error)
+    headers = dict(response.headers)
+    return {
+        "statusCode": response.status_code,
+        "headers": headers,
+        "body": bytes(response.body).decode(),
+    }

@@ -1,0 +1,435 @@
+"""Pulls from a declared destination: by the same rules, to the rows that `core.merge` makes."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lakesync.adapters.database import TableBatch
+from lakesync.adapters.memory import MemoryDatabase
+from lakesync.adapters.row_images import RowImages
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.destinations import Destination
+from lakesync.core.merge import EMPTY, apply, state_of, view
+from lakesync.core.messages import Pull, PullPage
+from lakesync.core.visibility import Viewer, rule_values
+from lakesync.delivery import source_places, source_pull
+from lakesync.delivery.source_places import TableKey, TablePlace, places_of, places_text
+from lakesync.delivery.source_pull import SourcePulls
+from lakesync.errors import (
+    AdapterRefused,
+    AdapterTimedOut,
+    AdapterUnreachable,
+    CursorExpired,
+    LakeSyncError,
+    NotFound,
+    SourceUnavailable,
+    ValidationFailed,
+)
+from lakesync.result import Err
+from lakesync.wire.records import decode_records
+from tests.support.builders import WALL_MS
+from tests.support.destinations import (
+    SqlDestination,
+    batch,
+    mariadb_dialect,
+    new_table,
+    postgres_dialect,
+)
+from tests.support.gateways import GivenTime, administrator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
+
+GATEWAY = "acme"
+SOURCE = Destination("warehouse", "postgres", "warehouse", declared_ms=7)
+
+
+def rules(own: str = "todos", shared: str = "notes") -> dict[str, Any]:
+    """Give rules: of one table a client sees its own rows, of another all, of others none."""
+    of_client = [{"column": "owner", "op": "eq", "value": "jwt:sub"}]
+    return {
+        "buckets": [
+            {"name": "own", "tables": [own], "filters": of_client},
+            {"name": "shared", "tables": [shared], "filters": []},
+        ]
+    }
+
+
+KINDS = [
+    "memory",
+    pytest.param("postgres", marks=pytest.mark.emulator),
+    pytest.param("mariadb", marks=pytest.mark.emulator),
+]
+
+
+@dataclass
+class World:
+    """A gateway with one source, whose batches are put as delivery puts them."""
+
+    database: Any
+    buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
+    time: GivenTime = field(default_factory=lambda: GivenTime(WALL_MS))
+    put: list[Delta] = field(default_factory=list)
+    marks: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        declared = self.buffer.destinations(GATEWAY).with_one(SOURCE)
+        assert self.buffer.save_destinations(GATEWAY, declared)
+
+    def rules(self, body: Any = None) -> None:
+        """Put rules in force."""
+        administrator(self.buffer, time_=self.time).save_rules(GATEWAY, body or rules())
+
+    def deliver(self, table: str, deltas: Sequence[Delta]) -> None:
+        """Put a batch into the source."""
+        given = batch(table, deltas, after=self.marks.get(table, 0))
+        self.database.insert_deltas(given).unwrap()
+        self.marks[table] = given.last
+        self.put += deltas
+
+    def remove(self, table: str, row_id: str) -> None:
+        """Remove a row without a trace, as delivery does that it may not have."""
+        after = self.marks[table]
+        self.marks[table] = after + 1
+        images = RowImages(table, after, after + 1, {row_id: None})
+        self.database.put_rows(images).unwrap()
+        self.put = [delta for delta in self.put if (delta.table, delta.row_id) != (table, row_id)]
+
+    def pull(self, **asked: Any) -> PullPage:
+        """Ask for one page."""
+        service = SourcePulls(
+            self.buffer, lambda *_: Lent(self.database), wall_clock=self.time.wall_clock
+        )
+        given = {"client_id": "c", "source": "warehouse", "claims": {"sub": "ann"}, **asked}
+        return service.pull(GATEWAY, Pull(**given))
+
+    def visible(self, sub: str = "ann") -> dict[tuple[str, str], Any]:
+        """Give the rows that a client may see, by one merge of all that was put."""
+        rules = self.buffer.config(GATEWAY).rules
+        viewer = Viewer(rules, {"sub": sub})
+        states: dict[tuple[str, str], RowState] = {}
+        for delta in self.put:
+            key = delta.table, delta.row_id
+            states[key] = apply(states.get(key, EMPTY), delta)
+        return {
+            key: view(state)
+            for key, state in states.items()
+            if view(state) is not None
+            and viewer.sees(key[0], rule_values(state, rules.columns(key[0])))
+        }
+
+
+class Lent:
+    """A database that stays open when it is closed."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def close(self) -> None:
+        """Leave it open: others use it."""
+
+
+@dataclass
+class Reader:
+    """A client of the source: what it holds, and where it is."""
+
+    world: World
+    sub: str = "ann"
+    limit: int = 100
+    bytes_max: int = 2_000_000
+    snapshot: str = ""
+    rows: dict[tuple[str, str], RowState] = field(default_factory=dict)
+    received: list[Delta] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
+
+    def page(self) -> PullPage:
+        """Read and apply one page."""
+        page = self.world.pull(
+            snapshot=self.snapshot,
+            deltas_max=self.limit,
+            bytes_max=self.bytes_max,
+            claims={"sub": self.sub},
+        )
+        for table in page.resync.tables if page.resync else ():
+            self.again.append(table)
+            self.rows = {key: row for key, row in self.rows.items() if key[0] != table}
+        for delta in (delta for run in page.records for delta in decode_records(run)):
+            self.received.append(delta)
+            key = delta.table, delta.row_id
+            self.rows[key] = apply(self.rows.get(key, EMPTY), delta)
+        self.snapshot = page.snapshot
+        return page
+
+    def read(self) -> int:
+        """Read to the end; returns the pages that it took."""
+        pages = 1
+        while self.page().has_more:
+            pages += 1
+            assert pages < 500
+        return pages
+
+    @property
+    def seen(self) -> dict[tuple[str, str], Any]:
+        """The rows that it holds."""
+        held = {key: view(state) for key, state in self.rows.items()}
+        return {key: row for key, row in held.items() if row is not None}
+
+
+@pytest.fixture(params=KINDS)
+def database(request: pytest.FixtureRequest) -> Callable[[], Any]:
+    """Make an empty database of each kind, to be closed."""
+
+    def made() -> Any:
+        if request.param == "memory":
+            return MemoryDatabase()
+        server = request.getfixturevalue(request.param)
+        dialect = (postgres_dialect if request.param == "postgres" else mariadb_dialect)(server)
+        return SqlDestination(dialect).adapter()
+
+    return made
+
+
+def row(row_id: str, hlc: int, *, table: str = "todos", op: Op = Op.INSERT, **values: Any) -> Delta:
+    return make_delta(op, table, row_id, values, client_id="w", hlc=hlc)
+
+
+@st.composite
+def changes(draw: st.DrawFn, tables: Sequence[str]) -> list[Delta]:
+    """Deltas of few rows, whose owners change."""
+    said = st.tuples(
+        st.sampled_from([Op.INSERT, Op.UPDATE, Op.UPDATE, Op.DELETE]),
+        st.sampled_from(tables),
+        st.sampled_from(["r1", "r2", "é"]),
+        st.fixed_dictionaries(
+            {}, optional={"owner": st.sampled_from(["ann", "bob", 3]), "n": st.integers(0, 9)}
+        ),
+        st.integers(1, 9),
+    )
+    return [
+        row(row_id, hlc, table=table, op=op, **({} if op is Op.DELETE else values))
+        for op, table, row_id, values, hlc in draw(st.lists(said, max_size=10))
+    ]
+
+
+@pytest.mark.law("D13")
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_who_reads_to_the_end_has_the_merged_rows_that_rules_show(
+    database: Callable[[], Any], data: st.DataObject
+) -> None:
+    with closing(database()) as opened:
+        world, (own, shared, hidden) = World(opened), (new_table(), new_table(), new_table())
+        if is_ruled := data.draw(st.booleans(), "rules"):
+            world.rules(rules(own, shared))
+        limit = data.draw(st.integers(1, 4), "limit")
+        readers = [Reader(world, sub, limit) for sub in ("ann", "bob")]
+        for _ in range(data.draw(st.integers(1, 3), "rounds")):
+            deltas: list[Delta] = data.draw(changes([own, shared, hidden]), "deltas")
+            for table in dict.fromkeys(delta.table for delta in deltas):
+                world.deliver(table, [delta for delta in deltas if delta.table == table])
+                if data.draw(st.booleans(), "a page in between"):
+                    readers[0].page()
+            rows = sorted(world.visible())
+            removed: bool = data.draw(st.booleans(), "removed")
+            if rows and removed:
+                which: tuple[str, str] = data.draw(st.sampled_from(rows), "which")
+                world.remove(*which)
+            for reader in readers:
+                reader.read()
+                assert reader.seen == world.visible(reader.sub)
+        for reader in readers:
+            assert not is_ruled or hidden not in {delta.table for delta in reader.received}
+
+
+@pytest.mark.law("D13")
+def test_a_client_hears_nothing_of_rows_that_are_hidden_from_it() -> None:
+    world = World(MemoryDatabase())
+    world.rules()
+    world.deliver("todos", [row("mine", 1, owner="ann"), row("secret", 2, owner="bob")])
+    world.deliver("hidden", [row("secret", 1, table="hidden", n=1)])
+    reader = Reader(world)
+    reader.read()
+    world.deliver("todos", [row("secret", 3, op=Op.DELETE), row("secret2", 4, owner="bob")])
+    world.deliver("hidden", [row("more", 2, table="hidden", n=2)])
+    reader.read()
+
+    assert {delta.row_id for delta in reader.received} == {"mine"}
+    assert reader.again == ["todos"], "a table that is hidden whole is not even named"
+
+
+@pytest.mark.law("D13")
+def test_history_follows_rows_without_reading_them_again() -> None:
+    world = World(MemoryDatabase())
+    world.deliver("todos", [row(f"r{n}", n + 1, n=n) for n in range(30)])
+    reader = Reader(world, limit=7)
+    assert reader.read() == 5
+    reader.received.clear()
+    change = row("r3", 99, op=Op.UPDATE, n=33)
+    world.deliver("todos", [change])
+    reader.read()
+
+    assert reader.received == [change]
+    assert not reader.again
+    reader.received.clear()
+    reader.read()
+    assert not reader.received, "what did not change is not sent again"
+
+
+@pytest.mark.law("D13")
+def test_other_claims_or_rules_read_again_just_the_tables_concerned() -> None:
+    world = World(MemoryDatabase())
+    world.rules()
+    world.deliver("todos", [row("a", 1, owner="ann"), row("b", 2, owner="bob")])
+    world.deliver("notes", [row("n", 1, table="notes", x=1)])
+    reader = Reader(world)
+    reader.read()
+    reader.sub = "bob"
+    reader.read()
+
+    assert reader.again == ["todos"]
+    assert reader.seen == world.visible("bob")
+    world.rules({"buckets": rules()["buckets"][:1]})
+    reader.read()
+    assert reader.again == ["todos", "notes"]
+    assert reader.seen == world.visible("bob") != {}
+
+
+@pytest.mark.law("D13")
+def test_history_that_was_forgotten_is_made_up_for_by_rows() -> None:
+    world = World(MemoryDatabase())
+    world.deliver("todos", [row("a", 1, n=1), row("b", 2, n=1)])
+    reader = Reader(world)
+    reader.read()
+    world.remove("todos", "a")
+    reader.read()
+
+    assert reader.again == ["todos"]
+    assert reader.seen == world.visible() != {}
+
+
+@pytest.mark.law("D13")
+def test_a_table_that_is_being_filled_waits_until_it_is() -> None:
+    world = World(MemoryDatabase())
+    world.deliver("todos", [row("a", 1, n=1)])
+    world.database.restart("todos")
+    reader = Reader(world)
+    assert reader.read() == 1
+    assert not reader.seen
+    filled = RowImages("todos", 0, 9, {"a": state_of(row("a", 1, n=1))})
+    world.database.put_rows(filled).unwrap()
+    reader.read()
+
+    assert reader.seen == world.visible() != {}
+
+
+@pytest.mark.law("D14")
+def test_pages_keep_the_limits_of_deltas_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_pull, "ROWS_READ_MAX", 4)
+    world = World(MemoryDatabase())
+    world.deliver("todos", [row(f"r{n:03}", n + 1, text="x" * 500) for n in range(100)])
+    reader = Reader(world, limit=10_000, bytes_max=5_000)
+    sizes = []
+    more = True
+    while more:
+        page = reader.page()
+        sizes.append(sum(map(len, page.records)))
+        more = page.has_more
+
+    assert max(sizes) <= 5_000
+    assert reader.seen == world.visible()
+    # As much is read for one page as may be; the next one goes on behind it.
+    assert len(Reader(world, limit=10_000).world.pull(deltas_max=10_000).records) == 4 * 16
+
+
+@pytest.mark.law("D14")
+@pytest.mark.parametrize("error", [AdapterUnreachable, AdapterTimedOut])
+def test_a_database_that_is_down_is_503_and_says_nothing_of_itself(
+    error: type[LakeSyncError],
+) -> None:
+    world = World(MemoryDatabase())
+    world.database.tables = lambda: Err(error("db.internal:5432 refused the password"))
+    with pytest.raises(SourceUnavailable) as raised:
+        world.pull()
+
+    assert raised.value.status == 503
+    assert raised.value.retry_after_s
+    assert "db.internal" not in raised.value.public_message
+
+
+@pytest.mark.law("D14")
+def test_a_secret_that_holds_no_url_is_the_operators_fault() -> None:
+    def opened(*_: object) -> Any:
+        raise ValidationFailed("a database's URL is …", field="url")
+
+    world = World(MemoryDatabase())
+    service = SourcePulls(world.buffer, opened, wall_clock=world.time.wall_clock)
+    with pytest.raises(AdapterRefused):
+        service.pull(GATEWAY, Pull("c", source="warehouse"))
+
+
+@pytest.mark.law("D14")
+def test_what_cannot_be_asked_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(MemoryDatabase())
+    world.deliver("todos", [row("a", 1, n=1)])
+    at = world.pull().snapshot
+    with pytest.raises(NotFound, match="declared destinations"):
+        world.pull(source="elsewhere")
+    with pytest.raises(ValidationFailed, match="snapshot"):
+        world.pull(since=5)
+    for text in ("?", "AAAA", at[:-4], at + "AAAA", "é"):
+        with pytest.raises((ValidationFailed, CursorExpired)):
+            world.pull(snapshot=text)
+    anew = replace(SOURCE, declared_ms=8)
+    known = {TableKey(b"12345678", b"1234"): TablePlace(3)}
+    with pytest.raises(CursorExpired, match="begin again"):
+        world.pull(snapshot=places_text(anew, {}))
+    with pytest.raises(CursorExpired, match="gone"):
+        world.pull(snapshot=places_text(SOURCE, known))
+    monkeypatch.setattr(source_pull, "TABLES_MAX", 0)
+    with pytest.raises(ValidationFailed, match="fewer"):
+        world.pull()
+
+
+def test_a_text_of_as_many_tables_as_may_be_fits_a_request() -> None:
+    names = [bytes([n]) * 8 for n in range(source_places.TABLES_MAX)]
+    places = {TableKey(name, b"1234"): TablePlace(2**62, 7) for name in names}
+    places[TableKey(names[0], b"1234")] = TablePlace(5, row_id="é" * 256)
+    text = places_text(SOURCE, places)
+
+    assert len(text) <= source_places.PLACES_CHARS_MAX
+    assert places_of(SOURCE, text) == places
+
+
+@pytest.mark.law("D13")
+def test_tables_beyond_what_is_declared_are_not_read() -> None:
+    world = World(MemoryDatabase())
+    some = replace(SOURCE, name="some", tables=frozenset({"todos"}))
+    declared = world.buffer.destinations(GATEWAY).with_one(some)
+    assert world.buffer.save_destinations(GATEWAY, declared)
+    world.deliver("todos", [row("a", 1, n=1)])
+    world.deliver("notes", [row("b", 1, table="notes", n=1)])
+    page = world.pull(source="some")
+
+    assert [d.table for run in page.records for d in decode_records(run)] == ["todos"]
+
+
+def test_an_empty_batch_is_no_change() -> None:
+    world = World(MemoryDatabase())
+    world.database.insert_deltas(TableBatch("todos", 0, 4, ())).unwrap()
+    reader = Reader(world)
+
+    assert reader.read() == 1
+    assert not reader.received

@@ -1,0 +1,138 @@
+"""Pulls from a source: handed on whole, answered by the function that has the drivers, or 503."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from lakesync.adapters.memory import MemoryDatabase
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.destinations import Destination
+from lakesync.errors import AdapterRefused, AdapterUnreachable
+from lakesync.runtime import wiring, wiring_deliver
+from lakesync.wire.proto import decode_page
+from tests.functions.conftest import Context, event
+from tests.support.destinations import batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.functions.conftest import Functions
+
+
+def answering(functions: Functions, monkeypatch: pytest.MonkeyPatch, opened: Any) -> list[str]:
+    """Have the function asked that opens databases so; returns the names that are invoked."""
+    invoked: list[str] = []
+
+    def invoker(_: object, name: str, seconds: int) -> Callable[[str], tuple[bool, bytes]]:
+        def invoke(sent: str) -> tuple[bool, bytes]:
+            invoked.append(name)
+            assert seconds <= 20
+            answer = functions.load("pull_source")(json.loads(sent), Context())
+            return True, json.dumps(answer).encode()
+
+        return invoke
+
+    monkeypatch.setattr(wiring, "invoker", invoker)
+    monkeypatch.setattr(wiring_deliver, "open_database", lambda _: opened)
+    declared = functions.buffer.destinations("demo").with_one(
+        Destination("warehouse", "postgres", "warehouse")
+    )
+    assert functions.buffer.save_destinations("demo", declared)
+    return invoked
+
+
+def filled() -> MemoryDatabase:
+    """Give a database with a row."""
+    database = MemoryDatabase()
+    delta = make_delta(Op.INSERT, "todos", "r", {"n": 1}, client_id="w", hlc=1)
+    database.insert_deltas(batch("todos", [delta])).unwrap()
+    return database
+
+
+@pytest.mark.law("D13")
+def test_a_source_is_read_by_the_function_that_has_the_drivers(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = filled()
+    invoked = answering(functions, monkeypatch, lambda *_: database)
+    answer = functions.http("pull", "pull_source_first_page")
+    page = answer.json
+
+    assert answer.status == 200
+    assert invoked == ["pull_source"]
+    assert [delta["rowId"] for delta in page["deltas"]] == ["r"]
+    assert (page["hasMore"], bool(page["snapshot"])) == (False, True)
+    functions.http("pull", "pull_first_page")
+    assert invoked == ["pull_source"], "an ordinary pull asks nobody"
+
+
+@pytest.mark.law("D13")
+def test_a_page_of_a_source_is_told_in_protobuf_too(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = filled()
+    answering(functions, monkeypatch, lambda *_: database)
+    sent = event("pull_source_first_page")
+    sent["headers"]["accept"] = "application/x-protobuf"
+    page = decode_page(functions.http("pull", sent).body)
+
+    assert (page.count, page.has_more, bool(page.snapshot)) == (1, False, True)
+
+
+@pytest.mark.law("D14")
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (AdapterUnreachable("db.internal is away"), 503, "SOURCE_UNAVAILABLE"),
+        (AdapterRefused("password of db.internal"), 502, "ADAPTER_REFUSED"),
+    ],
+)
+def test_a_database_that_is_away_or_refuses_is_answered_without_its_name(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
+) -> None:
+    def opened(*_: object) -> Any:
+        raise error
+
+    answering(functions, monkeypatch, opened)
+    answer = functions.http("pull", "pull_source_first_page")
+
+    assert (answer.status, answer.json["code"]) == (status, code)
+    assert "db.internal" not in answer.body.decode()
+    assert ("retry-after" in answer.headers) == (status == 503)
+
+
+@pytest.mark.law("D14")
+def test_another_name_is_a_404(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(functions, monkeypatch, lambda *_: filled())
+    sent = event("pull_source_first_page")
+    sent["rawQueryString"] = "source=elsewhere"
+    sent["queryStringParameters"] = {"source": "elsewhere"}
+    answer = functions.http("pull", sent)
+
+    assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND")
+
+
+def _throttled() -> tuple[bool, bytes]:
+    raise ClientError({"Error": {"Code": "TooManyRequestsException"}}, "Invoke")
+
+
+def _slow() -> tuple[bool, bytes]:
+    raise ReadTimeoutError(endpoint_url="lambda")
+
+
+@pytest.mark.law("D14")
+@pytest.mark.parametrize("act", [lambda: (False, b"{}"), _throttled, _slow])
+def test_a_function_that_does_not_answer_is_503(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, act: Callable[[], tuple[bool, bytes]]
+) -> None:
+    monkeypatch.setattr(wiring, "invoker", lambda *_: lambda _: act())
+    found = functions.load("pull")(event("pull_source_first_page"), Context())
+
+    assert found["statusCode"] == 503
+    assert json.loads(found["body"])["code"] == "SOURCE_UNAVAILABLE"
+    assert found["headers"]["retry-after"]
+    assert found["headers"]["content-type"].startswith("application/json")
