@@ -45,6 +45,7 @@ from lakesync.cli.commands.gateways import export, find_row
 from lakesync.cli.commands.history import history
 from lakesync.cli.commands.lake import maintain, repair
 from lakesync.cli.commands.lake import status as lake_status
+from lakesync.cli.commands.new_connector import new as new_connector
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
 from lakesync.cli.commands.query import query
@@ -136,6 +137,7 @@ connectors = typer.Typer(
     no_args_is_help=True, help="Poll outside systems, whose rows become the gateway's."
 )
 connectors.command("types")(connector_types)
+connectors.command("new")(new_connector)
 connectors.command("list")(list_connectors)
 connectors.command("show")(show_connector)
 connectors.command("add")(add_connector)

@@ -1,0 +1,67 @@
+"""`lakesync connectors new`: what is made is a connector, and its tests say so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from typing import TYPE_CHECKING
+
+from tests.cli.test_declaring import run
+from tests.support.repository import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_the_tests_of_a_new_package_pass_and_its_entry_point_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = run("connectors", "new", "web_shop")
+    assert (made.exit_code, "pytest" in made.stdout) == (0, True)
+    package = tmp_path / "web_shop"
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    module, _, name = project["entry-points"]["lakesync.connectors"]["web_shop"].partition(":")
+    asks = f"from {module} import {name} as kind; print(kind.name, *kind.tables(None).values())"
+
+    def python(*words: str) -> str:
+        path = os.pathsep.join([str(package), str(ROOT / "layers" / "lakesync" / "python")])
+        done = subprocess.run(
+            [sys.executable, *words], cwd=package, env=os.environ | {"PYTHONPATH": path},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert python("-c", asks).split() == ["web_shop", "web_shop_items"]
+    assert "10 passed" in python("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert not [path for path in package.rglob("*.*") if "__NAME__" in str(path)]
+    assert "__" not in (package / "README.md").read_text().replace("__init__", "").replace(
+        "lakesync_web_shop", ""
+    )
+
+
+def test_a_name_that_is_none_and_a_folder_that_is_not_empty_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("Shop", "1shop", "a-b", "class", "../x", "x" * 41):
+        refused = run("connectors", "new", name)
+        assert (refused.exit_code, "lower-case" in refused.stderr) == (1, True), name
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "mine.txt").write_text("mine")
+    refused = run("connectors", "new", "shop")
+    assert (refused.exit_code, "--folder" in refused.stderr) == (1, True)
+    assert [path.name for path in (tmp_path / "shop").iterdir()] == ["mine.txt"]
+
+    made = json.loads(run("connectors", "new", "shop", "--folder", "other", "--json").stdout)
+    assert made["folder"] == "other"
+    assert set(made["files"]) == {
+        "pyproject.toml", "README.md", "lakesync_shop/__init__.py", "tests/test_shop.py",
+    }  # fmt: skip
