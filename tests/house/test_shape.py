@@ -107,7 +107,7 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
 EXCUSES = re.compile(r"\b(for now|temporar(y|ily)|quick fix|work in progress)\b", re.IGNORECASE)
 ELSEWHERE = re.compile(r"localhost|127\.0\.0\.1|ministack|localstack|\bmoto\b", re.IGNORECASE)
 
-TESTS_OF_OTHERS = f"{PRODUCT}cli/connector_package/test.txt"
+TESTS_OF_OTHERS = "layers/lakesync/python/lakesync/cli/connector_package/test.txt"
 """What `lakesync connectors new` writes as somebody's test."""
 
 
