@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import httpx
 import pytest
 
 from lakesync.runtime.poll_schedules import schedule_name
@@ -96,3 +100,40 @@ def test_rows_of_a_database_arrive_in_a_clients_pull(
     assert tenant.call("GET", f"{path}/shop", token=admin).status_code == 404
     schedules = [each["Name"] for each in scheduler.list_schedules()["Schedules"]]
     assert schedule_name(tenant.gateway, "shop") not in schedules
+
+
+@pytest.mark.law("N14")
+def test_a_signed_webhook_is_in_a_clients_pull_once_and_another_is_refused(stack: Stack) -> None:
+    tenant = Tenant(stack)
+    secret = "a secret of sixteen"
+    settings = {
+        "site": "https://acme.atlassian.net", "email": "bot@example.com", "apiToken": "t",
+        "webhookSecret": secret,
+    }  # fmt: skip
+    body = {"type": "jira", "name": "tickets", "configuration": settings, "check": False}
+    added = tenant.call(
+        "POST", f"/admin/connectors/{tenant.gateway}", token=tenant.token("ops", role="admin"),
+        json=body | {"everyMinutes": 1_440},
+    )  # fmt: skip
+    assert added.status_code == 200, added.text
+    event = json.dumps({
+        "timestamp": time.time_ns() // 1_000_000, "webhookEvent": "jira:issue_deleted",
+        "issue": {"id": "10042", "key": "ACME-42"},
+    }).encode()  # fmt: skip
+    url = f"{stack.http}/connectors/{tenant.gateway}/tickets/webhook"
+
+    def send(key: str) -> httpx.Response:
+        digest = hmac.new(key.encode(), event, hashlib.sha256).hexdigest()
+        headers = {"x-hub-signature": f"sha256={digest}"}
+        return httpx.post(url, content=event, headers=headers, timeout=30)
+
+    refused = send("another secret of theirs")
+    assert (refused.status_code, refused.json()["code"]) == (401, "AUTH_ERROR")
+    first, second = send(secret), send(secret)
+    assert first.json() == {"accepted": 1, "repeated": False}
+    assert second.json() == {"accepted": 0, "repeated": True}
+    pulled = tenant.call(
+        "GET", f"/sync/{tenant.gateway}/pull?since=0&limit=10&fresh=true",
+        token=tenant.token("phone"),
+    ).json()  # fmt: skip
+    assert [(each["op"], each["rowId"]) for each in pulled["deltas"]] == [("DELETE", "10042")]
