@@ -43,7 +43,7 @@ from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.gateways import delete as delete_gateway
 from lakesync.cli.commands.gateways import export, find_row
 from lakesync.cli.commands.history import history
-from lakesync.cli.commands.lake import maintain, repair
+from lakesync.cli.commands.lake import maintain, repair, views
 from lakesync.cli.commands.lake import status as lake_status
 from lakesync.cli.commands.new_connector import new as new_connector
 from lakesync.cli.commands.pull import pull
@@ -163,6 +163,7 @@ lake = typer.Typer(
 lake.command("status")(lake_status)
 lake.command()(maintain)
 lake.command()(repair)
+lake.command()(views)
 app.add_typer(lake, name="lake")
 destinations = typer.Typer(
     no_args_is_help=True, help="Say which databases a gateway's rows go to, and see how it goes."

@@ -128,6 +128,40 @@ def repair(
         session.out.note("what waits is taken by the next run: lakesync flush --wait")
 
 
+@command
+def views(
+    session: Session,
+    *,
+    table: _Table = None,
+    engine: Annotated[
+        str, typer.Option(help="Whose SQL: athena, duckdb, spark or trino.")
+    ] = "athena",
+) -> None:
+    """Print the SQL that makes a view of each table: no tombstones, none of LakeSync's columns.
+
+    The view of flights is flights_rows. Nothing is made: run the statements where you query, and
+    again once a table has got a column, which its view shows then.
+
+    Example:
+      lakesync lake views > views.sql
+      lakesync lake views --table flights --engine trino
+    """
+    from lakesync.cli.view_sql import QUOTES
+    from lakesync.cli.view_sql import views as statements
+
+    if engine not in QUOTES:
+        raise UsageFault(f"--engine {engine[:20]!r} is none of {', '.join(QUOTES)}")
+    with session.out.progress("reading the lake …"):
+        made = list(statements(_lake(session, table), table, engine))
+    for view, statement in made:
+        if session.out.json_lines:
+            session.out.json({"view": view, "sql": statement})
+        else:
+            session.out.text(f"{statement};")
+    if not made:
+        session.out.note("there is no table in the lake yet: lakesync flush --wait")
+
+
 def _lake(session: Session, table: str | None) -> Lake:
     from lakesync.cli.lake import Lake
 
