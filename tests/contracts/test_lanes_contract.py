@@ -436,3 +436,27 @@ def test_calls_made_side_by_side_answer_in_their_order(buffer: Buffer, writer: W
     assert heads == [writer.head(lane) for lane in lanes]
     with pytest.raises(ZeroDivisionError):
         buffer.in_parallel([lambda: writer.head("main"), lambda: 1 // 0])
+
+
+# --- items of the log
+
+
+@pytest.mark.law("B8")
+def test_items_of_many_lanes_are_read_by_their_last_entries(buffer: Buffer, writer: Writer) -> None:
+    names = [lane_name("main", number) for number in range(LANES_MAX)]
+    writer.write("main", "main.1")
+    for _ in range(3):
+        writer.write("main.1", in_head=True)
+    last = {lane: writer.write(lane).stamp for lane in names}
+    later = writer.write("main.2", in_head=True)
+
+    items = buffer.log_items(writer.gateway, last)
+
+    assert {lane: item[-1].stamp for lane, item in items.items()} == last
+    assert {lane: len(item) for lane, item in items.items() if len(item) > 1} == {"main.1": 4}
+    for lane, item in items.items():
+        until = [entry for entry in log_of(writer, lane) if entry.stamp <= last[lane]]
+        assert list(item) == until[-len(item) :]
+    missing = {"main": last["main"] + 1, "main.2": later.stamp, "never": 5}
+    assert buffer.log_items(writer.gateway, missing) == {}
+    assert buffer.log_items(writer.gateway, {}) == {}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lakesync.log import log_cache as tail
 from lakesync.log.log_cache import Tails
-from lakesync.ports import LogEntry, LogSlice
+from lakesync.ports import Head, LogEntry, LogSlice
 
 GATEWAY = "g"
 
@@ -20,11 +20,36 @@ class Log:
         self.all: list[LogEntry] = []
         self.hidden: set[int] = set()
         self.reads = 0
+        self.items_read: list[dict[str, int]] = []
 
     def commit(self, stamp: int, size: int = 10) -> None:
         previous = self.all[-1].stamp if self.all else 0
         records = b"x" * size
-        self.all.append(LogEntry(stamp, records, 1, frozenset({"t"}), 0, previous))
+        logged_bytes = self.logged_bytes + size
+        tables = frozenset({"t"})
+        self.all.append(LogEntry(stamp, records, 1, tables, logged_bytes, previous))
+
+    @property
+    def logged_bytes(self) -> int:
+        """Give how much was ever logged."""
+        return self.all[-1].logged_bytes if self.all else 0
+
+    def head(self, in_head: int) -> Head:
+        """Give the head while the last so many entries lie in it."""
+        recent = tuple(self.all[len(self.all) - in_head :])
+        last = self.all[-1].stamp
+        return Head(last, logged_bytes=self.logged_bytes, last_logged=last, recent=recent)
+
+    def log_items(self, gateway: str, wanted: dict[str, int]) -> dict[str, tuple[LogEntry, ...]]:
+        """Give items of two entries each, the second of which is asked for."""
+        del gateway
+        self.items_read.append(dict(wanted))
+        answer = {}
+        for lane, last in wanted.items():
+            if last not in self.hidden:
+                place = [entry.stamp for entry in self.all].index(last)
+                answer[lane] = tuple(self.all[max(place - 1, 0) : place + 1])
+        return answer
 
     def entries(self, gateway: str, shard: str, after: int, until: int, count_max: int) -> LogSlice:
         del gateway, shard
@@ -103,6 +128,82 @@ class TestServed:
         assert stamps(tails.of("e2").entries(GATEWAY, "main", 0, 20, 100)) == [20]
 
 
+LANES = ("main", "main.1", "main.2")
+
+
+def read_ahead(of: tail.Tail, heads: dict[str, Head], after: int, count_max: int = 100) -> None:
+    for call in of.read_ahead(GATEWAY, heads, after, count_max):
+        call()
+
+
+@pytest.mark.law("B8")
+class TestReadAhead:
+    def warm(self, log: Log) -> tail.Tail:
+        """Give what remembers three lanes up to 20, of which a later entry lies in the head."""
+        for stamp in (10, 20, 30):
+            log.commit(stamp)
+        of = source(log)
+        for lane in LANES:
+            of.entries(GATEWAY, lane, 0, 20, 100)
+        log.reads = 0
+        return of
+
+    def test_the_last_items_of_all_lanes_are_one_request(self, log: Log) -> None:
+        of = self.warm(log)
+        log.commit(40)
+        log.commit(50)
+        heads = dict.fromkeys(LANES, log.head(in_head=2))
+
+        read_ahead(of, heads, 10)
+
+        assert log.items_read == [dict.fromkeys(LANES, 30)]
+        for lane in LANES:
+            assert stamps(of.entries(GATEWAY, lane, 10, 30, 100)) == [20, 30]
+        assert log.reads == 0
+
+    def test_of_what_lies_further_back_each_lane_is_read_once(self, log: Log) -> None:
+        of = self.warm(log)
+        for stamp in (40, 50):
+            log.commit(stamp)
+        heads = dict.fromkeys(LANES, log.head(in_head=1))
+
+        read_ahead(of, heads, 10)
+
+        assert (log.reads, log.items_read) == (3, [])
+        for lane in LANES:
+            assert stamps(of.entries(GATEWAY, lane, 10, 40, 100)) == [20, 30, 40]
+        assert log.reads == 3
+
+    def test_what_is_remembered_or_not_asked_for_is_not_read(self, log: Log) -> None:
+        of = self.warm(log)
+
+        assert of.read_ahead(GATEWAY, {"main": log.head(in_head=1)}, 10, 100) == []
+        assert of.read_ahead(GATEWAY, {"other": log.head(in_head=1)}, 20, 100) == []
+
+    def test_an_item_that_is_not_visible_yet_is_read_later(self, log: Log) -> None:
+        of = self.warm(log)
+        log.commit(40)
+        log.hidden = {30}
+        read_ahead(of, {"main": log.head(in_head=1)}, 10)
+        log.hidden = set()
+
+        assert log.items_read == [{"main": 30}]
+        assert stamps(of.entries(GATEWAY, "main", 10, 30, 100)) == [20, 30]
+
+    def test_too_much_to_remember_is_read_once_all_the_same(
+        self, log: Log, little_room: int
+    ) -> None:
+        for stamp in (10, 20):
+            log.commit(stamp, little_room)
+        of = source(log)
+        heads = dict.fromkeys(LANES, log.head(in_head=0))
+        read_ahead(of, heads, 0)
+
+        for lane in LANES:
+            assert stamps(of.entries(GATEWAY, lane, 0, 20, 100)) == [10, 20]
+        assert log.reads == 3
+
+
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(tail, "TAIL_BYTES_MAX", 5_000)
@@ -127,6 +228,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("commit"), st.integers(1, 9), st.integers(1, 400)),
         st.tuples(st.just("read"), st.integers(0, 200), st.integers(1, 6)),
+        st.tuples(st.just("read ahead"), st.integers(0, 200), st.integers(1, 6)),
     ),
     min_size=5,
     max_size=60,
@@ -148,6 +250,9 @@ def test_reading_to_the_end_gives_the_log_itself_whatever_was_read_before(
                 log.commit(now, more)
                 continue
             after, read = number, []
+            if what == "read ahead" and log.all:
+                in_head = min(more // 2, len(log.all) - 1)
+                read_ahead(of, {"main": log.head(in_head)}, after, more)
             while after < now:
                 found = of.entries(GATEWAY, "main", after, now, more)
                 assert found.until > after

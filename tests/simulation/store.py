@@ -20,7 +20,7 @@ from lakesync.ports import NO_HEAD
 from tests.simulation.history import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakesync.core.config import GatewayConfig
     from lakesync.core.layout import Lanes
@@ -307,6 +307,14 @@ class Store(MemoryBuffer):
         }
         visible = [entry for entry in found.entries if entry.stamp not in hidden]
         return replace(found, entries=tuple(visible))
+
+    def log_items(self, gateway: str, wanted: Mapping[str, int]) -> dict[str, tuple[LogEntry, ...]]:
+        """Give items of the log, as far as they are visible."""
+        items = super().log_items(gateway, wanted)
+        hidden = {place for kind, place in self._hidden if kind == "chunk"}
+        return {
+            lane: chunk for lane, chunk in items.items() if (lane, chunk[-1].stamp) not in hidden
+        }
 
     def all_of(self, gateway: str) -> Any:
         """Give everything that is held of a gateway, to look at."""

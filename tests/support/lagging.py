@@ -13,10 +13,19 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.errors import Contention
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Commit, LogSlice, MarkKey, RowKey, RowSlice, StoredMark, StoredRow
+    from lakesync.ports import (
+        Commit,
+        LogEntry,
+        LogSlice,
+        MarkKey,
+        RowKey,
+        RowSlice,
+        StoredMark,
+        StoredRow,
+    )
 
 
 class LaggingBuffer(MemoryBuffer):
@@ -86,6 +95,15 @@ class LaggingBuffer(MemoryBuffer):
         hidden = self._stored.get(self.hidden, set())
         entries = tuple(entry for entry in found.entries if entry.stamp not in hidden)
         return replace(found, entries=entries)
+
+    def log_items(
+        self, gateway: str, wanted: Mapping[str, Stamp]
+    ) -> dict[str, tuple[LogEntry, ...]]:
+        """Give items of the log, maybe without those that the latest commit put there."""
+        items = super().log_items(gateway, wanted)
+        if not self._lagging():
+            return items
+        return {lane: chunk for lane, chunk in items.items() if chunk[-1].stamp != self.hidden}
 
     def _lagging(self) -> bool:
         self.lag -= 1

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 BATCH_MAX: Final = 100
 """Items of one ``BatchGetItem``."""
-THREADS_MAX: Final = 16
-"""Requests that one process makes at once."""
+THREADS_MAX: Final = 32
+"""Requests that one process makes at once: the logs of all lanes take two rounds."""
 _READ_TRIES_MAX: Final = 4
 _READ_PAUSE_S: Final = 0.02
 _PAUSE_S_MAX: Final = 0.16
@@ -37,7 +37,10 @@ class InParallel(Protocol):
 
 
 class Threads:
-    """Makes calls in threads, which are started when they are first needed, and kept."""
+    """Makes calls in threads, which are started when they are first needed, and kept.
+
+    None of them still runs when they are answered, though one of them failed.
+    """
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -49,7 +52,17 @@ class Threads:
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
             self._pool = ThreadPoolExecutor(THREADS_MAX, "dynamodb")
-        return list(self._pool.map(lambda call: call(), calls))
+        running = [self._pool.submit(call) for call in calls]
+        answers: list[T] = []
+        errors: list[Exception] = []
+        for each in running:
+            try:
+                answers.append(each.result())
+            except Exception as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return answers
 
 
 class TableCalls:

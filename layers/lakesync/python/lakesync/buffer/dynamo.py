@@ -14,7 +14,6 @@ from lakesync.buffer import conditions, head_requests, keys, pack, requests, upk
 from lakesync.buffer.answers import (
     cancelled,
     data,
-    entries_of,
     mark_places,
     marks_of,
     number,
@@ -25,12 +24,11 @@ from lakesync.buffer.answers import (
 )
 from lakesync.buffer.caller import Refusal
 from lakesync.buffer.calls import BATCH_MAX
-from lakesync.buffer.conditions import PAGE_BYTES_MAX
 from lakesync.buffer.transaction import Places, transact
 from lakesync.buffer.upkeep import Upkeep
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import MAIN_LANE
-from lakesync.ports import ConfigMoved, FlushState, LogSlice
+from lakesync.ports import ConfigMoved, FlushState
 from lakesync.wire.log_chunk import inflate
 
 if TYPE_CHECKING:
@@ -40,11 +38,10 @@ if TYPE_CHECKING:
     from lakesync.buffer.calls import InParallel
     from lakesync.core.clock import Stamp
     from lakesync.core.layout import Lanes
-    from lakesync.ports import Commit, Head, LogEntry, MarkKey, RowKey, StoredMark, StoredRow
+    from lakesync.ports import Commit, Head, MarkKey, RowKey, StoredMark, StoredRow
 
 CONFIGS_REMEMBERED_MAX: Final = 64
 """Gateways whose configuration one process remembers; each may hold 350 KB."""
-_FIRST_ITEMS: Final = 8
 _ITEMS_MAX: Final = 1000
 
 
@@ -113,42 +110,6 @@ class DynamoBuffer(Upkeep):
             self._call("TransactWriteItems", body)
         except Refusal as refusal:
             raise cancelled(refusal, places) from refusal
-
-    # --- what a pull and a flush read
-
-    def entries(
-        self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
-    ) -> LogSlice:
-        """Give entries in ``(after, until]`` in order, up to a bound; never by skipping.
-
-        The first request asks for a few items; each later one for as many as should fit, judging
-        by the size of those read so far.
-        """
-        entries: list[LogEntry] = []
-        count = size = items = 0
-        limit = _FIRST_ITEMS
-        pk = keys.log_pk(gateway, lane)
-        at = after
-        while at < until:
-            between = (keys.stamp_sk(at + 1), keys.stamp_sk(until))
-            answer = self._read("Query", requests.query(self._table, pk, between, limit))
-            for item in answer["Items"]:
-                if count >= count_max or size >= PAGE_BYTES_MAX:
-                    return LogSlice(tuple(entries), at)
-                news = [entry for entry in entries_of(item) if entry.stamp > after]
-                entries += news
-                count += sum(entry.count for entry in news)
-                size += sum(len(entry.records) for entry in news)
-                items += 1
-                at = int(text(item, "sk"), 16)
-            if "LastEvaluatedKey" not in answer:
-                break
-            at = int(text(answer["LastEvaluatedKey"], "sk"), 16)
-            if count >= count_max or size >= PAGE_BYTES_MAX:
-                return LogSlice(tuple(entries), at)
-            room = min((count_max - count) / (count + 1), (PAGE_BYTES_MAX - size) / (size + 1))
-            limit = max(1, min(int(room * items) + 1, _ITEMS_MAX))
-        return LogSlice(tuple(entries), until)
 
     # --- configuration
 

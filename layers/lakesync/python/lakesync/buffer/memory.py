@@ -28,7 +28,7 @@ from lakesync.ports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
@@ -124,6 +124,19 @@ class MemoryBuffer(MemoryUpkeep):
                 count += sum(entry.count for entry in news)
                 size += sum(len(entry.records) for entry in news)
             return LogSlice(tuple(entries), until)
+
+    def log_items(
+        self, gateway: str, wanted: Mapping[str, Stamp]
+    ) -> dict[str, tuple[LogEntry, ...]]:
+        """Give items of the log by their last entries."""
+        with self._lock:
+            logs = self._of(gateway).logs
+            return {
+                lane: chunk
+                for lane, last in wanted.items()
+                for chunk in reversed(logs[lane])
+                if chunk[-1].stamp == last
+            }
 
     def config(self, gateway: str) -> GatewayConfig:
         """Give the configuration in force."""

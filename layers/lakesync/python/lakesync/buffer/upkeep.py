@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.buffer import head_requests, keys, pack, requests, upkeep_requests
 from lakesync.buffer.answers import data, number, row_of, text
 from lakesync.buffer.conditions import PAGE_BYTES_MAX
-from lakesync.buffer.heads import Heads
+from lakesync.buffer.log_reads import LogReads
 from lakesync.core.destinations import NO_DESTINATIONS
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
@@ -24,7 +24,7 @@ _DELETES_MAX: Final = 25
 _STATES_READ: Final = 1_000
 
 
-class Upkeep(Heads):
+class Upkeep(LogReads):
     """Operations on a whole gateway."""
 
     def destinations(self, gateway: str) -> Destinations:

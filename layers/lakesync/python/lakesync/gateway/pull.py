@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.layout import lane_shard
@@ -17,6 +17,7 @@ from lakesync.core.messages import SNAPSHOT, PullPage
 from lakesync.errors import CursorExpired, ValidationFailed
 from lakesync.gateway.bootstrap import Bootstraps
 from lakesync.gateway.budget import Budget
+from lakesync.gateway.large_commits import not_sent, rows_of
 from lakesync.gateway.records import batch_of
 from lakesync.gateway.resume_token import Reads, ResumeToken, resume_token_of
 from lakesync.gateway.rule_filter import RuleFilter
@@ -27,14 +28,14 @@ from lakesync.log.read_barrier import ReadBarrier, read
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
-    from lakesync.gateway.records import FilteredCommit, Records
+    from lakesync.gateway.records import FilteredCommit
     from lakesync.log.read_barrier import FinalLog
-    from lakesync.ports import Buffer, LogEntry, WallClock
+    from lakesync.ports import Buffer, Head, LogEntry, WallClock
 
 
 class PullService:
@@ -70,16 +71,29 @@ class PullService:
         if not 1 <= pull.deltas_max <= deltas_max:
             raise ValidationFailed(f"limit must be 1 to {deltas_max}", field="limit")
         pull = replace(pull, bytes_max=min(pull.bytes_max, self._limits.page_bytes_max))
-        log = self.final_log(gateway, 0 if pull.snapshot else pull.since, pull.at_least)
+        since = 0 if pull.snapshot else pull.since
+        log = self.final_log(gateway, since, pull.at_least, partial(self._read_ahead, pull))
         page = self.page_of(log, pull)
         behind_ms = 0 if page.has_more else log.behind_ms
         return replace(page, schema_version=log.config.schema_version, behind_ms=behind_ms)
 
-    def final_log(self, gateway: str, since: Stamp, at_least: Stamp) -> FinalLog:
+    def final_log(
+        self, gateway: str, since: Stamp, at_least: Stamp,
+        beside: Callable[[FinalLog], list[Callable[[], None]]] = lambda _: [],
+    ) -> FinalLog:  # fmt: skip
         """Give a gateway's log behind a stamp, final up to ``at_least`` or further."""
         return self._barrier.raise_heads(
-            gateway, since, at_least=at_least, wall_clock=self._wall_clock
+            gateway, since, at_least=at_least, wall_clock=self._wall_clock, beside=beside
         )
+
+    def _read_ahead(self, pull: Pull, log: FinalLog) -> list[Callable[[], None]]:
+        """Give what reads the log for the first page, as `_collect` will ask for it."""
+        if pull.snapshot or pull.since < log.trimmed:
+            return []
+        rule_filter = RuleFilter(log.config, pull)
+        count_max = self._deltas_max(pull, rule_filter)
+        heads = _readable(log, pull.since, rule_filter)
+        return self._tails.of(log.epoch).read_ahead(log.gateway, heads, pull.since, count_max)
 
     def page_of(self, log: FinalLog, pull: Pull) -> PullPage:
         """Give a page of rows as they are while the client bootstraps, and else of the log."""
@@ -115,14 +129,12 @@ class PullService:
         at: ResumeToken | None,
     ) -> PullPage:  # fmt: skip
         """Read the log on until something is visible, it ends, or as much is read as may be."""
-        deltas_max = self._limits.page_deltas_max
-        if rule_filter.sees_everything:
-            deltas_max = pull.deltas_max
+        deltas_max = self._deltas_max(pull, rule_filter)
         since = pull.since
         while since < log.top and budget.allows_read():
             entries, until = self._collect(log, since, deltas_max, rule_filter)
             groups = groupby(entries, key=lambda entry: entry.stamp)
-            commits = (_not_sent(rule_filter.commit(list(group)), at) for _, group in groups)
+            commits = (not_sent(rule_filter.commit(list(group)), at) for _, group in groups)
             page = self._fill(log, (since, until), commits, pull, rule_filter, budget)
             if page.snapshot:
                 return page
@@ -130,6 +142,10 @@ class PullService:
             if page.count:
                 return replace(page, has_more=since < log.top)
         return PullPage((), 0, since, has_more=since < log.top)
+
+    def _deltas_max(self, pull: Pull, rule_filter: RuleFilter) -> int:
+        """Give how many deltas of each lane could fill a page."""
+        return pull.deltas_max if rule_filter.sees_everything else self._limits.page_deltas_max
 
     def _collect(
         self, log: FinalLog, since: Stamp, deltas_max: int, rule_filter: RuleFilter
@@ -140,11 +156,10 @@ class PullService:
             The entries, and the stamp up to which they are all there is: where the lane that was
             read least far ended.
         """
-        source, shards = self._tails.of(log.epoch), rule_filter.shards()
+        source = self._tails.of(log.epoch)
         reads = [
             partial(read, source, log, lane, (since, log.top), deltas_max)
-            for lane, head in log.heads.items()
-            if head.last_logged > since and lane_shard(lane) in shards
+            for lane in _readable(log, since, rule_filter)
         ]
         slices = self._buffer.in_parallel(reads)
         for lane, head in log.heads.items():
@@ -181,7 +196,7 @@ class PullService:
                     if count:
                         return PullPage(tuple(runs), count, cursor, has_more=True, first=first)
                     if rows and pull.removes:
-                        return _rows_of(commit, rows, log, cursor, pull)
+                        return rows_of(commit, rows, log, cursor, pull)
                 runs += records.runs
                 count += records.deltas
                 first = first or (commit.stamp if records.deltas else 0)
@@ -191,32 +206,14 @@ class PullService:
         return PullPage(tuple(runs), count, cursor, has_more=True, first=first)
 
 
-def _rows_of(
-    commit: FilteredCommit, rows: list[Records], log: FinalLog, since: Stamp, pull: Pull
-) -> PullPage:
-    """Give some of the rows that one commit made visible, as together they fit no answer.
-
-    They come as they are, before the commit itself does. The client's cursor stays before it.
-    """
-    records, sent = rows[0], 1
-    for row in rows[1:]:
-        if sent >= pull.deltas_max or records.size_bytes + row.size_bytes > pull.bytes_max:
-            break
-        records, sent = records.followed_by(row), sent + 1
-    of = f"{commit.stamp:x}:{sent + commit.rows_sent}"
-    token = ResumeToken(since, log.epoch, Reads.ROWS_OF_COMMIT, of)
-    return PullPage(records.runs, records.deltas, log.top, has_more=True, snapshot=token.to_text())
-
-
-def _not_sent(commit: FilteredCommit, at: ResumeToken | None) -> FilteredCommit:
-    """Give a commit without those of its rows that came in pages of their own."""
-    if at is None or at.reads is not Reads.ROWS_OF_COMMIT:
-        return commit
-    stamp, _, sent = at.of.partition(":")
-    if int(stamp, 16) != commit.stamp:
-        return commit
-    rest = dict(islice(commit.rows.items(), int(sent), None))
-    return commit._replace(rows=rest, rows_sent=int(sent))
+def _readable(log: FinalLog, since: Stamp, rule_filter: RuleFilter) -> dict[str, Head]:
+    """Give the heads of lanes that may hold something behind a stamp that the client sees."""
+    shards = rule_filter.shards()
+    return {
+        lane: head
+        for lane, head in log.heads.items()
+        if head.last_logged > since and lane_shard(lane) in shards
+    }
 
 
 def check_cursor(pull: Pull, log: FinalLog) -> None:

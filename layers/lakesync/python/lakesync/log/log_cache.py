@@ -10,16 +10,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.ports import LogSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Buffer, LogEntry
+    from lakesync.ports import Buffer, Head, LogEntry
 
 TAIL_BYTES_MAX: Final = 32 * 1024 * 1024
 """Entries that one process remembers, of all gateways and lanes together."""
@@ -76,6 +77,8 @@ class Tails:
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self._chains: OrderedDict[_Key, _Chain] = OrderedDict()
+        self._ahead: dict[tuple[_Key, Stamp, Stamp, int], LogSlice] = {}
+        """What was read ahead, by what will be asked."""
         self._lock = Lock()
 
     def of(self, epoch: str) -> Tail:
@@ -92,8 +95,56 @@ class Tails:
         if chain is not None and entries and entries[0].previous <= chain.end:
             chain.join(entry for entry in entries if entry.stamp > chain.end)
 
+    def read_ahead(
+        self, gateway: str, epoch: str, heads: Mapping[str, Head], after: Stamp, count_max: int
+    ) -> list[Callable[[], None]]:
+        """Give the calls that read what is not remembered of lanes' logs behind a stamp.
+
+        They may be made side by side, and beside whatever concerns no log. Lanes of which the last
+        item is all that is missing are read by one of them; of the others `entries` gives later
+        what was read, so that nothing is read twice though it be too much to remember.
+        """
+        self._ahead.clear()
+        last_items: dict[_Key, Stamp] = {}
+        calls: list[Callable[[], None]] = []
+        in_head_max = max((_bytes_of(head.recent) for head in heads.values()), default=0)
+        for lane, head in heads.items():
+            key = _Key(gateway, epoch, lane)
+            missing = self._missing_bytes(key, head, after)
+            if missing is None or missing > in_head_max:
+                calls.append(partial(self._read_ahead, key, after, head.stored_until, count_max))
+            elif missing:
+                last_items[key] = head.stored_until
+        return [partial(self._load_items, gateway, last_items), *calls] if last_items else calls
+
+    def _missing_bytes(self, key: _Key, head: Head, after: Stamp) -> int | None:
+        """Give how much of a lane's stored log is not remembered; None if that is not known."""
+        if head.stored_until <= after:
+            return 0
+        chain = self._chains.get(key)
+        if chain is None or not chain.entries or not chain.start <= after <= chain.end:
+            return None
+        if head.stored_until <= chain.end:
+            return 0
+        return head.logged_bytes - _bytes_of(head.recent) - chain.entries[-1].logged_bytes
+
+    def _load_items(self, gateway: str, last_items: Mapping[_Key, Stamp]) -> None:
+        """Let the last items of logs join what is remembered, all read at once."""
+        wanted = {key.lane: last for key, last in last_items.items()}
+        items = self._buffer.log_items(gateway, wanted)
+        for key in last_items:
+            chain = self._chains[key]
+            chain.join(entry for entry in items.get(key.lane, ()) if entry.stamp > chain.end)
+        self._make_room()
+
+    def _read_ahead(self, key: _Key, after: Stamp, until: Stamp, count_max: int) -> None:
+        asked = (key, after, until, count_max)
+        self._ahead[asked] = self.entries(*asked)
+
     def entries(self, key: _Key, after: Stamp, until: Stamp, count_max: int) -> LogSlice:
         """Give entries as `lakesync.ports.Buffer.entries` does."""
+        if ahead := self._ahead.pop((key, after, until, count_max), None):
+            return ahead
         with self._lock:
             chain = self._chains.setdefault(key, _Chain(after))
             self._chains.move_to_end(key)
@@ -157,6 +208,12 @@ class Tail(NamedTuple):
         """Give entries as `lakesync.ports.Buffer.entries` does."""
         return self.tails.entries(_Key(gateway, self.epoch, lane), after, until, count_max)
 
+    def read_ahead(
+        self, gateway: str, heads: Mapping[str, Head], after: Stamp, count_max: int
+    ) -> list[Callable[[], None]]:
+        """Give the calls that read what `entries` will be asked of lanes with such heads."""
+        return self.tails.read_ahead(gateway, self.epoch, heads, after, count_max)
+
     def pause(self, tries: int) -> None:
         """Wait, as `lakesync.ports.Buffer.pause` does."""
         self.tails.pause(tries)
@@ -180,6 +237,10 @@ def _from_memory(chain: _Chain, after: Stamp, until: Stamp, count_max: int) -> L
         count += entry.count
         size += len(entry.records)
     return LogSlice(tuple(entries), min(chain.end, until))
+
+
+def _bytes_of(entries: Sequence[LogEntry]) -> int:
+    return sum(len(entry.records) for entry in entries)
 
 
 def _size(entry: LogEntry) -> int:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.clock import stamp_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakesync.core.clock import Stamp
     from lakesync.ports import Head
 
@@ -19,6 +21,18 @@ BUSY_LANES: Final = 4
 def commit_of(head: Head | None) -> Stamp:
     """Give a head's last commit; 0 if there is no head yet."""
     return head.commit if head else 0
+
+
+def heads_to_raise(
+    heads: Mapping[str, Head | None], newest: Stamp, wanted: Stamp, now_ms: int
+) -> dict[str, Head | None]:
+    """Give the heads that are raised: all below ``wanted``, and others below ``newest`` if idle."""
+    return {
+        lane: head
+        for lane, head in heads.items()
+        if commit_of(head) < wanted
+        or (commit_of(head) < newest and may_raise(head, now_ms, len(heads)))
+    }
 
 
 def may_raise(head: Head | None, now_ms: int, lanes: int) -> bool:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from lakesync.core.clock import STAMP_MAX, stamp_ms
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
-from lakesync.log.raising import commit_of, may_end_at, may_raise
+from lakesync.log.raising import commit_of, heads_to_raise, may_end_at
 from lakesync.ports import NO_HEAD, HeadMoved, LogSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
@@ -80,11 +80,12 @@ class ReadBarrier:
         *,
         at_least: Stamp = STAMP_MAX,
         wall_clock: WallClock = lambda: 0,
+        beside: Callable[[FinalLog], list[Callable[[], None]]] = lambda _: [],
     ) -> FinalLog:
         """Make a gateway's log final up to its highest head. Safe to repeat.
 
         Cost: one read unit while only the main lane is open, else as `Buffer.heads`; a write unit
-        for each head that lags, all of them side by side.
+        for each head that lags, side by side.
 
         Args:
             gateway: whose.
@@ -92,6 +93,7 @@ class ReadBarrier:
             at_least: the stamp that has to be final, if there is a commit so far. Up to it heads
                 are raised at once; above, each at most every `RAISED_EVERY_MS`.
             wall_clock: the clock, if not all heads shall be raised.
+            beside: gives calls to be made beside the raises, by the log as it is before them.
 
         Raises:
             Contention: writers kept moving the heads; try again in a moment.
@@ -107,7 +109,7 @@ class ReadBarrier:
                 config.check_not_deleted()
                 log = FinalLog(gateway, config, heads, 0)
                 with suppress(HeadMoved):
-                    return self._raised(log, main, at_least, wall_clock)
+                    return self._raised(log, main, at_least, wall_clock, beside(log))
             self._configs.pop(gateway, None)  # it may be declared anew
             self._buffer.pause(tries)
         raise Contention("the gateway's configuration is just changing; try again in a moment")
@@ -121,25 +123,23 @@ class ReadBarrier:
         return config
 
     def _raised(
-        self, log: FinalLog, main: Head, at_least: Stamp, wall_clock: WallClock
-    ) -> FinalLog:
+        self, log: FinalLog, main: Head, at_least: Stamp, wall_clock: WallClock,
+        beside: list[Callable[[], None]],
+    ) -> FinalLog:  # fmt: skip
         """Give the log once lagging heads were raised."""
         open_heads = {lane: log.heads.get(lane) for lane in main.lanes.open()}
         newest = max(main.lanes.quiet, *(head.commit for head in open_heads.values() if head))
         wanted = min(at_least, newest)
         now_ms = 0 if at_least >= newest else max(wall_clock(), stamp_ms(newest))
-        lagging = {
-            lane: head
-            for lane, head in open_heads.items()
-            if commit_of(head) < wanted
-            or (commit_of(head) < newest and may_raise(head, now_ms, len(open_heads)))
-        }
-        raises = [
-            partial(act, log.gateway, lane, head, newest, main)
-            for lane, head in lagging.items()
-            for act in [self._try_raise if may_end_at(head, wanted) else self._raise]
-        ]
-        raised = dict(zip(lagging, self._buffer.in_parallel(raises), strict=True))
+        raised: dict[str, tuple[Head, Stamp]] = {}
+
+        def raise_one(lane: str, head: Head | None) -> None:
+            act = self._try_raise if may_end_at(head, wanted) else self._raise
+            raised[lane] = act(log.gateway, lane, head, newest, main)
+
+        lagging = heads_to_raise(open_heads, newest, wanted, now_ms)
+        raises = [partial(raise_one, lane, head) for lane, head in lagging.items()]
+        self._buffer.in_parallel(raises + beside)
         heads = {**log.heads, **{lane: head for lane, (head, _) in raised.items()}}
         final = {lane: commit_of(head) for lane, head in open_heads.items()}
         final |= {lane: top for lane, (_, top) in raised.items()}

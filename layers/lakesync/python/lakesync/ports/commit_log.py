@@ -9,7 +9,7 @@ from typing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.core.layout import Lanes
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lakesync.ports.entries import (
         Commit,
         Head,
+        LogEntry,
         LogSlice,
         StoredMark,
     )
@@ -132,6 +133,18 @@ class CommitLog(Protocol):
             after: the stamp behind which to begin.
             until: a `Head.stored_until`.
             count_max: deltas at the most, but for those that lie in one item with others.
+        """
+        ...
+
+    def log_items(
+        self, gateway: str, wanted: Mapping[str, Stamp]
+    ) -> dict[str, tuple[LogEntry, ...]]:
+        """Give by lane the entries of one item of its log, all lanes at once.
+
+        Args:
+            gateway: whose.
+            wanted: by lane, the last entry of the item. What is not there, or not visible yet, is
+                missing from the answer.
         """
         ...
 
