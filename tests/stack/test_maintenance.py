@@ -6,14 +6,19 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from lakesync.cli.app import app
+from lakesync.cli.commands import erase, gateways
 from lakesync.core.delta import Op
 from tests.support.deployed import Tenant, executed
 
 if TYPE_CHECKING:
+    from typer.testing import Result
+
     from lakesync.cli.aws import Aws
     from tests.support.deployed import Glue
     from tools.local_stack.stack import Stack
@@ -31,16 +36,35 @@ def materialised(tenant: Tenant) -> None:
 
 
 def reports(stack: Stack, tenant: Tenant, *words: str) -> list[Any]:
-    options = ["--gateway", tenant.gateway, "--stack", stack.stack, "--json"]
+    done = run(stack, "lake", *words, "--gateway", tenant.gateway)
+    assert done.exit_code == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def run(stack: Stack, *words: str) -> Result:
     environment = {
         "AWS_ENDPOINT_URL": stack.endpoint,
+        "LAKESYNC_URL": stack.http,
         "AWS_REGION": stack.region,
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
     }
-    done = CliRunner().invoke(app, ["lake", *words, *options], env=environment)
-    assert done.exit_code == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return CliRunner().invoke(app, [*words, "--stack", stack.stack, "--json"], env=environment)
+
+
+def files_with(tenant: Tenant, value: str) -> list[str]:
+    """Give the Parquet files of the bucket, old versions too, that hold a text of this tenant."""
+    client, bucket = tenant.aws.client("s3"), tenant.aws.output("LakeBucket")
+    pages = client.get_paginator("list_object_versions").paginate(Bucket=bucket)
+    versions = [version for page in pages for version in page.get("Versions", [])]
+    keys = []
+    for version in versions:
+        place = {"Key": version["Key"], "VersionId": version["VersionId"]}
+        if place["Key"].endswith(".parquet"):
+            body = client.get_object(Bucket=bucket, **place)["Body"].read()
+            if value in str(pq.read_table(pa.BufferReader(body)).to_pylist()):
+                keys.append(place["Key"])
+    return keys
 
 
 @pytest.mark.law("L17")
@@ -68,3 +92,32 @@ def test_dead_rows_are_written_away_and_the_lake_goes_on(
     materialised(tenant)
     assert executed(aws, "MaintainStateMachineArn", EXECUTION_S_MAX)["status"] == "SUCCEEDED"
     assert tenant.lake_rows() == tenant.expected()
+
+
+@pytest.mark.law("E6", "E7", "E8")
+def test_the_rows_of_a_user_are_erased_from_the_lake_with_all_old_versions(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = Tenant(stack)
+    ann, bob = (f"{name}-{tenant.gateway}" for name in ("ann", "bob"))
+    users = {"u1": ann, "u2": bob, "u3": ann}
+    tenant.push(
+        tenant.make(Op.INSERT, row, {"name": name}, table="users") for row, name in users.items()
+    )
+    tenant.flush()
+    assert files_with(tenant, ann) != []
+    now_ms = gateways.now_ms
+    monkeypatch.setattr(erase, "now_ms", lambda: now_ms() + 61_000)  # the minute has passed
+
+    done = run(stack, "gateways", "erase", tenant.gateway, "users", "u1", "u3", "--yes")
+
+    assert done.exit_code == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["rows"] == 2
+    assert {"log", "batches", "lake", "old versions"} <= report["left"].keys()
+    assert set(report["left"].values()) == {0}
+    assert sum(table["removed"] for table in report["lake"]["tables"]) >= 2
+    assert report["lake"]["versionsRemoved"] > 0
+    assert files_with(tenant, ann) == []
+    assert files_with(tenant, bob) != []
+    assert tenant.lake_rows("users") == {"u2": {"name": json.dumps(bob)}}
