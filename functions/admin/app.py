@@ -8,14 +8,16 @@ from lakesync.runtime import (
     wiring_actions,
     wiring_connectors,
     wiring_deliver,
+    wiring_realtime,
 )
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.http import create_app, lambda_handler
-from lakesync.runtime.settings import AdminSettings
+from lakesync.runtime.settings_realtime import AdminFunctionSettings
 
-settings = wiring.load(AdminSettings)
+settings = wiring.load(AdminFunctionSettings)
 connectors = cache(lambda: wiring_connectors.connector_admin(settings))
 actions = cache(lambda: wiring_actions.action_admin(settings))
+clients = cache(lambda: wiring_realtime.clients_admin(settings))
 audit = wiring_access.audit(settings)
 delete_now = wiring_connectors.and_connectors(connectors, wiring.delete_now(settings))
 routes = admin_routes(
@@ -27,5 +29,6 @@ routes = admin_routes(
     connectors,
     actions,
     audit,
+    clients,
 )
 handler = lambda_handler(create_app(routes, access=wiring_access.access(settings), audit=audit))

@@ -30,11 +30,19 @@ RULES = {"buckets": [{"name": "all", "tables": ["todos"], "filters": []}]}
 SHOP = {"type": "memory", "name": "shop", "configuration": {"token": HUSH}}
 MAIL = {"type": "memory", "name": "mail", "configuration": {"token": HUSH}}
 WAREHOUSE = {"kind": "postgres", "secret": "warehouse", "tables": ["todos"]}
+CLOSE = {"disconnect": {"client": "p1"}}
 CHANGES: list[tuple[str, str, str, Any, str]] = [
     ("registerSchema", "POST", "/admin/schema/{}", SCHEMA, "todos"),
     ("saveSyncRules", "POST", "/admin/sync-rules/{}", RULES, ""),
     ("placeTable", "POST", "/admin/tables/{}", {"table": "todos", "shard": "s2"}, "todos"),
     ("changeAccess", "POST", "/admin/access/{}", {"revoke": {"client": "p1"}}, "client p1"),
+    (
+        "disconnectClient",
+        "POST",
+        "/admin/clients/{}",
+        {"disconnect": {"client": "p1"}},
+        "client p1",
+    ),
     ("registerConnector", "POST", "/admin/connectors/{}", SHOP, "shop"),
     ("changeConnector", "POST", "/admin/connectors/{}/shop", {"do": "pause"}, "shop"),
     ("removeConnector", "DELETE", "/admin/connectors/{}/shop", None, "shop"),
@@ -47,8 +55,8 @@ CHANGES: list[tuple[str, str, str, Any, str]] = [
     ("deleteGateway", "DELETE", "/admin/gateways/{}", None, ""),
 ]
 """One good request for each route that changes something, in an order in which each is."""
-STATELESS = {"flush"}
-"""What has nothing to show before or after, while nothing was ever pushed."""
+STATELESS = {"flush", "disconnectClient"}
+"""What has nothing to show before or after: nothing was pushed, nobody is connected."""
 
 
 @pytest.fixture(autouse=True)

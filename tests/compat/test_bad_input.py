@@ -49,6 +49,8 @@ ROUTES = [
     ("GET", "/admin/actions/{}"),
     ("DELETE", "/admin/actions/{}/warehouse"),
     ("GET", "/admin/audit/{}"),
+    ("GET", "/admin/clients/{}"),
+    ("POST", "/admin/clients/{}"),
     ("POST", "/admin/flush/{}"),
     ("GET", "/admin/metrics/{}"),
     ("DELETE", "/admin/gateways/{}"),

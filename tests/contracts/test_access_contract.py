@@ -61,6 +61,27 @@ def test_clients_are_apart_by_gateway_and_name(
     assert access.user_of(f"{gateway}x", client) is None
 
 
+@pytest.mark.law("U7")
+@pytest.mark.parametrize("limit", [1, 3, 50])
+def test_clients_are_given_page_by_page_each_once(
+    access: AccessStore, gateway: str, limit: int
+) -> None:
+    wanted = {name: f"user of {name}" for name in (*ODD, *(f"c{n}" for n in range(6)))}
+    for name, user in wanted.items():
+        access.bind(gateway, name, user)
+
+    given: list[tuple[str, str]] = []
+    place = ""
+    while True:
+        page, place = access.clients(gateway, place, limit)
+        assert len(page) <= limit
+        given += page
+        if not place:
+            break
+    assert sorted(given) == sorted(wanted.items())
+    assert access.clients(f"{gateway}x", "", 10) == ([], "")
+
+
 def test_who_is_released_is_the_next_ones(access: AccessStore, gateway: str) -> None:
     access.release(gateway, "phone")
     access.bind(gateway, "phone", "ann")

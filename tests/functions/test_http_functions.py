@@ -760,6 +760,7 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/admin/destinations/{gateway}/{name}",
         "/admin/destinations/{gateway}/{name}/{action}",
         "/admin/audit/{gateway}",
+        "/admin/clients/{gateway}",
         "/admin/flush/{gateway}",
         "/admin/gateways/{gateway}",
         "/admin/metrics/{gateway}",

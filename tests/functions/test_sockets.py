@@ -137,6 +137,18 @@ def test_another_users_client_does_not_connect(api: Api, functions: Functions) -
     assert api.call("connect", event("connect_sub_protocol"))["statusCode"] == 403
 
 
+@pytest.mark.law("U6")
+def test_an_operator_does_not_connect(api: Api) -> None:
+    sent = event("connect_sub_protocol")
+    context = sent["requestContext"]["authorizer"]
+    context["claims"] = json.dumps(json.loads(context["claims"]) | {"role": "operator"})
+    answer = api.call("connect", sent)
+
+    assert answer["statusCode"] == 403
+    assert json.loads(answer["body"])["code"] == "FORBIDDEN"
+    assert api.connections.of_gateway(GATEWAY)[0] == []
+
+
 @pytest.mark.law("T7")
 def test_who_speaks_something_else_does_not_connect(api: Api) -> None:
     sent = event("connect_sub_protocol") | {"headers": {"sec-websocket-protocol": "mqtt"}}

@@ -111,10 +111,13 @@ def test_only_these_write_to_the_buffer() -> None:
 
 
 def test_an_administrator_deletes_no_data() -> None:
+    connections = {"Fn::GetAtt": ["ConnectionsTable", "Arn"]}
     (statement,) = [
         held
         for owner, held in statements()
-        if owner == "AdminFunction" and "dynamodb:DeleteItem" in as_list(held["Action"])
+        if owner == "AdminFunction"
+        and "dynamodb:DeleteItem" in as_list(held["Action"])
+        and held["Resource"] != connections
     ]
     ((_, keys_allowed),) = statement["Condition"]["ForAllValues:StringLike"].items()
 
@@ -392,7 +395,7 @@ def test_frames_are_posted_to_this_stacks_connections_alone() -> None:
         if "execute-api:ManageConnections" in as_list(statement["Action"])
     }
 
-    assert posting.keys() == {"FramesFunction", "NotifyFunction"}
+    assert posting.keys() == {"AdminFunction", "FramesFunction", "NotifyFunction"}
     assert all("${SocketApi}/live/" in resource for resource in posting.values())
 
 
@@ -547,7 +550,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("AuthoriseFunction", settings.AuthoriseSettings),
         ("PushFunction", settings.PushSettings),
         ("PullFunction", settings_sources.PullAndSourceSettings),
-        ("AdminFunction", settings.AdminSettings),
+        ("AdminFunction", settings_realtime.AdminFunctionSettings),
         ("FlushFunction", settings.FlushSettings),
         ("ScheduleFlushFunction", settings.ScheduleFlushSettings),
         ("MaterialiseFunction", settings.MaterialiseSettings),

@@ -7,6 +7,7 @@ import json
 import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import httpx
 import jsonschema_rs
@@ -23,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.buffer.memory_audit import MemoryAudit
+from lakesync.buffer.memory_connections import MemoryConnections
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.checkpoint_stream import CheckpointService
@@ -31,6 +33,7 @@ from lakesync.compat.pushes import FollowingPushes
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.audit import Audit
+from lakesync.gateway.clients import ClientsAdmin
 from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -114,6 +117,9 @@ def whole_api() -> FastAPI:
             lambda: polling.admin,
             lambda: Acting().admin,
             audit,
+            lambda: ClientsAdmin(
+                access, buffer, MemoryConnections(), Mock(), cursor_of=lambda _: 0
+            ),
         ),
         action_routes(Acting().service),
         webhook_routes(polling.webhooks),

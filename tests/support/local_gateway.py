@@ -27,15 +27,19 @@ from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.buffer.memory_audit import MemoryAudit
+from lakesync.buffer.memory_connections import MemoryConnections
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.buffer.memory_removal import MemoryItems
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.checkpoint_stream import CheckpointService
+from lakesync.compat.follower_state import cursor_of
 from lakesync.compat.followers import FollowingPulls
 from lakesync.compat.pushes import FollowingPushes
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.audit import Audit
+from lakesync.gateway.clients import ClientsAdmin
+from lakesync.gateway.delivery import Delivery
 from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -61,6 +65,7 @@ from lakesync.runtime.wiring_connectors import and_connectors
 from tests.support.acting import Acting
 from tests.support.lake import Objects
 from tests.support.polling import MemorySecrets, PollingByHand
+from tests.support.sockets import FakeSockets
 from tests.support.source_function import Sources
 
 if TYPE_CHECKING:
@@ -94,6 +99,8 @@ class LocalGateway:
     buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
     access: MemoryAccess = field(default_factory=MemoryAccess)
     quotas: MemoryQuotas = field(default_factory=MemoryQuotas)
+    connections: MemoryConnections = field(default_factory=MemoryConnections)
+    sockets: FakeSockets = field(default_factory=FakeSockets)
     audit: MemoryAudit = field(default_factory=MemoryAudit)
     objects: Objects = field(default_factory=Objects)
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
@@ -186,6 +193,13 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
         return delete_and_wait(invoke)(gateway, by)
 
     audit = Audit(held.audit, wall_clock=wall_clock, token=chance.token)
+    clients = ClientsAdmin(
+        held.access,
+        held.buffer,
+        held.connections,
+        Delivery(held.sockets, held.connections, seconds=time.monotonic, sleep_s=time.sleep),
+        cursor_of=cursor_of,
+    )
     pulls = PullService(held.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     app = create_app(
         push_routes(
@@ -204,6 +218,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
             lambda: polling.admin,
             lambda: acting.admin,
             audit,
+            lambda: clients,
         ),
         action_routes(acting.service),
         webhook_routes(polling.webhooks),

@@ -51,6 +51,22 @@ class DynamoAccess(TableCalls):
         """Bind a client to nobody; a write unit."""
         self._delete(_client(gateway, client_id))
 
+    def clients(self, gateway: str, place: str, limit: int) -> tuple[list[tuple[str, str]], str]:
+        """Give some clients with their users; a read unit for some thirty, 16 at least for all."""
+        first, after = (int(place[0], 16), place[1:]) if place else (0, "")
+        clients: list[tuple[str, str]] = []
+        for part, pk in enumerate(keys.user_pks(gateway)[first:], start=first):
+            has_more = True
+            while has_more:
+                if len(clients) == limit:
+                    return clients, f"{part:x}{after}"
+                body = query_after(self._table, pk, after, limit - len(clients))
+                answer = self._read("Query", body)
+                clients += [(text(item, "sk"), text(item, "us")) for item in answer["Items"]]
+                has_more = "LastEvaluatedKey" in answer
+                after = text(answer["LastEvaluatedKey"], "sk") if has_more else ""
+        return clients, ""
+
     def revocations(self, gateway: str) -> list[Revocation]:
         """Give all that is revoked; a read unit for about thirty, one at least."""
         pk, after = keys.revoked_pk(gateway), ""

@@ -68,7 +68,7 @@ class DynamoAudit(TableCalls):
             ":oc": text_of(record.outcome.value),
             ":cd": text_of(record.code),
             ":e": number_of(record.ended_ms),
-            ":begun": text_of(AuditOutcome.BEGUN.value),
+            ":begun": text_of(AuditOutcome.STARTED.value),
         }
         change = "SET af = :af, oc = :oc, cd = :cd, e = :e"
         self._updated((check_gateway(record.gateway), record.id), change, "oc = :begun", values)

@@ -188,6 +188,11 @@ def user_pks(gateway: str) -> list[str]:
     return [f"|user|{check_gateway(gateway)}|{part:x}" for part in range(CLIENT_PARTS)]
 
 
+def client_place(client_id: str) -> str:
+    """Give a client's place among its gateway's: its hash, one digit, and its id."""
+    return f"{_part(client_id)}{client_id}"
+
+
 def _part(client_id: str) -> str:
     return f"{crc32(client_id.encode()) % CLIENT_PARTS:x}"
 

@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from lakesync.buffer.keys import check_gateway, revoked_sk
+from lakesync.buffer.keys import check_gateway, client_place, revoked_sk
 from lakesync.ports import GATEWAY_KIND
 
 if TYPE_CHECKING:
@@ -52,6 +52,16 @@ class MemoryAccess:
                 "users": sum(client[0] == gateway for client in self._users),
                 "revocations": len(revoked.keys() - {revoked_sk(GATEWAY_KIND, gateway)}),
             }
+
+    def clients(self, gateway: str, place: str, limit: int) -> tuple[list[tuple[str, str]], str]:
+        """Give some clients with their users."""
+        check_gateway(gateway)
+        with self._lock:
+            known = {client_place(name): (name, user) for (owner, name), user in self._users.items()
+                     if owner == gateway}  # fmt: skip
+        places = sorted((one for one in known if one > place), key=str.encode)
+        page = places[:limit]
+        return [known[one] for one in page], page[-1] if len(places) > limit else ""
 
     def revocations(self, gateway: str) -> list[Revocation]:
         """Give all that is revoked."""

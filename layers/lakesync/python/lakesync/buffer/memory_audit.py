@@ -31,7 +31,7 @@ class MemoryAudit:
         """Write a record's outcome, unless it has one."""
         with self._lock:
             known = self._records[check_gateway(record.gateway)]
-            if record.id in known and known[record.id].outcome is AuditOutcome.BEGUN:
+            if record.id in known and known[record.id].outcome is AuditOutcome.STARTED:
                 known[record.id] = record
 
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:

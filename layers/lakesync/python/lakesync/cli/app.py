@@ -17,6 +17,9 @@ from lakesync.cli.commands.audit import audit
 from lakesync.cli.commands.checkpoint import build
 from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
 from lakesync.cli.commands.checkpoint import show as show_checkpoint
+from lakesync.cli.commands.clients import disconnect
+from lakesync.cli.commands.clients import list_ as list_clients
+from lakesync.cli.commands.clients import revoke as revoke_client
 from lakesync.cli.commands.codegen import codegen
 from lakesync.cli.commands.connectors import add as add_connector
 from lakesync.cli.commands.connectors import check as check_connector
@@ -119,6 +122,13 @@ access.command("show")(show_access)
 for _command in (revoke, restore, release):
     access.command()(_command)
 app.add_typer(access, name="access")
+clients = typer.Typer(
+    no_args_is_help=True, help="See who is connected and who is behind; disconnect one."
+)
+clients.command("list")(list_clients)
+clients.command()(disconnect)
+clients.command("revoke")(revoke_client)
+app.add_typer(clients, name="clients")
 gateways = typer.Typer(
     no_args_is_help=True, help="Export a gateway, or delete it; find or erase a row."
 )

@@ -107,3 +107,13 @@ def unpack(stored: bytes | None) -> Follower | None:
     body |= {name: Position(*body[name]) for name in positions if name in body}
     rows = tuple(Resend(*row) for row in body.get("resend", ()))
     return known(Follower, body | {"replaced": tuple(body.get("replaced", ())), "resend": rows})
+
+
+def cursor_of(stored: bytes) -> Stamp:
+    """Give the cursor that a follower last came with; 0 if it has come with none.
+
+    Raises:
+        UpgradeRequired: only a later release can read what is stored.
+    """
+    follower = unpack(stored)
+    return follower.cursor if follower else 0

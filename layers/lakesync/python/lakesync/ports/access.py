@@ -43,6 +43,13 @@ class AccessStore(Protocol):
         """Bind a client to nobody; whoever uses it next has it. Safe to repeat."""
         ...
 
+    def clients(self, gateway: str, place: str, limit: int) -> tuple[list[tuple[str, str]], str]:
+        """Give some clients behind a place, each with its user; and the next place, or "".
+
+        There may be fewer than the limit, even none, and yet more to come.
+        """
+        ...
+
     def revocations(self, gateway: str) -> list[Revocation]:
         """Give all that is revoked, clients before users, each in the order of their names."""
         ...

@@ -10,7 +10,7 @@ from typing import Protocol
 class AuditOutcome(StrEnum):
     """What became of a change."""
 
-    BEGUN = "begun"
+    STARTED = "begun"
     """It was asked for; whether it took effect is not known, or not known yet."""
     DONE = "done"
     TRIED = "tried"
@@ -41,7 +41,7 @@ class AuditRecord:
     """The target's state as JSON, or its digest and size if that is large."""
     after: str = ""
     """The same behind the change; empty while it is not known."""
-    outcome: AuditOutcome = AuditOutcome.BEGUN
+    outcome: AuditOutcome = AuditOutcome.STARTED
     code: str = ""
     """That of the error, if it was not done."""
     ended_ms: int = 0

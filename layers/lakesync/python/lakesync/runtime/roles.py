@@ -34,6 +34,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "connect": _ROWS,
         "adminMetrics": _LOOKS,
         "audit": _LOOKS,
+        "clients": _LOOKS,
         "access": _LOOKS,
         "schemas": _LOOKS,
         "syncRules": _LOOKS,
@@ -42,6 +43,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "saveSyncRules": _ALL,
         "placeTable": _ALL,
         "changeAccess": _ALL,
+        "disconnectClient": _ALL,
         "flush": _ALL,
         "deleteGateway": _ALL,
         # What a source or a database says of its last error, and of dead letters, may name values.

@@ -112,7 +112,7 @@ class PullSettings(BufferSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class AdminSettings(BufferSettings):
-    """What ``functions/admin`` needs."""
+    """What ``functions/admin`` needs, but for what it asks of WebSockets."""
 
     flush_function: str = variable("FLUSH_FUNCTION", not_empty)
     """The name of ``functions/flush``, which ``POST /admin/flush`` waits for."""

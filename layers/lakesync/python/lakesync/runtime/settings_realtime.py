@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakesync.runtime.settings import (
+    AdminSettings,
     Aws,
     BufferSettings,
     PullSettings,
@@ -46,3 +47,8 @@ class FramesSettings(PushSettings, PullSettings, SocketSettings):
 @dataclass(frozen=True, kw_only=True)
 class NotifySettings(BufferSettings, SocketSettings):
     """What ``functions/notify`` needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminFunctionSettings(AdminSettings, SocketSettings):
+    """What ``functions/admin`` needs: also who is connected."""

@@ -9,9 +9,11 @@ from lakesync.runtime import wiring, wiring_access
 
 if TYPE_CHECKING:
     from lakesync.gateway.broadcast import Broadcaster
+    from lakesync.gateway.clients import ClientsAdmin
     from lakesync.ports import Connections, Sockets
     from lakesync.runtime.realtime.frames import FrameService
     from lakesync.runtime.settings_realtime import (
+        AdminFunctionSettings,
         ConnectionsSettings,
         FramesSettings,
         NotifySettings,
@@ -33,6 +35,22 @@ def sockets(settings: SocketSettings) -> Sockets:
 
     return ApiSockets(
         settings.socket_host, settings.socket_stage, settings.region, settings.endpoint
+    )
+
+
+def clients_admin(settings: AdminFunctionSettings) -> ClientsAdmin:
+    """Give what shows clients and disconnects them; imported when a route first asks for it."""
+    from lakesync.compat.follower_state import cursor_of  # noqa: PLC0415
+    from lakesync.gateway.clients import ClientsAdmin  # noqa: PLC0415
+    from lakesync.gateway.delivery import Delivery  # noqa: PLC0415
+
+    open_connections = connections(settings)
+    return ClientsAdmin(
+        wiring_access.store(settings),
+        wiring.buffer(settings),
+        open_connections,
+        Delivery(sockets(settings), open_connections, seconds=time.monotonic, sleep_s=time.sleep),
+        cursor_of=cursor_of,
     )
 
 

@@ -10,6 +10,7 @@ from lakesync.runtime.api import schemas
 from lakesync.runtime.api.access import add_access_routes
 from lakesync.runtime.api.action_admin import add_action_routes
 from lakesync.runtime.api.audit import add_audit_route
+from lakesync.runtime.api.clients import add_client_routes
 from lakesync.runtime.api.connectors import add_connector_routes
 from lakesync.runtime.api.deletion import add_deletion_route
 from lakesync.runtime.api.destinations import add_destination_routes
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin import AdminService
     from lakesync.gateway.audit import Audit
+    from lakesync.gateway.clients import ClientsAdmin
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.runtime.api.deletion import DeleteNow
 
@@ -42,6 +44,7 @@ def admin_routes(
     connectors: Callable[[], ConnectorAdmin],
     actions: Callable[[], ActionAdmin],
     audit: Audit,
+    clients: Callable[[], ClientsAdmin],
 ) -> APIRouter:
     """Give the routes around the services.
 
@@ -54,6 +57,7 @@ def admin_routes(
         connectors: gives what registers connectors, made when it is first asked for.
         actions: gives what registers action handlers, made when it is first asked for.
         audit: gives what was changed, and by whom.
+        clients: gives what shows clients and disconnects them, made when it is first asked for.
     """
     router = guarded_router()
     add_schema_routes(router, service)
@@ -65,6 +69,7 @@ def admin_routes(
     add_destination_routes(router, destinations)
     add_deletion_route(router, access, delete_now)
     add_audit_route(router, audit)
+    add_client_routes(router, clients)
 
     @router.post(
         "/admin/flush/{gateway}",

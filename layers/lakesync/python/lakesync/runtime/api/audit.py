@@ -95,7 +95,7 @@ def record_to_json(record: AuditRecord) -> dict[str, Any]:
         "requestId": record.request,
         "before": json.loads(record.before),
     }
-    if record.outcome is AuditOutcome.BEGUN:
+    if record.outcome is AuditOutcome.STARTED:
         return shown
     shown |= {"after": json.loads(record.after), "endedAt": _at(record.ended_ms)}
     return shown | ({"code": record.code} if record.code else {})

@@ -43,7 +43,7 @@ class Description:
             checkpoint_routes(nothing),
             action_routes(nothing),
             webhook_routes(nothing),
-            admin_routes(*[nothing] * 8),
+            admin_routes(*[nothing] * 9),
         )
         self._routes = [route for family in families for route in family.routes]
 

@@ -1,0 +1,108 @@
+"""Routes for a gateway's clients: who is connected and behind; an administrator disconnects one."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+
+from lakesync.errors import ValidationFailed
+from lakesync.runtime.api import schemas
+from lakesync.runtime.guard import audited
+from lakesync.runtime.http import Gateway, answer_json, json_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.gateway.clients import ClientReport, ClientsAdmin
+    from lakesync.runtime.guard import Asked
+
+CLIENTS_DEFAULT: Final = 50
+CLIENTS_MAX: Final = 200
+"""Clients of one page: what is remembered of each is read by itself."""
+CLIENTS_BODY_BYTES_MAX: Final = 4_096
+"""A request to disconnect names one client."""
+_SHAPE: Final = 'send {"disconnect": {"client": "…"}}'
+_PARTS: Final = "0123456789abcdef"
+Cursor = Annotated[str, Query(max_length=600, description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=CLIENTS_MAX, description="Clients wanted.")]
+
+
+def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) -> None:
+    """Add the routes around the service, which is made when it is first asked."""
+
+    def shows(asked: Asked) -> tuple[str, object]:
+        name = _client(asked.body)
+        return f"client {name}", {"connections": len(service().connected(asked.gateway, name))}
+
+    @router.get(
+        "/admin/clients/{gateway}",
+        tags=["admin"],
+        summary="The clients: whose each is, whether it is connected, and how far behind",
+        operation_id="clients",
+        response_class=Response,
+        responses=schemas.answers("Clients", "Some of them; ask again with `next`."),
+    )
+    async def clients(
+        gateway: Gateway, request: Request, cursor: Cursor = "", limit: Limit = CLIENTS_DEFAULT
+    ) -> Response:
+        """Give clients that ever came, in no order of interest. Nothing is written for it.
+
+        `behindMs` is known of existing clients alone, whose cursor is stored; null for others.
+        """
+        reports, place = service().clients(gateway, _place_of(cursor) if cursor else "", limit)
+        page: dict[str, object] = {"clients": list(map(_shown, reports))}
+        following = {"next": urlsafe_b64encode(place.encode()).decode()} if place else {}
+        return answer_json(request, page | following)
+
+    @router.post(
+        "/admin/clients/{gateway}",
+        tags=["admin"],
+        summary="Close a client's connections",
+        operation_id="disconnectClient",
+        response_class=Response,
+        responses=schemas.answers("Disconnected", "It may connect again.", 413, 502),
+        openapi_extra=schemas.takes("Disconnect"),
+    )
+    @audited(shows)
+    async def disconnect(gateway: Gateway, request: Request) -> Response:
+        """Close a client's connections, with a reason. It may connect again. Safe to repeat."""
+        body = await json_body(request, _SHAPE, CLIENTS_BODY_BYTES_MAX)
+        closed = service().disconnect(gateway, _client(body))
+        return answer_json(request, {"disconnected": closed})
+
+
+def _client(body: object) -> str:
+    target = body.get("disconnect") if isinstance(body, dict) and len(body) == 1 else None
+    if isinstance(target, dict) and len(target) == 1 and isinstance(target.get("client"), str):
+        return str(target["client"])
+    raise ValidationFailed(_SHAPE)
+
+
+def _shown(report: ClientReport) -> dict[str, Any]:
+    return {
+        "client": report.client_id,
+        "user": report.user,
+        "connections": [
+            {"openedAt": _at(each.opened_ms / 1000), "expiresAt": _at(each.expires_s)}
+            for each in report.connections
+        ],
+        "revoked": report.is_revoked,
+        "behindMs": report.behind_ms,
+    }
+
+
+def _at(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+def _place_of(cursor: str) -> str:
+    try:
+        place = urlsafe_b64decode(cursor.encode()).decode()
+    except ValueError:
+        place = ""
+    if place[:1] not in _PARTS or not place:
+        raise ValidationFailed("cursor must be `next` of the page before", field="cursor")
+    return place

@@ -1,0 +1,115 @@
+"""Who uses a gateway: listed, paged, disconnected; over HTTP and by the command line."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.ports import AuditQuery, Connection, Revocation
+from tests.compat.requests import row
+
+if TYPE_CHECKING:
+    from tests.compat.requests import Asker
+
+
+def connect(gateway: Asker, client_id: str, name: str) -> None:
+    """Note an open WebSocket of a client."""
+    expires_s = time.time() + 600
+    connection = Connection(gateway.id, name, client_id, "ann", expires_s, 1_000_000_000_000, {})
+    gateway.served.connections.add(connection)
+
+
+def listed(gateway: Asker, limit: int = 50) -> dict[str, dict[str, Any]]:
+    """Give all clients by their ids, read page by page as an operator."""
+    clients: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        asked = {"limit": str(limit)} | ({"cursor": cursor} if cursor else {})
+        answer = gateway.ask("GET", "/admin/clients/{}", params=asked, role="operator")
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        clients += page["clients"]
+        cursor = page.get("next", "")
+        if not cursor:
+            by_id = {each["client"]: each for each in clients}
+            assert len(by_id) == len(clients)
+            return by_id
+
+
+@pytest.mark.law("U7")
+def test_whose_each_is_and_whether_it_is_connected_or_shut_out(gateway: Asker) -> None:
+    for name in ("p1", "p2", "p3"):
+        gateway.served.access.bind(gateway.id, name, "ann" if name != "p3" else "bob")
+    for number in range(2):
+        connect(gateway, "p1", f"socket-{gateway.id}-{number}")
+    gateway.served.access.revoke(gateway.id, Revocation("user", "bob", 0, "ops"))
+
+    clients = listed(gateway)
+    assert [len(clients[name]["connections"]) for name in ("p1", "p2", "p3")] == [2, 0, 0]
+    assert clients["p1"]["connections"][0]["openedAt"] == "2001-09-09T01:46:40Z"
+    assert (clients["p2"]["user"], clients["p3"]["user"]) == ("ann", "bob")
+    assert [clients[name]["revoked"] for name in ("p1", "p2", "p3")] == [False, False, True]
+    assert {each["behindMs"] for each in clients.values()} == {None}
+
+
+@pytest.mark.law("U7")
+def test_an_existing_client_is_as_far_behind_as_its_cursor(gateway: Asker) -> None:
+    gateway.push(row("row-1"), clientId="client-1")
+    cursor = gateway.pull(client="client-2").json()["serverHlc"]
+    gateway.pull(since=cursor, client="client-2")
+    assert listed(gateway)["client-2"]["behindMs"] == 0
+    time.sleep(0.02)
+    gateway.push(row("row-2"), clientId="client-1")
+
+    assert 0 < listed(gateway)["client-2"]["behindMs"] < 60_000
+
+
+@pytest.mark.law("U7")
+def test_pages_hold_each_client_once(gateway: Asker) -> None:
+    names = [f"p{number}|\U0001f600" for number in range(7)]
+    for name in names:
+        gateway.served.access.bind(gateway.id, name, "ann")
+
+    assert sorted(listed(gateway, limit=2)) == names
+
+
+@pytest.mark.law("U7", "J1")
+def test_a_client_is_disconnected_with_a_reason_and_a_record(gateway: Asker) -> None:
+    mine, other = f"socket-{gateway.id}-mine", f"socket-{gateway.id}-other"
+    connect(gateway, "p1", mine)
+    connect(gateway, "p2", other)
+    body = {"disconnect": {"client": "p1"}}
+    answer = gateway.ask("POST", "/admin/clients/{}", json=body, role="admin", client="ops")
+
+    assert answer.json() == {"disconnected": 1}
+    assert gateway.served.sockets.closed.count(mine) == 1
+    assert other not in gateway.served.sockets.closed
+    assert gateway.served.sockets.sent[mine]
+    left, _ = gateway.served.connections.of_gateway(gateway.id)
+    assert [each.id for each in left] == [other]
+    (record,), _ = gateway.served.audit.records(gateway.id, AuditQuery())
+    assert (record.operation, record.target, record.user) == (
+        "disconnectClient",
+        "client p1",
+        "ops",
+    )
+    assert (record.before, record.after) == ('{"connections":1}', '{"connections":0}')
+    again = gateway.ask("POST", "/admin/clients/{}", json=body, role="admin")
+    assert again.json() == {"disconnected": 0}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, [], {"disconnect": "p1"}, {"disconnect": {"client": 7}}, {"disconnect": {"client": ""}}],
+)
+def test_what_names_no_client_is_a_400(gateway: Asker, body: Any) -> None:
+    answer = gateway.ask("POST", "/admin/clients/{}", json=body, role="admin")
+    assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION_ERROR")
+
+
+@pytest.mark.parametrize("cursor", ["%%", "bm9uZQ==", "_w=="])
+def test_a_cursor_that_is_none_is_a_400(gateway: Asker, cursor: str) -> None:
+    answer = gateway.ask("GET", "/admin/clients/{}", params={"cursor": cursor}, role="admin")
+    assert (answer.status_code, answer.json()["field"]) == (400, "cursor")
