@@ -203,6 +203,25 @@ class TestReadAhead:
             assert stamps(of.entries(GATEWAY, lane, 0, 20, 100)) == [10, 20]
         assert log.reads == 3
 
+    def test_a_lane_that_made_room_for_another_meanwhile_is_read_again(
+        self, log: Log, little_room: int
+    ) -> None:
+        of = self.warm(log)
+        for stamp in (40, 50):
+            log.commit(stamp)
+        items = of.read_ahead(GATEWAY, dict.fromkeys(LANES, log.head(in_head=2)), 10, 100)
+        log.commit(60, little_room)
+        of.entries(GATEWAY, "another", 0, 60, 100)
+        log.reads = 0
+
+        for call in items:
+            call()
+
+        assert log.items_read == [dict.fromkeys(LANES, 30)]
+        for lane in LANES:
+            assert stamps(of.entries(GATEWAY, lane, 10, 30, 100)) == [20, 30]
+        assert log.reads > 0
+
 
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> int:

@@ -133,8 +133,9 @@ class Tails:
         wanted = {key.lane: last for key, last in last_items.items()}
         items = self._buffer.log_items(gateway, wanted)
         for key in last_items:
-            chain = self._chains[key]
-            chain.join(entry for entry in items.get(key.lane, ()) if entry.stamp > chain.end)
+            # A lane that is read side by side may have taken its room: then `entries` reads it.
+            if chain := self._chains.get(key):
+                chain.join(entry for entry in items.get(key.lane, ()) if entry.stamp > chain.end)
         self._make_room()
 
     def _read_ahead(self, key: _Key, after: Stamp, until: Stamp, count_max: int) -> None:
