@@ -134,5 +134,6 @@ def test_a_function_that_does_not_answer_is_503(
 
     assert found["statusCode"] == 503
     assert json.loads(found["body"])["code"] == "SOURCE_UNAVAILABLE"
+    assert "TooManyRequests" not in found["body"], "what is in the account is for the log"
     assert found["headers"]["retry-after"]
     assert found["headers"]["content-type"].startswith("application/json")

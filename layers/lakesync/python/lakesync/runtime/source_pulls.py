@@ -47,15 +47,17 @@ def with_sources(handler: Handler, invoke: Callable[[str], tuple[bool, bytes]]) 
 def _answer(invoke: Callable[[str], tuple[bool, bytes]], event: dict[str, Any]) -> dict[str, Any]:
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - a cold start
 
+    answer: dict[str, Any] = {}
+    cause = "it died, or took too long"
     try:
         returned, payload = invoke(json.dumps(event))
-        answer: dict[str, Any] = json.loads(payload) if returned else {}
-        error = SourceUnavailable("the function that reads sources died, or took too long")
+        answer = json.loads(payload) if returned else {}
     except (BotoCoreError, ClientError) as exc:
-        answer, error = {}, SourceUnavailable(f"the function that reads sources: {exc}")
+        cause = str(exc)  # for the log alone: it names what is in the account
     if "statusCode" in answer:
         return answer
-    observe.failure(error, path=str(event["rawPath"]))
+    error = SourceUnavailable("the function that reads sources did not answer; try again later")
+    observe.failure(error, path=str(event["rawPath"]), cause=cause)
     response = error_answer({"type": "http", "aws.event": event}, error)
     headers = dict(response.headers)
     return {
