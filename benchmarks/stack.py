@@ -41,8 +41,9 @@ PULL_TARGET: Final = 30_000
 BATCH_DELTAS: Final = 100
 CONNECTIONS: Final = 4
 BUFFERED: Final = 10_000
-PUSHES: Final = 120
-WARM_PUSHES: Final = 20
+PUSHES: Final = 240
+WARM_PUSHES: Final = 240
+"""The emulator and the functions take so many until each push costs them the same."""
 PAGE_DELTAS: Final = 1_000
 PULL_ROUNDS: Final = 3
 _PROTOBUF: Final = "application/x-protobuf"
