@@ -42,8 +42,14 @@ def made_connector(
     definition: Definition,
 ) -> tuple[Connector, dict[str, str]]:
     """Make a registered connector, with its secrets; and give the tables that it reads."""
+    return made_with(secrets.get(secret_name(gateway, name)), storage, outside, definition)
+
+
+def made_with(
+    hidden: Mapping[str, str], storage: Storage, outside: Outside, definition: Definition
+) -> tuple[Connector, dict[str, str]]:
+    """Make a connector whose secrets were read; and give the tables that it reads."""
     kind = connector_type(definition.type)
-    hidden = secrets.get(secret_name(gateway, name))
     settings = configured(kind, {**definition.configuration, **hidden})
     return kind.make(settings, storage, outside), dict(tables_of(kind, settings))
 

@@ -20,8 +20,8 @@ from lakesync.connectors.definition import check_name, definition_from
 from lakesync.connectors.deltas import client_id_of, deltas_of, pushes_of
 from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.port import Delivery, TakesWebhooks
-from lakesync.connectors.registered import secret_name
-from lakesync.connectors.registry import configured, connector_type, tables_of
+from lakesync.connectors.registered import made_with, secret_name
+from lakesync.connectors.registry import connector_type
 from lakesync.connectors.signatures import REFUSED
 from lakesync.connectors.storage import Storage, digest
 from lakesync.core.messages import OutcomeKind, Push
@@ -41,6 +41,7 @@ from lakesync.result import Err
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakesync.connectors.definition import Definition
     from lakesync.connectors.outside import Outside
     from lakesync.connectors.port import ConnectorType, SourcePage
     from lakesync.connectors.signatures import Signed
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
         ObjectStore,
         Rows,
         SecretStore,
-        StoredConnector,
         WallClock,
     )
 
@@ -131,8 +131,7 @@ class Webhooks:
                 f"{name} takes {WEBHOOKS_PER_MINUTE_MAX} webhooks a minute",
                 retry_after_s=_MINUTE_S,
             )
-        settings = {**definition.configuration, **hidden}
-        rows = self._brought(gateway, stored, kind, settings, Delivery(signed.sent_ms, body))
+        rows = self._brought(gateway, name, definition, hidden, Delivery(signed.sent_ms, body))
         note = ActionRun(key.action_id, "", RunState.ENDED, "webhook")
         self._deliveries.begin(key, None, note, now_ms)
         return Taken(rows)
@@ -140,18 +139,17 @@ class Webhooks:
     def _brought(
         self,
         gateway: str,
-        stored: StoredConnector,
-        kind: ConnectorType,
-        given: Mapping[str, object],
+        name: str,
+        definition: Definition,
+        hidden: Mapping[str, str],
         delivery: Delivery,
     ) -> int:
         """Push what a delivery brings; gives how many rows."""
-        settings = configured(kind, given)
-        tables = tables_of(kind, settings)
-        client_id = client_id_of(stored.name)
+        client_id = client_id_of(name)
         brought = brought_by(client_id, gateway, self._rows)
-        storage = Storage(self._objects, gateway, stored.name, brought)
-        with closing(kind.make(settings, storage, self._outside)) as connector:
+        storage = Storage(self._objects, gateway, name, brought)
+        made, tables = made_with(hidden, storage, self._outside, definition)
+        with closing(made) as connector:
             if not isinstance(connector, TakesWebhooks):
                 raise AuthFailed(REFUSED)
             page = _dated(_page(connector, delivery), tables, delivery.sent_ms)
