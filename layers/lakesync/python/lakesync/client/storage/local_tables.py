@@ -29,6 +29,7 @@ _DEFINING: Final = {
 """What makes and drops tables and indexes, and which of SQLite's details is the table's name."""
 _SCHEMA: Final = {"sqlite_master", "sqlite_temp_master"}
 """What SQLite itself writes then; it refuses to be told to."""
+NO_RETURNING: Final = "RETURNING is not for execute: query what was written afterwards"
 _INTERNAL: Final = (PREFIX, "sqlite_")
 
 
@@ -70,15 +71,15 @@ def check_local(catalogue: Catalogue, targets: Targets) -> None:
     """Raise `ValidationFailed` unless a statement writes to local tables only."""
     for name in sorted(targets.written | targets.by_triggers | targets.defined):
         if name.lower().startswith(_INTERNAL):
-            raise _refused(f"{name} is LakeSync's or SQLite's own, and no table of the app")
+            raise refused(f"{name} is LakeSync's or SQLite's own, and no table of the app")
         if catalogue.by_sql_name(name) is None:
             continue
         if name in targets.by_triggers:
-            raise _refused(
+            raise refused(
                 f"a trigger of the app writes to the synced table {name}, which would be no edit: "
                 "drop the trigger, and write there by execute"
             )
-        raise _refused(
+        raise refused(
             f"{name} is a synced table: its columns and indexes are declared, and it is never "
             "dropped"
         )
@@ -88,29 +89,16 @@ def run_local(
     connection: sqlite3.Connection, catalogue: Catalogue, targets: Targets, sql: str, given: Any
 ) -> int:
     """Run a statement on local tables; gives how many rows it wrote."""
-    connection.execute("SAVEPOINT _lakesync_statement")
-    try:
-        rows = _rows_written(connection, sql, given)
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK TO _lakesync_statement")
-        raise
-    finally:
-        if connection.in_transaction:
-            connection.execute("RELEASE _lakesync_statement")
-    for name in targets.written | targets.by_triggers | targets.defined:
-        catalogue.note_local_change(name)
-    return rows
-
-
-def _rows_written(connection: sqlite3.Connection, sql: str, given: Any) -> int:
     cursor = connection.execute(sql, given)
     gives_rows, rows = cursor.description is not None, cursor.rowcount
     cursor.close()
-    if gives_rows:
-        raise _refused("RETURNING is not for execute: query what was written afterwards")
+    if gives_rows:  # whatever it wrote is undone with the transaction, which no error survives
+        raise refused(NO_RETURNING)
+    for name in targets.written | targets.by_triggers | targets.defined:
+        catalogue.note_local_change(name)
     return max(rows, 0)
 
 
-def _refused(sentence: str) -> ValidationFailed:
+def refused(sentence: str) -> ValidationFailed:
+    """Give the error of a statement that is not run."""
     return ValidationFailed(sentence, field="sql")

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.client.storage.app_table import ROW_ID, quote
 from lakesync.client.storage.failures import query_result
-from lakesync.client.storage.local_tables import check_local, run_local, targets_of
+from lakesync.client.storage.local_tables import (
+    NO_RETURNING,
+    check_local,
+    refused,
+    run_local,
+    targets_of,
+)
 from lakesync.core.delta import Op
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
@@ -63,13 +69,9 @@ def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> i
     return len(notes)
 
 
-def _refused(sentence: str) -> ValidationFailed:
-    return ValidationFailed(sentence, field="sql")
-
-
 def _execute_locally(file: ClientFile, targets: Targets, sql: str, given: Any) -> int:
     if not targets.written and not targets.defined:
-        raise _refused("the statement writes to no table: execute writes, query reads")
+        raise refused("the statement writes to no table: execute writes, query reads")
     check_local(file.catalogue, targets)
     run = partial(run_local, file.connection, file.catalogue, targets, sql, given)
     return query_result(run, "statement").unwrap()
@@ -94,15 +96,15 @@ def _noted(file: ClientFile, table: AppTable, sql: str, parameters: Any) -> list
             if replaces:
                 run("PRAGMA recursive_triggers = OFF")
     if gives_rows:
-        raise _refused("RETURNING is not for execute: query what was written afterwards")
+        raise refused(NO_RETURNING)
     return notes
 
 
 def _write(file: ClientFile, writer: Writer, table: AppTable, note: Note) -> None:
     if note.row_id != note.old_id:
-        raise _refused("a row keeps its _row_id: delete it, and insert another one")
+        raise refused("a row keeps its _row_id: delete it, and insert another one")
     if not isinstance(note.row_id, str):
-        raise _refused(f"a _row_id is text, not {type(note.row_id).__name__}")
+        raise refused(f"a _row_id is text, not {type(note.row_id).__name__}")
     row_id = note.row_id
     if note.op is Op.DELETE:
         writer.write(Op.DELETE, table.name, row_id, {})
@@ -143,7 +145,7 @@ def _value(name: str, cell: object, kind: str | None, table: AppTable, before: o
     """Give the value that a cell stands for."""
     if isinstance(cell, bytes):
         if kind != "bytes":
-            raise _refused(
+            raise refused(
                 f"the column {name} is given bytes, which need the type bytes: declare it so, or "
                 "write text"
             )
