@@ -21,23 +21,18 @@ from lakesync.buffer.requests import NEVER_WRITTEN, encode, key
 from lakesync.buffer.requests import number as number_of
 from lakesync.buffer.requests import text as text_of
 from lakesync.ports import AuditOutcome, AuditQuery, AuditRecord
+from lakesync.ports.audit import id_of_time
 
 READS_MAX: Final = 10
 """Reads of 1 MB that one page of records may take, where few pass its filters."""
-_TIME_DIGITS: Final = 12
 _LAST: Final = "g"
 """Above every id: those begin with hexadecimal digits."""
 
 
-def time_sk(at_ms: int) -> str:
-    """Give what ids of records of a millisecond begin with; text order is the order of time."""
-    return f"{at_ms:0{_TIME_DIGITS}x}"
-
-
 def bounds(query: AuditQuery) -> tuple[str, str]:
     """Give the lowest and the highest sort key of what a query wants, both inclusive."""
-    highest = _LAST if query.until_ms is None else time_sk(query.until_ms)
-    return time_sk(query.since_ms), min(highest, query.below or _LAST)
+    highest = _LAST if query.until_ms is None else id_of_time(query.until_ms)
+    return id_of_time(query.since_ms), min(highest, query.below or _LAST)
 
 
 class DynamoAudit(TableCalls):

@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.ports import AuditOutcome, AuditRecord
+from lakesync.ports.audit import id_of_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,7 @@ class Audit:
         now_ms = self._wall_clock()
         record = AuditRecord(
             gateway,
-            f"{now_ms:012x}-{self._token()}",
+            f"{id_of_time(now_ms)}-{self._token()}",
             now_ms,
             who.user,
             who.role,

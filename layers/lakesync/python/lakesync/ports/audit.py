@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
+
+TIME_DIGITS: Final = 12
+
+
+def id_of_time(at_ms: int) -> str:
+    """Give what ids of records of a millisecond begin with; text order is the order of time."""
+    return f"{at_ms:0{TIME_DIGITS}x}"
 
 
 class AuditOutcome(StrEnum):
@@ -26,7 +33,7 @@ class AuditRecord:
 
     gateway: str
     id: str
-    """Text order is the order of time; see `lakesync.gateway.audit`."""
+    """`id_of_time`, and a token."""
     at_ms: int
     user: str
     """The token's ``sub``; or the ARN of the command line's AWS credentials."""

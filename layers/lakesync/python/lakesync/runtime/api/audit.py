@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.access import USER_BYTES_MAX
 from lakesync.ports import AuditOutcome, AuditQuery
+from lakesync.ports.audit import TIME_DIGITS
 from lakesync.runtime.api import schemas
 from lakesync.runtime.http import Gateway, answer_json
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 RECORDS_DEFAULT: Final = 50
 RECORDS_MAX: Final = 200
 """Audit records of one page: with both their states, under 2 MB."""
-_ID: Final = re.compile(r"[0-9a-f]{12}-[0-9a-f]{1,64}")
+_ID: Final = re.compile(rf"[0-9a-f]{{{TIME_DIGITS}}}-[0-9a-f]{{1,64}}")
 _TIME_MAX_MS: Final = 1 << 47
 Since = Annotated[
     str | None, Query(max_length=40, description="Those from this time on, as ISO 8601.")
