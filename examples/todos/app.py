@@ -31,7 +31,7 @@ class TodosApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "write", "new"),
         Binding("tab", "app.focus_next", "other window", show=False),
-        Binding("q", "leave", "quit"),
+        Binding("q", "quit", "quit"),
     ]
 
     def __init__(self, clients: Mapping[str, AsyncClient]) -> None:
@@ -47,9 +47,3 @@ class TodosApp(App[None]):
         """Write a new todo in the window that has the cursor."""
         pane = next((pane for pane in self.panes if pane.has_focus_within), self.panes[0])
         pane.query_one("Input").focus()
-
-    async def action_leave(self) -> None:
-        """Close every window's file, then end."""
-        for pane in self.panes:
-            await pane.leave()
-        self.exit()

@@ -54,11 +54,11 @@ class Pane(Vertical):
         self.table.add_columns("done", "title", "by")
         await self.todos.prepare()
         self._conflicts = self._client.on_conflict(self._lost)
-        self.run_worker(self._show_todos(), exit_on_error=True)
-        self.run_worker(self._show_status(), exit_on_error=True)
+        self.run_worker(self._show_todos())
+        self.run_worker(self._show_status())
         self._loop.start()
 
-    async def leave(self) -> None:
+    async def on_unmount(self) -> None:
         """Stop syncing and close the file; nothing is lost, edits wait in it."""
         await asyncio.to_thread(self._loop.stop)
         await self._client.close()
