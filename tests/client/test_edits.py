@@ -11,7 +11,6 @@ import pytest
 from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.catalogue import APP_COLUMNS_MAX, table_sql
 from lakesync.core.delta import Op
-from lakesync.core.merge import RowState
 from lakesync.result import Err, Ok
 from tests.client.support.world import check_sound, rows_of, user_tables
 
@@ -268,8 +267,7 @@ def test_sqlite_has_room_for_as_many_columns_as_the_catalogue_gives_a_table() ->
         table.prepare()
         for value in (1, 2):
             raw = str(value).encode()
-            state = RowState(1, 0, {name: (1, "c", raw) for name, _ in columns})
-            connection.execute(table.upsert, table.cells("r", state) or ())
+            connection.execute(table.upsert, table.cells("r", {name: raw for name, _ in columns}))
         assert connection.execute("SELECT c0 FROM wide").fetchall() == [(2,)]
 
 

@@ -11,10 +11,14 @@ objects only to serialise them costs twice as much. Decoding is protobuf's own.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lakesync.core.merge import EMPTY, RowState
 from lakesync.wire import lakesync_pb2 as pb
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Columns
 
 _ALIVE: Final = b"\x09"
 _DELETED: Final = b"\x11"
@@ -28,7 +32,8 @@ _INDEX: Final = b"\x18"
 """Field numbers and wire types, as the schema has them."""
 _NAMES_REMEMBERED: Final = 4_096
 _SHAPES_REMEMBERED: Final = 512
-_ONE_BYTE: Final = tuple(bytes((size,)) for size in range(0x80))
+_OPENINGS: Final = 48
+"""Sizes of values for which it is remembered what stands before them; larger ones are rare."""
 _TWO_BYTES: Final = 128
 """The first number that does not fit one byte."""
 
@@ -42,7 +47,7 @@ def encode_row_state(state: RowState) -> bytes:
     body: list[bytes] = []
     indexes: dict[tuple[int, str], bytes] = {}
     last, writer, writer_index = -1, "", b""
-    for name, prefix, fixed in _shape(tuple(columns)):
+    for name, openings in _shape(tuple(columns)):
         hlc, client_id, value = columns[name]
         if hlc != last or client_id != writer:
             last, writer = hlc, client_id
@@ -53,17 +58,33 @@ def encode_row_state(state: RowState) -> bytes:
                 head += (opening, hlc.to_bytes(8, "little"), client)
             writer_index = known
         size = len(value)
-        length = _ONE_BYTE[size] if size < _TWO_BYTES else _varint(size)
-        size += fixed + len(length) + len(writer_index)
-        body += (
-            _COLUMN,
-            _ONE_BYTE[size] if size < _TWO_BYTES else _varint(size),
-            prefix,
-            length,
-            value,
-            writer_index,
-        )
+        if writer_index or size >= _OPENINGS:
+            body += (_opening(name, size, len(writer_index)), value, writer_index)
+        else:
+            body += (openings[size], value)
     return b"".join(head + body)
+
+
+def encode_insert(hlc: Stamp, client_id: str, columns: Columns) -> bytes:
+    """Give the bytes of a row of which one insert is all that is known.
+
+    Equal to ``encode_row_state(apply(EMPTY, delta))``, and three times as fast: a first sync brings
+    hardly anything else.
+    """
+    stamp = hlc.to_bytes(8, "little")
+    if not columns:
+        return _ALIVE + stamp
+    names, values = zip(*columns, strict=True)
+    shape = _shape(names)
+    if names != tuple([name for name, _ in shape]):
+        columns = tuple(sorted(columns))
+        values = tuple([value for _, value in columns])
+    opening, client = _writer(client_id)
+    parts = [_ALIVE, stamp, opening, stamp, client]
+    for value, (name, openings) in zip(values, shape, strict=True):
+        size = len(value)
+        parts += (openings[size] if size < _OPENINGS else _opening(name, size, 0), value)
+    return b"".join(parts)
 
 
 def decode_row_state(encoded: bytes | None) -> RowState:
@@ -77,18 +98,25 @@ def decode_row_state(encoded: bytes | None) -> RowState:
 
 
 @lru_cache(_SHAPES_REMEMBERED)
-def _shape(names: tuple[str, ...]) -> list[tuple[str, bytes, int]]:
-    """Give, in order, each column's name, what stands before its value, and how long that is.
+def _shape(names: tuple[str, ...]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
+    """Give, in order, each column's name, and what stands before its value, by the value's size.
 
     Rows of a table mostly have the same columns, in the order in which they were written.
     """
-    return [(name, prefix := _name(name), len(prefix)) for name in sorted(names)]
+    return tuple((name, _openings(name)) for name in sorted(names))
 
 
-def _name(name: str) -> bytes:
-    """Give the field that names a column, and the tag of its value."""
+@lru_cache(_NAMES_REMEMBERED)
+def _openings(name: str) -> tuple[bytes, ...]:
+    """Give what stands before a column's value of the first writer, by the value's size."""
+    return tuple(_opening(name, size, 0) for size in range(_OPENINGS))
+
+
+def _opening(name: str, size: int, behind: int) -> bytes:
+    """Give what stands before a column's value of a size, with some bytes behind it."""
     encoded = name.encode()
-    return _NAME + _varint(len(encoded)) + encoded + _VALUE
+    inside = _NAME + _varint(len(encoded)) + encoded + _VALUE + _varint(size)
+    return _COLUMN + _varint(len(inside) + size + behind) + inside
 
 
 @lru_cache(_NAMES_REMEMBERED)

@@ -8,7 +8,7 @@ nothing is executed for a single delta.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery.resync import Resyncer
@@ -37,6 +37,9 @@ Grouped: TypeAlias = "dict[str, dict[str, list[Delta]]]"
 """A page's deltas by table and row id."""
 Echoed: TypeAlias = "Counter[tuple[str, str]]"
 """How many deltas of a row, by table and row id, left the outbox because the page shows them."""
+
+
+_WRITES: Final = frozenset({Op.INSERT, Op.UPDATE})
 
 
 class Pages:
@@ -71,9 +74,10 @@ class Pages:
         log_start = None if page.snapshot else self._begin_log()
         until = log_behind(page.snapshot) if page.snapshot else page.cursor
         for name, by_row in grouped.items():
-            columns = {
-                column for row in by_row.values() for delta in row for column, _ in delta.columns
-            }
+            columns: dict[str, bytes] = {}
+            for row in by_row.values():
+                for delta in row:
+                    columns.update(delta.columns)
             table = self.file.catalogue.table(name, sorted(columns), received=True)
             self._bring(table, by_row, echoed, log_start=log_start, until=until)
         if deltas:
@@ -120,6 +124,10 @@ class Pages:
         For ``log_start`` see `Resyncer.new_bases`.
         """
         rows = self.file.rows
+        if self.pending_echo.is_empty and not self.resync.has_stale(table.id):
+            new = {row_id: row for row_id, row in by_row.items() if self._may_be_new(row)}
+            if rows.insert_new(table, new):
+                by_row = {row_id: row for row_id, row in by_row.items() if row_id not in new}
         stored = rows.load(table.id, by_row)
         bases = self.resync.new_bases(table.id, by_row, stored, log_start)
         hidden = {delta.row_id for row in by_row.values() for delta in row if delta.op is Op.REMOVE}
@@ -138,6 +146,15 @@ class Pages:
         # A snapshot's rows do not say which of two writes came first.
         lost = None if log_start is None else self.file.lost_writes
         rows.save(_merged(table, by_row, stored, echoed, lost))
+
+    def _may_be_new(self, row: list[Delta]) -> bool:
+        """Tell whether a row's deltas on a page may be all there ever was of it."""
+        first, last = row[0], row[-1]
+        return (
+            first.op is Op.INSERT
+            and first.client_id != self.file.client_id
+            and (last is first or all(delta.op in _WRITES for delta in row))
+        )
 
     def _acknowledge_echoes(self, deltas: list[Delta]) -> Echoed:
         """Take out of the outbox what the page proves to be at the gateway: a receipt was lost."""

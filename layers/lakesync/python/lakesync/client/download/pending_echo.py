@@ -83,8 +83,7 @@ class PendingEcho:
         """
         drop: dict[str, set[Stamp]] = {}
         done: list[tuple[int, str, Stamp]] = []
-        connection = self.file.connection
-        if not connection.execute("SELECT 1 FROM _lakesync_pending_echo LIMIT 1").fetchone():
+        if self.is_empty:
             return drop
         for row_id, noted in self._noted(table_id, rows).items():
             deltas = rows[row_id]
@@ -97,8 +96,14 @@ class PendingEcho:
                     drop[row_id] = missing
                     shown |= missing
             done += [(table_id, row_id, hlc) for hlc in sorted(shown)]
-        connection.executemany(_DROP, done)
+        self.file.connection.executemany(_DROP, done)
         return drop
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether no write's echo is pending."""
+        noted = self.file.connection.execute("SELECT 1 FROM _lakesync_pending_echo LIMIT 1")
+        return noted.fetchone() is None
 
     def without(self, state: RowState, writes: Collection[Stamp]) -> RowState:
         """Give a row without some of this client's writes."""

@@ -162,6 +162,11 @@ class Resyncer:
         newer = ((row_id, newer_than(known[row_id], horizons.get(table_id, 0))) for row_id in known)
         return {row_id: state for row_id, state in newer if state is not known[row_id]}
 
+    def has_stale(self, table_id: int) -> bool:
+        """Tell whether rows of a table are yet to be read again."""
+        stale = "SELECT 1 FROM _lakesync_stale WHERE table_id = ? LIMIT 1"
+        return self.file.connection.execute(stale, (table_id,)).fetchone() is not None
+
     def _own(self, state: RowState, log_start: Stamp) -> RowState:
         """Give what this client wrote of a row, and the log is yet to bring."""
         own = {

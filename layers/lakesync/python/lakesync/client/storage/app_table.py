@@ -21,9 +21,8 @@ from lakesync.client.storage.tables import PREFIX
 from lakesync.core.values import NULL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from lakesync.core.merge import RowState
     from lakesync.core.values import CanonicalJson
 
 Cell: TypeAlias = "str | int | float | None"
@@ -34,6 +33,7 @@ _DECIMAL: Final = re.compile(
 )
 _WORDS: Final[dict[bytes, int | None]] = {b"null": None, b"true": 1, b"false": 0}
 _QUOTE: Final = ord('"')
+_ESCAPE: Final = b"\\"
 _BRACKETS: Final = b"[{"
 _INT64 = range(-(1 << 63), 1 << 63)
 _REMEMBERED: Final = 4_096
@@ -75,20 +75,21 @@ class AppTable:
         )
         self.delete = f"DELETE FROM {table} WHERE {key} = ?"  # noqa: S608 - quoted names
 
-    def cells(self, row_id: str, state: RowState) -> list[Cell] | None:
-        """Give the parameters of ``upsert``, or None if there is no row.
-
-        A column that the row does not have is NULL.
-        """
-        columns = state.columns
-        if not columns and not state.alive:
-            return None
+    def cells(self, row_id: str, values: Mapping[str, CanonicalJson]) -> list[Cell]:
+        """Give the parameters of ``upsert`` for a row. A column that it does not have is NULL."""
+        value_of = values.get
         for name, is_boolean in self.booleans.items():
-            value = columns[name][2] if name in columns else NULL
+            value = value_of(name, NULL)
             if value != NULL and (value in _BOOLEANS) is not is_boolean:
                 self.kinds[name] = value in _BOOLEANS and is_boolean is None
         cells: list[Cell] = [row_id]
-        cells += [cell(columns[name][2]) if name in columns else None for name in self.shown]
+        cells += [
+            # Most cells are plain text: a call for each costs as much as its text.
+            (value[1:-1].decode() if value[0] == _QUOTE and _ESCAPE not in value else cell(value))
+            if value
+            else None
+            for value in map(value_of, self.shown)
+        ]
         return cells
 
 
@@ -118,7 +119,7 @@ def cell(value: CanonicalJson) -> Cell:
     """Give what SQLite stores for a value."""
     first = value[0]
     if first == _QUOTE:
-        return value[1:-1].decode() if b"\\" not in value else str(json.loads(value))
+        return value[1:-1].decode() if _ESCAPE not in value else str(json.loads(value))
     return value.decode() if first in _BRACKETS else _scalar(value)
 
 
@@ -127,6 +128,8 @@ def cell(value: CanonicalJson) -> Cell:
 def _scalar(value: CanonicalJson) -> int | float | None:
     if value in _WORDS:
         return _WORDS[value]
+    if b"." in value:  # most of what is no integer; an exception costs more than the rest
+        return float(value)
     try:
         number = int(value)
     except ValueError:

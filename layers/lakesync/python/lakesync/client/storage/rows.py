@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
-from lakesync.core.merge import EMPTY, RowState, fold
+from lakesync.core.merge import EMPTY, RowState, fold, view
 from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import decode_row_state, encode_row_state
+from lakesync.wire.row_state import decode_row_state, encode_insert, encode_row_state
 
 if TYPE_CHECKING:
     import sqlite3
@@ -36,6 +36,10 @@ UPSERT_ROW: Final = (
     "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (table_id, row_id) DO UPDATE SET "
     "state = excluded.state, base = excluded.base, waiting = excluded.waiting, "
     "tombstone = excluded.tombstone"
+)
+_INSERT_ROW: Final = (
+    "INSERT INTO _lakesync_rows (table_id, row_id, state, waiting) VALUES (?, ?, ?, 0) "
+    "ON CONFLICT (table_id, row_id) DO NOTHING"
 )
 TOMBSTONE_KEPT_DAYS: Final = 35
 """How long a client keeps a tombstone that it has pulled: as far back as a backup of DynamoDB
@@ -117,23 +121,57 @@ class Rows:
             else:
                 mark = 0 if is_tombstone(state) else None
                 upserts.append((table.id, row_id, encode_row_state(state), base, waiting, mark))
-            cells = table.cells(row_id, state)
-            if cells is None:
+            values = view(state)
+            if values is None:
                 hidden[table.id].append((row_id,))
             else:
-                shown[table.id].append(cells)
+                shown[table.id].append(table.cells(row_id, values))
         many = self._connection.executemany
         many(UPSERT_ROW, upserts)
         many("DELETE FROM _lakesync_rows WHERE table_id = ? AND row_id = ?", forgotten)
         for table_id, parameters in shown.items():
-            table = self._catalogue.by_id(table_id)
-            self._catalogue.note_change(table)
-            self._catalogue.keep_kinds(table)
-            many(table.upsert, parameters)
+            self._show(self._catalogue.by_id(table_id), parameters)
         for table_id, row_ids in hidden.items():
             table = self._catalogue.by_id(table_id)
             self._catalogue.note_change(table)
             many(table.delete, row_ids)
+
+    def _show(self, table: AppTable, cells: Iterable[list[Cell]]) -> None:
+        """Write rows of the app's table."""
+        self._catalogue.note_change(table)
+        self._catalogue.keep_kinds(table)
+        self._connection.executemany(table.upsert, cells)
+
+    def insert_new(self, table: AppTable, rows: Mapping[str, Sequence[Delta]]) -> bool:
+        """Write rows that begin with an insert, if none of them is stored; else write nothing.
+
+        Nothing is read for it: so a first sync meets each row once.
+        """
+        if not rows:
+            return True
+        stored: list[tuple[int, str, bytes]] = []
+        shown: list[list[Cell]] = []
+        for row_id, deltas in rows.items():
+            if len(deltas) == 1:
+                _, _, _, client_id, hlc, columns, _ = deltas[0]
+                stored.append((table.id, row_id, encode_insert(hlc, client_id, columns)))
+                shown.append(table.cells(row_id, dict(columns)))
+            else:
+                state = fold(deltas)
+                values = view(state)
+                if values is None:
+                    return False
+                stored.append((table.id, row_id, encode_row_state(state)))
+                shown.append(table.cells(row_id, values))
+        run = self._connection.execute
+        run("SAVEPOINT _lakesync_new")
+        is_new = self._connection.executemany(_INSERT_ROW, stored).rowcount == len(stored)
+        if is_new:
+            self._show(table, shown)
+        else:
+            run("ROLLBACK TO _lakesync_new")
+        run("RELEASE _lakesync_new")
+        return is_new
 
     def acknowledge(
         self, table_id: int, accepted: Mapping[str, Sequence[Delta]], stored: dict[str, StoredRow]

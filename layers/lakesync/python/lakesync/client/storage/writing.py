@@ -14,7 +14,7 @@ from lakesync.client.storage.rows import UPSERT_ROW
 from lakesync.client.upload.outbox import ADD
 from lakesync.core.delta import Op, checked_delta
 from lakesync.core.forgetting import is_tombstone
-from lakesync.core.merge import apply
+from lakesync.core.merge import apply, view
 from lakesync.core.values import canonical
 from lakesync.errors import ValidationFailed
 from lakesync.wire.records import encode_records
@@ -68,7 +68,8 @@ def write(
         base = state or b""
     mark = 0 if is_tombstone(after) else None
     run(UPSERT_ROW, (app.id, row_id, encode_row_state(after), base, waiting + 1, mark))
-    cells = app.cells(row_id, after)
+    values = view(after)
+    cells = None if values is None else app.cells(row_id, values)
     file.catalogue.note_change(app)
     if app.kinds:
         file.catalogue.keep_kinds(app)

@@ -1,0 +1,88 @@
+"""A first sync: rows that are new are written without being read first, and merged all the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.client.support.pages import ScriptedPages, page
+from tests.client.support.world import check_sound, rows_of
+from tests.support.builders import at_ms, delete, insert, update
+from tests.support.oracle import expected_row
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+    from tests.client.support.world import World
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from((insert, update, delete)),
+        st.sampled_from(("r1", "r2", "r3")),
+        st.integers(0, 2),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+"""What each delta does, to which row, with which columns; and whether a page ends behind it."""
+
+
+@pytest.mark.law("K3")
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(events=EVENTS)
+def test_however_rows_come_in_pages_they_are_what_their_deltas_make(
+    world: World, events: list[tuple[type, str, int, bool]]
+) -> None:
+    pages, deltas, begun = [], [], 0
+    for place, (make, row, columns, ends) in enumerate(events, 1):
+        values = {} if make is delete else {f"c{n}": place for n in range(columns)} or {"c0": place}
+        deltas.append(make(row, at=at_ms(place), client=f"other{place % 2}", **values))
+        if ends or place == len(events):
+            pages.append(page(*deltas[begun:], cursor=place))
+            begun = place
+    name = f"client-{len(world._open)}"
+    client = world.client(name, transport=ScriptedPages(*pages))
+    for _ in pages:
+        client.pull().unwrap()
+
+    shown = {row: values for (_, row), values in rows_of(client).items()}
+    assert shown == _rows(deltas)
+    check_sound(client)
+
+
+def _rows(deltas: list[Delta]) -> dict[str, dict[str, int]]:
+    by_row: dict[str, list[Delta]] = {}
+    for delta in deltas:
+        by_row.setdefault(delta.row_id, []).append(delta)
+    made = {row: expected_row(of_row) for row, of_row in by_row.items()}
+    return {
+        row: {name: int(value) for name, value in values.items()}
+        for row, values in made.items()
+        if values is not None
+    }
+
+
+def test_a_page_whose_rows_are_partly_stored_brings_the_others_too(world: World) -> None:
+    stored = insert("r1", at=at_ms(1), client="x", title="one", done=False)
+    again = insert("r1", at=at_ms(1), client="x", title="one", done=False)
+    later = update("r1", at=at_ms(2), client="y", title="two")
+    new = insert("r2", at=at_ms(3), client="x", title="new", other=[1])
+    client = world.client(
+        transport=ScriptedPages(
+            page(stored, cursor=1), page(later, cursor=2), page(again, new, cursor=3)
+        )
+    )
+    for _ in range(3):
+        client.pull().unwrap()
+
+    assert rows_of(client) == {
+        ("todos", "r1"): {"title": "two", "done": False},
+        ("todos", "r2"): {"title": "new", "other": [1]},
+    }
+    titles = client.query("SELECT title FROM todos ORDER BY 1").unwrap()
+    assert titles == [{"title": "new"}, {"title": "two"}]
+    check_sound(client)
