@@ -35,6 +35,7 @@ from tests.infrastructure.stack import (
     statements,
     template,
 )
+from tests.infrastructure.transformed import transformed
 from tests.support.repository import ROOT
 from tests.support.stores import UNFLUSHED_INDEX
 
@@ -268,6 +269,21 @@ def test_who_delivers_writes_to_the_buffer_how_it_goes_and_nothing_else() -> Non
     assert fnmatchcase(keys.delivered_pk("g1"), pattern)
     assert not fnmatchcase(keys.destinations_pk("g1"), pattern)
     assert not fnmatchcase(keys.log_pk("g1", "|delivered|"), pattern)
+
+
+def test_the_operators_policy_goes_to_the_functions_in_which_connectors_run_alone() -> None:
+    given = {
+        name
+        for name, role in transformed()["Resources"].items()
+        if "ConnectorPolicy" in str(role.get("Properties", {}).get("ManagedPolicyArns", ""))
+    }
+
+    assert given == {"AdminFunctionRole", "IngestFunctionRole", "WebhookFunctionRole"}
+    for name in given:
+        choice = {
+            "Fn::If": ["HasConnectorPolicy", {"Ref": "ConnectorPolicy"}, {"Ref": "AWS::NoValue"}]
+        }
+        assert choice in transformed()["Resources"][name]["Properties"]["ManagedPolicyArns"]
 
 
 def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() -> None:

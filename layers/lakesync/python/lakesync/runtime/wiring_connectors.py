@@ -54,7 +54,7 @@ def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
         wiring.objects(settings, settings.lake_bucket),
         wiring_access.store(settings),
         wall_clock=wiring.wall_clock,
-        outside=Outside(settings.connector_hosts),
+        outside=outside(settings),
     )
 
 
@@ -74,6 +74,13 @@ def secrets(settings: Aws, prefix: str) -> Secrets:
     return Secrets(made, prefix)
 
 
+def outside(settings: AdminSettings | IngestSettings) -> Outside:
+    """Give what the operator lets connectors use: of AWS, what ``ConnectorPolicy`` allows."""
+    return Outside(
+        settings.connector_hosts, cache(lambda service: wiring.client(settings, service))
+    )
+
+
 def polls(settings: IngestSettings) -> Polls:
     """Give what ``functions/ingest`` asks."""
     from lakesync.connectors.polls import Polls  # noqa: PLC0415
@@ -85,7 +92,7 @@ def polls(settings: IngestSettings) -> Polls:
         pushing(settings),
         wiring.buffer(settings),
         wall_clock=wiring.wall_clock,
-        outside=Outside(settings.connector_hosts),
+        outside=outside(settings),
     )
 
 

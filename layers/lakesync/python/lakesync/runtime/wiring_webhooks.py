@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.connectors.outside import Outside
 from lakesync.runtime import wiring, wiring_actions, wiring_connectors
 
 if TYPE_CHECKING:
@@ -24,5 +23,5 @@ def webhooks(settings: WebhookSettings) -> Webhooks:
         wiring.buffer(settings),
         wiring_actions.runs(settings),
         wall_clock=wiring.wall_clock,
-        outside=Outside(settings.connector_hosts),
+        outside=wiring_connectors.outside(settings),
     )
