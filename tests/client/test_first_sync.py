@@ -8,6 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakesync.core.messages import Resync
+from lakesync.errors import ValidationFailed
+from lakesync.result import Err
 from tests.client.support.pages import ScriptedPages, page
 from tests.client.support.world import check_sound, rows_of
 from tests.support.builders import at_ms, delete, insert, update
@@ -15,6 +18,7 @@ from tests.support.oracle import expected_row
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
+    from lakesync.core.messages import Pull, PullPage
     from tests.client.support.world import World
 
 EVENTS = st.lists(
@@ -29,7 +33,7 @@ EVENTS = st.lists(
 """What each delta does, to which row, with which columns; and whether a page ends behind it."""
 
 
-@pytest.mark.law("K3")
+@pytest.mark.law("K6")
 @settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -86,3 +90,69 @@ def test_a_page_whose_rows_are_partly_stored_brings_the_others_too(world: World)
     titles = client.query("SELECT title FROM todos ORDER BY 1").unwrap()
     assert titles == [{"title": "new"}, {"title": "two"}]
     check_sound(client)
+
+
+def _words(first: str, table: str) -> str:
+    return f"{at_ms(9):x}|all{first}|||{table}|"
+
+
+@pytest.mark.law("K30")
+def test_a_table_is_synced_once_the_snapshot_has_left_it_behind_and_over_restarts(
+    world: World,
+) -> None:
+    begun = {"has_more": True, "resync": Resync(("lists", "notes", "todos"))}
+    on = {"has_more": True}
+    todo, note = insert("t1", at=at_ms(1), n=1), insert("n1", at=at_ms(2), table="notes", n=1)
+    stopping = _StoppingPages(
+        page(todo, cursor=9, snapshot=_words(":todos", "todos"), **begun),
+        page(cursor=9, snapshot=_words(":todos", "lists"), **on),
+        page(cursor=9, snapshot=_words(":todos", "notes"), **on),
+        page(note, cursor=9, snapshot=_words(":todos", ""), **on),
+        page(cursor=10, **on),
+        page(cursor=11),
+    )
+    client = world.client(transport=stopping, first_tables=["todos"])
+    told = [client.status.synced_tables]
+    for _ in range(6):
+        assert isinstance(client.pull(), Err) or client.status.has_synced
+        client.close()
+        client = world.client(transport=stopping, first_tables=["notes"])
+        told.append(client.status.synced_tables)
+
+    whole = frozenset({"todos", "notes"})
+    none = frozenset[str]()
+    assert told == [none, none, {"todos"}, {"todos"}, whole, whole, whole]
+    assert stopping.asked[0] == "begin:todos"
+
+
+class _StoppingPages(ScriptedPages):
+    """Brings one page at a time, and then there is no network."""
+
+    def __init__(self, *pages: PullPage) -> None:
+        super().__init__(*(each for one in pages for each in (one, None)))
+        self.asked: list[str] = []
+
+    def pull(self, pull: Pull) -> PullPage:
+        self.asked.append(pull.snapshot)
+        return super().pull(pull)
+
+
+@pytest.mark.law("K30")
+def test_without_a_snapshot_no_table_is_synced_before_the_end(world: World) -> None:
+    todo = insert("t1", at=at_ms(1), n=1)
+    pages = ScriptedPages(page(todo, cursor=1, has_more=True), None, page(cursor=2))
+    client = world.client(transport=pages)
+    client.pull().unwrap_or(None)
+    assert client.status.synced_tables == frozenset()
+    client.pull().unwrap()
+    assert client.status.synced_tables == {"todos"}
+
+
+@pytest.mark.parametrize("tables", [["no-name"], [""], [f"t{n}" for n in range(33)]])
+def test_a_client_refuses_first_tables_that_are_none_or_too_many(
+    world: World, tables: list[str]
+) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        world.client("refused", first_tables=tables)
+
+    assert refused.value.field == "first_tables"

@@ -282,3 +282,54 @@ def test_a_store_that_is_away_is_an_error() -> None:
 
     with pytest.raises(Unavailable):
         begin_epoch(Away(), GATEWAY, wall_clock=lambda: WALL_MS)
+
+
+@pytest.mark.law("B11")
+@pytest.mark.parametrize(
+    "words", ["begin", "begin:todos", "begin:Todos,nowhere", "begin:notes,todos"]
+)
+def test_the_tables_that_are_asked_for_first_come_first_and_the_rest_behind(words: str) -> None:
+    gateway = Trimmed()
+    named = words.lower().partition(":")[2].split(",")
+    order = sorted(("notes", "todos"), key=lambda name: (name not in named, name))
+    if named == ["notes", "todos"]:
+        order = named
+    pull, seen = Pull("r", 0, 1, snapshot=words), []
+    while pull.snapshot:
+        page = gateway.reader.pull(GATEWAY, pull)
+        if page.snapshot:
+            seen += [delta.table for run in page.records for delta in decode_records(run)]
+        pull = Pull("r", page.cursor, 1, page.epoch, page.snapshot)
+
+    assert list(dict.fromkeys(seen)) == order
+    assert seen == sorted(seen, key=order.index)
+    assert read_on(gateway, Pull("r", 0, 2, snapshot=words)) == gateway.rows()
+
+
+@pytest.mark.law("B11")
+def test_a_whole_log_without_events_is_read_by_tables_if_some_shall_come_first() -> None:
+    buffer, time_ = MemoryBuffer(), GivenTime(WALL_MS)
+    made = [insert(f"r{n}", at=at_ms(n), table=("a", "b")[n % 2], n=n) for n in range(6)]
+    pusher(buffer, time_=time_).push(GATEWAY, push(*made))
+    top = max(head.commit for head in buffer.heads(GATEWAY).values())
+    for table in ("a", "b"):
+        buffer.save_flushed_table(GATEWAY, table, top)
+    reader = puller(buffer, time_=time_)
+    seen, pull = [], Pull("r", 0, 1, snapshot="begin:b")
+    while True:
+        page = reader.pull(GATEWAY, pull)
+        seen += [delta.table for run in page.records for delta in decode_records(run)]
+        if not page.has_more:
+            break
+        pull = Pull("r", page.cursor, 1, page.epoch, page.snapshot)
+
+    assert seen[:6] == ["b"] * 3 + ["a"] * 3
+
+
+@pytest.mark.parametrize("names", ["no-name", "a," * 40, ",", ",".join(f"t{n}" for n in range(33))])
+@pytest.mark.parametrize("words", ["begin:{}", "1|all:{}|||todos|"])
+def test_tables_that_are_none_or_too_many_cannot_come_first(words: str, names: str) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        Trimmed().reader.pull(GATEWAY, Pull("r", 0, 10, snapshot=words.format(names)))
+
+    assert refused.value.field == "snapshot"

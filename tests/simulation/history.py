@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakesync.core.clock import stamp_ms
-from lakesync.core.messages import SNAPSHOT, log_behind
+from lakesync.core.messages import log_behind
+from lakesync.core.snapshot_order import begins
 from lakesync.errors import Retry
 from lakesync.gateway.resume_token import Reads, resume_token_of
 from lakesync.wire.records import decode_records
@@ -308,7 +309,7 @@ class History:
             self._pictured(pull, page)
             return
         if pull.snapshot:
-            since = 0 if pull.snapshot == SNAPSHOT else log_behind(pull.snapshot)
+            since = 0 if begins(pull.snapshot) else log_behind(pull.snapshot)
             pull = replace(pull, since=since)
         elif pull.since < began.trimmed or (pull.since and pull.epoch not in {"", page.epoch}):
             raise Violation("void cursors are refused", f"{pull} was answered, {began}")

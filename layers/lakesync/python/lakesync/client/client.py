@@ -8,7 +8,7 @@
         client.sync()
 
 Public operations return a ``Result``: what can happen in operation is an ``Err`` with a code, a
-sentence and a retry class. Laws K1-K12: ``docs/spec/client.md``.
+sentence and a retry class. Laws: ``docs/spec/client.md``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from lakesync.client.storage.statements import execute
 from lakesync.client.storage.writing import Writer
 from lakesync.client.sync import PAGE_DELTAS, PAGE_DELTAS_MAX, Syncer, never
 from lakesync.client.upload.keeper import OutboxKeeper
+from lakesync.core.snapshot_order import checked_first
 from lakesync.errors import ValidationFailed
 from lakesync.ports import Listens
 from lakesync.result import Ok, Result, heard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from lakesync.client.storage.database import Durability
@@ -66,11 +67,13 @@ class Client(Observable, OutboxKeeper):
         durability: ``FULL`` has an edit on the disk before it returns. ``NORMAL`` is several times
             faster, and may lose the last edits when the power fails, though not when the app does.
         page_deltas: deltas of one pulled page, 1 to 10,000.
+        first_tables: tables that a first sync brings before all others, in this order, 32 at the
+            most; `ClientStatus.synced_tables` tells which are there.
         gather_ms: changes within so many milliseconds are told together; see `watch`.
         connection_class: another connection for writing; for tests.
 
     Raises:
-        ValidationFailed: the client id, the path, the durability or the page size is none.
+        ValidationFailed: the client id, the path, the durability, the page size or a table is none.
         FileCorrupt: the file is damaged, or no database; see `lakesync.client.salvage`.
         Conflict: the file belongs to another client, or to another release.
         Unavailable: the file cannot be opened.
@@ -85,12 +88,14 @@ class Client(Observable, OutboxKeeper):
         wall_clock: WallClock = system_clock,
         durability: Durability = "FULL",
         page_deltas: int = PAGE_DELTAS,
+        first_tables: Iterable[str] = (),
         gather_ms: int = GATHER_MS,
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
         if not 1 <= page_deltas <= PAGE_DELTAS_MAX:
             sentence = f"page_deltas must be 1 to {PAGE_DELTAS_MAX}, not {page_deltas}"
             raise ValidationFailed(sentence, field="page_deltas")
+        first = checked_first(first_tables)
         self._file = open_file(path, client_id, wall_clock, durability, connection_class)
         try:
             self._observe(self._file, gather_ms)
@@ -98,7 +103,7 @@ class Client(Observable, OutboxKeeper):
             self._file.database.close()
             raise
         self._transport = transport
-        self._syncer = Syncer(self._file, transport, page_deltas, self._activity)
+        self._syncer = Syncer(self._file, transport, page_deltas, self._activity, first)
         self._path = path
         self.client_id = client_id
         self.edited = threading.Event()
@@ -233,10 +238,7 @@ class Client(Observable, OutboxKeeper):
         return self._activity.connected
 
     def close(self) -> None:
-        """Close the file; safe to repeat. Nothing is lost: everything is on the disk already.
-
-        Whatever watches it ends.
-        """
+        """Close the file, and end what watches it; safe to repeat. Everything is on the disk."""
         self._feed.close()
         self._file.database.close()
 

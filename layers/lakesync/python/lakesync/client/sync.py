@@ -21,7 +21,6 @@ from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import NOTHING_READ
 from lakesync.client.summaries import PullSummary, SyncSummary
 from lakesync.client.upload.push import Pusher, PushSummary
-from lakesync.core.messages import SNAPSHOT, Pull, PullPage
 from lakesync.core.schema import schemas_to_json
 from lakesync.errors import (
     CursorExpired,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.live.status import Activity
     from lakesync.client.storage.file import ClientFile, Position
+    from lakesync.core.messages import Pull, PullPage
     from lakesync.ports import Transport
 
 ROUNDS_MAX: Final = 10
@@ -62,12 +62,18 @@ class Syncer:
     """Moves deltas both ways for one client."""
 
     def __init__(
-        self, file: ClientFile, transport: Transport, page_deltas: int, activity: Activity
+        self,
+        file: ClientFile,
+        transport: Transport,
+        page_deltas: int,
+        activity: Activity,
+        first_tables: tuple[str, ...] = (),
     ) -> None:
         self._file = file
         self._activity = activity
         self._transport = transport
         self._page_deltas = page_deltas
+        self._first = first_tables
         self._pages = Pages(file)
         self._pusher = Pusher(file, transport, activity)
         self.actions = Sender(file, transport, activity)
@@ -218,15 +224,14 @@ class Syncer:
         # Under load a page may end a little before the newest commit, but not before our own.
         at_least = self._pusher.last_commit
         with contextlib.suppress(CursorExpired, InvalidCursor):
-            page = ask(replace(at.pull(self._file.client_id, deltas_max), at_least=at_least))
+            pull = at.pull(self._file.client_id, deltas_max, self._first)
+            page = ask(replace(pull, at_least=at_least))
             # An epoch is empty until the buffer is restored for the first time. Who has read
             # nothing may still have pushed what a restore lost.
             if at.is_followed_by(page):
                 return at.checked(page), page.epoch != at.epoch
-        client_id = self._file.client_id
-        page = ask(
-            Pull(client_id, 0, deltas_max, snapshot=SNAPSHOT, removes=True, at_least=at_least)
-        )
+        pull = NOTHING_READ.pull(self._file.client_id, deltas_max, self._first)
+        page = ask(replace(pull, at_least=at_least))
         goes_on = at.is_new or (page.snapshot and at.shows_as(page))
         return NOTHING_READ.checked(page), not (goes_on and page.epoch == at.epoch)
 

@@ -112,8 +112,9 @@ class Pull:
     epoch: str = ""
     """The epoch of the page that gave the cursor; empty if the client does not know it."""
     snapshot: str = ""
-    """`SNAPSHOT` to begin again from the rows as they are, or `PullPage.snapshot` to go on with
-    that, whatever ``since`` is."""
+    """`SNAPSHOT` to begin again from the rows as they are, some tables first if it names them
+    (`lakesync.core.snapshot_order`); or `PullPage.snapshot` to go on with that, whatever ``since``
+    is."""
     claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
     """Those of the client's token, by which sync rules decide what it sees."""
     removes: bool = False

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.database import Position
 from lakesync.core.clock import stamp
-from lakesync.core.messages import SNAPSHOT, PullPage, Resync
+from lakesync.core.messages import PullPage, Resync
 from lakesync.core.scope import EVERYTHING, NOTHING
+from lakesync.core.snapshot_order import begins
 from lakesync.delivery.source_page import SourcePage
 from lakesync.delivery.source_places import (
     TABLES_MAX,
@@ -149,7 +150,7 @@ class _Reading:
                 "administrator declare one with fewer",
                 field="source",
             )
-        begun = self._snapshot not in {"", SNAPSHOT}
+        begun = bool(self._snapshot) and not begins(self._snapshot)
         self.places = {**places_of(source, self._snapshot)} if begun else {}
         keys = {table_key(name, self._filter.scope.of(name)): name for name in tables}
         self._forget_changed(tables)

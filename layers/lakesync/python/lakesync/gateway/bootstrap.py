@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.checkpoint.replay_from import has_events, replay_from, tables_with_rows
 from lakesync.core.messages import PullPage, Resync
 from lakesync.core.scope import NOTHING, OTHERS, digest_of, scope_of
+from lakesync.core.snapshot_order import place_by
 from lakesync.errors import CursorExpired
 from lakesync.gateway.bootstrap_tables import AllTables, ChangedTables
 from lakesync.gateway.records import NO_RECORDS
@@ -56,22 +57,31 @@ class Bootstraps:
         self._wall_clock = wall_clock
         self._checkpoints = checkpoints
 
-    def begin(self, log: FinalLog, rule_filter: RuleFilter) -> ResumeToken:
-        """Give where a bootstrap begins; one without a table if the log itself is best."""
+    def begin(
+        self, log: FinalLog, rule_filter: RuleFilter, first: tuple[str, ...] = ()
+    ) -> ResumeToken:
+        """Give where a bootstrap begins; one without a table if the log itself is best.
+
+        The log brings all tables mixed. So where some shall come ``first``, rows are read instead,
+        unless there are events, of which all of the log would be read again.
+        """
         state = self._buffer.flush_state(log.gateway)
         flushed = self._buffer.flushed_tables(log.gateway)
         events = has_events(log, flushed)
         from_checkpoint = log.trimmed or not events
         checkpoint = self._latest(log, rule_filter) if from_checkpoint else None
-        if checkpoint is None and not log.trimmed:
+        if checkpoint is None and not log.trimmed and (events or not first):
             return ResumeToken(0, log.epoch)
         if checkpoint is None:
             since, of = replay_from(log, state, self._wall_clock()), ""
-            table = next(iter(tables_with_rows(log, flushed)), "")
+            tables = tables_with_rows(log, flushed)
         else:
-            since, of, table = checkpoint.since, checkpoint.id, checkpoint.after("")
+            since, of, tables = checkpoint.since, checkpoint.id, list(checkpoint.tables)
+        table = min(tables, key=place_by(first), default="")
         # Of events the log is all there is, so it is read as far back as it reaches.
-        return ResumeToken(log.trimmed if events else since, log.epoch, of=of, table=table)
+        return ResumeToken(
+            log.trimmed if events else since, log.epoch, of=of, table=table, first=first
+        )
 
     def _latest(self, log: FinalLog, rule_filter: RuleFilter) -> Manifest | None:
         """Give the checkpoint to begin with, if there is one that can be used."""
@@ -94,14 +104,16 @@ class Bootstraps:
         scope = rule_filter.scope
         if not at.of:
             source = BufferRows(self._buffer, log, rule_filter)
-            tables = AllTables(self._tables(log, at.table), scope)
+            # Of those that come first any may be behind this one.
+            names = self._tables(log, "" if at.first else at.table)
+            tables = AllTables(names, scope, at.first)
             return _page(log, pull, source, tables, at, budget)
         if self._checkpoints is None:
             raise CursorExpired("checkpoints are no longer kept; begin again", field="snapshot")
         manifest = self._checkpoints.manifest(log.gateway, at.of)
         check_decides(manifest, log.config, rule_filter)
         chunks = CheckpointRows(self._checkpoints, manifest, rule_filter)
-        return _page(log, pull, chunks, AllTables(manifest.tables, scope), at, budget)
+        return _page(log, pull, chunks, AllTables(manifest.tables, scope, at.first), at, budget)
 
     def resync_of_all(self, log: FinalLog) -> Resync:
         """Give what the first page of all tables says: which they are."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.messages import Resync
 from lakesync.core.scope import NOTHING, OTHERS, UNKNOWN, Scope
+from lakesync.core.snapshot_order import place_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class AllTables:
-    """The tables of a snapshot, by name."""
+    """The tables of a snapshot: those that come first, then the others by name."""
 
-    def __init__(self, names: Iterable[str], scope: Scope) -> None:
-        self._names = sorted(names)
+    def __init__(self, names: Iterable[str], scope: Scope, first: tuple[str, ...] = ()) -> None:
+        self._place_of = place_by(first)
+        self._names = sorted(names, key=self._place_of)
         self._scope = scope
 
     def begin_next(self) -> str:
@@ -27,7 +29,8 @@ class AllTables:
 
     def following(self, table: str) -> str:
         """Give the table behind one that was read; empty behind the last."""
-        return next((name for name in self._names if name > table), "")
+        at = self._place_of(table)
+        return next((name for name in self._names if self._place_of(name) > at), "")
 
     def scope_text(self) -> str:
         """Give the scope of what was read."""

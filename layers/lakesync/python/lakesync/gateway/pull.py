@@ -13,7 +13,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.layout import lane_shard
-from lakesync.core.messages import SNAPSHOT, PullPage
+from lakesync.core.messages import PullPage
+from lakesync.core.snapshot_order import begins, first_of
 from lakesync.errors import CursorExpired, ValidationFailed
 from lakesync.gateway.bootstrap import Bootstraps
 from lakesync.gateway.budget import Budget
@@ -100,19 +101,19 @@ class PullService:
         rule_filter, budget = RuleFilter(log.config, pull), Budget(self._wall_clock)
         scope = rule_filter.scope.text()
         same_scope = pull.scope in {"", scope}
-        begins = pull.snapshot == SNAPSHOT
+        is_begun = begins(pull.snapshot)
         at = None
-        if begins:
-            at = self._bootstraps.begin(log, rule_filter)
+        if is_begun:
+            at = self._bootstraps.begin(log, rule_filter, first_of(pull.snapshot))
         elif pull.snapshot:
             at = resume_token_of(pull.snapshot)
         if at is not None and at.reads is Reads.ALL_TABLES:
-            if not same_scope and not begins:
+            if not same_scope and not is_begun:
                 raise CursorExpired(_ANOTHER_SCOPE, field="scope")
             # A bootstrap of nothing has a page too: its cursor is where the log goes on.
-            if at.table or (begins and log.trimmed):
+            if at.table or (is_begun and log.trimmed):
                 page = self._bootstraps.all_tables(log, pull, rule_filter, at, budget)
-                resync = self._bootstraps.resync_of_all(log) if begins else None
+                resync = self._bootstraps.resync_of_all(log) if is_begun else None
                 return replace(page, resync=resync)
             same_scope = True
         if at is not None:

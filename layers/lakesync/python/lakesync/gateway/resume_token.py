@@ -10,6 +10,7 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.core.snapshot_order import ALL_TABLES, first_of
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Reads(Enum):
     """What is read page by page."""
 
-    ALL_TABLES = "all"
+    ALL_TABLES = ALL_TABLES
     CHANGED_TABLES = "changed"
     """Those that other rules or token claims decide."""
     ROWS_OF_COMMIT = "commit"
@@ -27,7 +28,7 @@ class Reads(Enum):
 
 
 _TOKEN: Final = re.compile(
-    r"([0-9a-f]{1,16})\|(all|changed|commit)\|([^|]*)\|([^|]*)\|((?:[A-Za-z_][A-Za-z0-9_]{0,63})?)\|(.*)",
+    r"([0-9a-f]{1,16})\|(?:(all)(:[A-Za-z0-9_,]{1,2200})?|(changed|commit))\|([^|]*)\|([^|]*)\|((?:[A-Za-z_][A-Za-z0-9_]{0,63})?)\|(.*)",
     re.DOTALL,
 )
 _OF: Final = {
@@ -51,10 +52,13 @@ class ResumeToken(NamedTuple):
     """The table to read; empty if none is under way."""
     position: str = ""
     """Where in it, in the words of its `lakesync.gateway.row_source.RowSource`."""
+    first: tuple[str, ...] = ()
+    """Of all tables, those that are read before the others."""
 
     def to_text(self) -> str:
         """Give what a client hands back."""
-        fields = (self.reads.value, self.of, self.epoch, self.table, self.position)
+        reads = f"{self.reads.value}:{','.join(self.first)}" if self.first else self.reads.value
+        fields = (reads, self.of, self.epoch, self.table, self.position)
         return "|".join((f"{self.replay_from:x}", *fields))
 
 
@@ -65,9 +69,12 @@ def resume_token_of(text: str) -> ResumeToken:
         ValidationFailed: it is none.
     """
     match = _TOKEN.fullmatch(text)
-    if match and _OF[Reads(match[2])].fullmatch(match[3]):
-        replay_from, reads, of, epoch, table, position = match.groups()
-        return ResumeToken(int(replay_from, 16), epoch, Reads(reads), of, table, position)
+    if match:
+        replay_from, of_all, first, of_some, of, epoch, table, position = match.groups()
+        reads = Reads(of_all or of_some)
+        if _OF[reads].fullmatch(of):
+            tables = first_of(first) if first else ()
+            return ResumeToken(int(replay_from, 16), epoch, reads, of, table, position, tables)
     raise ValidationFailed(
         "snapshot must be empty, begin, or that of the page before", field="snapshot"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.client.live.changes import Changes
 from lakesync.client.storage.failures import attempt
+from lakesync.core.snapshot_order import tables_read
 from lakesync.result import Ok
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ class ClientStatus:
     """A push is under way."""
     downloading: bool = False
     """A first sync, or a pull that brings something, is under way."""
+    synced_tables: frozenset[str] = frozenset()
+    """The tables whose rows are there: in a first sync those that it has read to the end, as they
+    were when it began or are since; behind it all."""
     received: int = 0
     """Deltas that the latest pull has brought so far: the progress of a first sync."""
     pending: int = 0
@@ -124,9 +129,15 @@ class Activity:
         """Give all of it, with what the file tells. It never fails: see ``last_error``."""
         result = attempt(lambda: database.read(_COUNTS)[1][0])
         error = next(filter(None, map(self._errors.get, ("pull", "push", "actions"))), None)
-        counts = [0] * 5
+        counts, tables = [0] * 5, frozenset[str]()
         if isinstance(result, Ok):
-            counts = [int(str(count)) for count in result.value]
+            *numbers, snapshot, reads_rows, names = result.value
+            counts = [int(str(count)) for count in numbers]
+            known = frozenset[str](json.loads(str(names)))
+            if snapshot and not counts[0]:
+                tables = tables_read(str(snapshot), known)
+            elif counts[0] or reads_rows:  # the log behind a snapshot that was read to its end
+                tables = known
         else:
             error = result.error
         stored_ms, entries, quarantined, actions, dead = counts
@@ -137,6 +148,7 @@ class Activity:
             last_synced_at=datetime.fromtimestamp(last_ms / 1000, UTC) if last_ms else None,
             uploading=self._uploads > 0,
             downloading=self._downloading,
+            synced_tables=tables,
             received=self._received,
             pending=entries - quarantined,
             quarantined=quarantined,
@@ -151,5 +163,7 @@ _COUNTS = (
     "(SELECT count(*) FROM _lakesync_outbox), "
     "(SELECT count(*) FROM _lakesync_outbox WHERE status = 'quarantined'), "
     "(SELECT count(*) FROM _lakesync_actions WHERE status IN ('waiting', 'sent')), "
-    "(SELECT count(*) FROM _lakesync_actions WHERE status = 'dead') FROM _lakesync_sync"
+    "(SELECT count(*) FROM _lakesync_actions WHERE status = 'dead'), "
+    "snapshot, resync_mode, "
+    "(SELECT json_group_array(name) FROM _lakesync_tables) FROM _lakesync_sync"
 )

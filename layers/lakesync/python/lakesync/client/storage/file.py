@@ -18,9 +18,10 @@ from lakesync.client.storage.tables import claim
 from lakesync.client.upload.entries import Status
 from lakesync.client.upload.outbox import Outbox
 from lakesync.core.delta import check_client_id
-from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.core.messages import Pull
 from lakesync.core.schema import schemas_from_json
 from lakesync.core.scope import EVERYTHING
+from lakesync.core.snapshot_order import begin_words
 from lakesync.errors import InternalError, NotFound, ValidationFailed
 
 if TYPE_CHECKING:
@@ -64,11 +65,11 @@ class Position(NamedTuple):
         """Tell whether nothing was read yet."""
         return self == NOTHING_READ
 
-    def pull(self, client_id: str, deltas_max: int) -> Pull:
-        """Give the request for the page that follows."""
+    def pull(self, client_id: str, deltas_max: int, first: tuple[str, ...] = ()) -> Pull:
+        """Give the request for the page that follows; who begins is brought some tables first."""
         cursor, epoch, snapshot, scope = self
         if self.is_new:
-            snapshot = SNAPSHOT
+            snapshot = begin_words(first)
         return Pull(client_id, cursor, deltas_max, epoch, snapshot, removes=True, scope=scope)
 
     def is_followed_by(self, page: PullPage) -> bool:

@@ -51,8 +51,9 @@ Snapshot = Annotated[
     str,
     Query(
         max_length=PLACES_CHARS_MAX,
-        description="`begin` for all rows as they are, after a 410; then `snapshot` of the page "
-        "before, for as long as there is one. Pages of a source always have one.",
+        description="`begin` for all rows as they are, after a 410, or `begin:todos,notes` to have "
+        "these tables first; then `snapshot` of the page before, for as long as there is one. "
+        "Pages of a source always have one.",
     ),
 ]
 Scope = Annotated[str, Query(max_length=SCOPE_CHARS_MAX, description="`scope` of the page before.")]
