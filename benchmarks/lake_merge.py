@@ -100,7 +100,7 @@ def _measured(rows: int) -> dict[str, float]:
 def main(rows: int, folder: Path) -> None:
     """Measure a table of a size, in this fresh process."""
     spark = spark_session(folder)
-    from lakesync_spark.lease import Lease  # noqa: PLC0415
+    from lakesync.materialise.lease import Lease  # noqa: PLC0415
     from lakesync_spark.session import apply_settings  # noqa: PLC0415
     from lakesync_spark.workbench import Workbench  # noqa: PLC0415
 
@@ -153,9 +153,9 @@ def make_table(
     """Write a state table of rows that were inserted once, with a mark."""
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
-    from lakesync_spark.columns import LakeColumn  # noqa: PLC0415
+    from lakesync.materialise.columns import LakeColumn  # noqa: PLC0415
+    from lakesync.materialise.shape import STATE_TABLE  # noqa: PLC0415
     from lakesync_spark.queries import asked  # noqa: PLC0415
-    from lakesync_spark.shape import STATE_TABLE  # noqa: PLC0415
     from lakesync_spark.state import AT, KEPT, closed  # noqa: PLC0415
     from lakesync_spark.tables import create_table, evolve_table  # noqa: PLC0415
     from lakesync_spark.writing import overwrite  # noqa: PLC0415
@@ -250,7 +250,7 @@ def stage_batch(
 
 
 def _batches(folder: Path, number: int) -> Iterator[Any]:
-    from lakesync_spark.batches import parse_claim  # noqa: PLC0415
+    from lakesync.core.claims import parse_claim  # noqa: PLC0415
 
     store = FileStore(folder)
     for key in store.keys(f"merge-{number}"):
@@ -260,9 +260,9 @@ def _batches(folder: Path, number: int) -> Iterator[Any]:
 
 
 def _merge(bench: Workbench, folder: Path, number: int) -> None:
+    from lakesync.materialise.chain import next_chain  # noqa: PLC0415
+    from lakesync.materialise.shape import STATE_TABLE  # noqa: PLC0415
     from lakesync_spark.apply import prepare  # noqa: PLC0415
-    from lakesync_spark.chain import next_chain  # noqa: PLC0415
-    from lakesync_spark.shape import STATE_TABLE  # noqa: PLC0415
     from lakesync_spark.state_merge import merge_state  # noqa: PLC0415
 
     batches = sorted(_batches(folder, number), key=lambda batch: batch.last)

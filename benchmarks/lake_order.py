@@ -86,7 +86,7 @@ def entries(measured: dict[str, float]) -> list[Entry]:
 def main(folder: Path) -> None:
     """Measure in this fresh process."""
     spark = spark_session(folder)
-    from lakesync_spark.lease import Lease  # noqa: PLC0415
+    from lakesync.materialise.lease import Lease  # noqa: PLC0415
     from lakesync_spark.session import apply_settings  # noqa: PLC0415
     from lakesync_spark.workbench import Workbench  # noqa: PLC0415
 
@@ -159,7 +159,7 @@ def _written_once(bench: Workbench, name: str) -> str:
     """Write the rows of a table into another one of the same kind, at once."""
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
-    from lakesync_spark.shape import STATE_TABLE  # noqa: PLC0415
+    from lakesync.materialise.shape import STATE_TABLE  # noqa: PLC0415
     from lakesync_spark.tables import create_table, find_table  # noqa: PLC0415
     from lakesync_spark.writing import overwrite  # noqa: PLC0415
 

@@ -14,11 +14,11 @@ import uuid
 import boto3
 from botocore.config import Config
 
+from lakesync.materialise.groups import GATEWAY_GROUPS
+from lakesync.materialise.storage import LakeStore
 from lakesync_spark.arguments import parse_arguments
-from lakesync_spark.groups import GATEWAY_GROUPS
 from lakesync_spark.run import run
 from lakesync_spark.session import start_session
-from lakesync_spark.storage import LakeStore
 
 
 def main() -> None:

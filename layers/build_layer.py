@@ -50,6 +50,8 @@ UNUSED = (
     "pyarrow/_orc*",
     "pyarrow/_gcsfs*",
     "pyarrow/_azurefs*",
+    # Of Hive's catalogue, which no function asks.
+    "hive_metastore",
     # Copies under names that only a compiler asks for.
     "pyarrow/libarrow_python*.so",
     "pyarrow/libarrow_python*.so.*.*.*",

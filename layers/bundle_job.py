@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 JOBS = ("materialise_iceberg", "build_checkpoint", "maintain_lake")
 OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
+# What the job shares with the function that takes small batches.
+SHARED = ("chain", "columns", "groups", "lease", "shape", "storage")
 # The library's pure part, its ports, checkpoints and how they lie on S3, what maintenance pays for,
 # and the transforms. Nothing else of the library is needed by a job.
 SOURCES = (
@@ -29,6 +31,8 @@ SOURCES = (
     (LIBRARY, "lakesync/wire/**/*.py"),
     (LIBRARY, "lakesync/maintenance/__init__.py"),
     (LIBRARY, "lakesync/maintenance/lake_plan.py"),
+    (LIBRARY, "lakesync/materialise/__init__.py"),
+    *((LIBRARY, f"lakesync/materialise/{name}.py") for name in SHARED),
     (LIBRARY, "lakesync/adapters/__init__.py"),
     (LIBRARY, "lakesync/adapters/lake/__init__.py"),
     (LIBRARY, "lakesync/adapters/lake/s3.py"),

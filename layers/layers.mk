@@ -12,7 +12,8 @@ runtime := $(notdir $(patsubst %/,%,$(dir $(chosen))))
 build := python3 "$(here)build_layer.py" --runtime $(runtime) --architecture $(architecture) \
 	--into "$(ARTIFACTS_DIR)"
 
-.PHONY: build-LakesyncLayer build-WebLayer build-CryptoLayer build-LakeLayer build-DriversLayer
+.PHONY: build-LakesyncLayer build-WebLayer build-CryptoLayer build-LakeLayer build-IcebergLayer \
+	build-DriversLayer
 
 # The Glue job runs the same library, so its script is bundled with it: docs/adr/0003.
 build-LakesyncLayer:
@@ -27,6 +28,9 @@ build-CryptoLayer:
 
 build-LakeLayer:
 	$(build) --name lake
+
+build-IcebergLayer:
+	$(build) --name iceberg
 
 build-DriversLayer:
 	$(build) --name drivers

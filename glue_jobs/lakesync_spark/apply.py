@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from lakesync_spark.chain import Link, next_chain
+from lakesync.materialise.chain import Link, next_chain
+from lakesync.materialise.columns import wanted_columns
+from lakesync.materialise.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
 from lakesync_spark.changes import change_rows
-from lakesync_spark.columns import wanted_columns
 from lakesync_spark.queries import asked
 from lakesync_spark.scheduling import pool_of, table_threads
-from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
 from lakesync_spark.staging import read_deltas
 from lakesync_spark.state_merge import merge_state
 from lakesync_spark.tables import create_table, evolve_table
@@ -30,9 +30,9 @@ from lakesync_spark.writing import overwrite
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync_spark.batches import Batch
-    from lakesync_spark.chain import Chain
-    from lakesync_spark.shape import Kind
+    from lakesync.core.claims import Batch
+    from lakesync.materialise.chain import Chain
+    from lakesync.materialise.shape import Kind
     from lakesync_spark.tables import TableName
     from lakesync_spark.workbench import Workbench
 

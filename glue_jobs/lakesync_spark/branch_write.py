@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from lakesync.materialise.shape import COMMIT_STAMP, ID
 from lakesync_spark.branches import branch_names, drop_branch, fast_forward, make_branch
 from lakesync_spark.queries import view_of
-from lakesync_spark.shape import COMMIT_STAMP, ID
 from lakesync_spark.writing import execute
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.errors import Conflict
+from lakesync.materialise.shape import FOR_EVER_MS, MARK_TAG
 from lakesync_spark.java import java_class
-from lakesync_spark.lake_table import FOR_EVER_MS, MARK_TAG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

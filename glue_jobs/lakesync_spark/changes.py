@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakesync.materialise.shape import CARRIED, ID, SYNCED_AT, TEXTS
 from lakesync_spark.json_text import kept_texts, typed
 from lakesync_spark.queries import selected, with_constants
-from lakesync_spark.shape import CARRIED, ID, SYNCED_AT, TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakesync_spark.columns import LakeColumn
-    from lakesync_spark.shape import Kind
+    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.shape import Kind
 
 
 def change_rows(deltas: str, kind: Kind, columns: Sequence[LakeColumn], synced_at: str) -> str:

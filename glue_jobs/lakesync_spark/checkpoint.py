@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from lakesync.checkpoint.manifest import Manifest, TableChunks, Tombstones, checkpoint_id
 from lakesync.checkpoint.store import Checkpoints, put_manifest
 from lakesync.errors import Conflict
+from lakesync.materialise.shape import HLC, IS_DELETED, STATE_TABLE
 from lakesync_spark.report import say
 from lakesync_spark.row_chunks import Destination, write_chunks
-from lakesync_spark.shape import HLC, IS_DELETED, STATE_TABLE
 from lakesync_spark.tables import find_table, located
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lakesync.materialise.shape import ID
 from lakesync_spark.queries import selected
-from lakesync_spark.shape import ID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,10 +16,7 @@ from lakesync_spark.typed_text import text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lakesync_spark.columns import LakeColumn
-
-UNTYPED: Final = "json"
-"""The type of columns that no schema declares: they hold JSON text."""
+    from lakesync.materialise.columns import LakeColumn
 
 _SPARK_TYPES: Final[Mapping[str, str]] = {
     "string": "STRING",
@@ -59,6 +56,11 @@ def spark_type(type_name: str) -> str:
     """
     decimal = precision_scale(type_name)
     return f"DECIMAL({decimal[0]},{decimal[1]})" if decimal else _SPARK_TYPES[type_name]
+
+
+def definition(column: LakeColumn, name: str = "") -> str:
+    """Give a column as DDL declares it, under its own name or another."""
+    return f"`{name or column.name}` {spark_type(column.type)} COMMENT '{column.comment}'"
 
 
 def typed(text: str, type_name: str) -> str:

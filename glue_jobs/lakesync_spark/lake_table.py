@@ -7,12 +7,23 @@ answer.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakesync.errors import Conflict
-from lakesync_spark.columns import described
+from lakesync.materialise.columns import described
+from lakesync.materialise.shape import (
+    COLUMNS,
+    COMMIT,
+    EPOCH,
+    FOR_EVER_MS,
+    GATEWAY,
+    KIND,
+    KINDS,
+    MARK_TAG,
+    STACK,
+    WRITTEN,
+)
 from lakesync_spark.java import java_class
-from lakesync_spark.shape import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,22 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakesync.core.clock import Stamp
-    from lakesync_spark.columns import LakeColumn
-    from lakesync_spark.shape import Kind
-
-COMMIT: Final = "lakesync.commit"
-BATCH: Final = "lakesync.batch"
-EPOCH: Final = "lakesync.epoch"
-MARK_TAG: Final = "lakesync"
-"""The tag of the snapshot that carries the mark."""
-KIND: Final = "lakesync.kind"
-STACK: Final = "lakesync.stack"
-GATEWAY: Final = "lakesync.gateway"
-WRITTEN: Final = "lakesync.table"
-"""The name on the wire."""
-COLUMNS: Final = "lakesync.columns"
-"""Type and wire name of each column, as JSON by field id."""
-FOR_EVER_MS: Final = (1 << 63) - 1
+    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.shape import Kind
 
 
 class BatchMark(NamedTuple):

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.names import folded, lake_database
 from lakesync.maintenance.lake_plan import ORPHAN_AGE_MS_MIN, UNDER_LEASE, Step, steps_for
-from lakesync_spark.groups import group_of
-from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH, LakeTable
-from lakesync_spark.lease import Lease, lease_key
+from lakesync.materialise.groups import group_of
+from lakesync.materialise.lease import Lease, lease_key
+from lakesync.materialise.shape import BATCH, COMMIT, EPOCH
+from lakesync_spark.lake_table import LakeTable
 from lakesync_spark.maintenance_report import MaintenanceOutcome, MaintenanceReport, TableReport
 from lakesync_spark.report import reason_of, say
 from lakesync_spark.scheduling import table_threads
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakesync.materialise.storage import LakeStore
     from lakesync_spark.arguments import MaintenanceArguments
-    from lakesync_spark.storage import LakeStore
 
 TABLES_AT_ONCE_MAX: Final = 8
 """Tables that a run looks at, or works on, at once."""

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lakesync.materialise.shape import COMMIT_STAMP, ID, SYNCED_AT
 from lakesync_spark.fold import ALIVE, DELETED
 from lakesync_spark.json_text import kept_text, typed
 from lakesync_spark.queries import selected, with_constants
-from lakesync_spark.shape import COMMIT_STAMP, ID, SYNCED_AT
 from lakesync_spark.state import AT, KEPT, closed, opened, register_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from lakesync_spark.columns import LakeColumn
+    from lakesync.materialise.columns import LakeColumn
     from lakesync_spark.state import Synced
 
 _GIVEN: Final = "_given_"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from lakesync_spark.json_text import is_lost, kept_text, typed
+from lakesync.materialise.shape import STATE_TABLE, TEXTS
+from lakesync_spark.json_text import definition, is_lost, kept_text, typed
 from lakesync_spark.queries import asked
-from lakesync_spark.shape import STATE_TABLE, TEXTS
 from lakesync_spark.state import KEPT, kept_json, opened, register_text
 from lakesync_spark.writing import overwrite
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakesync_spark.columns import Evolution, LakeColumn
+    from lakesync.materialise.columns import Evolution, LakeColumn
     from lakesync_spark.lake_table import LakeTable
 
 
@@ -48,8 +48,8 @@ def add_helpers(spark: SparkSession, table: LakeTable, retyped: Sequence[LakeCol
     """Add the helper columns that are not there yet."""
     for column in retyped:
         if not table.has_field(_helper(column)):
-            definition = column.definition(_helper(column))
-            spark.sql(f"ALTER TABLE {table.name} ADD COLUMN {definition} AFTER `{column.name}`")
+            declared = definition(column, _helper(column))
+            spark.sql(f"ALTER TABLE {table.name} ADD COLUMN {declared} AFTER `{column.name}`")
     table.refresh()
 
 

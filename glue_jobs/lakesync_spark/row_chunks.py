@@ -14,10 +14,10 @@ from lakesync.checkpoint.chunks import ChunkWriter
 from lakesync.checkpoint.manifest import Chunk, Part, Tombstones
 from lakesync.checkpoint.store import put_chunk
 from lakesync.core.merge import RowState
+from lakesync.materialise.shape import ID
 from lakesync.ports import StoredRow
 from lakesync.wire.row_state import encode_row_state
 from lakesync_spark.queries import asked
-from lakesync_spark.shape import ID
 from lakesync_spark.state import registers
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
     from lakesync.checkpoint.chunks import Cut
+    from lakesync.materialise.columns import LakeColumn
     from lakesync.ports import ObjectStore
-    from lakesync_spark.columns import LakeColumn
 
 _INDEX: Final = (
     "number INT, key STRING, size BIGINT, sha256 STRING, parts ARRAY<ARRAY<INT>>,"

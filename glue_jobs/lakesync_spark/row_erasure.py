@@ -28,15 +28,25 @@ from pyspark.sql import functions as sf
 
 from lakesync.core.names import folded
 from lakesync.errors import Conflict, NotFound, ValidationFailed
+from lakesync.materialise.groups import group_of
+from lakesync.materialise.lease import Lease
+from lakesync.materialise.shape import (
+    BATCH,
+    CHANGES_TABLE,
+    COMMIT,
+    EPOCH,
+    EVENTS_TABLE,
+    FOR_EVER_MS,
+    ID,
+    IS_DELETED,
+    STATE_TABLE,
+)
 from lakesync_spark.branch_write import PREFIX as BRANCH_PREFIX
 from lakesync_spark.branches import branch_names, drop_branch
 from lakesync_spark.erasure_report import ErasedTable, ErasureReport
-from lakesync_spark.groups import group_of
-from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH, FOR_EVER_MS, LakeTable
-from lakesync_spark.lease import Lease
+from lakesync_spark.lake_table import LakeTable
 from lakesync_spark.maintenance import BUSY_S_MAX, LOOK_S, table_names
 from lakesync_spark.report import say
-from lakesync_spark.shape import CHANGES_TABLE, EVENTS_TABLE, ID, IS_DELETED, STATE_TABLE
 from lakesync_spark.table_files import TableFiles
 from lakesync_spark.writing import execute
 
@@ -45,8 +55,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from lakesync.materialise.storage import LakeStore
     from lakesync_spark.arguments import MaintenanceArguments
-    from lakesync_spark.storage import LakeStore
 
 UNNAMED_AGE_MS_MIN: Final = 3 * 3_600_000
 """How old a file must be that nothing names: a run ends after two hours at the latest, and may name

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from lakesync_spark.groups import GATEWAY_GROUPS, group_of_table, table_of
-from lakesync_spark.lease import Lease
+from lakesync.materialise.groups import GATEWAY_GROUPS, group_of_table, table_of
+from lakesync.materialise.lease import Lease
 from lakesync_spark.report import Report, say
 from lakesync_spark.scheduling import table_threads
 from lakesync_spark.table_run import TableRun
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakesync.materialise.storage import LakeStore
     from lakesync_spark.arguments import Arguments
-    from lakesync_spark.storage import LakeStore
 
 TABLES_AT_ONCE_MAX: Final = 8
 """Tables that a run works on at once. A small merge is mostly planning and waiting for S3, on a

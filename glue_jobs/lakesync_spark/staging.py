@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakesync.core.clock import Stamp
-    from lakesync_spark.chain import Link
+    from lakesync.materialise.chain import Link
 
 _SYSTEM: Final = {
     "_commit": "BIGINT",

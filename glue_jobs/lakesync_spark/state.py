@@ -21,9 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.clock import COUNTER_BITS, COUNTER_MAX
-from lakesync_spark.fold import ALIVE, DELETED
-from lakesync_spark.queries import selected
-from lakesync_spark.shape import (
+from lakesync.materialise.shape import (
     CLIENT,
     COMMIT_STAMP,
     HLC,
@@ -34,13 +32,15 @@ from lakesync_spark.shape import (
     TEXTS,
     UPDATED_AT,
 )
+from lakesync_spark.fold import ALIVE, DELETED
+from lakesync_spark.queries import selected
 from lakesync_spark.typed_text import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync_spark.columns import LakeColumn
+    from lakesync.materialise.columns import LakeColumn
 
 REST: Final = "_rest"
 _SAID: Final = "STRUCT<ago_ms: BIGINT, ago_counter: BIGINT, client_id: STRING>"

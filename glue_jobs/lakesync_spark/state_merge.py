@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 
 from lakesync.errors import Conflict
+from lakesync.materialise.shape import ID
 from lakesync_spark.branch_write import replace_rows
 from lakesync_spark.fold import fold
 from lakesync_spark.merging import merged
 from lakesync_spark.queries import asked, selected
-from lakesync_spark.shape import ID
 from lakesync_spark.state import Synced
 from lakesync_spark.writing import overwrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakesync_spark.chain import Chain
+    from lakesync.materialise.chain import Chain
     from lakesync_spark.lake_table import LakeTable
     from lakesync_spark.workbench import Target, Workbench
 

@@ -17,8 +17,8 @@ from lakesync.maintenance.lake_plan import (
     TARGET_FILE_BYTES,
     TableFigures,
 )
+from lakesync.materialise.shape import MARK_TAG
 from lakesync_spark.java import java_class
-from lakesync_spark.lake_table import MARK_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lakesync.core.claims import parse_claim
 from lakesync.errors import LakeSyncError, Retry, ValidationFailed
+from lakesync.materialise.chain import FOLD_DELTAS_MAX
 from lakesync_spark.apply import apply_chain, forget, is_readable, survey
-from lakesync_spark.batches import parse_claim
-from lakesync_spark.chain import FOLD_DELTAS_MAX
 from lakesync_spark.report import Failure, reason_of, say
 from lakesync_spark.tables import located
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakesync.core.claims import Batch
+    from lakesync.materialise.chain import Chain
+    from lakesync.materialise.storage import ClaimEntry
     from lakesync_spark.arguments import Arguments
-    from lakesync_spark.batches import Batch
-    from lakesync_spark.chain import Chain
     from lakesync_spark.report import Report
-    from lakesync_spark.storage import ClaimEntry
     from lakesync_spark.tables import TableName
     from lakesync_spark.workbench import Workbench
 

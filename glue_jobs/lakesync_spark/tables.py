@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.names import CHANGES_SUFFIX, folded, lake_database, lake_tables
 from lakesync.errors import Conflict
-from lakesync_spark.columns import evolve
-from lakesync_spark.json_text import spark_type
-from lakesync_spark.lake_table import GATEWAY, KIND, STACK, WRITTEN, LakeTable
+from lakesync.materialise.columns import evolve
+from lakesync.materialise.shape import GATEWAY, KIND, STACK, WRITTEN
+from lakesync_spark.json_text import definition, spark_type
+from lakesync_spark.lake_table import LakeTable
 from lakesync_spark.retype import retype
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync_spark.columns import LakeColumn
-    from lakesync_spark.shape import Kind
+    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.shape import Kind
 
 _PROPERTIES: Final = {
     "format-version": "2",
@@ -128,7 +129,7 @@ def create_table(
     partitioned = f"PARTITIONED BY ({', '.join(fields.values())})" if fields else ""
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {name.database}")
     spark.sql(
-        f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(kind.definitions(columns))})"
+        f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(_definitions(kind, columns))})"
         f" USING iceberg {partitioned} TBLPROPERTIES ({_listed(properties)})"
     )
     made = LakeTable(spark, table)
@@ -136,6 +137,12 @@ def create_table(
     if folded(made.written) != folded(name.table):
         raise Conflict(f"{made.written} took the name {table} meanwhile; it is tried with another")
     return made
+
+
+def _definitions(kind: Kind, columns: Sequence[LakeColumn]) -> list[str]:
+    """Give the columns of a table as DDL declares them, in order."""
+    head, tail = ([f"`{n}` {t}" for n, t in part.items()] for part in (kind.head, kind.tail))
+    return [*head, *map(definition, columns), *tail]
 
 
 def evolve_table(
@@ -160,7 +167,7 @@ def evolve_table(
     current = table.columns()
     evolution = evolve(current, wanted)
     if evolution.added:
-        added = ", ".join(column.definition() for column in evolution.added)
+        added = ", ".join(definition(column) for column in evolution.added)
         spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({added})")
     comments = {column.name: column.comment for column in current}
     for column in evolution.widened:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakesync_spark.lake_table import BATCH, COMMIT, EPOCH
+from lakesync.materialise.shape import BATCH, COMMIT, EPOCH
 from lakesync_spark.staging import read_deltas
 from lakesync_spark.tables import find_table
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakesync.core.clock import Stamp
-    from lakesync_spark.chain import Link
-    from lakesync_spark.columns import LakeColumn
+    from lakesync.materialise.chain import Link
+    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.lease import Lease
+    from lakesync.materialise.storage import LakeStore
     from lakesync_spark.lake_table import BatchMark, LakeTable
-    from lakesync_spark.lease import Lease
-    from lakesync_spark.storage import LakeStore
 
 
 class Target(NamedTuple):

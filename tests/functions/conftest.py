@@ -61,6 +61,9 @@ ENVIRONMENT = {
     "SECRET_PREFIX": "stack/destinations/",
     "GLUE_JOB": "materialise",
     "RUNS_MAX": "4",
+    "SMALL_BATCH_DELTAS": "0",
+    "DATABASE_PREFIX": "ls",
+    "STACK_ID": "arn:aws:cloudformation:eu-central-1:123456789012:stack/one/1",
     "JWT_ALGORITHMS": "HS256",
     "JWT_SECRET_ARN": "jwt",
 }

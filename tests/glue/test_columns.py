@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.core.schema import Column, TableSchema
-from lakesync_spark.lake_table import COLUMNS, LakeTable
+from lakesync.materialise.shape import COLUMNS
+from lakesync_spark.lake_table import LakeTable
 from tests.support.builders import insert, update
 
 if TYPE_CHECKING:

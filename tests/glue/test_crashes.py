@@ -11,9 +11,10 @@ import pytest
 
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict
-from lakesync_spark import apply, branch_write, fold, lease, retype, state_merge, table_run
-from lakesync_spark.groups import group_of
-from lakesync_spark.lease import LEASE_S, Lease
+from lakesync.materialise import lease
+from lakesync.materialise.groups import group_of
+from lakesync.materialise.lease import LEASE_S, Lease
+from lakesync_spark import apply, branch_write, fold, retype, state_merge, table_run
 from tests.glue.support.spark import BESIDE
 from tests.support.builders import delete, insert, update
 

@@ -13,7 +13,7 @@ import pytest
 from lakesync.adapters.lake.typed_text import text_of
 from lakesync.core.column_types import TYPES, fits
 from lakesync.core.values import NULL, canonical
-from lakesync_spark.columns import LakeColumn
+from lakesync.materialise.columns import LakeColumn
 from lakesync_spark.json_text import kept_text as kept_sql
 from lakesync_spark.json_text import kept_texts, typed
 from lakesync_spark.typed_text import text_of as text_sql

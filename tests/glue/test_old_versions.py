@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from lakesync_spark import storage
-from lakesync_spark.storage import LakeStore
+from lakesync.materialise import storage
+from lakesync.materialise.storage import LakeStore
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:

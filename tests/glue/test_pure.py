@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakesync.core.claims import Batch, parse_claim
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
 from lakesync.maintenance import batches as plan
+from lakesync.materialise.chain import has_gap, next_chain
+from lakesync.materialise.lease import LEASE_S, Lease, lease_key
 from lakesync_spark.arguments import Arguments, parse_arguments
-from lakesync_spark.batches import Batch, parse_claim
-from lakesync_spark.chain import has_gap, next_chain
-from lakesync_spark.lease import LEASE_S, Lease, lease_key
 from lakesync_spark.report import reason_of
 from tests.glue.support.files import FileStore
 

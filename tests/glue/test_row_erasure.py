@@ -14,10 +14,11 @@ import pytest
 
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, NotFound
-from lakesync_spark import lease, row_erasure
+from lakesync.materialise import lease
+from lakesync.materialise.groups import group_of
+from lakesync.materialise.lease import LEASE_S
+from lakesync_spark import row_erasure
 from lakesync_spark.arguments import MaintenanceArguments
-from lakesync_spark.groups import group_of
-from lakesync_spark.lease import LEASE_S
 from lakesync_spark.row_erasure import UNNAMED_AGE_MS_MIN, erase
 from lakesync_spark.table_files import TableFiles
 from tests.glue.support.files import FileStore

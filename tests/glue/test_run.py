@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.core.stored import READS
+from lakesync.materialise.lease import Lease
 from lakesync_spark import table_run
 from lakesync_spark.lake_table import BatchMark
-from lakesync_spark.lease import Lease
 from tests.glue.support.lake import Lake
 from tests.support.builders import delete, insert, update
 

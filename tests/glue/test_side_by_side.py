@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync_spark import apply, lease, run, state_merge
-from lakesync_spark.groups import GATEWAY_GROUPS, group_of, group_of_table, table_of
-from lakesync_spark.lease import LEASE_S, Lease
+from lakesync.materialise import lease
+from lakesync.materialise.groups import GATEWAY_GROUPS, group_of, group_of_table, table_of
+from lakesync.materialise.lease import LEASE_S, Lease
+from lakesync_spark import apply, run, state_merge
 from lakesync_spark.scheduling import SCHEDULER, pool_of
 from tests.glue.support.lake import Lake
 from tests.glue.support.spark import BESIDE

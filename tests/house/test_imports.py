@@ -62,7 +62,10 @@ def test_glue_jobs_stand_on_the_pure_core() -> None:
     checkpoints = ("lakesync.checkpoint", "lakesync.adapters.lake.s3")
     maintenance = "lakesync.maintenance.lake_plan"
 
-    assert strangers("glue_jobs/", *pure, *checkpoints, maintenance) == []
+    shared = ("chain", "columns", "groups", "lease", "shape", "storage")
+    materialise = [f"lakesync.materialise.{name}" for name in shared]
+
+    assert strangers("glue_jobs/", *pure, *checkpoints, maintenance, *materialise) == []
 
 
 def test_spark_transforms_do_no_io_of_their_own() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.core.claims import parse_claim
 from lakesync.core.messages import OutcomeKind
-from lakesync_spark.batches import parse_claim
 from tests.support.builders import push
 from tests.support.kept_store import EVENTS, FOLDER, NUMBER, contents, loaded, plain, written
 from tests.support.releases import GATEWAY

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakesync.buffer import keys
+from lakesync.core.claims import parse_claim
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import OutcomeKind
 from lakesync.wire.log_chunk import inflate
 from lakesync.wire.row_state import decode_row_state
-from lakesync_spark.batches import parse_claim
 from tests.support.builders import WALL_MS, delete, insert, push, update
 from tests.support.gateways import GivenTime
 from tests.support.lake import Messages, Objects

@@ -14,11 +14,11 @@ from lakesync.buffer import keys, pack
 from lakesync.checkpoint.manifest import Manifest, manifest_from_json, manifest_to_json
 from lakesync.core import config as configs
 from lakesync.core import stored
+from lakesync.core.claims import parse_claim
 from lakesync.core.messages import Pull
 from lakesync.errors import Retry, UpgradeRequired
 from lakesync.maintenance.checkpoint_progress import Progress, progress_from_json, progress_to_json
 from lakesync.wire.log_chunk import inflate
-from lakesync_spark.batches import parse_claim
 from tests.releases.test_side_by_side import Deployment
 from tests.support.builders import at_ms, insert, push
 from tests.support.releases import GATEWAY, Release

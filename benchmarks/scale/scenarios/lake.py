@@ -18,8 +18,8 @@ from benchmarks.entries import at_most
 from benchmarks.scale import latency
 from benchmarks.scale.measures import percentile
 from benchmarks.scale.world import World
+from lakesync.materialise.groups import group_of_table
 from lakesync.runtime.materialise import materialise_handler
-from lakesync_spark.groups import group_of_table
 from lakesync_spark.run import TABLES_AT_ONCE_MAX
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
-from lakesync_spark.storage import FAILED, ClaimEntry, StoredObject
+from lakesync.materialise.storage import FAILED, ClaimEntry, StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ _CLAIMS = "claims/"
 
 
 class FileStore:
-    """`lakesync_spark.storage.LakeStore` over files. Its clock is moved by hand."""
+    """`lakesync.materialise.storage.LakeStore` over files. Its clock is moved by hand."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,7 +1,8 @@
 """The handler of ``functions/materialise``: many announcements, as few runs as do the work.
 
 Runs find what waits by the claims on S3, and share it among themselves, so messages only say that
-there is something. How many claims wait decides how many runs there should be.
+there is something. What is small is brought into the lake here and now, and costs no run; of all
+else the number of claims decides how many runs there should be.
 """
 
 from __future__ import annotations
@@ -11,11 +12,27 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.materialise.small_batches import Taken
     from lakesync.runtime.tasks import Handler
 
 CLAIMS_PER_RUN: Final = 400
 """Claims for which one run is enough: it takes some minutes for them, and a run costs a minute at
 the least."""
+
+
+SMALL_TRIES_MAX: Final = 3
+"""How often an announcement may have been received for its batches to be taken here: a batch that
+stops the function, whatever it is, is Spark's from then on."""
+
+
+class Small(Protocol):
+    """What takes small batches without a run: `lakesync.materialise.small_batches`."""
+
+    def take(self, seconds_left: Callable[[], float]) -> Taken:
+        """Bring what waits into the lake, if it is small."""
+        ...
 
 
 class Runs(Protocol):
@@ -34,21 +51,29 @@ class Runs(Protocol):
         ...
 
 
-def materialise_handler(runs: Runs, runs_max: int) -> Handler:
+def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -> Handler:
     """Give the handler of ``functions/materialise``.
 
-    Announcements are done with once a run was started for them, or nothing waits any more. While
-    the runs at work are enough they go back to the queue: they may have come too late for those.
+    Announcements are done with once what waited is in the lake, or a run was started for it, or
+    nothing waits any more. While enough runs are at work, or another function is, they go back to
+    the queue: they may have come too late for those.
 
     Args:
         runs: the job's.
         runs_max: how many may be at work at once.
+        small: what takes small batches; None if only runs do.
     """
 
-    def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: ARG001 - AWS's
+    def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         waiting = runs.waiting(runs_max * CLAIMS_PER_RUN)
+        at_work = runs.at_work() if waiting else 0
+        if small is not None and waiting and not at_work and not _is_tried(event):
+            taken = small.take(lambda: context.get_remaining_time_in_millis() / 1000)
+            _tell(taken)
+            if not taken.left:
+                return _answer(event, again=taken.busy)
+            waiting = runs.waiting(runs_max * CLAIMS_PER_RUN)
         wanted = min(runs_max, -(-waiting // CLAIMS_PER_RUN))
-        at_work = runs.at_work() if wanted else 0
         started = 0
         while at_work + started < wanted and runs.start():
             started += 1
@@ -56,8 +81,27 @@ def materialise_handler(runs: Runs, runs_max: int) -> Handler:
             observe.count("RunsStarted", started)
         elif wanted:
             observe.count("RunsAtWork")
-        observe.publish()
-        left = event["Records"] if wanted and not started else []
-        return {"batchItemFailures": [{"itemIdentifier": one["messageId"]} for one in left]}
+        return _answer(event, again=bool(wanted and not started))
 
     return handler
+
+
+def _answer(event: dict[str, Any], *, again: bool) -> dict[str, Any]:
+    observe.publish()
+    left = event["Records"] if again else []
+    return {"batchItemFailures": [{"itemIdentifier": one["messageId"]} for one in left]}
+
+
+def _tell(taken: Taken) -> None:
+    observe.count("SmallBatchDeltas", taken.deltas)
+    observe.count("SmallBatchesLeft", len(taken.left))
+    if taken.left:
+        observe.logger.info("left to a Glue run", extra={"reasons": taken.left})
+
+
+def _is_tried(event: dict[str, Any]) -> bool:
+    """Tell whether an announcement came back so often that the function may be what fails."""
+    received = (
+        one.get("attributes", {}).get("ApproximateReceiveCount") for one in event["Records"]
+    )
+    return any(int(count or 1) > SMALL_TRIES_MAX for count in received)

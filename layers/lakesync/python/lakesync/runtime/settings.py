@@ -182,6 +182,10 @@ class MaterialiseSettings(Aws):
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     runs_max: int = variable("RUNS_MAX", _positive)
     """Runs of the job that may be at work at once."""
+    small_batch_deltas: int = variable("SMALL_BATCH_DELTAS", _not_negative)
+    """Deltas that are brought into the lake without a run; 0: none."""
+    database_prefix: str = variable("DATABASE_PREFIX", not_empty)
+    stack_id: str = variable("STACK_ID", not_empty)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from lakesync.runtime import wiring
 
 if TYPE_CHECKING:
+    from lakesync.materialise.small_batches import SmallBatches
+    from lakesync.materialise.small_table import SmallTable
     from lakesync.runtime.settings import MaterialiseSettings
 
 _CLAIMS: Final = "claims/"
@@ -55,3 +59,34 @@ def glue_runs(settings: MaterialiseSettings) -> GlueRuns:
     glue = wiring.client(settings, "glue", answer_s_max=4, attempts=2)
     s3 = wiring.client(settings, "s3", answer_s_max=2, attempts=2)
     return GlueRuns(glue, settings.glue_job, s3, settings.lake_bucket)
+
+
+def small_batches(settings: MaterialiseSettings) -> SmallBatches | None:
+    """Give what takes small batches without a run; None if that is switched off.
+
+    Iceberg and Arrow are imported by the first batch that is small: most of a cold start.
+    """
+    if not settings.small_batch_deltas:
+        return None
+    from lakesync.materialise.small_batches import SmallBatches  # noqa: PLC0415
+    from lakesync.materialise.storage import LakeStore  # noqa: PLC0415
+
+    s3 = wiring.client(settings, "s3", answer_s_max=5)
+    store = LakeStore(s3, settings.lake_bucket)
+
+    @cache
+    def tables() -> SmallTable:
+        from pyiceberg.catalog import load_catalog  # noqa: PLC0415
+
+        from lakesync.materialise.small_table import SmallTable  # noqa: PLC0415
+
+        given = {
+            "type": "glue",
+            "client.region": settings.region,
+            "glue.endpoint": settings.endpoint,
+            "s3.endpoint": settings.endpoint,
+        }
+        catalogue = load_catalog("lake", **{name: value for name, value in given.items() if value})
+        return SmallTable(store, catalogue, settings.database_prefix, settings.stack_id)
+
+    return SmallBatches(store, tables, settings.small_batch_deltas, f"function-{uuid4().hex}")

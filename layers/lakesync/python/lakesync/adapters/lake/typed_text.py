@@ -1,4 +1,4 @@
-"""Values of typed lake columns back to canonical JSON, as `lakesync_spark.typed_text` does it.
+"""Values of typed lake columns to canonical JSON and back, as `lakesync_spark.typed_text` does it.
 
 A typed value stands for one text; any other text is kept beside it, and is not this module's.
 Law L2: ``docs/spec/lake.md``.
@@ -7,12 +7,14 @@ Law L2: ``docs/spec/lake.md``.
 from __future__ import annotations
 
 import base64
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
+from lakesync.adapters.sql.values import Unfit, sql_value
 from lakesync.core.column_types import precision_scale
-from lakesync.core.values import canonical
+from lakesync.core.values import NULL, canonical
 
 if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 _EXACT_INT_MAX: Final = (1 << 53) - 1
 _EXACT_DIGITS: Final = 15
 """Decimal digits that a double carries, whatever they are."""
+_CONTROL: Final = re.compile("[\x00-\x07\x0b\x0e-\x1f]")
+"""Characters that JSON writes by number."""
 
 
 def text_of(type_name: str, value: object) -> CanonicalJson:
@@ -49,3 +53,22 @@ def text_of(type_name: str, value: object) -> CanonicalJson:
 def _instant(value: datetime) -> str:
     fraction = f".{value.microsecond:06}".removesuffix("000") if value.microsecond else ""
     return f"{value.year:04}{value:-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def value_of(type_name: str, text: CanonicalJson) -> object:
+    """Give the value of a type that a text has; None for null, and for what is unfit."""
+    try:
+        return sql_value(type_name, text)
+    except Unfit:
+        return None
+
+
+def lost_text(type_name: str, text: CanonicalJson) -> str | None:
+    """Give the text if a column of a type cannot give it back; None too for a JSON null."""
+    value = value_of(type_name, text)
+    is_exact = value is not None and (type_name == "json" or text_of(type_name, value) == text)
+    if type_name == "number" and isinstance(value, float | int):
+        is_exact = is_exact and b"e" not in text and abs(value) < float(f"1e{_EXACT_DIGITS}")
+    if type_name == "string" and isinstance(value, str):
+        is_exact = is_exact and not _CONTROL.search(value)
+    return None if text == NULL or is_exact else text.decode()

@@ -19,7 +19,7 @@ from lakesync.errors import Conflict
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from lakesync_spark.storage import LakeStore, StoredObject
+    from lakesync.materialise.storage import LakeStore, StoredObject
 
 LEASE_S: Final = 45.0
 """How long a lease holds without a renewal, in seconds."""
@@ -132,7 +132,7 @@ class Lease:
                 with self._write:
                     self._put(LEASE_S)
             except Exception as error:  # noqa: BLE001 - the next renewal, or `check`, will tell
-                print(f"lease: renewal failed: {error}", flush=True)  # noqa: T201
+                print(f"lease: renewal failed: {error}", flush=True)
 
     def _put(self, seconds: float) -> None:
         if self._lost:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lakesync.core.claims import CLAIMS
 from lakesync.errors import AdapterFailed
-from lakesync_spark.batches import CLAIMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

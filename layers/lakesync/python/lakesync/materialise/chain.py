@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lakesync.core.claims import Batch
     from lakesync.core.clock import Stamp
-    from lakesync_spark.batches import Batch
 
 FOLD_DELTAS_MAX: Final = 10_000_000
 """Deltas that one fold takes; what is over waits for the next one of the same run."""

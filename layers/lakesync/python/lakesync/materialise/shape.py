@@ -10,9 +10,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from lakesync_spark.columns import LakeColumn
+# What a table and its snapshots say of themselves.
+COMMIT: Final = "lakesync.commit"
+BATCH: Final = "lakesync.batch"
+EPOCH: Final = "lakesync.epoch"
+MARK_TAG: Final = "lakesync"
+"""The tag of the snapshot that carries the mark."""
+KIND: Final = "lakesync.kind"
+STACK: Final = "lakesync.stack"
+GATEWAY: Final = "lakesync.gateway"
+WRITTEN: Final = "lakesync.table"
+"""The name on the wire."""
+COLUMNS: Final = "lakesync.columns"
+"""Type and wire name of each column, as JSON by field id."""
+FOR_EVER_MS: Final = (1 << 63) - 1
 
 ID: Final = "_id"
 UPDATED_AT: Final = "_updated_at"
@@ -65,11 +78,6 @@ class Kind:
     may_partition: bool = True
     """Whether the schema's partition columns apply."""
 
-    def definitions(self, columns: Sequence[LakeColumn]) -> list[str]:
-        """Give the table's columns as DDL declares them, in order."""
-        own = [column.definition() for column in columns]
-        return [*_declared(self.head), *own, *_declared(self.tail)]
-
 
 STATE_TABLE: Final = Kind("state", {ID: "STRING"}, _STATE)
 """Current rows, tombstones included: one for each row id that was ever written."""
@@ -80,7 +88,3 @@ EVENTS_TABLE: Final = Kind(
 )
 """The rows of a table that is declared ``append``: one for each delta."""
 KINDS: Final = {kind.name: kind for kind in (STATE_TABLE, CHANGES_TABLE, EVENTS_TABLE)}
-
-
-def _declared(columns: Mapping[str, str]) -> list[str]:
-    return [f"`{name}` {kind}" for name, kind in columns.items()]

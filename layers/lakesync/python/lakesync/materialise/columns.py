@@ -15,13 +15,14 @@ from lakesync.core.column_types import precision_scale, widens
 from lakesync.core.delta import is_identifier
 from lakesync.core.names import folded, lake_columns, lake_name_choices, staged_column
 from lakesync.errors import SchemaMismatch
-from lakesync_spark.json_text import UNTYPED, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lakesync_spark.batches import Batch
+    from lakesync.core.claims import Batch
 
+UNTYPED: Final = "json"
+"""The type of columns that no schema declares: they hold JSON text."""
 _TEXT: Final = frozenset({UNTYPED, "null"})
 """Types of columns whose values are all still there as JSON text."""
 
@@ -43,10 +44,6 @@ class LakeColumn:
     def comment(self) -> str:
         """What the catalogue keeps with the column."""
         return f"{self.type} {self.written}"
-
-    def definition(self, name: str = "") -> str:
-        """Give the column as DDL declares it, under its own name or another."""
-        return f"`{name or self.name}` {spark_type(self.type)} COMMENT '{self.comment}'"
 
 
 class Evolution(NamedTuple):

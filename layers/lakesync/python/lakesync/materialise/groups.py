@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 from zlib import crc32
 
-from lakesync_spark.batches import CLAIMS
+from lakesync.core.claims import CLAIMS
 
 GATEWAY_GROUPS: Final = 64
 """Groups of gateways, by a hash of their ids: some for each of the runs that there may be."""

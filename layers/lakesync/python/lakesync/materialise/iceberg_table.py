@@ -1,0 +1,190 @@
+"""One Iceberg table as the function has it: its mark, columns and files, and how it is written.
+
+Rules of this module
+    1. A commit is one compare-and-swap of the catalogue, from the snapshot that was looked at: of
+       data, mark and tag together. PyIceberg's own retries, which would append to whatever somebody
+       else has written meanwhile, are never asked for.
+    2. It never makes a table and never changes a schema; what needs that is Spark's.
+
+Laws L4, L6, L7: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId, AssertTableUUID
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from lakesync.errors import Conflict
+from lakesync.materialise.columns import described
+from lakesync.materialise.shape import (
+    COLUMNS,
+    COMMIT,
+    EPOCH,
+    FOR_EVER_MS,
+    ID,
+    KIND,
+    KINDS,
+    MARK_TAG,
+    STACK,
+    WRITTEN,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import FileScanTask, Table
+
+    from lakesync.core.clock import Stamp
+    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.shape import Kind
+
+
+class Mark(NamedTuple):
+    """What the table's snapshots say of the batches that are in it."""
+
+    commit: Stamp
+    epoch: int
+
+
+class IcebergTable:
+    """A lake table as it is when it is loaded."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    @classmethod
+    def load(cls, catalogue: Catalog, database: str, name: str) -> IcebergTable | None:
+        """Give a table; None if there is none."""
+        try:
+            return cls(catalogue.load_table((database, name)))
+        except NoSuchTableError:
+            return None
+
+    @property
+    def kind(self) -> Kind | None:
+        """Which kind of table it was made as; None if LakeSync did not make it."""
+        return KINDS.get(self._table.properties.get(KIND, ""))
+
+    @property
+    def stack(self) -> str:
+        """Whose it is."""
+        return self._table.properties.get(STACK, "")
+
+    @property
+    def written(self) -> str:
+        """The table that it tells of, on the wire; empty if it does not say."""
+        return self._table.properties.get(WRITTEN, "")
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether rows lie by partitions."""
+        return not self._table.spec().is_unpartitioned()
+
+    def columns(self) -> tuple[LakeColumn, ...]:
+        """Give the table's own columns, without LakeSync's."""
+        recorded = json.loads(self._table.properties.get(COLUMNS) or "{}")
+        columns = (
+            described(field.name, recorded.get(str(field.field_id)), field.doc)
+            for field in self._table.schema().fields
+        )
+        return tuple(column for column in columns if column is not None)
+
+    def mark(self) -> Mark | None:
+        """Give the table's mark: the greatest of those that led to the current snapshot.
+
+        None if no snapshot carries one, or none since the one that is tagged: Spark's run says why.
+        """
+        marked = list(self._marked())
+        if not marked:
+            return None
+        return Mark(max(int(one[COMMIT]) for one in marked), max(int(one[EPOCH]) for one in marked))
+
+    def files(self) -> list[FileScanTask]:
+        """Give the data files of the current snapshot, each with what was deleted of it."""
+        return list(self._table.scan().plan_files())
+
+    def may_hold(self, file: DataFile, ids: Sequence[bytes]) -> bool:
+        """Tell whether a file's bounds leave room for one of some row ids, in order of bytes."""
+        field = self._table.schema().find_field(ID).field_id
+        lower = (file.lower_bounds or {}).get(field)
+        upper = (file.upper_bounds or {}).get(field)
+        if lower is None or upper is None:
+            return True
+        place = bisect_left(ids, lower)
+        return place < len(ids) and ids[place] <= upper
+
+    def read(self, task: FileScanTask, *names: str) -> pa.Table:
+        """Give the live rows of a file, with some columns or with all."""
+        schema = self._table.schema()
+        projected = schema.select(*names) if names else schema
+        scan = ArrowScan(self._table.metadata, self._table.io, projected, AlwaysTrue())
+        return scan.to_table([task]).cast(projected.as_arrow())
+
+    def rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        """Give rows as the table takes them."""
+        import pyarrow as pa  # noqa: PLC0415 - its types alone are needed elsewhere
+
+        return pa.Table.from_pylist(list(rows), schema=self._table.schema().as_arrow())
+
+    def commit(
+        self, rows: pa.Table, replaced: Iterable[DataFile], properties: Mapping[str, str]
+    ) -> None:
+        """Put rows in the place of whole files, with the mark and its tag, in one commit.
+
+        Raises:
+            Conflict: the table is another than it was; nothing was done.
+        """
+        table = self._table
+        transaction = table.transaction()
+        update = transaction.update_snapshot(snapshot_properties=dict(properties))
+        replaced = list(replaced)
+        producer: Any = update.overwrite() if replaced else update.fast_append()
+        if rows.num_rows:  # else the mark alone is new
+            for file in _dataframe_to_data_files(table.metadata, rows, table.io):
+                producer.append_data_file(file)
+        for file in replaced:
+            producer.delete_data_file(file)
+        producer.commit()
+        with ManageSnapshots(transaction) as refs:
+            refs.create_tag(producer.snapshot_id, MARK_TAG, FOR_EVER_MS)
+        metadata = table.metadata
+        requirements = (
+            *transaction._requirements,  # noqa: SLF001 - its own commit would try again by itself
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertCurrentSchemaId.model_validate(
+                {
+                    "type": "assert-current-schema-id",
+                    "current-schema-id": metadata.current_schema_id,
+                }
+            ),
+            AssertDefaultSpecId.model_validate(
+                {"type": "assert-default-spec-id", "default-spec-id": metadata.default_spec_id}
+            ),
+        )
+        try:
+            table._do_commit(transaction._updates, requirements)  # noqa: SLF001 - as above
+        except CommitFailedException as exc:
+            raise Conflict(f"{table.name()[-1]} was changed by somebody else meanwhile") from exc
+
+    def _marked(self) -> Iterator[Mapping[str, str]]:
+        """Give what the snapshots with a mark say: from the tagged one to the current one."""
+        tagged = self._table.metadata.refs.get(MARK_TAG)
+        snapshot = self._table.current_snapshot()
+        while snapshot is not None:
+            said = snapshot.summary.additional_properties if snapshot.summary else {}
+            if COMMIT in said:
+                yield said
+                if tagged and snapshot.snapshot_id == tagged.snapshot_id:
+                    return
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self._table.snapshot_by_id(parent)

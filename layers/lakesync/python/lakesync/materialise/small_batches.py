@@ -1,0 +1,130 @@
+"""Small batches without Spark: what a quiet gateway pushed is in the lake for a fraction of a cent.
+
+What is small is decided here and nowhere else. The work is shared with Spark's runs by the leases
+of gateway groups; whatever is left is theirs. Laws L8, L9 and L19: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.claims import parse_claim
+from lakesync.errors import Conflict, LakeSyncError
+from lakesync.materialise.groups import group_of_table, table_of
+from lakesync.materialise.lease import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakesync.core.claims import Batch
+    from lakesync.materialise.small_table import SmallTable
+    from lakesync.materialise.storage import LakeStore
+
+CLAIMS_MAX: Final = 50
+"""Claims that are looked at: more are no small work, whatever is in them."""
+BYTES_MAX: Final = 16 << 20
+"""Of the objects of all batches, as they lie on S3."""
+SECONDS_LEFT_MIN: Final = 12.0
+"""A table is begun only if the function may run for so long."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What became of the claims that waited."""
+
+    deltas: int = 0
+    """Brought into the lake."""
+    left: dict[str, str] = field(default_factory=dict)
+    """By table: why Spark has to do it."""
+    busy: bool = False
+    """Somebody else works on the rest."""
+
+
+class SmallBatches:
+    """What a function does of the work of Spark's runs."""
+
+    def __init__(
+        self, store: LakeStore, tables: Callable[[], SmallTable], deltas_max: int, run_id: str
+    ) -> None:
+        """Prepare the work.
+
+        Args:
+            store: the bucket of claims.
+            tables: gives what applies batches; called only if there is work.
+            deltas_max: deltas of all that waits up to which it is small.
+            run_id: whose lease it is.
+        """
+        self._store = store
+        self._tables = tables
+        self._deltas_max = deltas_max
+        self._run_id = run_id
+
+    def take(self, seconds_left: Callable[[], float]) -> Taken:
+        """Bring what waits into the lake, if it is small. Safe to repeat, and to kill.
+
+        Args:
+            seconds_left: how long the function may go on.
+        """
+        taken = Taken()
+        by_table = self._waiting(taken)
+        by_group: dict[int, list[str]] = {}
+        for table in by_table:
+            by_group.setdefault(group_of_table(table), []).append(table)
+        for group, names in by_group.items():
+            lease = Lease.acquire_if_free(self._store, group, self._run_id)
+            if lease is None:
+                taken.busy = True
+                continue
+            with lease:
+                for name in names:
+                    if seconds_left() < SECONDS_LEFT_MIN:
+                        taken.left[name] = "the function has no time left"
+                    else:
+                        self._take(name, by_table[name], lease, taken)
+        return taken
+
+    def _waiting(self, taken: Taken) -> dict[str, list[Batch]]:
+        """Give the batches that wait, by table; none if they are not small."""
+        keys = [entry.key for entry in islice(self._store.claims(), CLAIMS_MAX + 1)]
+        if len(keys) > CLAIMS_MAX:
+            taken.left[""] = f"more than {CLAIMS_MAX} claims wait"
+            return {}
+        deltas, size = 0, 0
+        waiting: dict[str, list[Batch]] = {}
+        for key in keys:
+            claim = self._store.read(key)
+            if claim is None:
+                continue  # somebody else was quicker
+            try:
+                batch = parse_claim(key, claim.body)
+            except LakeSyncError as error:
+                taken.left[table_of(key)] = str(error)
+                continue
+            deltas += batch.deltas
+            size += _bytes_of(claim.body)
+            waiting.setdefault(table_of(key), []).append(batch)
+        if deltas > self._deltas_max or size > BYTES_MAX:
+            taken.left[""] = f"{deltas} deltas wait, of {size} bytes"
+            return {}
+        return {name: some for name, some in waiting.items() if name not in taken.left}
+
+    def _take(self, name: str, batches: Sequence[Batch], lease: Lease, taken: Taken) -> None:
+        """Do one table. A fault stays with it: Spark's run meets it, and says what it is."""
+        try:
+            if any(f"{one.gateway}/{one.table}" != name for one in batches):
+                taken.left[name] = "a claim lies under another gateway or table"
+                return
+            taken.deltas += self._tables().apply(batches, lease)
+        except Conflict:
+            taken.busy = True
+        except Exception as error:  # noqa: BLE001 - whatever it is, the batch waits as it was
+            taken.left[name] = f"{type(error).__name__}: {error}"[:300]
+
+
+def _bytes_of(claim: bytes) -> int:
+    body: dict[str, Any] = json.loads(claim)
+    size = body.get("bytes", 0)
+    return size if isinstance(size, int) else 0

@@ -1,0 +1,226 @@
+"""One table's small batches, brought into its lake tables by a function.
+
+    1. the deltas are in the changes table, with its mark
+    2. the rows are in the state table, with its mark
+    3. the claims are deleted
+
+The steps, the marks and the lease are those of Spark's run (`lakesync_spark.apply`): each step is
+done once, whoever does it, and may be repeated by the other. What a function cannot do, or should
+not, it leaves as it is, with a reason: a table that is not there yet, columns that change,
+partitions, a gap, a large table. Laws L1, L4-L8 and L19: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.core.merge import join
+from lakesync.core.names import CHANGES_SUFFIX, lake_database, lake_tables
+from lakesync.core.names import folded as folded_name
+from lakesync.materialise.chain import next_chain
+from lakesync.materialise.columns import evolve, wanted_columns
+from lakesync.materialise.iceberg_table import IcebergTable, Mark
+from lakesync.materialise.shape import BATCH, COMMIT, EPOCH, EVENTS_TABLE, ID, STATE_TABLE
+from lakesync.materialise.staged import change_row, folded, read_deltas
+from lakesync.materialise.state_rows import row_of, state_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+
+    from lakesync.core.claims import Batch
+    from lakesync.core.merge import RowState
+    from lakesync.materialise.chain import Chain
+    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.lease import Lease
+    from lakesync.materialise.staged import StagedDelta
+    from lakesync.materialise.storage import LakeStore
+
+LOOKED_AT_BYTES_MAX: Final = 256 << 20
+"""Of the data files whose bounds may hold a row of the batch: their ids are read."""
+REWRITTEN_BYTES_MAX: Final = 32 << 20
+"""Of the data files that do hold one: they are read whole, and written anew."""
+REWRITTEN_ROWS_MAX: Final = 400_000
+"""Of the same: what compresses well takes memory all the same."""
+
+
+class LeftToSpark(Exception):
+    """Why a function does not bring a batch into the lake."""
+
+
+class Target(NamedTuple):
+    """A lake table as it was found."""
+
+    table: IcebergTable
+    mark: Mark
+    columns: tuple[LakeColumn, ...]
+
+
+class SmallTable:
+    """The work on one table, under the lease of its gateway's group."""
+
+    def __init__(self, store: LakeStore, catalogue: Catalog, prefix: str, stack: str) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._prefix = prefix
+        self._stack = stack
+
+    def apply(self, batches: Sequence[Batch], lease: Lease) -> int:
+        """Bring batches of one table into the lake, and forget them; gives how many deltas.
+
+        Raises:
+            LeftToSpark: a function cannot do it; nothing was done that is not to be done.
+            Conflict: the lease is lost; nothing more is committed.
+        """
+        targets = self._targets(batches[0].gateway, batches[0].table)
+        chain = next_chain(batches, min(target.mark.commit for target in targets))
+        if chain.waiting:
+            raise LeftToSpark("the batch before those that wait is missing")
+        if chain.links:
+            check_columns(targets, chain)
+            lease.rise_above(max(target.mark.epoch for target in targets))
+            columns = list(dict.fromkeys(c for target in targets for c in target.columns))
+            deltas = read_deltas(self._store, chain.links, columns)
+            for target in targets:
+                self._write(target, chain, deltas, lease)
+        self.forget([*(link.batch for link in chain.links), *chain.covered])
+        return sum(link.batch.deltas for link in chain.links)
+
+    def forget(self, batches: Sequence[Batch]) -> None:
+        """Delete the claims of batches that are in the lake. Safe to repeat."""
+        for batch in batches:
+            self._store.delete(batch.claim_key)
+
+    def _targets(self, gateway: str, table: str) -> list[Target]:
+        """Give the lake tables of a table, in the order in which they are written."""
+        database = lake_database(self._prefix, gateway)
+        for name in lake_tables(table):
+            rows = IcebergTable.load(self._catalogue, database, name)
+            if rows is None or folded_name(rows.written) != folded_name(table):
+                continue
+            if rows.kind is EVENTS_TABLE:
+                return [self._target(rows)]
+            changes = IcebergTable.load(self._catalogue, database, name + CHANGES_SUFFIX)
+            if rows.kind is STATE_TABLE and changes is not None:
+                return [self._target(changes), self._target(rows)]
+        raise LeftToSpark("its lake tables are not there yet")
+
+    def _target(self, table: IcebergTable) -> Target:
+        if table.stack != self._stack:
+            raise LeftToSpark("the table is another stack's")
+        if table.is_partitioned:
+            raise LeftToSpark("the table is partitioned")
+        mark = table.mark()
+        if mark is None:
+            raise LeftToSpark("the table has no mark")
+        return Target(table, mark, table.columns())
+
+    def _write(
+        self, target: Target, chain: Chain, deltas: Sequence[StagedDelta], lease: Lease
+    ) -> None:
+        """Bring the deltas that a table has not got into it, in one commit with its mark."""
+        if target.mark.commit >= chain.last:
+            return
+        new = [delta for delta in deltas if delta.commit > target.mark.commit]
+        if target.table.kind is STATE_TABLE:
+            rows, replaced = merged(target, folded(new), chain.last, self._now)
+        else:
+            rows, replaced = appended(target, new, self._now), []
+        lease.check()
+        properties = {
+            COMMIT: str(chain.last),
+            BATCH: chain.links[-1].batch.name,
+            EPOCH: str(lease.epoch),
+        }
+        target.table.commit(rows, replaced, properties)
+
+    @property
+    def _now(self) -> Any:
+        return self._store.now.replace(microsecond=0)
+
+
+def check_columns(targets: Sequence[Target], chain: Chain) -> None:
+    """Make sure that the tables have the columns of the batches, and their types.
+
+    Raises:
+        LeftToSpark: a schema changes.
+        SchemaMismatch: it can never change so; Spark's run says so too.
+    """
+    batches = [link.batch for link in chain.links]
+    current = [column for target in targets for column in target.columns]
+    wanted = wanted_columns(batches, current)
+    for target in targets:
+        plan = evolve(target.columns, wanted)
+        if plan.added or plan.widened or plan.retyped:
+            raise LeftToSpark("its columns change")
+    if any(batch.schema and batch.schema.partition for batch in batches):
+        raise LeftToSpark("its schema asks for partitions")
+
+
+def appended(target: Target, deltas: Sequence[StagedDelta], at: Any) -> pa.Table:
+    """Give the rows of a changes or events table."""
+    kind = target.table.kind or EVENTS_TABLE
+    return target.table.rows([change_row(one, kind, target.columns, at) for one in deltas])
+
+
+def merged(
+    target: Target, states: Mapping[str, RowState], commit: int, at: Any
+) -> tuple[pa.Table, list[DataFile]]:
+    """Give the rows that take the place of whole data files, and those files.
+
+    Files whose bounds leave no room for a row of the deltas are not read; of the others the ids
+    are, and whole files are only where a row changes. PyIceberg writes no delete files.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - only who merges needs it
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    table, left = target.table, dict(states)
+    ids = pa.array(states, pa.large_string())
+    written: list[tuple[str, RowState]] = []
+    stays, replaced = [], []
+    for task in touched(table, ids):
+        rows = table.read(task)
+        is_given = pc.is_in(rows[ID].cast(pa.large_string()), value_set=ids)
+        changed = {}
+        for row in rows.filter(is_given).to_pylist():
+            state = state_in(row, target.columns)
+            joined = join(state, left.pop(row[ID]))
+            if joined != state:
+                changed[row[ID]] = joined
+        if changed:
+            gone = pa.array(changed, pa.large_string())
+            stays.append(
+                rows.filter(pc.invert(pc.is_in(rows[ID].cast(pa.large_string()), value_set=gone)))
+            )
+            written += changed.items()
+            replaced.append(task.file)
+    written += left.items()
+    made = [row_of(row_id, state, target.columns, commit, at) for row_id, state in written]
+    return pa.concat_tables([*stays, table.rows(made)]), replaced
+
+
+def touched(table: IcebergTable, ids: pa.Array) -> list[Any]:
+    """Give the files that hold one of some rows.
+
+    Raises:
+        LeftToSpark: it would take long to find out, or to write them anew.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - only who merges needs it
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    sorted_ids = sorted(row_id.encode() for row_id in ids.to_pylist())
+    may_hold = [task for task in table.files() if table.may_hold(task.file, sorted_ids)]
+    if sum(task.file.file_size_in_bytes for task in may_hold) > LOOKED_AT_BYTES_MAX:
+        raise LeftToSpark("its rows may be in too many files to look for them")
+    tasks = []
+    for task in may_hold:
+        known = table.read(task, ID)[ID].cast(pa.large_string())
+        if pc.any(pc.is_in(known, value_set=ids)).as_py():
+            tasks.append(task)
+    size = sum(task.file.file_size_in_bytes for task in tasks)
+    if size > REWRITTEN_BYTES_MAX or sum(t.file.record_count for t in tasks) > REWRITTEN_ROWS_MAX:
+        raise LeftToSpark("its rows are in too many files to write them anew")
+    return tasks

@@ -1,0 +1,174 @@
+"""Rows of the state table as the core has them, and back. Law L1: ``docs/spec/lake.md``.
+
+Rules of this module
+    1. It says of a row what `lakesync_spark.state` says, in the same columns and the same JSON:
+       tests merge the same deltas with both.
+    2. What wins is decided by `lakesync.core.merge`, not here.
+    3. A text of which another program may make other digits is kept beside its value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.adapters.lake.typed_text import lost_text, text_of, value_of
+from lakesync.core.clock import COUNTER_BITS, COUNTER_MAX
+from lakesync.core.merge import RowState
+from lakesync.core.values import NULL
+from lakesync.materialise.shape import (
+    CLIENT,
+    COMMIT_STAMP,
+    HLC,
+    ID,
+    IS_DELETED,
+    STAMPS,
+    SYNCED_AT,
+    TEXTS,
+    UPDATED_AT,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.values import CanonicalJson
+    from lakesync.materialise.columns import LakeColumn
+
+_REST: Final = "_rest"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EXACT_DIGITS: Final = 15
+"""Significant digits of a number up to which every program prints the same."""
+_ZEROS: Final = re.compile(rb"^0+|0+$")
+
+
+class Written(NamedTuple):
+    """The stamp and the client of a write; no client where it is an insert's or a delete's."""
+
+    hlc: Stamp
+    client_id: str | None
+
+    @property
+    def rank(self) -> tuple[Stamp, bool, str]:
+        """What it is compared by: as Spark compares, no client comes first."""
+        return self.hlc, self.client_id is not None, self.client_id or ""
+
+
+def state_in(row: Mapping[str, Any], columns: Iterable[LakeColumn]) -> RowState:
+    """Give the row state that a row of a state table holds, its registers by lake names."""
+    said = json.loads(row[STAMPS] or "{}")
+    texts = json.loads(row[TEXTS] or "{}")
+    whole = Written(row[HLC], row[CLIENT])
+    rest = _read(said.get(_REST), whole, whole)
+    registers = {}
+    for column in columns:
+        text = _text(column, row[column.name], texts.get(column.name))
+        if text is not None:
+            at = _read(said.get(column.name), whole, rest)
+            registers[column.name] = (at.hlc, at.client_id or "", text)
+    if row[IS_DELETED]:
+        return RowState(0, said.get("_deleted", whole.hlc), registers)
+    return RowState(said.get("_alive", rest.hlc), said.get("_deleted", 0), registers)
+
+
+def row_of(
+    row_id: str, state: RowState, columns: Iterable[LakeColumn], commit: Stamp, at: datetime
+) -> dict[str, Any]:
+    """Give the row of a state table that holds a row state.
+
+    Args:
+        row_id: its id.
+        state: its registers by lake names.
+        columns: the table's.
+        commit: the mark that comes with the row.
+        at: when it was begun.
+    """
+    written = {name: Written(*register[:2]) for name, register in state.columns.items()}
+    own = Written(max(state.alive, state.deleted), None)
+    greatest = max((own, *written.values()), key=lambda one: one.rank)
+    least = min((greatest, *written.values()), key=lambda one: one.rank)
+    is_deleted = not state.alive and not written
+    values, texts = {}, {}
+    for column in columns:
+        text = state.columns[column.name][2] if column.name in written else None
+        values[column.name] = None if text is None else value_of(column.type, text)
+        if text is not None and (kept := _kept(column.type, text)) is not None:
+            texts[column.name] = kept
+    return {
+        ID: row_id,
+        **values,
+        UPDATED_AT: _EPOCH + timedelta(milliseconds=greatest.hlc >> COUNTER_BITS),
+        COMMIT_STAMP: commit,
+        SYNCED_AT: at,
+        IS_DELETED: is_deleted,
+        HLC: greatest.hlc,
+        CLIENT: greatest.client_id,
+        STAMPS: _stamps(state, written, greatest, least, is_deleted=is_deleted),
+        TEXTS: _json(texts),
+    }
+
+
+def kept_in_view(kind: str, text: CanonicalJson) -> str | None:
+    """Give the text if a value of the type does not stand for it, wherever it is printed.
+
+    Java's printed digits of a double are not always the fewest: what has many of them is kept.
+    """
+    if kind == "number" and text != NULL:
+        digits = re.sub(rb"[-.]", b"", text.partition(b"e")[0])
+        if len(_ZEROS.sub(b"", digits)) > _EXACT_DIGITS:
+            return text.decode()
+    return lost_text(kind, text)
+
+
+def _kept(kind: str, text: CanonicalJson) -> str | None:
+    """A JSON null is kept too: NULL alone is a column that was never written."""
+    return "null" if text == NULL else kept_in_view(kind, text)
+
+
+def _text(column: LakeColumn, value: object, kept: str | None) -> CanonicalJson | None:
+    if kept is not None:
+        return kept.encode()
+    return None if value is None else text_of(column.type, value)
+
+
+def _read(said: Mapping[str, Any] | None, whole: Written, default: Written) -> Written:
+    if said is None:
+        return default
+    ago = (said.get("ago_ms", 0) << COUNTER_BITS) + said.get("ago_counter", 0)
+    return Written(whole.hlc - ago, said.get("client_id", whole.client_id))
+
+
+def _stamps(
+    state: RowState,
+    written: Mapping[str, Written],
+    greatest: Written,
+    least: Written,
+    *,
+    is_deleted: bool,
+) -> str | None:
+    fields: dict[str, Any] = {}
+    if not is_deleted:
+        if state.alive != least.hlc:
+            fields["_alive"] = state.alive
+        if state.deleted:
+            fields["_deleted"] = state.deleted
+    if not fields and least == greatest:
+        return None
+    if least != greatest:
+        fields[_REST] = _said(least, greatest)
+    fields |= {name: _said(at, greatest) for name, at in written.items() if at != least}
+    return _json(fields)
+
+
+def _said(at: Written, greatest: Written) -> dict[str, Any]:
+    """Give what is said of a stamp: only what differs from the row's."""
+    ago = greatest.hlc - at.hlc
+    said = {"ago_ms": ago >> COUNTER_BITS, "ago_counter": ago & COUNTER_MAX}
+    client = {} if at.client_id == greatest.client_id else {"client_id": at.client_id}
+    return {name: value for name, value in said.items() if value} | client
+
+
+def _json(fields: Mapping[str, Any]) -> str | None:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")) if fields else None

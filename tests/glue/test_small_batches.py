@@ -1,0 +1,366 @@
+"""Small batches without Spark: the same rows as Spark's, whoever writes them, and whoever dies."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.core.claims import parse_claim
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.schema import schema_from_json
+from lakesync.errors import Conflict
+from lakesync.materialise import small_table, staged
+from lakesync.materialise.groups import group_of_table
+from lakesync.materialise.iceberg_table import IcebergTable
+from lakesync.materialise.lease import Lease
+from lakesync.materialise.small_batches import SmallBatches, Taken
+from lakesync.materialise.small_table import SmallTable
+from lakesync_spark import apply
+from tests.glue.support.folder_catalogue import FolderCatalogue
+from tests.glue.support.lake import PREFIX, STACK, Lake
+from tests.glue.test_merge_agrees_with_core import SLOW, agree, fresh, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.core.claims import Batch
+    from lakesync.core.delta import Delta
+
+pytestmark = pytest.mark.spark
+
+FULL = itertools.repeat(600.0).__next__
+
+
+class Killed(BaseException):
+    """The function ends here, whatever it was at."""
+
+
+def table_of(lake: Lake) -> SmallTable:
+    warehouse = Path(urlsplit(str(lake.spark.conf.get("spark.sql.catalog.lake.warehouse"))).path)
+    return SmallTable(lake.store, FolderCatalogue(warehouse), PREFIX, STACK)  # type: ignore[arg-type]
+
+
+def take(lake: Lake, deltas_max: int = 10_000) -> Taken:
+    lake.runs += 1
+    run_id = f"function-{lake.runs}"
+    return SmallBatches(lake.store, lambda: table_of(lake), deltas_max, run_id).take(FULL)  # type: ignore[arg-type]
+
+
+def put(table: str, row_id: str, at: int, **columns: Any) -> Delta:
+    return make_delta(Op.INSERT, table, row_id, columns, client_id="c", hlc=at)
+
+
+def change(row_id: str, at: int, **columns: Any) -> Delta:
+    return make_delta(Op.UPDATE, "todos", row_id, columns, client_id="d", hlc=at)
+
+
+def gone(row_id: str, at: int) -> Delta:
+    return make_delta(Op.DELETE, "todos", row_id, client_id="d", hlc=at)
+
+
+def begun(lake: Lake) -> list[Delta]:
+    """Make tables of some rows, by Spark."""
+    deltas = [put("todos", f"r{n}", n + 1, title=f"t{n}", done=False) for n in range(6)]
+    lake.put(deltas)
+    lake.run()
+    return deltas
+
+
+def claimed_batch(lake: Lake, key: str) -> Batch:
+    claim = lake.store.read(key)
+    assert claim is not None
+    return parse_claim(key, claim.body)
+
+
+def unsynced(rows: Any) -> Any:
+    """Give rows without the time at which they were synced."""
+    return [{k: v for k, v in row.items() if k != "_synced_at"} for row in rows]
+
+
+def same_as_sparks(lake: Lake, other: Lake) -> None:
+    rows, theirs = lake.rows(), other.rows()
+    assert unsynced(rows[key] for key in sorted(rows)) == unsynced(
+        theirs[key] for key in sorted(theirs)
+    )
+    assert unsynced(row.asDict() for row in lake.changes()) == unsynced(
+        row.asDict() for row in other.changes()
+    )
+
+
+@pytest.mark.law("L1", "L19")
+@given(deltas=tables(), turns=st.lists(st.booleans(), min_size=2, max_size=2))
+@settings(SLOW, max_examples=2)
+def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_alone(
+    lake: Lake, deltas: list[Delta], turns: list[bool]
+) -> None:
+    table, alone = fresh(lake), fresh(lake)
+    parts = [part for n in range(3) if (part := deltas[n::3])]
+    taken = 0
+    for part, by_spark in zip(parts, [True, *turns], strict=False):
+        for each in (table, alone):
+            each.put(part)
+        alone.run()
+        if not by_spark:
+            taken += take(table).deltas
+        table.run()  # what is left, such as a column that is new
+        assert table.pending() == []
+
+    agree(table, deltas)
+    same_as_sparks(table, alone)
+    assert table.marks()["rows"].commit == alone.marks()["rows"].commit
+
+
+TYPES = ("string", "number", "boolean", "integer", "timestamp", "date", "bytes", "json")
+VALUES: tuple[Any, ...] = (
+    "plain", 'q"\\\n\u0001é😀', 1, -7, 0.1, 1e21, 5.684341886080802e-14, 2**53 + 2, True, None,
+    "9223372036854775807", "12.50", 12.5, "2013-01-01T05:00:00Z", "2013-01-01T05:00:00.120Z",
+    "2013-01-01 05:00", "2013-01-01T05:00:00.123456789+02:00", "2013-02-28", "0000-01-01",
+    "YWJj", "YWI", {"a": [1, None]}, [], "",
+)  # fmt: skip
+
+
+@pytest.mark.law("L2", "L3", "L19")
+def test_every_type_is_written_as_spark_writes_it(lake: Lake) -> None:
+    columns = [{"name": f"{kind}_col", "type": kind} for kind in (*TYPES, "decimal(10,2)")]
+    names = [f"c{n}" for n in range(len(columns))]
+    columns = [{**column, "name": name} for column, name in zip(columns, names, strict=True)]
+    schema = schema_from_json({"table": "todos", "columns": columns, "version": 1})
+    alone = fresh(lake)
+    first = [put("todos", "first", 1, **dict.fromkeys(names, None))]
+    written = [
+        put("todos", f"v{n}", 2 + n, **dict.fromkeys(names, value))
+        for n, value in enumerate(VALUES)
+    ]
+    for each in (lake, alone):
+        each.put(first, schema=schema)
+        each.run()
+        each.put(written, schema=schema)
+    taken = take(lake)
+    alone.run()
+
+    assert taken == Taken(deltas=len(written))
+    assert lake.states() == alone.states()
+    numbers = {"v6"}  # of many digits, which Java may print otherwise: its text is kept
+    mine, theirs = lake.rows(), alone.rows()
+    assert unsynced(mine[key] for key in sorted(mine.keys() - numbers)) == unsynced(
+        theirs[key] for key in sorted(theirs.keys() - numbers)
+    )
+
+
+@pytest.mark.law("L11", "L19")
+def test_events_are_appended_once(lake: Lake) -> None:
+    columns = [{"name": "n", "type": "integer"}]
+    schema = schema_from_json({"table": "todos", "columns": columns, "version": 1, "append": True})
+    lake.put([put("todos", "a", 1, n=1)], schema=schema)
+    lake.run()
+    batch = lake.put([put("todos", "b", 2, n=2)], schema=schema)
+    first = take(lake)
+    lake.claim(batch, schema)
+    again = take(lake)
+
+    assert (first.deltas, again.left) == (1, {})
+    rows = lake.read(lake.name.rows).orderBy("_commit").collect()
+    assert [(row["_id"], row["n"]) for row in rows] == [("a", 1), ("b", 2)]
+    assert lake.pending() == []
+
+
+# --- death between any two steps
+
+
+STEPS = [(0, "before"), (0, "after"), (1, "before"), (1, "after"), (2, "before")]
+
+
+def dying(step: int, when: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Wrap the steps of a function that ends before or after one of them."""
+    calls = itertools.count()
+
+    def wrapped(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            number = next(calls)
+            if (number, when) == (step, "before"):
+                raise Killed
+            real(*arguments)
+            if (number, when) == (step, "after"):
+                raise Killed
+
+        return call
+
+    return wrapped
+
+
+@pytest.mark.law("L6", "L19")
+def test_who_comes_after_a_killed_function_leaves_the_tables_as_if_there_had_been_none(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies at each step in turn; a function finishes the batch, or Spark every other time."""
+    deltas = begun(lake)
+    for number, (step, when) in enumerate(STEPS):
+        at = 10 * (number + 1)
+        more = [
+            change("r1", at, title=f"new {at}"),
+            gone(f"r{number + 1}", at + 1),
+            put("todos", f"r{at}", at, title="n", done=1),
+        ]
+        lake.put(more)
+        deltas += more
+        dies = dying(step, when)
+        with monkeypatch.context() as patch:
+            patch.setattr(IcebergTable, "commit", dies(IcebergTable.commit))
+            patch.setattr(SmallTable, "forget", dies(SmallTable.forget))
+            with pytest.raises(Killed):
+                take(lake)
+        assert lake.pending() != []
+        if number == 2:
+            lake.run()
+        else:
+            assert take(lake).left == {}
+
+        assert lake.pending() == []
+        agree(lake, deltas)
+        assert len(lake.changes()) == len(deltas)
+
+
+# --- two writers
+
+
+class NoLease:
+    """A lease that somebody believes to have."""
+
+    epoch = 1
+
+    def check(self) -> None:
+        """It is not looked after."""
+
+    def rise_above(self, written: int) -> None:
+        """It is not looked after."""
+
+
+@pytest.mark.law("L7", "L19")
+def test_a_function_that_spark_overtook_writes_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deltas = begun(lake)
+    batch = lake.put([change("r1", 9, title="new")])
+    table = table_of(lake)
+    real = staged.read_deltas
+
+    def overtaken(*arguments: Any) -> Any:
+        lake.run()
+        return real(*arguments)
+
+    monkeypatch.setattr(small_table, "read_deltas", overtaken)
+    claimed = claimed_batch(lake, batch.claim_key)
+    with pytest.raises(Conflict):
+        table.apply([claimed], NoLease())  # type: ignore[arg-type]
+
+    agree(lake, [*deltas, change("r1", 9, title="new")])
+    assert len(lake.changes()) == len(deltas) + 1
+
+
+@pytest.mark.law("L7", "L19")
+@pytest.mark.parametrize("step", ["append_changes", "merge_state"])
+def test_spark_that_a_function_overtook_doubles_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    deltas = begun(lake)
+    batch = lake.put([change("r1", 9, title="new"), put("todos", "r9", 9, title="n", done=1)])
+    claimed = claimed_batch(lake, batch.claim_key)
+    real = getattr(apply, step)
+    once = iter([None])
+
+    def overtaken(*arguments: Any) -> Any:
+        for _ in once:
+            table_of(lake).apply([claimed], NoLease())  # type: ignore[arg-type]
+        return real(*arguments)
+
+    monkeypatch.setattr(apply, step, overtaken)
+    lake.run()
+    lake.claim(batch)
+    lake.run()
+
+    agree(lake, [*deltas, change("r1", 9, title="new"), put("todos", "r9", 9, title="n", done=1)])
+    assert len(lake.changes()) == len(deltas) + 2
+
+
+@pytest.mark.law("L8", "L19")
+def test_a_group_that_a_run_works_on_is_left_to_it(lake: Lake) -> None:
+    begun(lake)
+    lake.put([change("r1", 9, title="new")])
+    group = group_of_table(f"{lake.gateway}/todos")
+    with Lease.acquire_if_free(lake.store, group, "spark"):  # type: ignore[arg-type, union-attr]
+        taken = take(lake)
+
+    assert taken == Taken(busy=True)
+    assert len(lake.pending()) == 1
+
+
+# --- what is left
+
+
+@pytest.mark.law("L9", "L19")
+def test_what_a_function_cannot_do_waits_for_spark_as_it_was(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{lake.gateway}/todos"
+    lake.put([put("todos", "r0", 1, title="t")])
+    reasons = [take(lake).left[name]]
+    lake.run()
+    lake.put([put("todos", "r1", 2, other="t")])
+    reasons.append(take(lake).left[name])
+    lake.run()
+    lake.put([put("todos", "r2", 3, title="t")], after=lake.batches[-1].last + 5)
+    reasons.append(take(lake).left[name])
+    lake.store.delete(lake.batches[-1].claim_key)
+    lake.batches.pop()
+    lake.put([change("r1", 4, title="t")])
+    with monkeypatch.context() as patch:
+        patch.setattr(small_table, "REWRITTEN_BYTES_MAX", 10)
+        reasons.append(take(lake).left[name])
+        patch.setattr(small_table, "LOOKED_AT_BYTES_MAX", 10)
+        reasons.append(take(lake).left[name])
+    reasons.append(take(lake, deltas_max=0).left[""])
+    waits = len(lake.pending())
+    lake.run()
+
+    assert [reason.partition(": ")[2] or reason for reason in reasons] == [
+        "its lake tables are not there yet",
+        "its columns change",
+        "the batch before those that wait is missing",
+        "its rows are in too many files to write them anew",
+        "its rows may be in too many files to look for them",
+        "1 deltas wait, of 1 bytes",
+    ]
+    assert waits == 1
+    assert set(lake.visible()) == {"r0", "r1"}
+
+
+@pytest.mark.law("L19")
+def test_only_files_with_a_row_that_changes_are_written_anew(lake: Lake) -> None:
+    begun(lake)
+    lake.put([put("todos", "z1", 20, title="z", done=True)])
+    assert take(lake).deltas == 1
+    before = {row["file_path"] for row in lake.read(f"{lake.name.rows}.files").collect()}
+    lake.put([change("z1", 21, title="zz"), change("r1", 1, title="too late")])
+    assert take(lake).deltas == 2
+    after = {row["file_path"] for row in lake.read(f"{lake.name.rows}.files").collect()}
+
+    assert len(before - after) == 1
+    assert lake.visible()["z1"]["title"] == '"zz"'
+
+
+@pytest.mark.law("L4", "L19")
+def test_a_batch_that_changes_no_row_moves_the_mark_alone(lake: Lake) -> None:
+    begun(lake)
+    before = lake.rows()
+    batch = lake.put([change("r1", 1, title="too late")])
+    taken = take(lake)
+
+    assert taken == Taken(deltas=1)
+    assert lake.rows() == before
+    assert lake.marks()["rows"].commit == lake.marks()["changes"].commit == batch.last
