@@ -9,12 +9,11 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
-from lakesync.materialise.storage import FAILED, ClaimEntry, StoredObject
+from lakesync.core.claims import CLAIMS, CLAIMS_FAILED
+from lakesync.materialise.storage import ClaimEntry, StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-_CLAIMS = "claims/"
 
 
 class FileStore:
@@ -50,7 +49,7 @@ class FileStore:
         Path(file.name).replace(path)
 
     def claims(self, only: str = "") -> Iterator[ClaimEntry]:
-        prefix = f"{_CLAIMS}{only}/" if only else _CLAIMS
+        prefix = f"{CLAIMS}{only}/" if only else CLAIMS
         for path in sorted((self.folder / prefix).glob("**/*")):
             if path.is_file():
                 yield ClaimEntry(path.relative_to(self.folder).as_posix(), 1.0)
@@ -86,7 +85,7 @@ class FileStore:
 
     def set_aside(self, claim_key: str, body: bytes, reason: str) -> None:
         self.set_aside_reasons[claim_key] = reason
-        self.put(FAILED + claim_key.removeprefix(_CLAIMS), body)
+        self.put(CLAIMS_FAILED + claim_key.removeprefix(CLAIMS), body)
         self.delete(claim_key)
 
     def keys(self, prefix: str) -> list[str]:

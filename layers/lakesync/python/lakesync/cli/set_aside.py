@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
+
+from lakesync.core.claims import CLAIMS, CLAIMS_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakesync.cli.aws import Aws
 
-FAILED: Final = "claims-failed/"
-CLAIMS: Final = "claims/"
-
 
 def set_aside(aws: Aws, gateway: str) -> Iterator[dict[str, str]]:
     """Give each claim of a gateway that was set aside: its key and the reason."""
     client, bucket = aws.client("s3"), aws.output("LakeBucket")
     pages = client.get_paginator("list_objects_v2")
-    for page in pages.paginate(Bucket=bucket, Prefix=f"{FAILED}{gateway}/"):
+    for page in pages.paginate(Bucket=bucket, Prefix=f"{CLAIMS_FAILED}{gateway}/"):
         for item in page.get("Contents", []):
             answer = client.head_object(Bucket=bucket, Key=item["Key"])
             reason = answer.get("Metadata", {}).get("reason", "")
-            yield {"claim": item["Key"].removeprefix(FAILED), "reason": reason}
+            yield {"claim": item["Key"].removeprefix(CLAIMS_FAILED), "reason": reason}
 
 
 def put_back(aws: Aws, claims: list[str]) -> int:
@@ -31,14 +30,14 @@ def put_back(aws: Aws, claims: list[str]) -> int:
     client, bucket = aws.client("s3"), aws.output("LakeBucket")
     moved = 0
     for claim in claims:
-        body = _body(client, bucket, FAILED + claim)
+        body = _body(client, bucket, CLAIMS_FAILED + claim)
         if body is None:
             continue  # somebody else has put it back
         # Written before it is deleted: one that is there twice is applied once.
         client.put_object(
             Bucket=bucket, Key=CLAIMS + claim, Body=body, ContentType="application/json"
         )
-        client.delete_object(Bucket=bucket, Key=FAILED + claim)
+        client.delete_object(Bucket=bucket, Key=CLAIMS_FAILED + claim)
         moved += 1
     if moved:
         url = aws.output("AnnounceQueueUrl")

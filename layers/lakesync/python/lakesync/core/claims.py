@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CLAIMS: Final = "claims/"
 """Where the lake's claims are: ``claims/GATEWAY/TABLE/RANGE.json``."""
+CLAIMS_FAILED: Final = "claims-failed/"
+"""Where those of them are that could never succeed, each with its reason."""
 DELIVERIES: Final = "deliveries/"
 """Where those of declared destinations are: ``deliveries/GATEWAY/DESTINATION/TABLE/RANGE.json``."""
 FILL: Final = "fill.json"

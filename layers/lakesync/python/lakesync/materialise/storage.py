@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.core.claims import CLAIMS
+from lakesync.core.claims import CLAIMS, CLAIMS_FAILED
 from lakesync.errors import AdapterFailed
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3 import S3Client
 
-FAILED: Final = "claims-failed/"
 VERSIONS_REMOVED_MAX: Final = 1_000
 """Versions of one request, as S3 has it."""
 _MISSING: Final = frozenset({"NoSuchKey", "404"})
@@ -133,10 +132,10 @@ class LakeStore:
         return len(versions)
 
     def set_aside(self, claim_key: str, body: bytes, reason: str) -> None:
-        """Move a claim that can never succeed to `FAILED`, with its reason. Safe to repeat."""
+        """Move a claim that can never succeed aside, with its reason. Safe to repeat."""
         self._client.put_object(
             Bucket=self._bucket,
-            Key=FAILED + claim_key.removeprefix(CLAIMS),
+            Key=CLAIMS_FAILED + claim_key.removeprefix(CLAIMS),
             Body=body,
             ContentType="application/json",
             # A header: one line of plain characters.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 CLAIMS_PER_RUN: Final = 400
 """Claims for which one run is enough: it takes some minutes for them, and a run costs a minute at
 the least."""
-
-
 SMALL_TRIES_MAX: Final = 3
 """How often an announcement may have been received for its batches to be taken here: a batch that
 stops the function, whatever it is, is Spark's from then on."""

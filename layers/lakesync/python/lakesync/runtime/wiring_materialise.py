@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from lakesync.core.claims import CLAIMS
 from lakesync.runtime import wiring
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from lakesync.materialise.small_table import SmallTable
     from lakesync.runtime.settings import MaterialiseSettings
 
-_CLAIMS: Final = "claims/"
 _AT_WORK: Final = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
 _RUNS_LOOKED_AT: Final = 100
 """The latest. An older one that is still at work is not counted: Glue refuses what is too much."""
@@ -32,7 +32,7 @@ class GlueRuns:
         """Count the claims that wait, or only so many; a call for each thousand."""
         count = 0
         pages = self._s3.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=_CLAIMS
+            Bucket=self._bucket, Prefix=CLAIMS
         )
         for page in pages:
             count += len(page.get("Contents", []))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.cli.doctor.diagnosis import duration, unchecked, well, wrong
 from lakesync.cli.output import plural
+from lakesync.core.claims import CLAIMS, CLAIMS_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -102,11 +103,9 @@ def _waiting(deployed: Deployed) -> Waiting:
         times = (item["LastModified"].timestamp() for p in pages for item in p.get("Contents", []))
         return list(islice(times, _CLAIMS_MAX))
 
-    claims = objects("claims/")
+    claims = objects(CLAIMS)
     oldest_s = max(deployed.now_s - min(claims), 0.0) if claims else 0.0
-    return Waiting(
-        len(claims), oldest_s, len(objects("claims-failed/")), len(claims) == _CLAIMS_MAX
-    )
+    return Waiting(len(claims), oldest_s, len(objects(CLAIMS_FAILED)), len(claims) == _CLAIMS_MAX)
 
 
 def lake_lag(waiting: Waiting, allowed_s: float, runs: Sequence[str]) -> list[Diagnosis]:
