@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.materialise.shape import ID
+from lakesync.materialise.shape import ALIVE, DELETED, ID
 from lakesync_spark.queries import selected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ALIVE: Final = "_alive"
-"""The latest insert that no delete covers; 0 if there is none."""
-DELETED: Final = "_deleted"
-"""The latest delete; 0 if there is none."""
 _HASH: Final = "_hash"
 
 

@@ -22,6 +22,7 @@ from lakesync.materialise.shape import (
     MARK_TAG,
     STACK,
     WRITTEN,
+    BatchMark,
 )
 from lakesync_spark.java import java_class
 
@@ -30,18 +31,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.core.clock import Stamp
     from lakesync.materialise.columns import LakeColumn
     from lakesync.materialise.shape import Kind
-
-
-class BatchMark(NamedTuple):
-    """What the table's snapshots say of the batches that are in it."""
-
-    commit: Stamp = 0
-    """Every commit up to this one is in the table, and none after it."""
-    epoch: int = 0
-    """The greatest epoch of a lease that wrote to it."""
 
 
 class Owner(NamedTuple):

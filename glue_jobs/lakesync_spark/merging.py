@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.materialise.shape import COMMIT_STAMP, ID, SYNCED_AT
-from lakesync_spark.fold import ALIVE, DELETED
+from lakesync.materialise.shape import ALIVE, COMMIT_STAMP, DELETED, ID, SYNCED_AT
 from lakesync_spark.json_text import kept_text, typed
 from lakesync_spark.queries import selected, with_constants
 from lakesync_spark.state import AT, KEPT, closed, opened, register_text

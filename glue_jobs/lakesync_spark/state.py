@@ -22,17 +22,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.clock import COUNTER_BITS, COUNTER_MAX
 from lakesync.materialise.shape import (
+    ALIVE,
     CLIENT,
     COMMIT_STAMP,
+    DELETED,
     HLC,
     ID,
     IS_DELETED,
+    REST,
     STAMPS,
     SYNCED_AT,
     TEXTS,
     UPDATED_AT,
 )
-from lakesync_spark.fold import ALIVE, DELETED
 from lakesync_spark.queries import selected
 from lakesync_spark.typed_text import text_of
 
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.materialise.columns import LakeColumn
 
-REST: Final = "_rest"
 _SAID: Final = "STRUCT<ago_ms: BIGINT, ago_counter: BIGINT, client_id: STRING>"
 # No column of a table begins with `_`, so what is made of one on the way may.
 KEPT: Final = "_kept_"
@@ -76,7 +77,7 @@ def opened(rows: str, columns: Sequence[LakeColumn]) -> str:
         A query of the table's columns, `ALIVE`, `DELETED`, and for each column `AT` and `KEPT`.
     """
     names = [column.name for column in columns]
-    stamps = ", ".join([f"_alive: BIGINT, _deleted: BIGINT, {REST}: {_SAID}", *_fields(names)])
+    stamps = ", ".join([f"{ALIVE}: BIGINT, {DELETED}: BIGINT, {REST}: {_SAID}", *_fields(names)])
     texts = ", ".join(f"`{name}`: STRING" for name in names)
     # A step of its own: each is parsed once.
     kept = [f"{_parsed(TEXTS, texts)} AS _kept"] if names else []
@@ -93,8 +94,8 @@ def opened(rows: str, columns: Sequence[LakeColumn]) -> str:
         rest,
         (
             "*",
-            f"if({IS_DELETED}, 0L, coalesce(_said._alive, {REST}.hlc)) AS {ALIVE}",
-            f"coalesce(_said._deleted, if({IS_DELETED}, {HLC}, 0L)) AS {DELETED}",
+            f"if({IS_DELETED}, 0L, coalesce(_said.{ALIVE}, {REST}.hlc)) AS {ALIVE}",
+            f"coalesce(_said.{DELETED}, if({IS_DELETED}, {HLC}, 0L)) AS {DELETED}",
             *(f"{_at(name)} AS `{AT}{name}`" for name in names),
         ),
     )
@@ -177,8 +178,8 @@ def _stamps(names: Sequence[str]) -> str:
     alive = f"if({IS_DELETED} OR {ALIVE} = _least.hlc, NULL, {ALIVE})"
     deleted = f"if({IS_DELETED} OR {DELETED} = 0, NULL, {DELETED})"
     fields = {
-        "_alive": alive,
-        "_deleted": deleted,
+        ALIVE: alive,
+        DELETED: deleted,
         REST: _said("_least", "_greatest"),
         **{name: _said(f"`{AT}{name}`", "_least") for name in names},
     }

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from lakesync.materialise.chain import Link
     from lakesync.materialise.columns import LakeColumn
     from lakesync.materialise.lease import Lease
+    from lakesync.materialise.shape import BatchMark
     from lakesync.materialise.storage import LakeStore
-    from lakesync_spark.lake_table import BatchMark, LakeTable
+    from lakesync_spark.lake_table import LakeTable
 
 
 class Target(NamedTuple):

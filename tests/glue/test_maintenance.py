@@ -13,8 +13,8 @@ import pytest
 from lakesync.maintenance.lake_plan import Step
 from lakesync.materialise.groups import group_of
 from lakesync.materialise.lease import Lease
+from lakesync.materialise.shape import BatchMark
 from lakesync_spark.arguments import MaintenanceArguments
-from lakesync_spark.lake_table import BatchMark
 from lakesync_spark.maintenance import maintain
 from lakesync_spark.maintenance_report import MaintenanceOutcome
 from lakesync_spark.table_files import TableFiles

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.materialise.shape import COMMIT, EPOCH, MARK_TAG
-from lakesync_spark.lake_table import BatchMark, LakeTable
+from lakesync.materialise.shape import COMMIT, EPOCH, MARK_TAG, BatchMark
+from lakesync_spark.lake_table import LakeTable
 from tests.support.builders import insert, update
 
 if TYPE_CHECKING:

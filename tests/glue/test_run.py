@@ -10,8 +10,8 @@ import pytest
 
 from lakesync.core.stored import READS
 from lakesync.materialise.lease import Lease
+from lakesync.materialise.shape import BatchMark
 from lakesync_spark import table_run
-from lakesync_spark.lake_table import BatchMark
 from tests.glue.support.lake import Lake
 from tests.support.builders import delete, insert, update
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.schema import TableSchema
     from lakesync.materialise.columns import LakeColumn
-    from lakesync_spark.lake_table import BatchMark
+    from lakesync.materialise.shape import BatchMark
     from lakesync_spark.report import Report
     from lakesync_spark.tables import TableName
     from tests.glue.support.files import FileStore

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
@@ -34,6 +34,7 @@ from lakesync.materialise.shape import (
     MARK_TAG,
     STACK,
     WRITTEN,
+    BatchMark,
 )
 
 if TYPE_CHECKING:
@@ -44,16 +45,8 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask, Table
 
-    from lakesync.core.clock import Stamp
     from lakesync.materialise.columns import LakeColumn
     from lakesync.materialise.shape import Kind
-
-
-class Mark(NamedTuple):
-    """What the table's snapshots say of the batches that are in it."""
-
-    commit: Stamp
-    epoch: int
 
 
 class IcebergTable:
@@ -99,7 +92,7 @@ class IcebergTable:
         )
         return tuple(column for column in columns if column is not None)
 
-    def mark(self) -> Mark | None:
+    def batch_mark(self) -> BatchMark | None:
         """Give the table's mark: the greatest of those that led to the current snapshot.
 
         None if no snapshot carries one, or none since the one that is tagged: Spark's run says why.
@@ -107,7 +100,9 @@ class IcebergTable:
         marked = list(self._marked())
         if not marked:
             return None
-        return Mark(max(int(one[COMMIT]) for one in marked), max(int(one[EPOCH]) for one in marked))
+        return BatchMark(
+            max(int(one[COMMIT]) for one in marked), max(int(one[EPOCH]) for one in marked)
+        )
 
     def files(self) -> list[FileScanTask]:
         """Give the data files of the current snapshot, each with what was deleted of it."""

@@ -7,10 +7,12 @@ for its metadata columns, and Spark then refuses to read the table.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lakesync.core.clock import Stamp
 
 # What a table and its snapshots say of themselves.
 COMMIT: Final = "lakesync.commit"
@@ -38,6 +40,14 @@ STAMPS: Final = "_stamps"
 TEXTS: Final = "_texts"
 CARRIED: Final = "_columns"
 
+# What the JSON of `STAMPS` says of a row beside its columns: `lakesync_spark.state` explains it.
+ALIVE: Final = "_alive"
+"""The latest insert that no delete covers; 0 if there is none."""
+DELETED: Final = "_deleted"
+"""The latest delete; 0 if there is none."""
+REST: Final = "_rest"
+"""The least stamp, of all columns that are not named."""
+
 # All of them primitive: a nested column would switch Iceberg's vectorised reader off.
 _STATE: Final = {
     UPDATED_AT: "TIMESTAMP",
@@ -64,6 +74,15 @@ _CHANGES_TAIL: Final = {
     TEXTS: "MAP<STRING, STRING>",
 }
 _EVENTS_TAIL: Final = {SYNCED_AT: "TIMESTAMP", TEXTS: "MAP<STRING, STRING>"}
+
+
+class BatchMark(NamedTuple):
+    """What a table's snapshots say of the batches that are in it."""
+
+    commit: Stamp = 0
+    """Every commit up to this one is in the table, and none after it."""
+    epoch: int = 0
+    """The greatest epoch of a lease that wrote to it."""
 
 
 @dataclass(frozen=True, slots=True)

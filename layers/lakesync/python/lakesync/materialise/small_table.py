@@ -19,7 +19,7 @@ from lakesync.core.names import CHANGES_SUFFIX, lake_database, lake_tables
 from lakesync.core.names import folded as folded_name
 from lakesync.materialise.chain import next_chain
 from lakesync.materialise.columns import evolve, wanted_columns
-from lakesync.materialise.iceberg_table import IcebergTable, Mark
+from lakesync.materialise.iceberg_table import IcebergTable
 from lakesync.materialise.shape import BATCH, COMMIT, EPOCH, EVENTS_TABLE, ID, STATE_TABLE
 from lakesync.materialise.staged import change_row, folded, read_deltas
 from lakesync.materialise.state_rows import row_of, state_in
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lakesync.materialise.chain import Chain
     from lakesync.materialise.columns import LakeColumn
     from lakesync.materialise.lease import Lease
+    from lakesync.materialise.shape import BatchMark
     from lakesync.materialise.staged import StagedDelta
     from lakesync.materialise.storage import LakeStore
 
@@ -55,7 +56,7 @@ class Target(NamedTuple):
     """A lake table as it was found."""
 
     table: IcebergTable
-    mark: Mark
+    mark: BatchMark
     columns: tuple[LakeColumn, ...]
 
 
@@ -113,7 +114,7 @@ class SmallTable:
             raise LeftToSpark("the table is another stack's")
         if table.is_partitioned:
             raise LeftToSpark("the table is partitioned")
-        mark = table.mark()
+        mark = table.batch_mark()
         if mark is None:
             raise LeftToSpark("the table has no mark")
         return Target(table, mark, table.columns())
@@ -183,7 +184,8 @@ def merged(
     stays, replaced = [], []
     for task in touched(table, ids):
         rows = table.read(task)
-        is_given = pc.is_in(rows[ID].cast(pa.large_string()), value_set=ids)
+        row_ids = rows[ID].cast(pa.large_string())
+        is_given = pc.is_in(row_ids, value_set=ids)
         changed = {}
         for row in rows.filter(is_given).to_pylist():
             state = state_in(row, target.columns)
@@ -192,9 +194,7 @@ def merged(
                 changed[row[ID]] = joined
         if changed:
             gone = pa.array(changed, pa.large_string())
-            stays.append(
-                rows.filter(pc.invert(pc.is_in(rows[ID].cast(pa.large_string()), value_set=gone)))
-            )
+            stays.append(rows.filter(pc.invert(pc.is_in(row_ids, value_set=gone))))
             written += changed.items()
             replaced.append(task.file)
     written += left.items()

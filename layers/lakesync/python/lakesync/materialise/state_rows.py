@@ -19,11 +19,14 @@ from lakesync.core.clock import COUNTER_BITS, COUNTER_MAX
 from lakesync.core.merge import RowState
 from lakesync.core.values import NULL
 from lakesync.materialise.shape import (
+    ALIVE,
     CLIENT,
     COMMIT_STAMP,
+    DELETED,
     HLC,
     ID,
     IS_DELETED,
+    REST,
     STAMPS,
     SYNCED_AT,
     TEXTS,
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
     from lakesync.materialise.columns import LakeColumn
 
-_REST: Final = "_rest"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXACT_DIGITS: Final = 15
 """Significant digits of a number up to which every program prints the same."""
@@ -61,7 +63,7 @@ def state_in(row: Mapping[str, Any], columns: Iterable[LakeColumn]) -> RowState:
     said = json.loads(row[STAMPS] or "{}")
     texts = json.loads(row[TEXTS] or "{}")
     whole = Written(row[HLC], row[CLIENT])
-    rest = _read(said.get(_REST), whole, whole)
+    rest = _read(said.get(REST), whole, whole)
     registers = {}
     for column in columns:
         text = _text(column, row[column.name], texts.get(column.name))
@@ -69,8 +71,8 @@ def state_in(row: Mapping[str, Any], columns: Iterable[LakeColumn]) -> RowState:
             at = _read(said.get(column.name), whole, rest)
             registers[column.name] = (at.hlc, at.client_id or "", text)
     if row[IS_DELETED]:
-        return RowState(0, said.get("_deleted", whole.hlc), registers)
-    return RowState(said.get("_alive", rest.hlc), said.get("_deleted", 0), registers)
+        return RowState(0, said.get(DELETED, whole.hlc), registers)
+    return RowState(said.get(ALIVE, rest.hlc), said.get(DELETED, 0), registers)
 
 
 def row_of(
@@ -151,13 +153,13 @@ def _stamps(
     fields: dict[str, Any] = {}
     if not is_deleted:
         if state.alive != least.hlc:
-            fields["_alive"] = state.alive
+            fields[ALIVE] = state.alive
         if state.deleted:
-            fields["_deleted"] = state.deleted
+            fields[DELETED] = state.deleted
     if not fields and least == greatest:
         return None
     if least != greatest:
-        fields[_REST] = _said(least, greatest)
+        fields[REST] = _said(least, greatest)
     fields |= {name: _said(at, greatest) for name, at in written.items() if at != least}
     return _json(fields)
 
