@@ -21,6 +21,8 @@ FIRST_TABLES_MAX: Final = 32
 """Tables that one client may have first; each page's words name them."""
 ALL_TABLES: Final = "all"
 """What the words say of a snapshot that reads all tables."""
+WORDS_FIELDS: Final = 5
+"""Fields of a page's words that say what was read; what follows them is the gateway's alone."""
 Place: TypeAlias = "tuple[int, str]"
 
 
@@ -69,15 +71,22 @@ def place_by(first: tuple[str, ...]) -> Callable[[str], Place]:
 def tables_read(words: str, known: Iterable[str]) -> frozenset[str]:
     """Give those of some tables, and of those that come first, that a snapshot has read to the end.
 
+    Words of another form, as another release may write them, tell of no table.
+
     Args:
         words: what the last page said of where the snapshot goes on.
         known: other tables.
     """
     fields = words.split("|", 5)
-    _, reads, _, _, table = fields[:5]
+    if len(fields) < WORDS_FIELDS:
+        return frozenset()
+    _, reads, _, _, table = fields[:WORDS_FIELDS]
     if reads.partition(":")[0] != ALL_TABLES:
         return frozenset(known)
-    first = first_of(reads)
+    try:
+        first = first_of(reads)
+    except ValidationFailed:
+        return frozenset()
     place_of = place_by(first)
     tables = {folded(name): name for name in (*first, *known)}.values()
     return frozenset(name for name in tables if not table or place_of(name) < place_of(table))

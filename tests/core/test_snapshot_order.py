@@ -1,0 +1,23 @@
+"""Words that say in which order a snapshot reads its tables."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.core.snapshot_order import tables_read
+
+
+@pytest.mark.parametrize(
+    "words", ["", "all", "2|all", "1|all|x|y", "1|all:no table!|x|y|todos", "v9:opaque"]
+)
+def test_words_of_another_form_say_of_no_table_that_it_was_read(words: str) -> None:
+    assert tables_read(words, ("todos",)) == frozenset()
+
+
+@given(st.text())
+def test_no_words_make_a_client_fail_that_asks_which_tables_were_read(words: str) -> None:
+    assert tables_read(words, ("todos",)) <= {"todos"} | set(words.split("|")) | set(
+        words.partition(":")[2].split("|")[0].split(",")
+    )
