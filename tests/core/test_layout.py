@@ -13,6 +13,7 @@ from lakesync.core.layout import (
     LANES_MAX,
     MAIN_LANE,
     ONE_LANE,
+    RESERVED_SHARDS,
     SHARDS_MAX,
     LaneCount,
     Lanes,
@@ -80,6 +81,13 @@ def test_what_is_no_shard_name_is_refused(name: str) -> None:
         with pytest.raises(ValidationFailed) as refused:
             place(name)
         assert refused.value.field == "shard"
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_SHARDS))
+def test_a_shard_has_no_name_that_ends_keys_of_other_items(name: str) -> None:
+    with pytest.raises(ValidationFailed, match=f"{name}_tables"):
+        check_shard(name)
+    assert check_shard(f"{name}_tables") == f"{name}_tables"
 
 
 @pytest.mark.parametrize("name", ["a", "main", "s" * 32, "a_1"])

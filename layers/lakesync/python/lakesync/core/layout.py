@@ -28,6 +28,9 @@ LANES_MAX: Final = 64
 SHARDS_MAX: Final = 40
 """Shards of a gateway: heads of 40 are read for one read unit, and listed in one."""
 _SHARD = re.compile(r"[a-z][a-z0-9_]{0,31}")
+RESERVED_SHARDS: Final = frozenset({"config", "destinations", "head"})
+"""Names that end keys of a gateway's own items: IAM policies and stream filters match such endings,
+and keys of a shard end with its name."""
 
 
 def check_shard(name: str) -> str:
@@ -40,6 +43,11 @@ def check_shard(name: str) -> str:
         raise ValidationFailed(
             f"{name[:40]!r} is no shard name: a lower-case letter, then up to 31 letters,"
             " digits or _",
+            field="shard",
+        )
+    if name in RESERVED_SHARDS:
+        raise ValidationFailed(
+            f"{name!r} is a reserved name: give the shard another, such as {name + '_tables'!r}",
             field="shard",
         )
     return name
