@@ -82,7 +82,7 @@ beside() {
     beside_name=$1
     shift
     printf '\n==> (%s: begun beside the stages that follow)\n' "$beside_name"
-    beside_output=$(mktemp)
+    beside_output=$scratch/beside
     beside_begun=$(date +%s)
     { "$@"; echo "$? $(date +%s)" >"$beside_output.end"; } >"$beside_output" 2>&1 &
     beside_pid=$!
@@ -96,18 +96,24 @@ join() {
     number=$((number + 1))
     printf '\n==> %s. %s (begun beside others)\n' "$number" "$beside_name"
     cat "$beside_output"
-    rm -f "$beside_output" "$beside_output.end"
     outcome=ok
     [ "$code" -eq 0 ] || { outcome=FAILED; failed="$failed $number"; }
     summary="$summary$(printf '%3s. %-28s %-7s %4s s' "$number" "$beside_name" "$outcome" "$((ended - beside_begun))")
 "
 }
 
-# stop: leaves nothing running, however the script ends.
+# end_tree PID: ends a process and all its descendants. A shell's background commands do not hear
+# Ctrl-C, and the JVM of a Spark session is its grandchild's child.
+end_tree() {
+    for child in $(pgrep -P "$1"); do (end_tree "$child"); done
+    kill "$1" 2>/dev/null
+}
+
+# stop: leaves nothing running and no file, however the script ends.
 stop() {
-    # Its child first: a shell's background commands do not hear Ctrl-C.
-    [ -z "$beside_pid" ] || { pkill -P "$beside_pid"; kill "$beside_pid"; } 2>/dev/null
+    [ -z "$beside_pid" ] || end_tree "$beside_pid"
     stop_stack
+    rm -rf "$scratch"
 }
 
 stage "lint (ruff)" $python -m ruff check .
@@ -119,6 +125,7 @@ stage "unit tests" tests "not stack and not spark and not emulator" -n 2 --dist 
 if [ "$scope" != quick ]; then
     stage "template" template
     stage "databases, Spark's classes" $python -m tools.local_stack warm
+    scratch=$(mktemp -d)
     trap stop EXIT
     trap 'exit 130' INT TERM
     beside "Spark tests" tests "spark and not stack"
