@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as NoBase64
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,6 +14,7 @@ from lakesync.gateway.access import USER_BYTES_MAX
 from lakesync.ports import AuditOutcome, AuditQuery
 from lakesync.ports.audit import TIME_DIGITS
 from lakesync.runtime.api import schemas
+from lakesync.runtime.api.page_cursor import cursor_of, place_of
 from lakesync.runtime.http import Gateway, answer_json
 
 if TYPE_CHECKING:
@@ -75,12 +74,12 @@ def add_audit_route(router: APIRouter, service: Audit) -> None:
             None if until is None else _ms(until, "until"),
             who,
             operation,
-            _id_of(cursor) if cursor else "",
+            place_of(cursor, _ID) if cursor else "",
             limit,
         )
         records, below = service.records(gateway, query)
         page: dict[str, object] = {"records": list(map(record_to_json, records))}
-        return answer_json(request, page | ({"next": _cursor(below)} if below else {}))
+        return answer_json(request, page | ({"next": cursor_of(below)} if below else {}))
 
 
 def record_to_json(record: AuditRecord) -> dict[str, Any]:
@@ -116,17 +115,3 @@ def _ms(text: str, field: str) -> int:
     if 0 <= ms < _TIME_MAX_MS:
         return ms
     raise ValidationFailed(f"{field} must be a time since 1970: 2026-11-20T10:00:00Z", field=field)
-
-
-def _cursor(below: str) -> str:
-    return urlsafe_b64encode(below.encode()).decode()
-
-
-def _id_of(cursor: str) -> str:
-    try:
-        below = urlsafe_b64decode(cursor.encode()).decode()
-    except (NoBase64, ValueError):
-        below = ""
-    if _ID.fullmatch(below) is None:
-        raise ValidationFailed("cursor must be `next` of the page before", field="cursor")
-    return below

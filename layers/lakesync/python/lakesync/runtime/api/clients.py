@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from lakesync.errors import ValidationFailed
 from lakesync.runtime.api import schemas
+from lakesync.runtime.api.page_cursor import cursor_of, place_of
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Gateway, answer_json, json_body
 
@@ -25,7 +26,7 @@ CLIENTS_MAX: Final = 200
 CLIENTS_BODY_BYTES_MAX: Final = 4_096
 """A request to disconnect names one client."""
 _SHAPE: Final = 'send {"disconnect": {"client": "…"}}'
-_PARTS: Final = "0123456789abcdef"
+_PLACE: Final = re.compile(r"[0-9a-f].*", re.DOTALL)
 Cursor = Annotated[str, Query(max_length=600, description="`next` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=CLIENTS_MAX, description="Clients wanted.")]
 
@@ -52,9 +53,11 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
 
         `behindMs` is known of existing clients alone, whose cursor is stored; null for others.
         """
-        reports, place = service().clients(gateway, _place_of(cursor) if cursor else "", limit)
+        reports, place = service().clients(
+            gateway, place_of(cursor, _PLACE) if cursor else "", limit
+        )
         page: dict[str, object] = {"clients": list(map(_shown, reports))}
-        following = {"next": urlsafe_b64encode(place.encode()).decode()} if place else {}
+        following = {"next": cursor_of(place)} if place else {}
         return answer_json(request, page | following)
 
     @router.post(
@@ -96,13 +99,3 @@ def _shown(report: ClientReport) -> dict[str, Any]:
 
 def _at(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
-
-
-def _place_of(cursor: str) -> str:
-    try:
-        place = urlsafe_b64decode(cursor.encode()).decode()
-    except ValueError:
-        place = ""
-    if place[:1] not in _PARTS or not place:
-        raise ValidationFailed("cursor must be `next` of the page before", field="cursor")
-    return place
