@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.errors import BY_CODE, AdapterFailed, InternalError, LakeSyncError, ValidationFailed
 from lakesync.runtime import observe
+from lakesync.runtime.instants import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,8 +52,7 @@ def _shown(report: DeletionReport, now_ms: int) -> Answer:
 
 
 def _at(ms: int) -> str:
-    at = datetime.fromtimestamp(-(-ms // 1000), UTC)
-    return at.isoformat().replace("+00:00", "Z")
+    return utc_text(ms + 999)  # never before it is so
 
 
 def delete_and_wait(invoke: Callable[[str], tuple[bool, bytes]]) -> DeleteNow:

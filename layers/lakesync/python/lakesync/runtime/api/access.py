@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,6 +11,7 @@ from lakesync.gateway.access import KINDS
 from lakesync.runtime.api import schemas
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Client, Gateway, answer_json, json_body
+from lakesync.runtime.instants import utc_text
 
 if TYPE_CHECKING:
     from lakesync.gateway.access import AccessAdmin
@@ -90,9 +90,8 @@ def _change(body: object) -> tuple[str, str, str]:
 
 
 def _shown(revocation: Revocation) -> dict[str, object]:
-    at = datetime.fromtimestamp(revocation.at_ms // 1000, UTC)
     return {
         revocation.kind: revocation.name,
-        "at": at.isoformat().replace("+00:00", "Z"),
+        "at": utc_text(revocation.at_ms),
         "by": revocation.by,
     }

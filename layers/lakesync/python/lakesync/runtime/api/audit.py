@@ -16,6 +16,7 @@ from lakesync.ports.audit import TIME_DIGITS
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.page_cursor import cursor_of, place_of
 from lakesync.runtime.http import Gateway, answer_json
+from lakesync.runtime.instants import utc_text
 
 if TYPE_CHECKING:
     from lakesync.gateway.audit import Audit
@@ -86,7 +87,7 @@ def record_to_json(record: AuditRecord) -> dict[str, Any]:
     """Give a record as it is shown."""
     shown: dict[str, Any] = {
         "id": record.id,
-        "at": _at(record.at_ms),
+        "at": utc_text(record.at_ms, "milliseconds"),
         "who": record.user,
         "role": record.role,
         "operation": record.operation,
@@ -97,13 +98,11 @@ def record_to_json(record: AuditRecord) -> dict[str, Any]:
     }
     if record.outcome is AuditOutcome.STARTED:
         return shown
-    shown |= {"after": json.loads(record.after), "endedAt": _at(record.ended_ms)}
+    shown |= {
+        "after": json.loads(record.after),
+        "endedAt": utc_text(record.ended_ms, "milliseconds"),
+    }
     return shown | ({"code": record.code} if record.code else {})
-
-
-def _at(ms: int) -> str:
-    at = datetime.fromtimestamp(ms / 1000, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _ms(text: str, field: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -13,6 +12,7 @@ from lakesync.runtime.api import schemas
 from lakesync.runtime.api.page_cursor import cursor_of, place_of
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Gateway, answer_json, json_body
+from lakesync.runtime.instants import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,13 +89,12 @@ def _shown(report: ClientReport) -> dict[str, Any]:
         "client": report.client_id,
         "user": report.user,
         "connections": [
-            {"openedAt": _at(each.opened_ms / 1000), "expiresAt": _at(each.expires_s)}
+            {
+                "openedAt": utc_text(each.opened_ms),
+                "expiresAt": utc_text(int(each.expires_s * 1000)),
+            }
             for each in report.connections
         ],
         "revoked": report.is_revoked,
         "behindMs": report.behind_ms,
     }
-
-
-def _at(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")

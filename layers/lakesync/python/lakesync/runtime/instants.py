@@ -1,0 +1,18 @@
+"""Instants as the HTTP API shows them: ISO 8601 in UTC, ending in `Z`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS: Final = 253_402_300_799_999
+
+
+def utc_text(ms: int, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
+    """Give a time in milliseconds since 1970 as text, cut to whole seconds unless asked otherwise.
+
+    A time beyond the year 9999, such as a token may name as its expiry, is shown as its last.
+    """
+    at = _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
+    return at.isoformat(timespec=timespec).replace("+00:00", "Z")
