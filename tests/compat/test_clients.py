@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from tests.compat.requests import Asker
 
 
-def connect(gateway: Asker, client_id: str, name: str) -> None:
-    """Note an open WebSocket of a client."""
-    expires_s = time.time() + 600
+def connect(gateway: Asker, client_id: str, name: str, expires_s: float | None = None) -> None:
+    """Note an open WebSocket of a client, by a token that expires in ten minutes or as said."""
+    expires_s = time.time() + 600 if expires_s is None else expires_s
     connection = Connection(gateway.id, name, client_id, "ann", expires_s, 1_000_000_000_000, {})
     gateway.served.connections.add(connection)
 
@@ -52,6 +52,15 @@ def test_whose_each_is_and_whether_it_is_connected_or_shut_out(gateway: Asker) -
     assert (clients["p2"]["user"], clients["p3"]["user"]) == ("ann", "bob")
     assert [clients[name]["revoked"] for name in ("p1", "p2", "p3")] == [False, False, True]
     assert {each["behindMs"] for each in clients.values()} == {None}
+
+
+def test_a_token_that_expires_beyond_the_calendar_hides_no_client(gateway: Asker) -> None:
+    gateway.served.access.bind(gateway.id, "p1", "ann")
+    connect(gateway, "p1", f"socket-{gateway.id}", expires_s=float(1 << 40))
+
+    (connection,) = listed(gateway)["p1"]["connections"]
+
+    assert connection["expiresAt"] == "9999-12-31T23:59:59Z"
 
 
 @pytest.mark.law("U7")

@@ -52,7 +52,7 @@ def _shown(report: DeletionReport, now_ms: int) -> Answer:
 
 
 def _at(ms: int) -> str:
-    return utc_text(ms + 999)  # never before it is so
+    return utc_text(ms + 999)  # rounded up: a proof is not announced for too early a second
 
 
 def delete_and_wait(invoke: Callable[[str], tuple[bool, bytes]]) -> DeleteNow:

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, where `datetime` ends."""
 
 
 def utc_text(ms: int, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:

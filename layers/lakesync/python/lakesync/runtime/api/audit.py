@@ -75,7 +75,7 @@ def add_audit_route(router: APIRouter, service: Audit) -> None:
             None if until is None else _ms(until, "until"),
             who,
             operation,
-            place_of(cursor, _ID) if cursor else "",
+            place_of(cursor, _ID),
             limit,
         )
         records, below = service.records(gateway, query)

@@ -53,9 +53,7 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
 
         `behindMs` is known of existing clients alone, whose cursor is stored; null for others.
         """
-        reports, place = service().clients(
-            gateway, place_of(cursor, _PLACE) if cursor else "", limit
-        )
+        reports, place = service().clients(gateway, place_of(cursor, _PLACE), limit)
         page: dict[str, object] = {"clients": list(map(_shown, reports))}
         following = {"next": cursor_of(place)} if place else {}
         return answer_json(request, page | following)

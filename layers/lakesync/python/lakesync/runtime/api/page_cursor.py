@@ -19,9 +19,13 @@ def cursor_of(place: str) -> str:
 def place_of(cursor: str, pattern: re.Pattern[str]) -> str:
     """Give the place in the list that a cursor stands for; it matches the pattern as a whole.
 
+    No cursor is the beginning of the list, and gives no place.
+
     Raises:
         ValidationFailed: the cursor was not given by a page of this list.
     """
+    if not cursor:
+        return ""
     try:
         place = urlsafe_b64decode(cursor.encode()).decode()
     except ValueError:  # of base64 too
