@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from benchmarks.entries import Entry
-    from lakesync_spark.tables import TableName
-    from lakesync_spark.workbench import Workbench
+    from lakesync_spark.iceberg.tables import TableName
+    from lakesync_spark.iceberg.workbench import Workbench
 
 ROWS: Final = (1_000_000, 10_000_000)
 DELTAS: Final = 1_000_000
@@ -101,8 +101,8 @@ def main(rows: int, folder: Path) -> None:
     """Measure a table of a size, in this fresh process."""
     spark = spark_session(folder)
     from lakesync.materialise.lease import Lease  # noqa: PLC0415
-    from lakesync_spark.session import apply_settings  # noqa: PLC0415
-    from lakesync_spark.workbench import Workbench  # noqa: PLC0415
+    from lakesync_spark.common.session import apply_settings  # noqa: PLC0415
+    from lakesync_spark.iceberg.workbench import Workbench  # noqa: PLC0415
 
     apply_settings(spark)
     store: Any = FileStore(folder)
@@ -134,7 +134,7 @@ def _timed(spark: SparkSession, work: Callable[[], None]) -> tuple[float, float]
 
 def lake_name(table: str = TABLE) -> TableName:
     """Name a table of the benchmark's gateway."""
-    from lakesync_spark.tables import TableName  # noqa: PLC0415
+    from lakesync_spark.iceberg.tables import TableName  # noqa: PLC0415
 
     return TableName("lake", "ls", GATEWAY, table, table)
 
@@ -155,10 +155,10 @@ def make_table(
 
     from lakesync.materialise.columns import LakeColumn  # noqa: PLC0415
     from lakesync.materialise.shape import STATE_TABLE  # noqa: PLC0415
-    from lakesync_spark.queries import asked  # noqa: PLC0415
-    from lakesync_spark.state import AT, KEPT, closed  # noqa: PLC0415
-    from lakesync_spark.tables import create_table, evolve_table  # noqa: PLC0415
-    from lakesync_spark.writing import overwrite  # noqa: PLC0415
+    from lakesync_spark.common.queries import asked  # noqa: PLC0415
+    from lakesync_spark.iceberg.state import AT, KEPT, closed  # noqa: PLC0415
+    from lakesync_spark.iceberg.tables import create_table, evolve_table  # noqa: PLC0415
+    from lakesync_spark.iceberg.writing import overwrite  # noqa: PLC0415
 
     columns = [LakeColumn(name, kind, name) for name, (kind, _) in VALUES.items()]
     table = create_table(bench.spark, name, STATE_TABLE, columns, partition, STACK)
@@ -262,8 +262,8 @@ def _batches(folder: Path, number: int) -> Iterator[Any]:
 def _merge(bench: Workbench, folder: Path, number: int) -> None:
     from lakesync.materialise.chain import next_chain  # noqa: PLC0415
     from lakesync.materialise.shape import STATE_TABLE  # noqa: PLC0415
-    from lakesync_spark.apply import prepare  # noqa: PLC0415
-    from lakesync_spark.state_merge import merge_state  # noqa: PLC0415
+    from lakesync_spark.iceberg.apply import prepare  # noqa: PLC0415
+    from lakesync_spark.iceberg.state_merge import merge_state  # noqa: PLC0415
 
     batches = sorted(_batches(folder, number), key=lambda batch: batch.last)
     target = prepare(bench, lake_name(), STATE_TABLE, batches)
@@ -273,7 +273,7 @@ def _merge(bench: Workbench, folder: Path, number: int) -> None:
 
 
 def _merge_plain(spark: SparkSession, folder: Path, number: int) -> None:
-    from lakesync_spark.json_text import typed  # noqa: PLC0415
+    from lakesync_spark.iceberg.json_text import typed  # noqa: PLC0415
 
     objects = [f"file://{folder}/{batch.object_key}" for batch in _batches(folder, number)]
     values = [f"{typed(name, kind)} AS {name}" for name, (kind, _) in VALUES.items()]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from benchmarks.entries import Entry
-    from lakesync_spark.workbench import Workbench
+    from lakesync_spark.iceberg.workbench import Workbench
 
 FLUSHES: Final = 40
 FLUSH_DELTAS: Final = 1_000
@@ -87,8 +87,8 @@ def main(folder: Path) -> None:
     """Measure in this fresh process."""
     spark = spark_session(folder)
     from lakesync.materialise.lease import Lease  # noqa: PLC0415
-    from lakesync_spark.session import apply_settings  # noqa: PLC0415
-    from lakesync_spark.workbench import Workbench  # noqa: PLC0415
+    from lakesync_spark.common.session import apply_settings  # noqa: PLC0415
+    from lakesync_spark.iceberg.workbench import Workbench  # noqa: PLC0415
 
     apply_settings(spark)
     store: Any = FileStore(folder)
@@ -113,8 +113,8 @@ def main(folder: Path) -> None:
 
 def _flush(spark: SparkSession, folder: Path) -> None:
     """Stage and merge, one flush after the other."""
-    from lakesync_spark.arguments import Arguments  # noqa: PLC0415
-    from lakesync_spark.run import run as run_job  # noqa: PLC0415
+    from lakesync_spark.common.arguments import Arguments  # noqa: PLC0415
+    from lakesync_spark.iceberg.run import run as run_job  # noqa: PLC0415
 
     store: Any = FileStore(folder)
     for number in range(FLUSHES):
@@ -126,8 +126,8 @@ def _flush(spark: SparkSession, folder: Path) -> None:
 
 
 def _maintain(spark: SparkSession, folder: Path) -> None:
-    from lakesync_spark.arguments import MaintenanceArguments  # noqa: PLC0415
-    from lakesync_spark.maintenance import maintain  # noqa: PLC0415
+    from lakesync_spark.common.arguments import MaintenanceArguments  # noqa: PLC0415
+    from lakesync_spark.iceberg.maintenance import maintain  # noqa: PLC0415
 
     store: Any = FileStore(folder)
     arguments = MaintenanceArguments("b", "ls", "lake", STACK, 7 * _DAY_MS, only="")
@@ -160,8 +160,8 @@ def _written_once(bench: Workbench, name: str) -> str:
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
     from lakesync.materialise.shape import STATE_TABLE  # noqa: PLC0415
-    from lakesync_spark.tables import create_table, find_table  # noqa: PLC0415
-    from lakesync_spark.writing import overwrite  # noqa: PLC0415
+    from lakesync_spark.iceberg.tables import create_table, find_table  # noqa: PLC0415
+    from lakesync_spark.iceberg.writing import overwrite  # noqa: PLC0415
 
     table = find_table(bench.spark, name, STACK)
     assert table is not None

@@ -103,9 +103,9 @@ def _stage(folder: Path, rows: int) -> None:
 
 def main(folder: Path, rows: int) -> None:
     """Measure in this fresh process."""
-    from lakesync_spark.arguments import Arguments  # noqa: PLC0415
-    from lakesync_spark.run import run as run_job  # noqa: PLC0415
-    from lakesync_spark.session import apply_settings  # noqa: PLC0415
+    from lakesync_spark.common.arguments import Arguments  # noqa: PLC0415
+    from lakesync_spark.common.session import apply_settings  # noqa: PLC0415
+    from lakesync_spark.iceberg.run import run as run_job  # noqa: PLC0415
 
     _stage(folder, rows)
     with tempfile.TemporaryDirectory(prefix="lakesync-spark-") as scratch:

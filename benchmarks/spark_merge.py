@@ -220,9 +220,9 @@ def _plain(spark: SparkSession, folder: Path, scratch: Path) -> Iterator[tuple[s
 
 
 def _job(spark: SparkSession, folder: Path) -> Iterator[tuple[str, float]]:
-    from lakesync_spark.arguments import Arguments  # noqa: PLC0415
-    from lakesync_spark.run import run as run_job  # noqa: PLC0415
-    from lakesync_spark.session import apply_settings  # noqa: PLC0415
+    from lakesync_spark.common.arguments import Arguments  # noqa: PLC0415
+    from lakesync_spark.common.session import apply_settings  # noqa: PLC0415
+    from lakesync_spark.iceberg.run import run as run_job  # noqa: PLC0415
 
     apply_settings(spark)
     store: Any = FileStore(folder)

@@ -17,9 +17,9 @@ import boto3
 
 from lakesync.adapters.lake.s3 import S3Objects
 from lakesync.errors import LakeSyncError
-from lakesync_spark.arguments import parse_checkpoint_arguments
-from lakesync_spark.checkpoint import build
-from lakesync_spark.session import start_session
+from lakesync_spark.common.arguments import parse_checkpoint_arguments
+from lakesync_spark.common.session import start_session
+from lakesync_spark.iceberg.checkpoint import build
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ import boto3
 from botocore.config import Config
 
 from lakesync.materialise.storage import LakeStore
-from lakesync_spark.arguments import parse_maintenance_arguments
-from lakesync_spark.maintenance import TABLES_AT_ONCE_MAX, maintain
-from lakesync_spark.report import say
-from lakesync_spark.row_erasure import erase
-from lakesync_spark.session import start_session
+from lakesync_spark.common.arguments import parse_maintenance_arguments
+from lakesync_spark.common.report import say
+from lakesync_spark.common.session import start_session
+from lakesync_spark.iceberg.maintenance import TABLES_AT_ONCE_MAX, maintain
+from lakesync_spark.iceberg.row_erasure import erase
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ from botocore.config import Config
 
 from lakesync.materialise.groups import GATEWAY_GROUPS
 from lakesync.materialise.storage import LakeStore
-from lakesync_spark.arguments import parse_arguments
-from lakesync_spark.run import run
-from lakesync_spark.session import start_session
+from lakesync_spark.common.arguments import parse_arguments
+from lakesync_spark.common.session import start_session
+from lakesync_spark.iceberg.run import run
 
 
 def main() -> None:

@@ -1,6 +1,4 @@
-"""What the Glue job is made of: pure transforms, the tables' shape, marks, claims and the lease.
+"""What the Glue jobs are made of: a folder for each kind of destination, and what all share.
 
-From the outside in: `run` works through everything that waits, `apply` takes one table a step
-further, `chain` decides which batches those are; `fold`, `state` and `changes` are the transforms,
-pure and tested against ``lakesync.core.merge``. The promises are numbered in ``docs/spec/lake.md``.
+The promises are numbered in ``docs/spec``, for each kind on its page.
 """

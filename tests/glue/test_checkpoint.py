@@ -23,11 +23,11 @@ from lakesync.maintenance.checkpoint_build import Builder
 from lakesync.maintenance.flush import Flusher
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.wire.row_records import row_runs
-from lakesync_spark.arguments import Arguments, CheckpointArguments
-from lakesync_spark.checkpoint import build
-from lakesync_spark.row_chunks import Destination, write_chunks
-from lakesync_spark.run import run
-from lakesync_spark.tables import TableName, find_table, located
+from lakesync_spark.common.arguments import Arguments, CheckpointArguments
+from lakesync_spark.iceberg.checkpoint import build
+from lakesync_spark.iceberg.row_chunks import Destination, write_chunks
+from lakesync_spark.iceberg.run import run
+from lakesync_spark.iceberg.tables import TableName, find_table, located
 from tests.glue.support.files import FileStore
 from tests.glue.support.lake import PREFIX, STACK
 from tests.glue.support.objects import FolderObjects
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from lakesync.checkpoint.manifest import Manifest
     from lakesync.core.delta import Delta
-    from lakesync_spark.checkpoint import Built
+    from lakesync_spark.iceberg.checkpoint import Built
 
 pytestmark = pytest.mark.spark
 

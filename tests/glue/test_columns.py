@@ -9,7 +9,7 @@ import pytest
 
 from lakesync.core.schema import Column, TableSchema
 from lakesync.materialise.shape import COLUMNS
-from lakesync_spark.lake_table import LakeTable
+from lakesync_spark.iceberg.lake_table import LakeTable
 from tests.support.builders import insert, update
 
 if TYPE_CHECKING:

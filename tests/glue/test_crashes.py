@@ -14,7 +14,8 @@ from lakesync.errors import Conflict
 from lakesync.materialise import lease
 from lakesync.materialise.groups import group_of
 from lakesync.materialise.lease import LEASE_S, Lease
-from lakesync_spark import apply, branch_write, fold, retype, state_merge, table_run
+from lakesync_spark.common import fold
+from lakesync_spark.iceberg import apply, branch_write, retype, state_merge, table_run
 from tests.glue.support.spark import BESIDE
 from tests.support.builders import delete, insert, update
 

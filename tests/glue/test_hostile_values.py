@@ -14,9 +14,9 @@ from lakesync.adapters.lake.typed_text import text_of
 from lakesync.core.column_types import TYPES, fits
 from lakesync.core.values import NULL, canonical
 from lakesync.materialise.columns import LakeColumn
-from lakesync_spark.json_text import kept_text as kept_sql
-from lakesync_spark.json_text import kept_texts, typed
-from lakesync_spark.typed_text import text_of as text_sql
+from lakesync_spark.iceberg.json_text import kept_text as kept_sql
+from lakesync_spark.iceberg.json_text import kept_texts, typed
+from lakesync_spark.iceberg.typed_text import text_of as text_sql
 from tests.glue.support.texts import kept_text, typed_value
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ STEPS = [
     ("forget", 1, "before"),
     ("forget", 1, "after"),
 ]
-"""As `lakesync_spark.apply` numbers them; while one of 2 and 3 dies, the other is on its way."""
+"""As `lakesync_spark.iceberg.apply` numbers them; while 2 or 3 dies, the other is on its way."""
 
 FIRST = [insert("r1", at=5, n=1, s="a"), insert("r2", at=6, n=1)]
 SECOND = [

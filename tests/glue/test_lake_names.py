@@ -10,7 +10,7 @@ import pytest
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.names import lake_columns, lake_tables
 from lakesync.core.schema import Column, TableSchema
-from lakesync_spark import apply
+from lakesync_spark.iceberg import apply
 from tests.glue.test_crashes import Killed, kill
 from tests.support.builders import insert, update
 

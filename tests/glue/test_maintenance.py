@@ -14,16 +14,16 @@ from lakesync.maintenance.lake_plan import Step
 from lakesync.materialise.groups import group_of
 from lakesync.materialise.lease import Lease
 from lakesync.materialise.shape import BatchMark
-from lakesync_spark.arguments import MaintenanceArguments
-from lakesync_spark.maintenance import maintain
-from lakesync_spark.maintenance_report import MaintenanceOutcome
-from lakesync_spark.table_files import TableFiles
+from lakesync_spark.common.arguments import MaintenanceArguments
+from lakesync_spark.iceberg.maintenance import maintain
+from lakesync_spark.iceberg.maintenance_report import MaintenanceOutcome
+from lakesync_spark.iceberg.table_files import TableFiles
 from tests.glue.support.lake import PREFIX
 from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
     from lakesync.maintenance.lake_plan import TableFigures
-    from lakesync_spark.maintenance_report import MaintenanceReport, TableReport
+    from lakesync_spark.iceberg.maintenance_report import MaintenanceReport, TableReport
     from tests.glue.support.lake import Lake
 
 pytestmark = pytest.mark.spark
@@ -35,7 +35,7 @@ WEEK_MS = 7 * 86_400_000
 @pytest.fixture(autouse=True)
 def two_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of the job takes seconds: few of them have to do."""
-    for module in ("lakesync.maintenance.lake_plan", "lakesync_spark.table_files"):
+    for module in ("lakesync.maintenance.lake_plan", "lakesync_spark.iceberg.table_files"):
         monkeypatch.setattr(f"{module}.SMALL_FILES_MAX", 1)
 
 
@@ -132,7 +132,7 @@ def test_a_table_that_a_merge_is_at_work_on_is_left(lake: Lake) -> None:
     lease = Lease.acquire_if_free(lake.store, group_of(lake.gateway), "merging")  # type: ignore[arg-type]
     assert lease is not None
     with lease, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakesync_spark.maintenance.BUSY_S_MAX", -1.0)
+        patch.setattr("lakesync_spark.iceberg.maintenance.BUSY_S_MAX", -1.0)
         report = maintained(lake)
 
     assert {one.outcome for one in report.tables} == {MaintenanceOutcome.LEFT}

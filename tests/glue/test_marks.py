@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.materialise.shape import COMMIT, EPOCH, MARK_TAG, BatchMark
-from lakesync_spark.lake_table import LakeTable
+from lakesync_spark.iceberg.lake_table import LakeTable
 from tests.support.builders import insert, update
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.delta import Op, checked_delta, make_delta
 from lakesync.core.merge import EMPTY, fold, view
-from lakesync_spark import state_merge
+from lakesync_spark.iceberg import state_merge
 from tests.glue.support.lake import Lake
 from tests.support.oracle import expected_row
 from tests.support.strategies import json_values, row_delta

@@ -15,8 +15,8 @@ from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
 from lakesync.maintenance import batches as plan
 from lakesync.materialise.chain import has_gap, next_chain
 from lakesync.materialise.lease import LEASE_S, Lease, lease_key
-from lakesync_spark.arguments import Arguments, parse_arguments
-from lakesync_spark.report import reason_of
+from lakesync_spark.common.arguments import Arguments, parse_arguments
+from lakesync_spark.common.report import reason_of
 from tests.glue.support.files import FileStore
 
 if TYPE_CHECKING:

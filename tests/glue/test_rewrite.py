@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as sf
 
-from lakesync_spark import apply, state_merge, table_run
+from lakesync_spark.iceberg import apply, state_merge, table_run
 from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from lakesync.errors import Conflict, NotFound
 from lakesync.materialise import lease
 from lakesync.materialise.groups import group_of
 from lakesync.materialise.lease import LEASE_S
-from lakesync_spark import row_erasure
-from lakesync_spark.arguments import MaintenanceArguments
-from lakesync_spark.row_erasure import UNNAMED_AGE_MS_MIN, erase
-from lakesync_spark.table_files import TableFiles
+from lakesync_spark.common.arguments import MaintenanceArguments
+from lakesync_spark.iceberg import row_erasure
+from lakesync_spark.iceberg.row_erasure import UNNAMED_AGE_MS_MIN, erase
+from lakesync_spark.iceberg.table_files import TableFiles
 from tests.glue.support.files import FileStore
 from tests.glue.support.lake import PREFIX, Lake
 from tests.support.builders import delete, insert, update
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync_spark.erasure_report import ErasureReport
+    from lakesync_spark.iceberg.erasure_report import ErasureReport
 
 pytestmark = pytest.mark.spark
 

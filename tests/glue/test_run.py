@@ -11,7 +11,7 @@ import pytest
 from lakesync.core.stored import READS
 from lakesync.materialise.lease import Lease
 from lakesync.materialise.shape import BatchMark
-from lakesync_spark import table_run
+from lakesync_spark.iceberg import table_run
 from tests.glue.support.lake import Lake
 from tests.support.builders import delete, insert, update
 
@@ -185,7 +185,7 @@ def test_a_passing_fault_leaves_the_claim_and_the_next_run_takes_it(
 ) -> None:
     lake.put([insert("r1", at=5, n=1)])
     with monkeypatch.context() as broken:
-        broken.setattr("lakesync_spark.apply.merge_state", _fails)
+        broken.setattr("lakesync_spark.iceberg.apply.merge_state", _fails)
         report = lake.run()
 
     assert [failure.set_aside for failure in report.failed] == [False]

@@ -13,8 +13,8 @@ import pytest
 from lakesync.materialise import lease
 from lakesync.materialise.groups import GATEWAY_GROUPS, group_of, group_of_table, table_of
 from lakesync.materialise.lease import LEASE_S, Lease
-from lakesync_spark import apply, run, state_merge
-from lakesync_spark.scheduling import SCHEDULER, pool_of
+from lakesync_spark.common.scheduling import SCHEDULER, pool_of
+from lakesync_spark.iceberg import apply, run, state_merge
 from tests.glue.support.lake import Lake
 from tests.glue.support.spark import BESIDE
 from tests.support.builders import insert, update
@@ -22,7 +22,7 @@ from tests.support.builders import insert, update
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakesync_spark.report import Report
+    from lakesync_spark.common.report import Report
 
 WAIT_S = 60.0
 

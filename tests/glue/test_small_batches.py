@@ -21,7 +21,7 @@ from lakesync.materialise.iceberg_table import IcebergTable
 from lakesync.materialise.lease import Lease
 from lakesync.materialise.small_batches import SmallBatches, Taken
 from lakesync.materialise.small_table import SmallTable
-from lakesync_spark import apply
+from lakesync_spark.iceberg import apply
 from tests.glue.support.folder_catalogue import FolderCatalogue
 from tests.glue.support.lake import PREFIX, STACK, Lake
 from tests.glue.test_merge_agrees_with_core import SLOW, agree, fresh, tables

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.repository import ROOT, imported, library_modules, modules
 
 
@@ -66,6 +68,18 @@ def test_glue_jobs_stand_on_the_pure_core() -> None:
     materialise = [f"lakesync.materialise.{name}" for name in shared]
 
     assert strangers("glue_jobs/", *pure, *checkpoints, maintenance, *materialise) == []
+
+
+@pytest.mark.parametrize("kind", ["common", "iceberg"])
+def test_a_folder_of_spark_uses_what_all_share_and_no_other_kind(kind: str) -> None:
+    found = [
+        f"{module.name} imports {name}"
+        for module in modules(f"glue_jobs/lakesync_spark/{kind}/")
+        for name in imported(module)
+        if name.startswith("lakesync_spark.") and name.split(".")[1] not in {kind, "common"}
+    ]
+
+    assert found == []
 
 
 def test_spark_transforms_do_no_io_of_their_own() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lakesync.runtime.schedule import UNFLUSHED_AGE
-from lakesync_spark.maintenance_report import SERVICE as MAINTENANCE
-from lakesync_spark.maintenance_report import MaintenanceReport
+from lakesync_spark.iceberg.maintenance_report import SERVICE as MAINTENANCE
+from lakesync_spark.iceberg.maintenance_report import MaintenanceReport
 from tests.infrastructure.stack import alarms_on, as_list, functions, resources, template, watched
 from tests.support.repository import ROOT
 

@@ -20,7 +20,7 @@ from benchmarks.scale.measures import percentile
 from benchmarks.scale.world import World
 from lakesync.materialise.groups import group_of_table
 from lakesync.runtime.materialise import materialise_handler
-from lakesync_spark.run import TABLES_AT_ONCE_MAX
+from lakesync_spark.iceberg.run import TABLES_AT_ONCE_MAX
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lakesync_spark import apply
+from lakesync_spark.iceberg import apply
 from tests.glue.support.files import FileStore
 from tests.glue.support.lake import Lake
 from tests.glue.support.spark import start_spark

@@ -11,9 +11,9 @@ from lakesync.core.merge import RowState
 from lakesync.core.names import staged_column
 from lakesync.maintenance.batches import Batch
 from lakesync.ports import BatchRow
-from lakesync_spark.arguments import Arguments
-from lakesync_spark.run import run
-from lakesync_spark.tables import find_table, located
+from lakesync_spark.common.arguments import Arguments
+from lakesync_spark.iceberg.run import run
+from lakesync_spark.iceberg.tables import find_table, located
 from tests.glue.support.spark import CATALOG
 from tests.glue.support.texts import text_in_lake
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
     from lakesync.materialise.columns import LakeColumn
     from lakesync.materialise.shape import BatchMark
-    from lakesync_spark.report import Report
-    from lakesync_spark.tables import TableName
+    from lakesync_spark.common.report import Report
+    from lakesync_spark.iceberg.tables import TableName
     from tests.glue.support.files import FileStore
 
 PREFIX = "ls"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pyspark
 from pyspark.sql import SparkSession
 
-from lakesync_spark.scheduling import SCHEDULER
-from lakesync_spark.session import apply_settings
+from lakesync_spark.common.scheduling import SCHEDULER
+from lakesync_spark.common.session import apply_settings
 from tools.local_stack.jars import SPARK_3_ICEBERG, SPARK_ICEBERG, ensure_jars
 from tools.local_stack.java import java_home
 

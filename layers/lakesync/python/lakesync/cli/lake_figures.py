@@ -1,7 +1,7 @@
 """What the Iceberg tables of a gateway consist of, as PyIceberg reads it out of their metadata.
 
-The same figures that `glue_jobs/lakesync_spark/table_files.py` gives the job, so what the command
-line says of maintenance is what the job would do.
+The same figures that `glue_jobs/lakesync_spark/iceberg/table_files.py` gives the job, so what the
+command line says of maintenance is what the job would do.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ STAMPS: Final = "_stamps"
 TEXTS: Final = "_texts"
 CARRIED: Final = "_columns"
 
-# What the JSON of `STAMPS` says of a row beside its columns: `lakesync_spark.state` explains it.
+# What the JSON of `STAMPS` says of a row beside its columns: see `lakesync_spark.iceberg.state`.
 ALIVE: Final = "_alive"
 """The latest insert that no delete covers; 0 if there is none."""
 DELETED: Final = "_deleted"

@@ -4,9 +4,9 @@
     2. the rows are in the state table, with its mark
     3. the claims are deleted
 
-The steps, the marks and the lease are those of Spark's run (`lakesync_spark.apply`): each step is
-done once, whoever does it, and may be repeated by the other. What a function cannot do, or should
-not, it leaves as it is, with a reason: a table that is not there yet, columns that change,
+The steps, the marks and the lease are those of Spark's run (`lakesync_spark.iceberg.apply`): each
+step is done once, whoever does it, and may be repeated by the other. What a function cannot do, or
+should not, it leaves as it is, with a reason: a table that is not there yet, columns that change,
 partitions, a gap, a large table. Laws L1, L4-L8 and L19: ``docs/spec/lake.md``.
 """
 

@@ -1,8 +1,8 @@
 """Rows of the state table as the core has them, and back. Law L1: ``docs/spec/lake.md``.
 
 Rules of this module
-    1. It says of a row what `lakesync_spark.state` says, in the same columns and the same JSON:
-       tests merge the same deltas with both.
+    1. It says of a row what `lakesync_spark.iceberg.state` says, in the same columns and the same
+       JSON: tests merge the same deltas with both.
     2. What wins is decided by `lakesync.core.merge`, not here.
     3. A text of which another program may make other digits is kept beside its value.
 """

@@ -1,6 +1,7 @@
-"""Values of typed lake columns to canonical JSON and back, as `lakesync_spark.typed_text` does it.
+"""Values of typed lake columns to canonical JSON and back.
 
-A typed value stands for one text; any other text is kept beside it, and is not this module's.
+It does what `lakesync_spark.iceberg.typed_text` does. A typed value stands for one text; any other
+text is kept beside it, and is not this module's.
 Law L2: ``docs/spec/lake.md``.
 """
 

@@ -17,8 +17,8 @@ from lakesync.core.merge import RowState
 from lakesync.materialise.shape import ID
 from lakesync.ports import StoredRow
 from lakesync.wire.row_state import encode_row_state
-from lakesync_spark.queries import asked
-from lakesync_spark.state import registers
+from lakesync_spark.common.queries import asked
+from lakesync_spark.iceberg.state import registers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -3,7 +3,7 @@
 Expressions are SQL text, so that transforms and ``MERGE`` share them. None of them fails: a value
 that does not fit its type (`lakesync.core.column_types.fits`) gives NULL. Each typed value has one
 text that it stands for; any other text is kept beside it, by `kept_texts`. The session must run in
-UTC and with ANSI rules, as `lakesync_spark.session` sets it, on every version of Spark.
+UTC and with ANSI rules, as `lakesync_spark.common.session` sets it, on every version of Spark.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.column_types import precision_scale
-from lakesync_spark.typed_text import text_of
+from lakesync_spark.iceberg.typed_text import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

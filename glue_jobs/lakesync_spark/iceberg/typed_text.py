@@ -1,4 +1,4 @@
-"""Typed lake columns back to canonical JSON text: the inverse of `lakesync_spark.json_text`.
+"""Typed lake columns to canonical JSON text: the inverse of `lakesync_spark.iceberg.json_text`.
 
 For each type one SQL expression gives the text that a value stands for. A text that is another one
 is kept beside the value, so nothing depends on how a version of Java prints a number: what was

@@ -16,9 +16,9 @@ from lakesync.checkpoint.manifest import Manifest, TableChunks, Tombstones, chec
 from lakesync.checkpoint.store import Checkpoints, put_manifest
 from lakesync.errors import Conflict
 from lakesync.materialise.shape import HLC, IS_DELETED, STATE_TABLE
-from lakesync_spark.report import say
-from lakesync_spark.row_chunks import Destination, write_chunks
-from lakesync_spark.tables import find_table, located
+from lakesync_spark.common.report import say
+from lakesync_spark.iceberg.row_chunks import Destination, write_chunks
+from lakesync_spark.iceberg.tables import find_table, located
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.from_lake import Flushed
     from lakesync.core.clock import Stamp
     from lakesync.ports import ObjectStore
-    from lakesync_spark.arguments import CheckpointArguments
-    from lakesync_spark.lake_table import LakeTable
+    from lakesync_spark.common.arguments import CheckpointArguments
+    from lakesync_spark.iceberg.lake_table import LakeTable
 
 
 class Built(NamedTuple):

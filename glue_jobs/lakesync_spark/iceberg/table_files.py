@@ -18,7 +18,7 @@ from lakesync.maintenance.lake_plan import (
     TableFigures,
 )
 from lakesync.materialise.shape import MARK_TAG
-from lakesync_spark.java import java_class
+from lakesync_spark.common.java import java_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ from lakesync.materialise.shape import (
     WRITTEN,
     BatchMark,
 )
-from lakesync_spark.java import java_class
+from lakesync_spark.common.java import java_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,11 +19,15 @@ from lakesync.maintenance.lake_plan import ORPHAN_AGE_MS_MIN, UNDER_LEASE, Step,
 from lakesync.materialise.groups import group_of
 from lakesync.materialise.lease import Lease, lease_key
 from lakesync.materialise.shape import BATCH, COMMIT, EPOCH
-from lakesync_spark.lake_table import LakeTable
-from lakesync_spark.maintenance_report import MaintenanceOutcome, MaintenanceReport, TableReport
-from lakesync_spark.report import reason_of, say
-from lakesync_spark.scheduling import table_threads
-from lakesync_spark.table_files import TableFiles
+from lakesync_spark.common.report import reason_of, say
+from lakesync_spark.common.scheduling import table_threads
+from lakesync_spark.iceberg.lake_table import LakeTable
+from lakesync_spark.iceberg.maintenance_report import (
+    MaintenanceOutcome,
+    MaintenanceReport,
+    TableReport,
+)
+from lakesync_spark.iceberg.table_files import TableFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakesync.materialise.storage import LakeStore
-    from lakesync_spark.arguments import MaintenanceArguments
+    from lakesync_spark.common.arguments import MaintenanceArguments
 
 TABLES_AT_ONCE_MAX: Final = 8
 """Tables that a run looks at, or works on, at once."""

@@ -13,15 +13,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.materialise.shape import ALIVE, COMMIT_STAMP, DELETED, ID, SYNCED_AT
-from lakesync_spark.json_text import kept_text, typed
-from lakesync_spark.queries import selected, with_constants
-from lakesync_spark.state import AT, KEPT, closed, opened, register_text
+from lakesync_spark.common.queries import selected, with_constants
+from lakesync_spark.iceberg.json_text import kept_text, typed
+from lakesync_spark.iceberg.state import AT, KEPT, closed, opened, register_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from lakesync.materialise.columns import LakeColumn
-    from lakesync_spark.state import Synced
+    from lakesync_spark.iceberg.state import Synced
 
 _GIVEN: Final = "_given_"
 """Before a column's name: the register of the deltas; also before their other stamps."""
@@ -46,7 +46,7 @@ def merged(
     """Give a query of rows of the state table out of folded deltas and the rows that are there.
 
     Args:
-        folded: as `lakesync_spark.fold.fold` gives them.
+        folded: as `lakesync_spark.common.fold.fold` gives them.
         rows: a query of rows of the state table; all that the deltas may be of.
         columns: the table's columns.
         given: the names of those that deltas may carry.

@@ -17,10 +17,10 @@ from zlib import crc32
 
 from lakesync.materialise.groups import GATEWAY_GROUPS, group_of_table, table_of
 from lakesync.materialise.lease import Lease
-from lakesync_spark.report import Report, say
-from lakesync_spark.scheduling import table_threads
-from lakesync_spark.table_run import TableRun
-from lakesync_spark.workbench import Workbench
+from lakesync_spark.common.report import Report, say
+from lakesync_spark.common.scheduling import table_threads
+from lakesync_spark.iceberg.table_run import TableRun
+from lakesync_spark.iceberg.workbench import Workbench
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakesync.materialise.storage import LakeStore
-    from lakesync_spark.arguments import Arguments
+    from lakesync_spark.common.arguments import Arguments
 
 TABLES_AT_ONCE_MAX: Final = 8
 """Tables that a run works on at once. A small merge is mostly planning and waiting for S3, on a

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.errors import Conflict
 from lakesync.materialise.shape import FOR_EVER_MS, MARK_TAG
-from lakesync_spark.java import java_class
+from lakesync_spark.common.java import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakesync_spark.lake_table import LakeTable
+    from lakesync_spark.iceberg.lake_table import LakeTable
 
 _MAIN: Final = "main"
 BRANCH_AGE_MS_MAX: Final = 86_400_000

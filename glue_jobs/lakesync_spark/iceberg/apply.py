@@ -18,14 +18,14 @@ from pyspark.sql import functions as sf
 from lakesync.materialise.chain import Link, next_chain
 from lakesync.materialise.columns import wanted_columns
 from lakesync.materialise.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
-from lakesync_spark.changes import change_rows
-from lakesync_spark.queries import asked
-from lakesync_spark.scheduling import pool_of, table_threads
-from lakesync_spark.staging import read_deltas
-from lakesync_spark.state_merge import merge_state
-from lakesync_spark.tables import create_table, evolve_table
-from lakesync_spark.workbench import Target
-from lakesync_spark.writing import overwrite
+from lakesync_spark.common.queries import asked
+from lakesync_spark.common.scheduling import pool_of, table_threads
+from lakesync_spark.common.staging import read_deltas
+from lakesync_spark.iceberg.changes import change_rows
+from lakesync_spark.iceberg.state_merge import merge_state
+from lakesync_spark.iceberg.tables import create_table, evolve_table
+from lakesync_spark.iceberg.workbench import Target
+from lakesync_spark.iceberg.writing import overwrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from lakesync.core.claims import Batch
     from lakesync.materialise.chain import Chain
     from lakesync.materialise.shape import Kind
-    from lakesync_spark.tables import TableName
-    from lakesync_spark.workbench import Workbench
+    from lakesync_spark.iceberg.tables import TableName
+    from lakesync_spark.iceberg.workbench import Workbench
 
 
 def survey(bench: Workbench, name: TableName, batches: Sequence[Batch], deltas_max: int) -> Chain:

@@ -10,7 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync_spark.java import java_class
+from lakesync_spark.common.java import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,9 +8,9 @@ from lakesync.core.names import CHANGES_SUFFIX, folded, lake_database, lake_tabl
 from lakesync.errors import Conflict
 from lakesync.materialise.columns import evolve
 from lakesync.materialise.shape import GATEWAY, KIND, STACK, WRITTEN
-from lakesync_spark.json_text import definition, spark_type
-from lakesync_spark.lake_table import LakeTable
-from lakesync_spark.retype import retype
+from lakesync_spark.iceberg.json_text import definition, spark_type
+from lakesync_spark.iceberg.lake_table import LakeTable
+from lakesync_spark.iceberg.retype import retype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

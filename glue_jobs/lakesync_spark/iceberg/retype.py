@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 from lakesync.materialise.shape import STATE_TABLE, TEXTS
-from lakesync_spark.json_text import definition, is_lost, kept_text, typed
-from lakesync_spark.queries import asked
-from lakesync_spark.state import KEPT, kept_json, opened, register_text
-from lakesync_spark.writing import overwrite
+from lakesync_spark.common.queries import asked
+from lakesync_spark.iceberg.json_text import definition, is_lost, kept_text, typed
+from lakesync_spark.iceberg.state import KEPT, kept_json, opened, register_text
+from lakesync_spark.iceberg.writing import overwrite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakesync.materialise.columns import Evolution, LakeColumn
-    from lakesync_spark.lake_table import LakeTable
+    from lakesync_spark.iceberg.lake_table import LakeTable
 
 
 def retype(

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.maintenance.lake_plan import TableFigures
-from lakesync_spark.report import reason_of, say
+from lakesync_spark.common.report import reason_of, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

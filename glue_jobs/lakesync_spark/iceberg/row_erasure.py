@@ -41,14 +41,14 @@ from lakesync.materialise.shape import (
     IS_DELETED,
     STATE_TABLE,
 )
-from lakesync_spark.branch_write import PREFIX as BRANCH_PREFIX
-from lakesync_spark.branches import branch_names, drop_branch
-from lakesync_spark.erasure_report import ErasedTable, ErasureReport
-from lakesync_spark.lake_table import LakeTable
-from lakesync_spark.maintenance import BUSY_S_MAX, LOOK_S, table_names
-from lakesync_spark.report import say
-from lakesync_spark.table_files import TableFiles
-from lakesync_spark.writing import execute
+from lakesync_spark.common.report import say
+from lakesync_spark.iceberg.branch_write import PREFIX as BRANCH_PREFIX
+from lakesync_spark.iceberg.branches import branch_names, drop_branch
+from lakesync_spark.iceberg.erasure_report import ErasedTable, ErasureReport
+from lakesync_spark.iceberg.lake_table import LakeTable
+from lakesync_spark.iceberg.maintenance import BUSY_S_MAX, LOOK_S, table_names
+from lakesync_spark.iceberg.table_files import TableFiles
+from lakesync_spark.iceberg.writing import execute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakesync.materialise.storage import LakeStore
-    from lakesync_spark.arguments import MaintenanceArguments
+    from lakesync_spark.common.arguments import MaintenanceArguments
 
 UNNAMED_AGE_MS_MIN: Final = 3 * 3_600_000
 """How old a file must be that nothing names: a run ends after two hours at the latest, and may name

@@ -2,7 +2,8 @@
 
 A row is what ``core.merge`` has: for each column the stamp, the client and the canonical JSON of
 the write that won. The table says it in primitive columns alone. A typed value stands for its text
-(`lakesync_spark.typed_text`); a text that it cannot give back, and a JSON null, stands in `TEXTS`.
+(`lakesync_spark.iceberg.typed_text`); a text that it cannot give back, and a JSON null, stands in
+`TEXTS`.
 `HLC` and `CLIENT` are the row's greatest stamp. `STAMPS` is NULL where that is every column's; else
 it tells what differs, as JSON:
 
@@ -35,8 +36,8 @@ from lakesync.materialise.shape import (
     TEXTS,
     UPDATED_AT,
 )
-from lakesync_spark.queries import selected
-from lakesync_spark.typed_text import text_of
+from lakesync_spark.common.queries import selected
+from lakesync_spark.iceberg.typed_text import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

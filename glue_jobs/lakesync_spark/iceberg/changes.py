@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.materialise.shape import CARRIED, ID, SYNCED_AT, TEXTS
-from lakesync_spark.json_text import kept_texts, typed
-from lakesync_spark.queries import selected, with_constants
+from lakesync_spark.common.queries import selected, with_constants
+from lakesync_spark.iceberg.json_text import kept_texts, typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

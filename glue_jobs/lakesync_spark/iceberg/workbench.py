@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakesync.materialise.shape import BATCH, COMMIT, EPOCH
-from lakesync_spark.staging import read_deltas
-from lakesync_spark.tables import find_table
+from lakesync_spark.common.staging import read_deltas
+from lakesync_spark.iceberg.tables import find_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakesync.materialise.lease import Lease
     from lakesync.materialise.shape import BatchMark
     from lakesync.materialise.storage import LakeStore
-    from lakesync_spark.lake_table import LakeTable
+    from lakesync_spark.iceberg.lake_table import LakeTable
 
 
 class Target(NamedTuple):

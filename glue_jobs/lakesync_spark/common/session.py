@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
-from lakesync_spark.scheduling import SCHEDULER
+from lakesync_spark.common.scheduling import SCHEDULER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

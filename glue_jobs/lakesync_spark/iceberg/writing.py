@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.java_gateway import ensure_callback_server_started
 
-from lakesync_spark.java import java_class
+from lakesync_spark.common.java import java_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from lakesync_spark.lake_table import LakeTable
+    from lakesync_spark.iceberg.lake_table import LakeTable
 
 
 _starting = threading.Lock()

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.claims import parse_claim
 from lakesync.errors import LakeSyncError, Retry, ValidationFailed
 from lakesync.materialise.chain import FOLD_DELTAS_MAX
-from lakesync_spark.apply import apply_chain, forget, is_readable, survey
-from lakesync_spark.report import Failure, reason_of, say
-from lakesync_spark.tables import located
+from lakesync_spark.common.report import Failure, reason_of, say
+from lakesync_spark.iceberg.apply import apply_chain, forget, is_readable, survey
+from lakesync_spark.iceberg.tables import located
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from lakesync.core.claims import Batch
     from lakesync.materialise.chain import Chain
     from lakesync.materialise.storage import ClaimEntry
-    from lakesync_spark.arguments import Arguments
-    from lakesync_spark.report import Report
-    from lakesync_spark.tables import TableName
-    from lakesync_spark.workbench import Workbench
+    from lakesync_spark.common.arguments import Arguments
+    from lakesync_spark.common.report import Report
+    from lakesync_spark.iceberg.tables import TableName
+    from lakesync_spark.iceberg.workbench import Workbench
 
 WAIT_S_MAX: Final = 900.0
 """How long a batch may wait behind a gap before the run reports it as a failure."""

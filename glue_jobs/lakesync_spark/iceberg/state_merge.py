@@ -11,19 +11,19 @@ from pyspark.sql import functions as sf
 
 from lakesync.errors import Conflict
 from lakesync.materialise.shape import ID
-from lakesync_spark.branch_write import replace_rows
-from lakesync_spark.fold import fold
-from lakesync_spark.merging import merged
-from lakesync_spark.queries import asked, selected
-from lakesync_spark.state import Synced
-from lakesync_spark.writing import overwrite
+from lakesync_spark.common.fold import fold
+from lakesync_spark.common.queries import asked, selected
+from lakesync_spark.iceberg.branch_write import replace_rows
+from lakesync_spark.iceberg.merging import merged
+from lakesync_spark.iceberg.state import Synced
+from lakesync_spark.iceberg.writing import overwrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakesync.materialise.chain import Chain
-    from lakesync_spark.lake_table import LakeTable
-    from lakesync_spark.workbench import Target, Workbench
+    from lakesync_spark.iceberg.lake_table import LakeTable
+    from lakesync_spark.iceberg.workbench import Target, Workbench
 
 REWRITE_DELTAS_PER_ROW: Final = 1.0
 """How many deltas and dead rows for each row of the state table let a batch write it anew."""

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from lakesync.materialise.shape import COMMIT_STAMP, ID
-from lakesync_spark.branches import branch_names, drop_branch, fast_forward, make_branch
-from lakesync_spark.queries import view_of
-from lakesync_spark.writing import execute
+from lakesync_spark.common.queries import view_of
+from lakesync_spark.iceberg.branches import branch_names, drop_branch, fast_forward, make_branch
+from lakesync_spark.iceberg.writing import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakesync_spark.lake_table import LakeTable
+    from lakesync_spark.iceberg.lake_table import LakeTable
 
 PREFIX: Final = "lakesync_merge_"
 """How the names of such branches begin."""
@@ -89,7 +89,7 @@ def delete_replaced(
     """Delete the rows of which a later one was added."""
     with view_of(added) as later:
         hint = f"/*+ BROADCAST({later}) */" if broadcast else ""
-        # The commit is no literal: see `lakesync_spark.queries.with_constants`.
+        # The commit is no literal: see `lakesync_spark.common.queries.with_constants`.
         both = f"{later}.{ID} = rows.{ID} AND {later}.{COMMIT_STAMP} > rows.{COMMIT_STAMP}"
         execute(
             added.sparkSession,

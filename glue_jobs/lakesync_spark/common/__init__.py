@@ -1,0 +1,1 @@
+"""What every job uses: arguments, the session, staged batches, folding, threads and the report."""
