@@ -13,7 +13,7 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.compat.legacy_values import as_meant
 from lakesync.core.config import GatewayConfig
 from lakesync.core.messages import Push
-from lakesync.core.schema import schema_from_json
+from lakesync.core.schema_json import schema_from_json
 from lakesync.core.values import canonical, parse
 from tests.compat.requests import now, row
 from tests.support.builders import at_ms, insert

@@ -15,7 +15,7 @@ from lakesync.core.destinations import (
     destinations_to_json,
 )
 from lakesync.core.destinations_json import read_destination
-from lakesync.core.schema import schema_from_json
+from lakesync.core.schema_json import schema_from_json
 from lakesync.errors import DestinationRefused, UpgradeRequired
 
 SCHEMA = schema_from_json({"table": "flights", "columns": [{"name": "carrier", "type": "string"}]})

@@ -10,16 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.delta import COLUMNS_MAX, Delta
-from lakesync.core.schema import (
-    Column,
-    Schemas,
-    TableSchema,
-    check_delta,
+from lakesync.core.schema import Column, Schemas, TableSchema, check_delta, shown_to_clients
+from lakesync.core.schema_json import (
     schema_from_json,
     schema_to_json,
     schemas_from_json,
     schemas_to_json,
-    shown_to_clients,
 )
 from lakesync.errors import LakeSyncError, NameTaken, SchemaMismatch, ValidationFailed
 from tests.support.builders import delete, insert, update
@@ -145,6 +141,10 @@ def column(**fields: object) -> dict[str, object]:
         (column(type="blob"), "columns.type", "'blob' is no type"),
         (column(type=["string"]), "type", "type must be text"),
         (column(nullable="no"), "nullable", "nullable must be true or false"),
+        (column(description=1), "description", "description must be text"),
+        (column(description="a\nb"), "columns.description", "is one line of 160 bytes"),
+        (column(description="\ud800"), "columns.description", "is one line of 160 bytes"),
+        (column(description="é" * 81), "columns.description", "is one line of 160 bytes"),
         (column(size=3), "size", "unknown fields: size"),
         ({"version": True}, "version", "version must be an integer"),
         ({"primaryKey": "title"}, "primaryKey", "must be a list of column names"),
@@ -197,4 +197,5 @@ def test_a_client_is_told_nothing_of_the_lake_or_of_other_systems(schema: TableS
     fields = schema_to_json(shown_to_clients(schema))
 
     assert fields.keys() <= {"table", "version", "columns", "primaryKey", "append"}
-    assert fields["columns"] == schema_to_json(schema)["columns"]
+    plain = [replace(column, description="") for column in schema.columns]
+    assert fields["columns"] == schema_to_json(replace(schema, columns=tuple(plain)))["columns"]

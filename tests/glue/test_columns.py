@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.core.schema import Column, TableSchema
-from lakesync.materialise.shape import COLUMNS
+from lakesync.materialise.comments import own_comments
+from lakesync.materialise.shape import CHANGES_TABLE, COLUMNS, STATE_TABLE
 from lakesync_spark.iceberg.lake_table import LakeTable
 from tests.support.builders import insert, update
 
@@ -37,12 +38,57 @@ def test_a_column_comment_may_be_edited(lake: Lake) -> None:
 
     assert report.problem() == ""
     assert lake.visible() == {"r1": {"due": Decimal("1234567.25"), "n": 1.0, "extra": "x"}}
-    comments = {
-        row["col_name"]: row["comment"]
-        for row in lake.spark.sql(f"DESCRIBE TABLE {lake.name.rows}").collect()
-    }
+    comments = comments_of(lake, lake.name.rows)
     assert comments["due"] == "When it is due"
+    assert comments["n"] == "number n"
     assert comments["extra"] == "string Extra"
+
+
+def comments_of(lake: Lake, table: str) -> dict[str, str]:
+    lake.spark.catalog.refreshTable(table)
+    rows = lake.spark.sql(f"DESCRIBE TABLE {table}").collect()
+    return {row["col_name"]: row["comment"] for row in rows if row["comment"]}
+
+
+def described(due: str, n: str = "json", about_n: str = "") -> TableSchema:
+    columns = (Column("Due", "date", description=due), Column("n", n, description=about_n))
+    return TableSchema("todos", columns)
+
+
+SAID = "When it's due: \\d, ${spark.app.name} (see §2)"
+
+
+@pytest.mark.law("L10")
+def test_comments_follow_the_schema_and_leave_what_somebody_wrote(lake: Lake) -> None:
+    lake.put([insert("r1", at=5, Due="2013-01-01", n=1)], schema=described(SAID))
+    lake.run()
+    for table, kind in ((lake.name.rows, STATE_TABLE), (lake.name.changes, CHANGES_TABLE)):
+        comments = comments_of(lake, table)
+        assert comments.pop("due") == f"{SAID} (date Due)"
+        assert comments.pop("n") == "json n"
+        assert comments == own_comments(kind)
+        assert all(len(text.encode()) <= 255 for text in comments.values())
+
+    lake.spark.sql(f"ALTER TABLE {lake.name.rows} ALTER COLUMN n COMMENT 'Mine'")
+    lake.spark.sql(f"ALTER TABLE {lake.name.rows} ALTER COLUMN _id COMMENT 'Key'")
+    # A new type writes the column anew: what somebody said of it stays all the same.
+    lake.put([update("r1", at=6, n=2)], schema=described("", "number", "How many"))
+
+    assert lake.run().problem() == ""
+    comments = comments_of(lake, lake.name.rows)
+    assert [comments[name] for name in ("due", "n", "_id")] == ["date Due", "Mine", "Key"]
+    assert comments_of(lake, lake.name.changes)["n"] == "How many (number n)"
+
+
+@pytest.mark.law("L10")
+def test_comments_that_are_said_already_are_not_said_again(lake: Lake) -> None:
+    lake.put([update("r1", at=5, n=5)], schema=described(SAID))
+    lake.run()
+    schema_id = LakeTable(lake.spark, lake.name.rows).java.schema().schemaId()
+    lake.put([update("r1", at=6, n=6)], schema=described(SAID))
+    lake.run()
+
+    assert LakeTable(lake.spark, lake.name.rows).java.schema().schemaId() == schema_id
 
 
 @pytest.mark.law("L9")

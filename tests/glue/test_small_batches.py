@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lakesync.core.claims import parse_claim
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.schema import schema_from_json
+from lakesync.core.schema_json import schema_from_json
 from lakesync.errors import Conflict
 from lakesync.materialise import small_table, staged
 from lakesync.materialise.groups import group_of_table
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.claims import Batch
     from lakesync.core.delta import Delta
+    from lakesync.core.schema import TableSchema
 
 pytestmark = pytest.mark.spark
 
@@ -151,6 +152,28 @@ def test_every_type_is_written_as_spark_writes_it(lake: Lake) -> None:
     assert unsynced(mine[key] for key in sorted(mine.keys() - numbers)) == unsynced(
         theirs[key] for key in sorted(theirs.keys() - numbers)
     )
+
+
+@pytest.mark.law("L19")
+def test_a_comment_that_changes_is_sparks_and_one_that_somebody_wrote_is_passed_by(
+    lake: Lake,
+) -> None:
+    def about(text: str) -> TableSchema:
+        columns = [{"name": "n", "type": "integer", "description": text}]
+        return schema_from_json({"table": "todos", "columns": columns, "version": 1})
+
+    lake.put([put("todos", "a", 1, n=1)], schema=about("How many"))
+    lake.run()
+    lake.put([change("a", 2, n=2)], schema=about("How much"))
+
+    assert take(lake).left == {
+        f"{lake.gateway}/todos": "LeftToSpark: the comments of its columns change"
+    }
+    lake.run()
+    for table in (lake.name.rows, lake.name.changes):
+        lake.spark.sql(f"ALTER TABLE {table} ALTER COLUMN n COMMENT 'Mine'")
+    lake.put([change("a", 3, n=3)], schema=about("How much"))
+    assert take(lake) == Taken(deltas=1)
 
 
 @pytest.mark.law("L11", "L19")

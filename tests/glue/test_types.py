@@ -301,6 +301,9 @@ def test_a_column_is_what_was_recorded_and_until_then_what_its_comment_says() ->
 
     assert described("due", ["decimal(5,2)", "Due"], "when it is due") == column
     assert described("due", None, column.comment) == column
-    for comment in (None, "", "Due", "money Due", "date of delivery"):
+    said = f"Due, by contract (see §2) ({column.comment})"
+    assert described("due", None, said) == column
+    edited = ("Due", "Due (date)", "When it is due (date of delivery)", "money Due", "date of due")
+    for comment in (None, "", *edited):
         assert described("due", None, comment) is None
     assert described("_new_due", None, column.comment) is None

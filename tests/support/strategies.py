@@ -70,7 +70,13 @@ def table_schemas(draw: st.DrawFn) -> TableSchema:
     """Any schema that may be registered."""
     columns = draw(
         st.lists(
-            st.builds(Column, identifiers, column_types, st.booleans()),
+            st.builds(
+                Column,
+                identifiers,
+                column_types,
+                st.booleans(),
+                st.sampled_from(["", "When it's due: é😀"]),
+            ),
             min_size=1,
             max_size=5,
             unique_by=lambda column: column.name.lower(),

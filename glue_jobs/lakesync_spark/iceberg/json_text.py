@@ -60,7 +60,7 @@ def spark_type(type_name: str) -> str:
 
 def definition(column: LakeColumn, name: str = "") -> str:
     """Give a column as DDL declares it, under its own name or another."""
-    return f"`{name or column.name}` {spark_type(column.type)} COMMENT '{column.comment}'"
+    return f"`{name or column.name}` {spark_type(column.type)} COMMENT '{column.declared}'"
 
 
 def typed(text: str, type_name: str) -> str:

@@ -134,11 +134,6 @@ class LakeTable:
             operations.commit(base, base.replaceProperties(properties))
         self.refresh()
 
-    def comment(self, name: str) -> str | None:
-        """Give what the catalogue says of a column."""
-        comment = self._table.schema().findField(name).doc()
-        return None if comment is None else str(comment)
-
     def has_field(self, name: str) -> bool:
         """Tell whether there is a column, or a field of one, under a dotted name."""
         return self._table.schema().findField(name) is not None

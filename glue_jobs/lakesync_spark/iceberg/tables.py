@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lakesync.core.names import CHANGES_SUFFIX, folded, lake_database, lake_tables
 from lakesync.errors import Conflict
 from lakesync.materialise.columns import evolve
+from lakesync.materialise.comments import table_comment
 from lakesync.materialise.shape import GATEWAY, KIND, STACK, WRITTEN
+from lakesync_spark.iceberg.comments import edited_comments, keep_comments
 from lakesync_spark.iceberg.json_text import definition, spark_type
 from lakesync_spark.iceberg.lake_table import LakeTable
 from lakesync_spark.iceberg.retype import retype
@@ -130,7 +132,8 @@ def create_table(
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {name.database}")
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(_definitions(kind, columns))})"
-        f" USING iceberg {partitioned} TBLPROPERTIES ({_listed(properties)})"
+        f" USING iceberg {partitioned} COMMENT '{table_comment(kind, name.table)}'"
+        f" TBLPROPERTIES ({_listed(properties)})"
     )
     made = LakeTable(spark, table)
     made.check_stack(stack)
@@ -169,18 +172,19 @@ def evolve_table(
     if evolution.added:
         added = ", ".join(definition(column) for column in evolution.added)
         spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({added})")
-    comments = {column.name: column.comment for column in current}
+    edited = edited_comments(table)
     for column in evolution.widened:
-        alter = f"ALTER TABLE {table.name} ALTER COLUMN `{column.name}`"
-        spark.sql(f"{alter} TYPE {spark_type(column.type)}")
-        if table.comment(column.name) == comments[column.name]:  # else it is somebody's own
-            spark.sql(f"{alter} COMMENT '{column.comment}'")
+        spark.sql(
+            f"ALTER TABLE {table.name} ALTER COLUMN `{column.name}` TYPE {spark_type(column.type)}"
+        )
     table.refresh()
     if evolution.retyped:
         retype(spark, table, evolution, properties)
     if table.kind.may_partition:
         _add_partition_fields(spark, table, evolution.columns, partition)
     table.record_columns(evolution.columns)
+    said = {column.name: column.comment for column in wanted}
+    keep_comments(table, said | edited)
     return table.columns()
 
 

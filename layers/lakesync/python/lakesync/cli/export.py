@@ -23,7 +23,7 @@ from lakesync.core.layout import MAIN_LANE
 from lakesync.core.merge import view
 from lakesync.core.row_deltas import written
 from lakesync.core.rules import NO_RULES, rules_to_json
-from lakesync.core.schema import schema_to_json
+from lakesync.core.schema_json import schema_to_json
 from lakesync.errors import Forbidden
 from lakesync.ports import NO_HEAD
 from lakesync.wire.row_state import decode_row_state

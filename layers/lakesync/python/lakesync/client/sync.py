@@ -21,7 +21,7 @@ from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import NOTHING_READ
 from lakesync.client.summaries import PullSummary, SyncSummary
 from lakesync.client.upload.push import Pusher, PushSummary
-from lakesync.core.schema import schemas_to_json
+from lakesync.core.schema_json import schemas_to_json
 from lakesync.errors import (
     CursorExpired,
     InvalidCursor,

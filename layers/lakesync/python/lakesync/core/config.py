@@ -10,10 +10,7 @@ from lakesync.core.layout import Layout
 from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.rules import NO_RULES, SyncRules, rules_from_stored, rules_to_json
-from lakesync.core.schema import (
-    TableSchema,
-    schema_to_json,
-)
+from lakesync.core.schema_json import schema_to_json
 from lakesync.core.stored import (
     STORED_FIELDS,
     WRITES,
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
+    from lakesync.core.schema import TableSchema
 
 CONFIG_BYTES_MAX: Final = 350 * 1024
 """The whole document, as JSON: it is one item, and an item takes 400 KB."""

@@ -7,8 +7,9 @@ Laws S1, S2, S4: ``docs/spec/schema.md``.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lakesync.core.column_types import fits, precision_scale
 from lakesync.core.delta import COLUMNS_MAX, check_identifier
@@ -17,12 +18,14 @@ from lakesync.core.values import NULL
 from lakesync.errors import SchemaMismatch, ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakesync.core.delta import Delta
 
 SOURCE_TABLE_CHARACTERS_MAX: Final = 256
 """The name of a table in another system, with whatever it is qualified by there."""
+DESCRIPTION_BYTES_MAX: Final = 160
+"""Of a column's description, in UTF-8: with type and name it is a comment of 255 bytes, as much as
+the Glue Data Catalog takes."""
+_ONE_LINE: Final = re.compile(r"[ -~\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
 ROW_ID: Final = "row_id"
 """What a primary key may name beside declared columns: the row's id."""
 
@@ -34,10 +37,22 @@ class Column:
     name: str
     type: str
     nullable: bool = True
+    description: str = ""
+    """What it means, for people who query the lake."""
 
     def __post_init__(self) -> None:
         check_identifier(self.name, "columns.name")
         precision_scale(self.type)
+        self._check_description()
+
+    def _check_description(self) -> None:
+        is_line = _ONE_LINE.fullmatch(self.description)
+        if not is_line or len(self.description.encode()) > DESCRIPTION_BYTES_MAX:
+            raise ValidationFailed(
+                f"the description of {self.name} is one line of {DESCRIPTION_BYTES_MAX} bytes at"
+                " the most",
+                field="columns.description",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,121 +145,10 @@ def check_delta(schema: TableSchema, delta: Delta, *, typed: bool = True) -> Non
             raise SchemaMismatch(message, field=name)
 
 
-def schema_from_json(body: object) -> TableSchema:
-    """Read a schema as ``POST /admin/schema`` takes it; strict, and the fault's path is named.
-
-    Raises:
-        ValidationFailed: a field is missing, unknown or of another shape.
-        SchemaMismatch: as `TableSchema`.
-    """
-    fields = _object(body, "body", {"table", "columns"}, _OPTIONAL_FIELDS)
-    columns = fields["columns"]
-    if not isinstance(columns, list):
-        raise ValidationFailed("columns must be a list", field="columns")
-    return TableSchema(
-        table=_typed(fields, "table", str, ""),
-        columns=tuple(_column(item, f"columns[{index}]") for index, item in enumerate(columns)),
-        version=_typed(fields, "version", int, 1),
-        primary_key=_names(fields, "primaryKey"),
-        soft_delete=_typed(fields, "softDelete", bool, default=False),
-        external_id_column=_typed(fields, "externalIdColumn", str, None),
-        source_table=_typed(fields, "sourceTable", str, None),
-        append=_typed(fields, "append", bool, default=False),
-        partition=_names(fields, "partition"),
-        keep_tombstones=_typed(fields, "keepTombstones", bool, default=False),
-    )
-
-
-def schema_to_json(schema: TableSchema) -> dict[str, object]:
-    """Write a schema as `schema_from_json` reads it, its version included."""
-    optional: dict[str, object] = {
-        "primaryKey": list(schema.primary_key),
-        "softDelete": schema.soft_delete,
-        "externalIdColumn": schema.external_id_column,
-        "sourceTable": schema.source_table,
-        "append": schema.append,
-        "partition": list(schema.partition),
-        "keepTombstones": schema.keep_tombstones,
-    }
-    columns = [{"name": column.name, "type": column.type, "nullable": column.nullable}
-               for column in schema.columns]  # fmt: skip
-    head = {"table": schema.table, "version": schema.version, "columns": columns}
-    return head | {name: value for name, value in optional.items() if value}
-
-
-def schemas_to_json(schemas: Schemas) -> dict[str, object]:
-    """Write schemas as ``GET /admin/schema`` answers them."""
-    fields = {"schemaVersion": schemas.version, "tables": [*map(schema_to_json, schemas.tables)]}
-    return fields | ({"strict": True} if schemas.strict else {})
-
-
-def schemas_from_json(body: object) -> Schemas:
-    """Read what `schemas_to_json` wrote.
-
-    Raises:
-        ValidationFailed: it is something else.
-    """
-    fields = _object(body, "body", {"schemaVersion", "tables"}, frozenset({"strict"}))
-    tables = fields["tables"]
-    if not isinstance(tables, list):
-        raise ValidationFailed("tables must be a list", field="tables")
-    strict = _typed(fields, "strict", bool, default=False)
-    return Schemas(
-        _typed(fields, "schemaVersion", int), tuple(map(schema_from_json, tables)), strict
-    )
-
-
 def shown_to_clients(schema: TableSchema) -> TableSchema:
     """Give what a client gets of a schema: nothing of the lake or of other systems."""
+    columns = tuple(replace(column, description="") for column in schema.columns)
     return replace(
-        schema, soft_delete=False, external_id_column=None, source_table=None, partition=(),
-        keep_tombstones=False,
+        schema, columns=columns, soft_delete=False, external_id_column=None, source_table=None,
+        partition=(), keep_tombstones=False,
     )  # fmt: skip
-
-
-_OPTIONAL_FIELDS: Final = frozenset(
-    {"version", "primaryKey", "softDelete", "externalIdColumn", "sourceTable", "append",
-     "partition", "keepTombstones"}
-)  # fmt: skip
-
-
-def _column(item: object, path: str) -> Column:
-    # What existing clients say of relations between tables is taken, and not used.
-    fields = _object(item, path, {"name", "type"}, frozenset({"nullable", "references"}))
-    return Column(
-        _typed(fields, "name", str, ""),
-        _typed(fields, "type", str, "").replace(" ", ""),
-        _typed(fields, "nullable", bool, default=True),
-    )
-
-
-def _object(
-    body: object, path: str, required: set[str], optional: frozenset[str]
-) -> dict[str, object]:
-    if not isinstance(body, dict):
-        raise ValidationFailed(f"{path} must be an object", field=path)
-    missing = sorted(required - body.keys())
-    if missing:
-        raise ValidationFailed(f"{path} lacks {', '.join(missing)}", field=missing[0])
-    unknown = sorted(str(name)[:40] for name in body.keys() - required - optional)
-    if unknown:
-        raise ValidationFailed(f"{path} has unknown fields: {', '.join(unknown)}", field=unknown[0])
-    return body
-
-
-_KINDS: Final = {str: "text", int: "an integer", bool: "true or false"}
-
-
-def _typed(fields: Mapping[str, object], name: str, kind: type, default: object = None) -> Any:
-    value = fields.get(name, default)
-    # A bool is an int to Python; `type` distinguishes them.
-    if value is not default and type(value) is not kind:
-        raise ValidationFailed(f"{name} must be {_KINDS[kind]}", field=name)
-    return value
-
-
-def _names(fields: Mapping[str, object], name: str) -> tuple[str, ...]:
-    value = fields.get(name, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ValidationFailed(f"{name} must be a list of column names", field=name)
-    return tuple(value)

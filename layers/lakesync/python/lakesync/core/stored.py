@@ -85,6 +85,7 @@ def schema_from_stored(body: Mapping[str, Any]) -> TableSchema:
             name=item["name"],
             type=item["type"],
             nullable=item.get("nullable", True),
+            description=item.get("description", ""),
         )
         for item in body["columns"]
     )

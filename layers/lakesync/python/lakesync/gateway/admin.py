@@ -12,7 +12,8 @@ from lakesync.core.layout import DEFAULT_SHARD, check_shard
 from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.rules import rules_to_json
 from lakesync.core.rules_json import read_rules
-from lakesync.core.schema import Schemas, schema_from_json, shown_to_clients
+from lakesync.core.schema import Schemas, shown_to_clients
+from lakesync.core.schema_json import schema_from_json
 from lakesync.core.visibility import Viewer
 from lakesync.errors import (
     Conflict,

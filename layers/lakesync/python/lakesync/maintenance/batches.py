@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.claims import CLAIMS, STAGING, deliveries_of
 from lakesync.core.names import staged_column
-from lakesync.core.schema import schema_to_json
+from lakesync.core.schema_json import schema_to_json
 from lakesync.core.stored import WRITES
 from lakesync.ports import BatchRow
 from lakesync.wire.records import decode_records

@@ -8,7 +8,7 @@ property is written, right after the column was made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.column_types import precision_scale, widens
@@ -34,6 +34,8 @@ class LakeColumn:
     name: str
     type: str
     written: str
+    description: str = field(default="", compare=False)
+    """What a schema says that it means."""
 
     @property
     def staged(self) -> str:
@@ -41,9 +43,14 @@ class LakeColumn:
         return staged_column(self.written)
 
     @property
-    def comment(self) -> str:
-        """What the catalogue keeps with the column."""
+    def declared(self) -> str:
+        """Its type and its name on the wire, as a comment says them."""
         return f"{self.type} {self.written}"
+
+    @property
+    def comment(self) -> str:
+        """What the catalogue says of the column to people."""
+        return f"{self.description} ({self.declared})" if self.description else self.declared
 
 
 class Evolution(NamedTuple):
@@ -69,10 +76,17 @@ def described(name: str, recorded: Sequence[str] | None, comment: str | None) ->
         return None
     if recorded:
         return LakeColumn(name, *recorded)
-    type_name, _, written = (comment or "").partition(" ")
+    text = comment or ""
+    declared = text[text.rfind(" (") + 2 : -1] if text.endswith(")") and " (" in text else text
+    type_name, _, written = declared.partition(" ")
     is_ours = is_identifier(written) and name in lake_name_choices(written, "c")
     is_ours = is_ours and _is_type(type_name)
     return LakeColumn(name, type_name, written) if is_ours else None
+
+
+def is_own_comment(name: str, comment: str | None) -> bool:
+    """Tell whether a column's comment is LakeSync's to change: no comment is, an edited one not."""
+    return not comment or described(name, None, comment) is not None
 
 
 def _is_type(type_name: str) -> bool:
@@ -96,12 +110,16 @@ def wanted_columns(
     batches = list(batches)
     schemas = [batch.schema for batch in batches if batch.schema is not None]
     newest = max(schemas, key=lambda schema: schema.version, default=None)
-    types = {column.name: column.type for column in (newest.columns if newest else ())}
+    declared = newest.columns if newest else ()
+    types = {column.name: column.type for column in declared}
+    said = {column.name: column.description for column in declared}
     written = sorted({name for batch in batches for name, _ in batch.columns} - types.keys())
     types |= dict.fromkeys(written, UNTYPED)
     taken = {folded(column.written): column.name for column in current}
     names = lake_columns(types, taken)
-    return tuple(LakeColumn(names[name], kind, name) for name, kind in types.items())
+    return tuple(
+        LakeColumn(names[name], kind, name, said.get(name, "")) for name, kind in types.items()
+    )
 
 
 def evolve(current: Sequence[LakeColumn], wanted: Iterable[LakeColumn]) -> Evolution:

@@ -92,6 +92,10 @@ class IcebergTable:
         )
         return tuple(column for column in columns if column is not None)
 
+    def comments(self) -> dict[str, str | None]:
+        """Give what the catalogue says of each column."""
+        return {field.name: field.doc for field in self._table.schema().fields}
+
     def batch_mark(self) -> BatchMark | None:
         """Give the table's mark: the greatest of those that led to the current snapshot.
 

@@ -18,7 +18,7 @@ from lakesync.core.merge import join
 from lakesync.core.names import CHANGES_SUFFIX, lake_database, lake_tables
 from lakesync.core.names import folded as folded_name
 from lakesync.materialise.chain import next_chain
-from lakesync.materialise.columns import evolve, wanted_columns
+from lakesync.materialise.columns import evolve, is_own_comment, wanted_columns
 from lakesync.materialise.iceberg_table import IcebergTable
 from lakesync.materialise.shape import BATCH, COMMIT, EPOCH, EVENTS_TABLE, ID, STATE_TABLE
 from lakesync.materialise.staged import change_row, folded, read_deltas
@@ -157,6 +157,10 @@ def check_columns(targets: Sequence[Target], chain: Chain) -> None:
         plan = evolve(target.columns, wanted)
         if plan.added or plan.widened or plan.retyped:
             raise LeftToSpark("its columns change")
+        comments = target.table.comments()
+        if any(comments[c.name] != c.comment and is_own_comment(c.name, comments[c.name])
+               for c in wanted):  # fmt: skip
+            raise LeftToSpark("the comments of its columns change")
     if any(batch.schema and batch.schema.partition for batch in batches):
         raise LeftToSpark("its schema asks for partitions")
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.column_types import precision_scale, widens
 from lakesync.core.names import folded
-from lakesync.core.schema import ROW_ID, schema_from_json, schema_to_json
+from lakesync.core.schema import ROW_ID
+from lakesync.core.schema_json import schema_from_json, schema_to_json
 from lakesync.errors import SchemaMismatch
 
 if TYPE_CHECKING:

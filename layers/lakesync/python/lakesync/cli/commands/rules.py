@@ -79,7 +79,7 @@ def _by_gateway(session: Session, body: object) -> tuple[list[dict[str, Any]], l
 
 def _offline(body: object, files: Sequence[str]) -> tuple[list[dict[str, Any]], list[Any]]:
     from lakesync.core.rules_json import read_rules
-    from lakesync.core.schema import schema_from_json
+    from lakesync.core.schema_json import schema_from_json
 
     listed = [schema_from_json(item) for file in files for item in read_objects(file)]
     schemas = {schema.table: schema for schema in listed}

@@ -19,7 +19,7 @@ from lakesync.client.upload.entries import Status
 from lakesync.client.upload.outbox import Outbox
 from lakesync.core.delta import check_client_id
 from lakesync.core.messages import Pull
-from lakesync.core.schema import schemas_from_json
+from lakesync.core.schema_json import schemas_from_json
 from lakesync.core.scope import EVERYTHING
 from lakesync.core.snapshot_order import begin_words
 from lakesync.errors import InternalError, NotFound, ValidationFailed

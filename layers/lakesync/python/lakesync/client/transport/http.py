@@ -20,7 +20,7 @@ from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.transport.answers import error_of
 from lakesync.client.transport.token import Token
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.schema import schemas_from_json
+from lakesync.core.schema_json import schemas_from_json
 from lakesync.core.values import parse
 from lakesync.errors import AuthFailed, InternalError, Unreachable, ValidationFailed
 from lakesync.wire import actions_json, proto

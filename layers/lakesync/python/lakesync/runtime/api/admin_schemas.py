@@ -7,7 +7,7 @@ from typing import Final
 from lakesync.core.column_types import TYPES
 from lakesync.core.delta import COLUMNS_MAX
 from lakesync.core.rules import BUCKETS_MAX, FILTERS_MAX, OPERATORS, VALUES_MAX, WRITERS
-from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
+from lakesync.core.schema import DESCRIPTION_BYTES_MAX, SOURCE_TABLE_CHARACTERS_MAX
 from lakesync.gateway.access import USER_BYTES_MAX
 from lakesync.gateway.rules_dry_run import TRIAL_ROWS_SHOWN_MAX
 from lakesync.ports import AuditOutcome
@@ -148,7 +148,14 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
                 ],
             },
         },
-        {"nullable": FLAG},
+        {
+            "nullable": FLAG,
+            "description": TEXT
+            | {
+                "maxLength": DESCRIPTION_BYTES_MAX,
+                "description": "One line for who queries the lake: the column's comment there.",
+            },
+        },
     ),
     "TableSchema": object_of(
         {

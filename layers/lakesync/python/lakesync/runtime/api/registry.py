@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from lakesync.core.schema import schema_to_json, schemas_to_json
+from lakesync.core.schema_json import schema_to_json, schemas_to_json
 from lakesync.errors import ValidationFailed
 from lakesync.runtime.api import schemas
 from lakesync.runtime.guard import audited

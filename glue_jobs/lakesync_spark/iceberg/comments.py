@@ -1,0 +1,50 @@
+"""Keeps the comments of a lake table's columns, for those who read the catalogue.
+
+A comment that ends with a column's type and name on the wire is LakeSync's, and follows the schema;
+any other is somebody's own, and stays. LakeSync's own columns get theirs where there is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.materialise.columns import is_own_comment
+from lakesync.materialise.comments import own_comments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync_spark.iceberg.lake_table import LakeTable
+
+
+def edited_comments(table: LakeTable) -> dict[str, str]:
+    """Give the comments that somebody else wrote, by column."""
+    return {
+        name: comment
+        for name, comment in _comments(table).items()
+        if name[:1] != "_" and not is_own_comment(name, comment)
+    }
+
+
+def keep_comments(table: LakeTable, wanted: Mapping[str, str]) -> None:
+    """Give columns their comments, in one commit of metadata. Safe to repeat, and to kill.
+
+    Args:
+        table: the table; what its columns are stands in its properties already.
+        wanted: by column, what is to be said.
+    """
+    now = _comments(table)
+    own = {name: text for name, text in own_comments(table.kind).items() if not now.get(name)}
+    new = {n: t for n, t in {**wanted, **own}.items() if n in now and now[n] != t}
+    if not new:
+        return
+    update = table.java.updateSchema()
+    for name, text in new.items():
+        update = update.updateColumnDoc(name, text)
+    update.commit()
+    table.refresh()
+
+
+def _comments(table: LakeTable) -> dict[str, str]:
+    fields = table.java.schema().columns()
+    return {str(field.name()): str(field.doc() or "") for field in fields}
