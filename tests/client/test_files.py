@@ -10,10 +10,11 @@ import pytest
 
 from lakesync.client import Client
 from lakesync.client.storage import tables
+from lakesync.client.storage.log_room import COMMITS_BEFORE, LOG_PAGES_MAX
 from lakesync.client.storage.tables import TABLES, claim
 from lakesync.errors import Conflict, FileCorrupt, Unavailable, ValidationFailed
 from lakesync.result import Err, Ok
-from tests.client.support.world import check_sound
+from tests.client.support.world import check_sound, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,6 +158,38 @@ def test_a_disk_that_was_full_holds_the_log_no_longer_than_needed(
 
     assert path.stat().st_size > folded
     assert log.stat().st_size == grown
+
+
+def test_who_edits_often_finds_room_in_the_log(world: World) -> None:
+    """A commit that makes the log's file longer costs twice as much as one that does not."""
+    client, relaxed = world.client(durability="FULL"), world.client("relaxed")
+    path, log = world.folder / "a.db", world.folder / "a.db-wal"
+    for turn in range(COMMITS_BEFORE):
+        client.insert("todos", f"t{turn}", {"title": f"{turn}"}).unwrap()
+        relaxed.insert("todos", f"t{turn}", {"title": f"{turn}"}).unwrap()
+    roomy, folded = log.stat().st_size, path.stat().st_size
+    for turn in range(COMMITS_BEFORE):
+        client.update("todos", f"t{turn}", {"title": "again"}).unwrap()
+
+    assert roomy > LOG_PAGES_MAX * 4096 * 0.9
+    assert (log.stat().st_size, path.stat().st_size) == (roomy, folded)
+    assert (world.folder / "relaxed.db-wal").stat().st_size < roomy / 2
+    check_sound(client)
+    client.sync().unwrap()
+    assert rows_of(client) == world.rows()
+
+
+def test_a_disk_without_room_for_the_log_takes_edits_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = world.client(connection_class=_FullDisk, durability="FULL")
+    monkeypatch.setattr(_FullDisk, "failing", "UPDATE _lakesync_sync SET snapshot = zeroblob")
+    for turn in range(COMMITS_BEFORE + 1):
+        client.insert("todos", f"t{turn}", {"title": f"{turn}"}).unwrap()
+
+    assert (world.folder / "a.db-wal").stat().st_size < LOG_PAGES_MAX * 4096 / 2
+    assert client._file.connection.execute("PRAGMA cache_size").fetchone() == (-2000,)
+    check_sound(client)
 
 
 def test_a_file_held_by_another_process_is_an_err(

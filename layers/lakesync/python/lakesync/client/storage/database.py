@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from lakesync.client.storage.app_table import COLLATION, compare
 from lakesync.client.storage.failures import translated
+from lakesync.client.storage.log_room import LOG_PAGES_MAX, LogRoom
 from lakesync.client.storage.reading import answer_of, boolean_names, only_reads, tables_of
 from lakesync.errors import TransactionOpen, ValidationFailed
 
@@ -30,9 +31,6 @@ Durability: TypeAlias = Literal["FULL", "NORMAL"]
 BUSY_TIMEOUT_S: Final = 10.0
 """How long to wait for another process that is writing to the same file."""
 _STATEMENTS_CACHED: Final = 512
-_CHECKPOINT_PAGES: Final = 4_000
-"""16 MB of log before SQLite folds it into the file: four times rarer than its default, since each
-edit of a few hundred bytes writes three or four pages."""
 
 
 class Database:
@@ -58,10 +56,11 @@ class Database:
         self._was_full = False
         self._in_use = False
         self.writer = self._connect(str(path), connection_class)
+        self._room = LogRoom(self.writer, path) if durability == "FULL" else None
         try:
             self.writer.execute("PRAGMA journal_mode = WAL").close()
             self.writer.execute(f"PRAGMA synchronous = {durability}")
-            self.writer.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").close()
+            self.writer.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES_MAX}").close()
             uri = f"{Path(path).absolute().as_uri()}?mode=ro"
             self._reader = self._connect(uri, sqlite3.Connection)
             self._reader.set_authorizer(only_reads)
@@ -165,6 +164,8 @@ class Database:
             with contextlib.suppress(sqlite3.OperationalError):
                 self.writer.execute("PRAGMA wal_checkpoint").close()
                 self._was_full = False
+        if self._room is not None:
+            self._room.on_begin()
         self.writer.execute("BEGIN IMMEDIATE")
         version = self._data_version()
         if version != self._version:
