@@ -112,7 +112,7 @@ def test_what_could_not_be_done_now_is_sent_again_later_and_later(shop: Shop) ->
         assert client.sync().unwrap().acted.done == len(shop.shipped)
         due_s = client.actions.due_s()
         if due_s is not None:
-            waits.append(int(due_s * 1000))
+            waits.append(round(due_s * 1000))
             entry = client.actions.pending().unwrap()[0]
             assert (entry.code, entry.status) == ("UNAVAILABLE", ActionStatus.SENT)
             shop.world.clock.ms += waits[-1] - 1
