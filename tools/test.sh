@@ -26,7 +26,6 @@ number=0
 failed=""
 started=$(date +%s)
 summary=""
-beside_pid=""
 
 # stage NAME COMMAND…: runs a command, tells how it went and how long it took.
 stage() {
@@ -77,28 +76,32 @@ stop_stack() {
 }
 
 # beside NAME COMMAND…: begins a command beside the stages that follow, for those that leave a core
-# idle; what it prints is shown by `join`.
+# idle; what it prints is shown by `join NAME`.
 beside() {
-    beside_name=$1
+    name=$1
     shift
-    printf '\n==> (%s: begun beside the stages that follow)\n' "$beside_name"
-    beside_output=$scratch/beside
-    beside_begun=$(date +%s)
-    { "$@"; echo "$? $(date +%s)" >"$beside_output.end"; } >"$beside_output" 2>&1 &
-    beside_pid=$!
+    printf '\n==> (%s: begun beside the stages that follow)\n' "$name"
+    output=$scratch/$name
+    {
+        begun=$(date +%s)
+        "$@"
+        echo "$? $(($(date +%s) - begun))" >"$output.end"
+    } >"$output" 2>&1 &
+    echo $! >"$output.pid"
 }
 
-# join: a stage of what was begun beside the others.
+# join NAME: a stage of what was begun beside the others.
 join() {
-    wait "$beside_pid"
-    beside_pid=""
-    read -r code ended <"$beside_output.end" || code=1 ended=$(date +%s)
+    name=$1
+    output=$scratch/$name
+    wait "$(cat "$output.pid")"
+    read -r code took <"$output.end" || code=1 took=0
     number=$((number + 1))
-    printf '\n==> %s. %s (begun beside others)\n' "$number" "$beside_name"
-    cat "$beside_output"
+    printf '\n==> %s. %s (begun beside others)\n' "$number" "$name"
+    cat "$output"
     outcome=ok
     [ "$code" -eq 0 ] || { outcome=FAILED; failed="$failed $number"; }
-    summary="$summary$(printf '%3s. %-28s %-7s %4s s' "$number" "$beside_name" "$outcome" "$((ended - beside_begun))")
+    summary="$summary$(printf '%3s. %-28s %-7s %4s s' "$number" "$name" "$outcome" "$took")
 "
 }
 
@@ -111,16 +114,23 @@ end_tree() {
 
 # stop: leaves nothing running and no file, however the script ends.
 stop() {
-    [ -z "$beside_pid" ] || end_tree "$beside_pid"
+    for pid in "$scratch"/*.pid; do
+        [ ! -e "$pid" ] || [ -e "${pid%.pid}.end" ] || end_tree "$(cat "$pid")"
+    done
     stop_stack
     rm -rf "$scratch"
+}
+
+# deployed: a fresh stack, and the tests of it. Most of its time is spent waiting.
+deployed() {
+    $python -m tools.local_stack up --folder "$stack_folder" --port "$stack_port" \
+        --stack lakesync-test && tests stack
 }
 
 stage "lint (ruff)" $python -m ruff check .
 stage "format (ruff)" $python -m ruff format --check .
 stage "types (mypy)" types
 stage "import contracts" .venv/bin/lint-imports --no-logo
-stage "unit tests" tests "not stack and not spark and not emulator" -n 2 --dist worksteal
 
 if [ "$scope" != quick ]; then
     stage "template" template
@@ -128,15 +138,17 @@ if [ "$scope" != quick ]; then
     scratch=$(mktemp -d)
     trap stop EXIT
     trap 'exit 130' INT TERM
+    stop_stack
+    beside "deploy, tests of the stack" deployed
     beside "Spark tests" tests "spark and not stack"
+fi
+
+stage "unit tests" tests "not stack and not spark and not emulator" -n 2 --dist worksteal
+
+if [ "$scope" != quick ]; then
     stage "emulator tests" tests "emulator and not spark and not stack" -n 2 --dist loadfile
-    if [ -f template.yaml ]; then
-        stop_stack
-        stage "deploy to the emulator" $python -m tools.local_stack up \
-            --folder "$stack_folder" --port "$stack_port" --stack lakesync-test
-        stage "tests of the deployed stack" tests stack
-    fi
-    join
+    join "Spark tests"
+    join "deploy, tests of the stack"
 fi
 
 printf '\n%s' "$summary"
