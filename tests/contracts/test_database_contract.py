@@ -229,6 +229,9 @@ def test_rows_are_read_in_pages_in_the_order_of_their_bytes(
         if not page.has_more:
             break
     assert read == sorted(ids, key=str.encode)
+    some = adapter.rows_of(table, ["B", "é", "none"]).unwrap()
+    assert some == {delta.row_id: state_of(delta) for delta in deltas if delta.row_id in {"B", "é"}}
+    assert adapter.rows_of(table, []).unwrap() == {}
 
 
 @pytest.mark.law("P9")

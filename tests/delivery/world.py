@@ -11,6 +11,7 @@ from lakesync.adapters.lake.parquet import ParquetEncoder, read_batch
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.claims import delivery_place
+from lakesync.core.column_map import map_state
 from lakesync.core.merge import view
 from lakesync.core.values import parse
 from lakesync.core.visibility import rule_columns
@@ -160,9 +161,11 @@ class World:
         columns, viewer = destination.rows.columns(table), destination.viewer()
         expected: dict[str, Any] = {}
         for row_id, row in self.buffer.scan_rows(GATEWAY, table, "", 100_000).rows:
-            values = view(decode_row_state(row.state))
+            state = decode_row_state(row.state)
+            values = view(state)
             if values is not None and viewer.sees(table, rule_columns(values.items(), columns)):
-                expected[row_id] = {column: parse(raw) for column, raw in values.items()}
+                shown = view(map_state(destination.map_of(table), state)) or {}
+                expected[row_id] = {column: parse(raw) for column, raw in shown.items()}
         return expected
 
     def check(self, *tables: str, name: str = "warehouse") -> None:

@@ -8,7 +8,8 @@
     │   │   └── InvalidCursor      INVALID_CURSOR
     │   ├── FaultsNamed            several faults
     │   │   ├── RulesRefused       SYNC_RULES_ERROR
-    │   │   └── DestinationRefused DESTINATION_ERROR
+    │   │   ├── DestinationRefused DESTINATION_ERROR
+    │   │   └── FlowRefused        FLOW_ERROR
     │   ├── SchemaMismatch         SCHEMA_ERROR
     │   ├── RowTooLarge            ROW_TOO_LARGE
     │   ├── DeltaTooLarge          DELTA_TOO_LARGE
@@ -177,6 +178,12 @@ class DestinationRefused(FaultsNamed):
     """The declaration of a destination is malformed; correct every fault that is named."""
 
     code = "DESTINATION_ERROR"
+
+
+class FlowRefused(FaultsNamed):
+    """The declaration of a flow is malformed; correct every fault that is named."""
+
+    code = "FLOW_ERROR"
 
 
 class SchemaMismatch(InvalidInput):

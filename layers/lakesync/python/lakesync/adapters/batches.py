@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.database import PlacedDelta, Position
-from lakesync.core.merge import EMPTY, fold
+from lakesync.core.merge import EMPTY, fold, view
+from lakesync.core.values import parse
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ def merged(
         row_id: fold(changes, before.get(row_id, EMPTY)) for row_id, changes in by_row.items()
     }
     return {row: state for row, state in folded.items() if state is not before.get(row, EMPTY)}
+
+
+def values_of(state: RowState) -> dict[str, Any] | None:
+    """Give a row's values as Python has them; None if there is no row."""
+    values = view(state)
+    return None if values is None else {name: parse(raw) for name, raw in values.items()}
 
 
 def deltas_behind(

@@ -17,11 +17,12 @@ from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakesync.adapters.copying import Copied
     from lakesync.adapters.database import DatabaseAdapter, Inserted, RowPage, TableBatch
     from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
     from lakesync.result import Result
 
@@ -60,6 +61,12 @@ class _Routed(ABC):
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
         """Give the table's rows."""
         return self.of(table).rows_after(table, row_id, rows_max)
+
+    def rows_of(
+        self, table: str, row_ids: Sequence[str]
+    ) -> Result[Mapping[str, RowState], LakeSyncError]:
+        """Give some of the table's rows."""
+        return self.of(table).rows_of(table, row_ids)
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
         """Forget the table's history."""

@@ -142,6 +142,12 @@ class DatabaseAdapter(Protocol):
         """Give a table's rows behind a row id, or from the first with an empty one."""
         ...
 
+    def rows_of(
+        self, table: str, row_ids: Sequence[str]
+    ) -> Result[Mapping[str, RowState], LakeSyncError]:
+        """Give some rows, deleted ones too; those that are not there are left out."""
+        ...
+
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
         """Forget a table's deltas up to a commit; what they merged to, and the mark, stay."""
         ...

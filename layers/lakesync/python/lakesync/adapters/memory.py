@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import (
     DeltaPage,
     Inserted,
@@ -16,13 +17,12 @@ from lakesync.adapters.database import (
     missing_batch,
 )
 from lakesync.adapters.row_images import merged_images
-from lakesync.core.merge import EMPTY, RowState, apply, view
-from lakesync.core.values import parse
+from lakesync.core.merge import EMPTY, RowState, apply
 from lakesync.errors import CursorExpired
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakesync.adapters.database import TableBatch
     from lakesync.adapters.row_images import RowImages
@@ -114,8 +114,7 @@ class MemoryDatabase:
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
         """Give one row."""
-        values = view(self._peek(table).rows.get(row_id, EMPTY))
-        return Ok(None if values is None else {name: parse(raw) for name, raw in values.items()})
+        return Ok(values_of(self._peek(table).rows.get(row_id, EMPTY)))
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
         """Give the tables with their schemas."""
@@ -126,6 +125,13 @@ class MemoryDatabase:
         ordered = sorted(self._peek(table).rows.items(), key=lambda row: row[0].encode())
         behind = {row: state for row, state in ordered if row.encode() > row_id.encode()}
         return Ok(RowPage(dict(islice(behind.items(), rows_max)), len(behind) > rows_max))
+
+    def rows_of(
+        self, table: str, row_ids: Sequence[str]
+    ) -> Result[Mapping[str, RowState], LakeSyncError]:
+        """Give some rows."""
+        rows = self._peek(table).rows
+        return Ok({row_id: rows[row_id] for row_id in row_ids if row_id in rows})
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
         """Forget a table's deltas."""

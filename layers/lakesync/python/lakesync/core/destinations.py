@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.core.column_map import NO_MAP, ColumnMap, map_from_stored, map_schema, map_to_json
 from lakesync.core.rules import NO_RULES, SyncRules, rules_from_stored, rules_to_json
 from lakesync.core.stored import WRITES, check_format
 from lakesync.core.visibility import Viewer
@@ -53,6 +54,8 @@ class Destination:
     """By table, its name there."""
     deletes: str = ""
     """One of `DELETES`; empty: as the table's schema says."""
+    maps: Mapping[str, ColumnMap] = field(default_factory=lambda: MappingProxyType({}))
+    """By table, what becomes of its columns; decided by the row as the gateway has it."""
     paused: bool = False
     declared_ms: int = 0
     """When it was declared; another one of the same name is another destination."""
@@ -75,11 +78,16 @@ class Destination:
             return False
         return all(bucket.filters for bucket in self.rows.covering(table))
 
+    def map_of(self, table: str) -> ColumnMap:
+        """Give what becomes of a table's columns."""
+        return self.maps.get(table, NO_MAP)
+
     def schema_of(self, table: str, schema: TableSchema | None) -> TableSchema | None:
-        """Give a table's schema as it is there: under its name there, deleting as declared."""
+        """Give a table's schema as it is there: its columns, its name, deleting as declared."""
         if schema is None:
             return None
-        named = replace(schema, source_table=self.table_names.get(table, schema.source_table))
+        mapped = map_schema(self.map_of(table), schema)
+        named = replace(mapped, source_table=self.table_names.get(table, schema.source_table))
         return replace(named, soft_delete=self.deletes == "soft") if self.deletes else named
 
     def declares_as(self, other: Destination) -> bool:
@@ -129,6 +137,7 @@ NO_DESTINATIONS: Final = Destinations()
 
 def destination_to_json(destination: Destination) -> dict[str, Any]:
     """Write a declaration as plain JSON values: what was declared, and whether it is paused."""
+    mapped = {table: map_to_json(one) for table, one in sorted(destination.maps.items())}
     return {
         **destination.unknown,
         "name": destination.name,
@@ -140,21 +149,25 @@ def destination_to_json(destination: Destination) -> dict[str, Any]:
         "deletes": destination.deletes,
         "paused": destination.paused,
         "declaredMs": destination.declared_ms,
-    }
+    } | ({"map": mapped} if mapped else {})
 
 
 def destinations_to_json(destinations: Destinations) -> dict[str, Any]:
     """Write the document as plain JSON values; `destinations_from_json` reads it back."""
+    stored = [
+        destination_to_json(one) | {"fillAsked": one.fill_asked}
+        for _, one in sorted(destinations.by_name.items())
+    ]
+    # A release that knows no maps would send what they hide: those of its list have none.
+    plain = [one for one in stored if "map" not in one]
+    mapped = [one for one in stored if "map" in one]
     return {
         **destinations.unknown,
         "format": WRITES,
         "version": destinations.version,
-        "destinations": [
-            destination_to_json(one) | {"fillAsked": one.fill_asked}
-            for _, one in sorted(destinations.by_name.items())
-        ],
+        "destinations": plain,
         "removedMs": dict(sorted(destinations.removed_ms.items())),
-    }
+    } | ({"mapped": mapped} if mapped else {})
 
 
 def destinations_from_json(body: Mapping[str, Any]) -> Destinations:
@@ -164,8 +177,10 @@ def destinations_from_json(body: Mapping[str, Any]) -> Destinations:
         UpgradeRequired: only a later release can read it.
     """
     check_format(body["format"], "the list of destinations")
-    read = [_from_stored(item) for item in body["destinations"]]
-    known = {"format", "version", "destinations", "removedMs"}
+    read = [
+        destination_from_stored(item) for item in (*body["destinations"], *body.get("mapped", ()))
+    ]
+    known = {"format", "version", "destinations", "removedMs", "mapped"}
     return Destinations(
         body["version"],
         MappingProxyType({one.name: one for one in read}),
@@ -174,10 +189,11 @@ def destinations_from_json(body: Mapping[str, Any]) -> Destinations:
     )
 
 
-_FIELDS: Final = frozenset({*destination_to_json(Destination("", "", "")), "fillAsked"})
+_FIELDS: Final = frozenset({*destination_to_json(Destination("", "", "")), "fillAsked", "map"})
 
 
-def _from_stored(item: Mapping[str, Any]) -> Destination:
+def destination_from_stored(item: Mapping[str, Any]) -> Destination:
+    """Read what `destination_to_json` wrote, in any release."""
     return Destination(
         item["name"],
         item["kind"],
@@ -186,6 +202,9 @@ def _from_stored(item: Mapping[str, Any]) -> Destination:
         rules_from_stored({"version": 1, "buckets": item["buckets"]}),
         MappingProxyType(item["tableNames"]),
         item["deletes"],
+        MappingProxyType(
+            {table: map_from_stored(one) for table, one in item.get("map", {}).items()}
+        ),
         item["paused"],
         item["declaredMs"],
         item.get("fillAsked", True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.core.column_map_json import MapReader
 from lakesync.core.delta import is_identifier
 from lakesync.core.destinations import DELETES, KINDS, LAKE, NAME, SECRET, Destination
 from lakesync.core.names import first_spellings, folded
@@ -16,10 +17,11 @@ from lakesync.errors import DestinationRefused, Fault, RulesRefused
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from lakesync.core.column_map import ColumnMap
     from lakesync.core.config import GatewayConfig
     from lakesync.core.rules import SyncRules
 
-_FIELDS: Final = frozenset({"kind", "secret", "tables", "buckets", "tableNames", "deletes"})
+_FIELDS: Final = frozenset({"kind", "secret", "tables", "buckets", "tableNames", "deletes", "map"})
 _FAULTS_SHOWN_MAX: Final = 3
 _TABLE_RULE: Final = "a table is named by a letter or _, then letters, digits or _"
 
@@ -35,7 +37,7 @@ def read_destination(name: str, body: object, config: GatewayConfig) -> Destinat
     Raises:
         DestinationRefused: it is malformed, or does not fit the schemas; names every fault.
     """
-    reader = _Reader(config)
+    reader = DestinationReader(config)
     destination = reader.destination(name, body)
     if reader.faults:
         listed = "; ".join(
@@ -47,18 +49,26 @@ def read_destination(name: str, body: object, config: GatewayConfig) -> Destinat
     return destination
 
 
-class _Reader:
-    """Reads a declaration, and goes on after a fault."""
+class DestinationReader:
+    """Reads a declaration, and goes on after a fault.
 
-    def __init__(self, config: GatewayConfig) -> None:
+    Args:
+        config: the gateway's, whose tables and columns are checked.
+        registered: whether only a table whose schema is registered may have another name there.
+    """
+
+    def __init__(self, config: GatewayConfig, *, registered: bool = True) -> None:
         self._config = config
+        self._registered = registered
         self._spellings = first_spellings([*config.schemas, *config.tables])
         self.faults: list[Fault] = []
 
     def fault(self, path: str, message: str) -> None:
+        """Note a fault."""
         self.faults.append(Fault(path, message))
 
     def destination(self, name: str, body: object) -> Destination:
+        """Read it; what it gives is of use only if there is no fault."""
         if not NAME.fullmatch(name) or name == LAKE:
             self.fault("name", "a destination is named by 1 to 32 lower-case letters, digits or -, "
                        "a letter first; lake is there already")  # fmt: skip
@@ -84,9 +94,10 @@ class _Reader:
             str(kind),
             str(secret),
             tables,
-            self._rows(body.get("buckets", [])),
+            rows := self._rows(body.get("buckets", [])),
             MappingProxyType(self._names(body.get("tableNames", {}), tables)),
             str(deletes),
+            MappingProxyType(self._maps(body.get("map", {}), tables, rows)),
         )
 
     def _tables(self, value: object) -> Iterator[str]:
@@ -135,7 +146,7 @@ class _Reader:
                 continue
             if tables and table not in tables:
                 self.fault(at, f"the table {table} is none of tables")
-            if table not in self._config.schemas:
+            if self._registered and table not in self._config.schemas:
                 self.fault(at, f"register the schema of {table} first: only a table with a schema "
                            "may have another name there")  # fmt: skip
             if not isinstance(name, str) or not 0 < len(name) <= SOURCE_TABLE_CHARACTERS_MAX:
@@ -145,6 +156,18 @@ class _Reader:
             else:
                 taken[folded(name)] = table
         return {str(table): str(name) for table, name in value.items()}
+
+    def _maps(self, value: object, tables: frozenset[str], rows: SyncRules) -> dict[str, ColumnMap]:
+        reader = MapReader(self._config.schemas, tables or None)
+        maps = reader.maps(value)
+        self.faults += reader.faults
+        for table, one in maps.items():
+            moved = sorted(column for column in rows.columns(table)
+                           if one.target(column) != column or column in one.hash)  # fmt: skip
+            if moved and self._config.appends(table):
+                self.fault(f"map.{table}", f"the filter looks at {moved[0]}, by which events are "
+                           "told apart there as well: let it go through as it is")  # fmt: skip
+        return maps
 
 
 def _of_clients(buckets: object) -> Iterator[Fault]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lakesync.adapters.database import TableBatch
+from lakesync.adapters.database import PlacedDelta, TableBatch
 from lakesync.core.claims import DeliveryPlace
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp_ms
+from lakesync.core.column_map import map_delta, map_state
 from lakesync.delivery.images import Images
 from lakesync.errors import Contention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from lakesync.adapters.database import PlacedDelta
-    from lakesync.adapters.row_images import DestinationDatabase
+    from lakesync.adapters.row_images import DestinationDatabase, RowImages
     from lakesync.core.claims import Batch
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.destinations import Destination
+    from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
     from lakesync.ports import Buffer, ObjectStore, WallClock
 
@@ -74,10 +75,36 @@ class Desk:
 
     def put_deltas(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> int:
         """Give the destination the deltas of a batch that it may see; returns how many are new."""
-        shown = [one for one in deltas if self.images.shows_event(one.delta)]
+        column_map = self.destination.map_of(self.table)
+        shown = [
+            PlacedDelta(one.position, map_delta(column_map, one.delta))
+            for one in deltas
+            if self.images.shows_event(one.delta)
+        ]
         schema = self.destination.schema_of(self.table, batch.schema)
         taken = TableBatch(self.table, batch.after, batch.last, shown, schema)
         return self.database.insert_deltas(taken).unwrap().deltas
+
+    def put_rows(self, images: RowImages) -> int:
+        """Give the destination rows as it may have them; returns how many it took."""
+        column_map = self.destination.map_of(self.table)
+        rows = {row_id: state if state is None else map_state(column_map, state)
+                for row_id, state in images.rows.items()}  # fmt: skip
+        return self.database.put_rows(replace(images, rows=rows)).unwrap().rows
+
+    def mapped_otherwise(self, images: Mapping[str, RowState | None]) -> list[str]:
+        """Give those rows that hold there what no row of these does: another map made it.
+
+        Merged, a column that this map hides would stay there.
+        """
+        column_map = self.destination.map_of(self.table)
+        stored = self.database.rows_of(self.table, [*images]).unwrap()
+        return [
+            row_id
+            for row_id, there in stored.items()
+            if (state := images[row_id]) is not None
+            and _differs(there, map_state(column_map, state))
+        ]
 
     def visible_in_ms(self, commit: Stamp) -> int:
         """Give in how long a commit is surely visible in all its parts; 0 if it is."""
@@ -93,3 +120,16 @@ class Desk:
             self.destination
         ):
             raise Contention(f"the destination {self.destination.name} was changed meanwhile")
+
+
+def _differs(there: RowState, wanted: RowState) -> bool:
+    """Tell whether merging would keep a column that the wanted row has not, or has otherwise.
+
+    What is newer there is no difference: it came from where the wanted row does.
+    """
+    return any(
+        name not in wanted.columns
+        or (register[:2] == wanted.columns[name][:2] and register != wanted.columns[name])
+        for name, register in there.columns.items()
+        if register[0] > wanted.deleted
+    )

@@ -143,7 +143,10 @@ class Filling:
         desk = self._desk
         page = desk.buffer.scan_rows(desk.gateway, desk.table, claim.place or "", ROWS_MAX)
         images = desk.images.decided(dict(page.rows))
-        if not claim.again:
+        if claim.again:
+            if others := desk.mapped_otherwise(images):
+                self._put_rows(dict.fromkeys(others), claim)
+        else:
             images = {row_id: state for row_id, state in images.items() if state is not None}
         self._put_rows(images, claim)
         return replace(claim, place=page.place or None)
@@ -165,7 +168,7 @@ class Filling:
     ) -> None:
         desk = self._desk
         rows = RowImages(desk.table, 0, claim.until, images, desk.schema(), is_last)
-        desk.database.put_rows(rows).unwrap()
+        desk.put_rows(rows)
 
     def _save(self, claim: FillClaim) -> None:
         self._desk.objects.put_object(self._key, claim.to_json().encode(), "application/json")

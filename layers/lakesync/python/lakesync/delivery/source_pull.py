@@ -87,6 +87,13 @@ class SourcePulls:
                 "destinations, and its administrator lists them",
                 field="source",
             )
+        if source.maps:
+            # Rules are of the gateway's columns: by others they would show what they hide.
+            raise ValidationFailed(
+                f"{source.name} has other columns than the gateway, by which no rule decides; pull "
+                "from the gateway",
+                field="source",
+            )
         if pull.since and not pull.snapshot:
             raise ValidationFailed(
                 "pages of a source go on from `snapshot` of the page before, not from `since`",

@@ -129,7 +129,7 @@ class TableDelivery:
         after = batch.after
         for rows, last in _touched(deltas, batch.last):
             images = RowImages(desk.table, after, last, desk.images.of(rows), schema)
-            self.deltas += desk.database.put_rows(images).unwrap().rows
+            self.deltas += desk.put_rows(images)
             after = last
 
     def _ask_for_filling(self) -> None:

@@ -15,12 +15,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from lakesync.adapters.batches import merged, parts
+from lakesync.adapters.batches import merged, parts, values_of
 from lakesync.adapters.bigquery.ledger import BigQueryLedger
 from lakesync.adapters.bigquery.tables import ATTEMPTS_MAX, BigQueryTables
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
-from lakesync.core.merge import EMPTY, view
-from lakesync.core.values import parse
+from lakesync.core.merge import EMPTY
 from lakesync.errors import AdapterTimedOut, Contention, LakeSyncError, NotFound
 from lakesync.result import Err, Ok
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from lakesync.adapters.bigquery.jobs import Jobs
     from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, TableBatch
     from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
     from lakesync.result import Result
 
@@ -83,12 +83,7 @@ class BigQueryAdapter:
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
         """Give one row; see `DatabaseAdapter`."""
-
-        def work() -> Mapping[str, Any] | None:
-            values = view(self._ledger.states(table, [row_id]).get(row_id, EMPTY))
-            return None if values is None else {name: parse(raw) for name, raw in values.items()}
-
-        return self._answer(work)
+        return self.rows_of(table, [row_id]).map(lambda rows: values_of(rows.get(row_id, EMPTY)))
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
         """Give the tables with their schemas; see `DatabaseAdapter`."""
@@ -102,6 +97,12 @@ class BigQueryAdapter:
             return RowPage(dict(islice(states.items(), rows_max)), len(states) > rows_max)
 
         return self._answer(work)
+
+    def rows_of(
+        self, table: str, row_ids: Sequence[str]
+    ) -> Result[Mapping[str, RowState], LakeSyncError]:
+        """Give some rows; see `DatabaseAdapter`."""
+        return self._answer(lambda: self._ledger.states(table, row_ids))
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
         """Forget a table's deltas; see `DatabaseAdapter`."""

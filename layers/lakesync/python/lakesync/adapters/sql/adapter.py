@@ -15,13 +15,12 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from lakesync.adapters.batches import merged, parts
+from lakesync.adapters.batches import merged, parts, values_of
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
 from lakesync.adapters.row_images import merged_images
 from lakesync.adapters.sql.query_tables import QueryTables
 from lakesync.adapters.sql.transactions import Transactions
-from lakesync.core.merge import EMPTY, view
-from lakesync.core.values import parse
+from lakesync.core.merge import EMPTY
 from lakesync.errors import LakeSyncError, NotFound
 from lakesync.result import Err, Ok
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from lakesync.adapters.sql.dialect import Cursor, Dialect
     from lakesync.adapters.sql.ledger import Ledger
     from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
     from lakesync.result import Result
 
@@ -90,12 +90,7 @@ class SqlAdapter:
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
         """Give one row; see `DatabaseAdapter`."""
-
-        def work(ledger: Ledger) -> Mapping[str, Any] | None:
-            values = view(ledger.states(table, [row_id]).get(row_id, EMPTY))
-            return None if values is None else {name: parse(raw) for name, raw in values.items()}
-
-        return self._read(work)
+        return self.rows_of(table, [row_id]).map(lambda rows: values_of(rows.get(row_id, EMPTY)))
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
         """Give the tables with their schemas; see `DatabaseAdapter`."""
@@ -110,6 +105,12 @@ class SqlAdapter:
             return RowPage(rows, len(states) > rows_max)
 
         return self._read(work)
+
+    def rows_of(
+        self, table: str, row_ids: Sequence[str]
+    ) -> Result[Mapping[str, RowState], LakeSyncError]:
+        """Give some rows; see `DatabaseAdapter`."""
+        return self._read(lambda ledger: ledger.states(table, row_ids))
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
         """Forget a table's deltas; see `DatabaseAdapter`."""

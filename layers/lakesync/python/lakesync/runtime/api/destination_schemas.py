@@ -27,11 +27,18 @@ _DECLARED: Final[dict[str, Schema]] = {
         "additionalProperties": TEXT,
         "description": "By table, its name there.",
     },
+    "map": {
+        "type": "object",
+        "additionalProperties": reference("ColumnMap"),
+        "description": "By table, what becomes of its columns; buckets decide before it.",
+    },
     "deletes": {
         "enum": ["", *DELETES],
         "description": "Whether deleted rows go or stay; empty: as each table's schema says.",
     },
 }
+_MAP: Final[dict[str, Schema]] = {"map": _DECLARED["map"]}
+_SHOWN: Final = {name: shape for name, shape in _DECLARED.items() if name != "map"}
 _KIND: Final[dict[str, Schema]] = {
     "kind": {"enum": list(KINDS)},
     "secret": {
@@ -43,15 +50,25 @@ _KIND: Final[dict[str, Schema]] = {
 _NAME: Final[Schema] = {"type": "string", "pattern": f"^{NAME.pattern}$"}
 
 DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
+    "ColumnMap": object_of(
+        {},
+        {
+            "rename": {"type": "object", "additionalProperties": TABLE},
+            "drop": list_of(TABLE),
+            "constant": {"type": "object", "description": "By column, its value in every row."},
+            "hash": list_of(TABLE) | {"description": "Their SHA-256 goes there."},
+        },
+    )
+    | {"additionalProperties": False},
     "DestinationDeclared": object_of(_KIND, _DECLARED),
     "Destination": object_of(
-        {"name": _NAME, **_KIND, **_DECLARED, "paused": FLAG, "declaredMs": COUNT}
+        {"name": _NAME, **_KIND, **_SHOWN, "paused": FLAG, "declaredMs": COUNT}, _MAP
     ),
     "DestinationReport": object_of(
         {
             "name": _NAME,
             **_KIND,
-            **_DECLARED,
+            **_SHOWN,
             "paused": FLAG,
             "declaredMs": COUNT,
             "state": {"enum": ["current", "behind", "filling", "failing", "paused"]},
@@ -71,7 +88,8 @@ DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
                     }
                 )
             ),
-        }
+        },
+        _MAP,
     ),
     "Destinations": object_of({"destinations": list_of(reference("DestinationReport"))}),
     "DestinationRemoved": object_of({"removed": _NAME}),

@@ -1,0 +1,162 @@
+"""Column maps: what becomes of a row's columns on their way to a destination. Pure.
+
+A map renames, drops and hashes columns, and adds some that are constant. A column that it does not
+name goes through as it is, so one that is new at the source is new at the destination. Where what a
+map makes has the name of another column, the map's stands and the other stays away.
+
+Deltas and row states are mapped so that it does not matter which: what mapped deltas merge to is
+what the row that they merged to is mapped to. Laws Y1-Y3: ``docs/spec/flows.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.delta import Op, known_delta
+from lakesync.core.merge import RowState
+from lakesync.core.names import folded
+from lakesync.core.schema import Column
+from lakesync.core.values import NULL, canonical, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.core.schema import TableSchema
+    from lakesync.core.values import CanonicalJson
+
+MAPPED_COLUMNS_MAX: Final = 200
+"""Columns that the map of one table may name, and constants that it may add."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMap:
+    """What becomes of the columns of one table."""
+
+    rename: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """By column, its name at the destination."""
+    drop: frozenset[str] = frozenset()
+    constant: Mapping[str, CanonicalJson] = field(default_factory=lambda: MappingProxyType({}))
+    """By name at the destination, the value that every row has there."""
+    hash: frozenset[str] = frozenset()
+    """Columns of which the SHA-256 goes there; null stays null."""
+    _taken: frozenset[str] = field(init=False, compare=False, repr=False)
+    """Names at the destination that the map gives itself, folded."""
+
+    def __post_init__(self) -> None:
+        taken = frozenset(map(folded, (*self.rename.values(), *self.constant)))
+        object.__setattr__(self, "_taken", taken)
+
+    def target(self, column: str) -> str | None:
+        """Give a column's name at the destination; None if it does not go there."""
+        if column in self.drop:
+            return None
+        if column in self.rename:
+            return self.rename[column]
+        return None if folded(column) in self._taken else column
+
+    def made(self, column: str, value: CanonicalJson) -> CanonicalJson:
+        """Give what of a value goes there."""
+        return hashed(value) if column in self.hash and value != NULL else value
+
+
+NO_MAP: Final = ColumnMap()
+"""All columns go through as they are."""
+
+
+def hashed(value: CanonicalJson) -> CanonicalJson:
+    """Give the SHA-256 of a value in hex: of a text its UTF-8, of all else its canonical bytes."""
+    raw = parse(value).encode() if value[:1] == b'"' else value
+    return canonical(hashlib.sha256(raw).hexdigest())
+
+
+def map_delta(column_map: ColumnMap, delta: Delta) -> Delta:
+    """Give a delta as the destination gets it, with the same stamp and client.
+
+    A row that its columns alone make exist keeps existing when they are dropped: an update of which
+    a column does not go there is an insert of those that do.
+    """
+    if column_map == NO_MAP or delta.op not in {Op.INSERT, Op.UPDATE}:
+        return delta
+    if delta.op is Op.UPDATE and not delta.columns:
+        return delta  # it changes nothing, and goes on doing so
+    columns = [
+        (target, column_map.made(name, value))
+        for name, value in delta.columns
+        if (target := column_map.target(name)) is not None
+    ]
+    op = Op.INSERT if len(columns) < len(delta.columns) else delta.op
+    columns += sorted(column_map.constant.items())
+    return known_delta(op, delta.table, delta.row_id, delta.client_id, delta.hlc, tuple(columns))
+
+
+def map_state(column_map: ColumnMap, state: RowState) -> RowState:
+    """Give a row as the destination gets it: what its mapped deltas merge to."""
+    if column_map == NO_MAP or not (state.alive or state.columns):
+        return state
+    alive, columns = state.alive, {}
+    latest: tuple[Stamp, str] = (state.alive, "")
+    for name, (hlc, client_id, value) in state.columns.items():
+        latest = max(latest, (hlc, client_id))
+        target = column_map.target(name)
+        if target is None:
+            alive = max(alive, hlc)
+        else:
+            columns[target] = (hlc, client_id, column_map.made(name, value))
+    for name, value in column_map.constant.items():
+        columns[name] = (*latest, value)
+    return RowState(alive, state.deleted, columns)
+
+
+def map_schema(column_map: ColumnMap, schema: TableSchema) -> TableSchema:
+    """Give a table's schema as the destination gets it."""
+    if column_map == NO_MAP:
+        return schema
+    columns = [
+        replace(one, name=target, type="string" if one.name in column_map.hash else one.type)
+        for one in schema.columns
+        if (target := column_map.target(one.name)) is not None
+    ]
+    columns += [Column(name, type_of(value)) for name, value in sorted(column_map.constant.items())]
+    external = schema.external_id_column
+    return replace(
+        schema,
+        columns=tuple(columns),
+        primary_key=tuple(column_map.target(name) or name for name in schema.primary_key),
+        external_id_column=external and column_map.target(external),
+        partition=tuple(filter(None, map(column_map.target, schema.partition))),
+    )
+
+
+def type_of(value: CanonicalJson) -> str:
+    """Give the column type of a constant."""
+    parsed = parse(value)
+    if isinstance(parsed, bool):
+        return "boolean"
+    if isinstance(parsed, int | float):
+        return "number"
+    return "string" if isinstance(parsed, str) else "json"
+
+
+def map_to_json(column_map: ColumnMap) -> dict[str, Any]:
+    """Write a map as it is declared."""
+    return {
+        "rename": dict(sorted(column_map.rename.items())),
+        "drop": sorted(column_map.drop),
+        "constant": {name: parse(raw) for name, raw in sorted(column_map.constant.items())},
+        "hash": sorted(column_map.hash),
+    }
+
+
+def map_from_stored(body: Mapping[str, Any]) -> ColumnMap:
+    """Read what `map_to_json` wrote."""
+    return ColumnMap(
+        MappingProxyType(dict(body["rename"])),
+        frozenset(body["drop"]),
+        MappingProxyType({name: canonical(value) for name, value in body["constant"].items()}),
+        frozenset(body["hash"]),
+    )

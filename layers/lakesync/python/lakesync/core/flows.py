@@ -1,0 +1,129 @@
+"""Flows: what is declared to move from one place to another, which way, and as what.
+
+A flow has a source and a destination: the gateway, a database, or, as a source, a connector. What
+of a row goes there is said as for a destination: tables, filters, column maps.
+
+- From the gateway to a database it *is* a destination (`lakesync.core.destinations`).
+- All others are polled as connectors are: their definition is kept among those of connectors.
+
+Laws Y1-Y7: ``docs/spec/flows.md``. Why so: ``docs/adr/0021-flows.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from lakesync.core.destinations import Destination, destination_from_stored, destination_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GATEWAY: Final = "gateway"
+"""As a source or a destination: the gateway for which the flow is declared."""
+FLOW: Final = "flow"
+"""The type of connector under which a flow is kept; no other release polls it as something else."""
+FLOW_TABLES_MAX: Final = 100
+"""Tables of one flow from a database: how far each is stands in one item."""
+CONTINUOUS_MINUTES: Final = 1
+"""How often a continuous flow is polled: EventBridge Scheduler begins nothing more often."""
+
+
+class ConnectorSource(NamedTuple):
+    """An outside system, as connectors read it."""
+
+    type: str
+    configuration: Mapping[str, Any]
+    """Its settings."""
+
+
+class DatabaseSource(NamedTuple):
+    """A database in which LakeSync keeps tables: a destination of another gateway or flow."""
+
+    kind: str
+    secret: str
+    gateway: str
+    """Whose tables in it are read."""
+
+
+Source: TypeAlias = ConnectorSource | DatabaseSource | None
+"""None is the gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One declared flow."""
+
+    name: str
+    source: Source
+    to: Destination
+    """Where it goes, and what of it; `to_gateway` tells whether a database is named in it."""
+    every_minutes: int = 0
+    """How often it is polled; 0 if it is fed by flushes."""
+    paused: bool = False
+    unknown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def to_gateway(self) -> bool:
+        """Whether its rows go to the gateway."""
+        return not self.to.kind
+
+    def without(self, secrets: frozenset[str]) -> Flow:
+        """Give it without those settings of its source that are secrets."""
+        if not isinstance(self.source, ConnectorSource):
+            return self
+        public = {key: one for key, one in self.source.configuration.items() if key not in secrets}
+        return replace(self, source=self.source._replace(configuration=public))
+
+
+def flow_to_json(flow: Flow) -> dict[str, Any]:
+    """Write a flow as it is declared."""
+    to = destination_to_json(flow.to)
+    ends = {"database": to["kind"], "secret": to["secret"], "tableNames": to["tableNames"],
+            "deletes": to["deletes"]}  # fmt: skip
+    polled = {"continuous": False, "schedule": {"everyMinutes": flow.every_minutes}}
+    return {
+        "name": flow.name,
+        "source": _source_to_json(flow.source),
+        "tables": to["tables"],
+        "filter": to["buckets"],
+        "map": to.get("map", {}),
+        "destination": GATEWAY if flow.to_gateway else ends,
+        "paused": flow.paused or flow.to.paused,
+    } | (polled if flow.every_minutes > CONTINUOUS_MINUTES else {"continuous": True})
+
+
+def flow_of_destination(destination: Destination) -> Flow:
+    """Give a declared destination as the flow that it is."""
+    return Flow(destination.name, None, destination)
+
+
+def flow_to_stored(flow: Flow) -> dict[str, Any]:
+    """Write a polled flow for `flow_from_stored`."""
+    stored = {"source": _source_to_json(flow.source), "to": destination_to_json(flow.to)}
+    return {**flow.unknown, **stored}
+
+
+def flow_from_stored(
+    name: str, body: Mapping[str, Any], every_minutes: int, *, paused: bool
+) -> Flow:
+    """Read what `flow_to_stored` wrote, in any release."""
+    to, source = destination_from_stored(body["to"]), body["source"]
+    unknown = {key: body[key] for key in body if key not in {"to", "source"}}
+    return Flow(name, _source_from_stored(source), to, every_minutes, paused, unknown)
+
+
+def _source_to_json(source: Source) -> Any:
+    match source:
+        case ConnectorSource(type_name, configuration):
+            return {"connector": type_name, "configuration": dict(configuration)}
+        case DatabaseSource(kind, secret, gateway):
+            return {"database": kind, "secret": secret, "gateway": gateway}
+        case _:
+            return GATEWAY
+
+
+def _source_from_stored(body: Mapping[str, Any]) -> Source:
+    if "connector" in body:
+        return ConnectorSource(body["connector"], body["configuration"])
+    return DatabaseSource(body["database"], body["secret"], body["gateway"])

@@ -1,0 +1,195 @@
+"""Declarations of flows as they come in: read strictly, every fault at once, each with its path."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.config import GatewayConfig
+from lakesync.core.destinations import KINDS, SECRET, Destination
+from lakesync.core.destinations_json import DestinationReader
+from lakesync.core.flows import (
+    CONTINUOUS_MINUTES,
+    FLOW_TABLES_MAX,
+    GATEWAY,
+    ConnectorSource,
+    DatabaseSource,
+    Flow,
+    Source,
+)
+from lakesync.errors import Fault, FlowRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FIELDS: Final = frozenset(
+    {"name", "source", "tables", "filter", "map", "destination", "schedule", "continuous"}
+)
+SCHEDULE_MINUTES_DEFAULT: Final = 15
+SCHEDULE_MINUTES_MAX: Final = 1_440
+"""The longest time between two polls of a flow: as of a connector."""
+SOURCE_BYTES_MAX: Final = 8_192
+"""The settings of a flow's source, as JSON: they lie in one item with how far it is."""
+_FAULTS_SHOWN_MAX: Final = 3
+_PATHS: Final = {
+    "kind": "destination.database",
+    "secret": "destination.secret",
+    "tableNames": "destination.tableNames",
+    "deletes": "destination.deletes",
+    "buckets": "filter",
+}
+"""Where a destination's fields stand in a flow."""
+_ENDS: Final = '"gateway", {"database": …, "secret": …}'
+_PLACEHOLDER: Final = "x"
+
+
+def read_flow(body: object, config: GatewayConfig, gateway: str) -> Flow:
+    """Read a declaration, as ``POST /admin/flows`` takes it.
+
+    Args:
+        body: the declaration.
+        config: the gateway's: what comes from there is checked by its schemas.
+        gateway: its id.
+
+    Raises:
+        FlowRefused: it is malformed, or nothing could move so; names every fault.
+    """
+    reader = _Reader(config, gateway)
+    flow = reader.flow(body)
+    if reader.faults:
+        listed = "; ".join(
+            f"{fault.path}: {fault.message}" for fault in reader.faults[:_FAULTS_SHOWN_MAX]
+        )
+        raise FlowRefused(
+            f"{len(reader.faults)} faults in the flow: {listed}", faults=reader.faults
+        )
+    return flow
+
+
+class _Reader:
+    """Reads a declaration, and goes on after a fault."""
+
+    def __init__(self, config: GatewayConfig, gateway: str) -> None:
+        self._config = config
+        self._gateway = gateway
+        self.faults: list[Fault] = []
+
+    def fault(self, path: str, message: str) -> None:
+        self.faults.append(Fault(path, message))
+
+    def flow(self, body: object) -> Flow:
+        if not isinstance(body, dict):
+            self.fault("body", "must be an object")
+            return Flow("", None, Destination("", "", ""))
+        for unknown in sorted(map(str, body.keys() - _FIELDS)):
+            self.fault(unknown[:64], "there is no such field")
+        source = self._source(body.get("source"))
+        to_gateway = body.get("destination") == GATEWAY
+        if source is None and to_gateway:
+            self.fault("destination", "is the source as well: nothing would move")
+        to = self._to(body, from_gateway=source is None, to_gateway=to_gateway)
+        if isinstance(source, DatabaseSource):
+            if not 0 < len(to.tables) <= FLOW_TABLES_MAX:
+                self.fault("tables", f"name 1 to {FLOW_TABLES_MAX} tables of the database")
+            if source.secret == to.secret:
+                self.fault("destination.secret", "is the source as well: nothing would move")
+        every = self._every(body, from_gateway=source is None)
+        return Flow(to.name, source, to, every)
+
+    def _to(self, body: Mapping[str, Any], *, from_gateway: bool, to_gateway: bool) -> Destination:
+        """Read what goes where, by the rules of destinations."""
+        where = self._destination(body.get("destination"), to_gateway=to_gateway)
+        declared = where | {
+            "tables": body.get("tables", []),
+            "buckets": body.get("filter", []),
+            "map": body.get("map", {}),
+        }
+        # What does not come from the gateway has columns that the gateway does not know.
+        config = self._config if from_gateway else GatewayConfig()
+        reader = DestinationReader(config, registered=from_gateway)
+        name = body.get("name")
+        to = reader.destination(name if isinstance(name, str) else "", declared)
+        for path, message in reader.faults:
+            head = path.partition("[")[0].partition(".")[0]
+            self.fault(_PATHS.get(head, head) + path[len(head) :], message)
+        if to_gateway:
+            return Destination(to.name, "", "", to.tables, to.rows, maps=to.maps)
+        return to
+
+    def _destination(self, value: object, *, to_gateway: bool) -> dict[str, Any]:
+        unnamed = {"kind": KINDS[0], "secret": _PLACEHOLDER}
+        if to_gateway:
+            return unnamed
+        if not isinstance(value, dict):
+            self.fault("destination", f"must be one of {_ENDS}")
+            return unnamed
+        allowed = {"database", "secret", "tableNames", "deletes"}
+        for unknown in sorted(map(str, value.keys() - allowed)):
+            self.fault(f"destination.{unknown[:64]}", "there is no such field")
+        named = {key: value[key] for key in ("tableNames", "deletes") if key in value}
+        return named | {"kind": value.get("database"), "secret": value.get("secret")}
+
+    def _source(self, value: object) -> Source:
+        if value == GATEWAY:
+            return None
+        if isinstance(value, dict) and "connector" in value:
+            return self._connector(value)
+        if isinstance(value, dict) and "database" in value:
+            return self._database(value)
+        self.fault("source", f'must be one of {_ENDS}, {{"connector": …, "configuration": {{…}}}}')
+        return ConnectorSource("", {})
+
+    def _connector(self, value: Mapping[str, Any]) -> ConnectorSource:
+        for unknown in sorted(map(str, value.keys() - {"connector", "configuration"})):
+            self.fault(f"source.{unknown[:64]}", "there is no such field")
+        kind, settings = value["connector"], value.get("configuration", {})
+        if not isinstance(kind, str) or not kind:
+            self.fault("source.connector", "names a type of connector")
+        if not isinstance(settings, dict) or len(json.dumps(settings)) > SOURCE_BYTES_MAX:
+            self.fault(
+                "source.configuration", f"must be an object of at most {SOURCE_BYTES_MAX} bytes"
+            )
+            settings = {}
+        return ConnectorSource(str(kind), settings)
+
+    def _database(self, value: Mapping[str, Any]) -> DatabaseSource:
+        for unknown in sorted(map(str, value.keys() - {"database", "secret", "gateway"})):
+            self.fault(f"source.{unknown[:64]}", "there is no such field")
+        kind, secret = value["database"], value.get("secret")
+        gateway = value.get("gateway", self._gateway)
+        if kind not in KINDS:
+            self.fault("source.database", f"must be one of {', '.join(KINDS)}")
+        if not isinstance(secret, str) or not SECRET.fullmatch(secret):
+            self.fault(
+                "source.secret",
+                "must name the secret that holds the URL, without the prefix of the gateway's "
+                "secrets: 1 to 64 letters, digits, _ . or -",
+            )
+        if not isinstance(gateway, str) or not gateway:
+            self.fault("source.gateway", "must be the id of the gateway whose tables it has")
+        return DatabaseSource(str(kind), str(secret), str(gateway))
+
+    def _every(self, body: Mapping[str, Any], *, from_gateway: bool) -> int:
+        """Give how often it is polled, in minutes."""
+        continuous, schedule = body.get("continuous", False), body.get("schedule")
+        if not isinstance(continuous, bool):
+            self.fault("continuous", "must be true or false")
+        if schedule is not None and continuous is True:
+            self.fault("schedule", "a flow is continuous or has a schedule")
+        if from_gateway:
+            if schedule is not None:
+                self.fault("schedule", "what comes from the gateway follows each flush: leave it "
+                           "out, or pause the flow")  # fmt: skip
+            return 0
+        if continuous is True:
+            return CONTINUOUS_MINUTES
+        if schedule is None:
+            return SCHEDULE_MINUTES_DEFAULT
+        every = schedule.get("everyMinutes") if isinstance(schedule, dict) else None
+        if type(every) is int and 1 <= every <= SCHEDULE_MINUTES_MAX and len(schedule) == 1:
+            return every
+        self.fault(
+            "schedule",
+            f'must be {{"everyMinutes": n}}, a whole number from 1 to {SCHEDULE_MINUTES_MAX}',
+        )
+        return SCHEDULE_MINUTES_DEFAULT
