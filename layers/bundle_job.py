@@ -20,7 +20,7 @@ JOBS = ("materialise_iceberg", "build_checkpoint", "maintain_lake")
 OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
 # What the job shares with the function that takes small batches.
-SHARED = ("chain", "columns", "groups", "lease", "shape", "storage")
+SHARED = ("chain", "columns", "comments", "groups", "lease", "shape", "storage")
 # The library's pure part, its ports, checkpoints and how they lie on S3, what maintenance pays for,
 # and the transforms. Nothing else of the library is needed by a job.
 SOURCES = (
