@@ -14,6 +14,7 @@ import uuid
 import boto3
 from botocore.config import Config
 
+from lakesync.materialise.glue_views import GlueViews
 from lakesync.materialise.groups import GATEWAY_GROUPS
 from lakesync.materialise.storage import LakeStore
 from lakesync_spark.common.arguments import parse_arguments
@@ -27,7 +28,10 @@ def main() -> None:
     # Tables at work and leases that are renewed call S3 at the same time.
     client = boto3.client("s3", config=Config(max_pool_connections=GATEWAY_GROUPS))
     store = LakeStore(client, arguments.lake_bucket)
-    report = run(start_session("materialise_iceberg"), store, arguments, uuid.uuid4().hex)
+    # Region and partition are the stack's: nobody else says them in a job.
+    views = GlueViews(boto3.client("glue", region_name=arguments.stack.split(":")[3]))
+    spark = start_session("materialise_iceberg")
+    report = run(spark, store, arguments, uuid.uuid4().hex, views)
     print(report.as_json(), flush=True)  # noqa: T201 - the run's result
     if problem := report.problem():
         sys.exit(problem)

@@ -10,6 +10,10 @@ import pytest
 from lakesync.cli.lake_removal import remove_from_lake
 from lakesync.core.names import lake_database
 from lakesync.maintenance.deletion import OBJECT_KINDS
+from lakesync.materialise.columns import LakeColumn
+from lakesync.materialise.glue_views import GlueViews
+from lakesync.materialise.shape import STATE_TABLE
+from lakesync.materialise.views import ViewedTable
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
@@ -58,6 +62,9 @@ def filled(aws: Emulated, gateway: str) -> None:
             DatabaseName=database, TableInput={"Name": table, "StorageDescriptor": described}
         )
         s3.put_object(Bucket=BUCKET, Key=f"{place}/data/1.parquet", Body=b"1")
+    columns = (LakeColumn("n", "integer", "n"),)
+    viewed = ViewedTable(database, "todos", STATE_TABLE, columns, "arn:stack", {})
+    assert GlueViews(glue).keep(viewed) == {}
     for kind in OBJECT_KINDS:
         for name in ("once", "twice", "twice", "gone"):
             s3.put_object(Bucket=BUCKET, Key=f"{kind}/{gateway}/{name}", Body=b"1")
@@ -89,6 +96,6 @@ def test_tables_and_all_versions_go_and_the_neighbours_stay(aws: Emulated) -> No
     assert len(before) == 2 + 5 * len(OBJECT_KINDS)
 
     assert remove_from_lake(aws, "trial") == NOTHING  # type: ignore[arg-type]  # it has what is asked
-    assert (tables(aws, "trial"), tables(aws, "trial2")) == (-1, 2)
+    assert (tables(aws, "trial"), tables(aws, "trial2")) == (-1, 4)
     assert versions(aws) == before
     assert remove_from_lake(aws, "trial") == NOTHING  # type: ignore[arg-type]  # likewise

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakesync.core.names import (
-    CHANGES_SUFFIX,
+    KEPT_SUFFIXES,
     folded,
     in_words,
     lake_columns,
@@ -68,10 +68,12 @@ def test_columns_never_meet_and_what_comes_later_renames_none(
 
 @pytest.mark.law("S5")
 @given(names)
-def test_every_table_has_two_safe_names_and_none_is_the_changes_of_another(name: str) -> None:
+def test_every_table_has_two_safe_names_and_none_is_what_is_made_of_another(
+    name: str,
+) -> None:
     for table in lake_tables(name):
         assert SAFE.fullmatch(table)
-        assert not table.endswith(CHANGES_SUFFIX)
+        assert not table.endswith(KEPT_SUFFIXES)
 
 
 @pytest.mark.law("S5")
@@ -120,6 +122,8 @@ def test_names_in_the_lake_never_change_from_one_release_to_the_next() -> None:
         == lake_tables("Todos__Changes")
         == ("t_todos__changes_62d197050b",) * 2
     )
+    assert lake_tables("todos__Rows") == ("t_todos__rows_e0f530d971",) * 2
+    assert lake_tables("todos__live") == ("t_todos__live_801fbffad2",) * 2
     assert staged_column("_id") == "c_id_b6f7460b47"
     assert staged_column("dueDate") == "duedate"
     assert lake_database("lake", "tenant-1") == "lake_g_tenant_1_0a96abb33b"

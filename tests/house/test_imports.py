@@ -64,7 +64,8 @@ def test_glue_jobs_stand_on_the_pure_core() -> None:
     checkpoints = ("lakesync.checkpoint", "lakesync.adapters.lake.s3")
     maintenance = "lakesync.maintenance.lake_plan"
 
-    shared = ("chain", "columns", "comments", "groups", "lease", "shape", "storage")
+    tables = ("chain", "columns", "comments", "groups", "lease", "shape", "storage")
+    shared = (*tables, "glue_views", "views")
     materialise = [f"lakesync.materialise.{name}" for name in shared]
 
     assert strangers("glue_jobs/", *pure, *checkpoints, maintenance, *materialise) == []

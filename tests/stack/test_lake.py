@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.core.delta import Op
+from lakesync.core.names import LIVE_SUFFIX, ROWS_SUFFIX, lake_database
+from lakesync.materialise.glue_views import read_document
 from tests.support.deployed import Tenant, executed
 from tests.support.killed_flush import STEPS, TABLES, Killed, bucket, claims, fill, flush_here
 
@@ -212,3 +214,16 @@ def test_batches_that_are_delivered_three_times_are_applied_once(history: Histor
     for table in TABLES:
         assert_right(history.killed, table)
         assert len(history.killed.lake_rows(table)) == 10 * len(STEPS)
+
+
+def test_athena_finds_the_views_of_each_table(history: History, aws: Aws) -> None:
+    database = lake_database(aws.output("DatabasePrefix"), history.killed.gateway)
+    for table in TABLES:
+        for suffix in (ROWS_SUFFIX, LIVE_SUFFIX):
+            place = {"DatabaseName": database, "Name": table + suffix}
+            view = aws.client("glue").get_table(**place)["Table"]
+            document = read_document(view["ViewOriginalText"])
+            assert f'"{database}"."{table}"' in document["originalSql"]
+            shown = [column["name"] for column in document["columns"]]
+            columns = history.killed.table(table).column_names
+            assert shown == ["_id", *(name for name in columns if name[:1] != "_")]

@@ -1,6 +1,7 @@
 """Applies batches to one gateway table's lake tables, in steps that are each safe to repeat.
 
     1. the tables exist and have the columns that the batches need      `prepare`
+       and so do their views, which a fault keeps from no batch         `keep_views`
     2. the deltas are in the changes table, with its mark               `append_changes`
     3. the rows are in the state table, with its mark                   `merge_state`
     4. the claims are deleted                                           `forget`
@@ -15,13 +16,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
+from lakesync.core.names import lake_database
 from lakesync.materialise.chain import Link, next_chain
 from lakesync.materialise.columns import wanted_columns
 from lakesync.materialise.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
+from lakesync.materialise.views import ViewedTable
 from lakesync_spark.common.queries import asked
+from lakesync_spark.common.report import say
 from lakesync_spark.common.scheduling import pool_of, table_threads
 from lakesync_spark.common.staging import read_deltas
 from lakesync_spark.iceberg.changes import change_rows
+from lakesync_spark.iceberg.comments import all_comments
 from lakesync_spark.iceberg.state_merge import merge_state
 from lakesync_spark.iceberg.tables import create_table, evolve_table
 from lakesync_spark.iceberg.workbench import Target
@@ -51,10 +56,13 @@ def apply_chain(bench: Workbench, name: TableName, chain: Chain) -> None:
     """Bring a chain's batches into the lake, and forget them. Safe to repeat, and to kill."""
     batches = [link.batch for link in chain.links]
     if _is_events(bench.find(name.rows), batches):
-        append_changes(bench, prepare(bench, name, EVENTS_TABLE, batches), chain)
+        events = prepare(bench, name, EVENTS_TABLE, batches)
+        keep_views(bench, name, events)
+        append_changes(bench, events, chain)
     else:
         changes = prepare(bench, name, CHANGES_TABLE, batches)
         rows = prepare(bench, name, STATE_TABLE, batches)
+        keep_views(bench, name, rows)
         # They share nothing but what they read: while one is planned, the other computes.
         with table_threads(bench.spark, 2, pool_of(bench.spark)) as pool:
             steps = [
@@ -64,6 +72,18 @@ def apply_chain(bench: Workbench, name: TableName, chain: Chain) -> None:
         for step in steps:
             step.result()
     forget(bench, (*batches, *chain.covered))
+
+
+def keep_views(bench: Workbench, name: TableName, rows: Target) -> None:
+    """Make the views of a table, or renew them; a fault stops nothing. Safe to repeat."""
+    if bench.views is None:
+        return
+    database, comments = lake_database(name.prefix, name.gateway), all_comments(rows.table)
+    table = ViewedTable(
+        database, name.lake_table, rows.table.kind, rows.columns, bench.stack, comments
+    )
+    for view, fault in bench.views.keep(table).items():
+        say("view", name=f"{database}.{view}", fault=fault)
 
 
 def prepare(bench: Workbench, name: TableName, kind: Kind, batches: Sequence[Batch]) -> Target:

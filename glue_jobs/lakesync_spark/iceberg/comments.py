@@ -21,7 +21,7 @@ def edited_comments(table: LakeTable) -> dict[str, str]:
     """Give the comments that somebody else wrote, by column."""
     return {
         name: comment
-        for name, comment in _comments(table).items()
+        for name, comment in all_comments(table).items()
         if name[:1] != "_" and not is_own_comment(name, comment)
     }
 
@@ -33,7 +33,7 @@ def keep_comments(table: LakeTable, wanted: Mapping[str, str]) -> None:
         table: the table; what its columns are stands in its properties already.
         wanted: by column, what is to be said.
     """
-    now = _comments(table)
+    now = all_comments(table)
     own = {name: text for name, text in own_comments(table.kind).items() if not now.get(name)}
     new = {n: t for n, t in {**wanted, **own}.items() if n in now and now[n] != t}
     if not new:
@@ -45,6 +45,7 @@ def keep_comments(table: LakeTable, wanted: Mapping[str, str]) -> None:
     table.refresh()
 
 
-def _comments(table: LakeTable) -> dict[str, str]:
+def all_comments(table: LakeTable) -> dict[str, str]:
+    """Give what the catalogue says of each column."""
     fields = table.java.schema().columns()
     return {str(field.name()): str(field.doc() or "") for field in fields}

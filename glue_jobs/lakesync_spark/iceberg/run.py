@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakesync.materialise.storage import LakeStore
+    from lakesync.materialise.views import ViewCatalogue
     from lakesync_spark.common.arguments import Arguments
 
 TABLES_AT_ONCE_MAX: Final = 8
@@ -40,11 +41,17 @@ LOOK_S: Final = 15.0
 """How often a run with room looks for claims while its tables are at work."""
 
 
-def run(spark: SparkSession, store: LakeStore, arguments: Arguments, run_id: str) -> Report:
+def run(
+    spark: SparkSession,
+    store: LakeStore,
+    arguments: Arguments,
+    run_id: str,
+    views: ViewCatalogue | None = None,
+) -> Report:
     """Take everything that waits. Safe to repeat, to kill, and to start beside other runs."""
     report = Report()
     with ExitStack() as leases:
-        work = _Run(spark, store, arguments, run_id, report, leases)
+        work = _Run(spark, store, arguments, run_id, report, leases, views)
         with table_threads(spark, TABLES_AT_ONCE_MAX) as threads:
             work.go(threads)
     if work.lost is not None:
@@ -72,6 +79,7 @@ class _Run:
         run_id: str,
         report: Report,
         leases: ExitStack,
+        views: ViewCatalogue | None,
     ) -> None:
         self._spark = spark
         self._store = store
@@ -79,6 +87,7 @@ class _Run:
         self._run_id = run_id
         self._report = report
         self._leases = leases
+        self._views = views
         self._ends = time.monotonic() + TAKING_S_MAX
         self._groups: dict[int, _Group] = {}
         self._not_ours: set[int] = set()
@@ -172,7 +181,7 @@ class _Run:
         say("lease", group=group, epoch=lease.epoch, run_id=self._run_id)
         release = self._leases.enter_context(ExitStack())
         release.enter_context(lease)
-        bench = Workbench(self._spark, self._store, lease, self._arguments.stack)
+        bench = Workbench(self._spark, self._store, lease, self._arguments.stack, self._views)
         self._groups[group] = _Group(bench, release, set())
         return True
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lakesync.materialise.lease import Lease
     from lakesync.materialise.shape import BatchMark
     from lakesync.materialise.storage import LakeStore
+    from lakesync.materialise.views import ViewCatalogue
     from lakesync_spark.iceberg.lake_table import LakeTable
 
 
@@ -45,6 +46,8 @@ class Workbench:
     lease: Lease
     stack: str
     """Whose tables these are."""
+    views: ViewCatalogue | None = None
+    """Where the views of tables are kept; None where nobody reads any."""
 
     @property
     def now(self) -> str:

@@ -119,11 +119,6 @@ class Lake:
         shown = (field for field in fields if all_columns or field not in hidden)
         return tuple(shown), snapshot_id
 
-    def columns_of_rows(self, name: str) -> tuple[tuple[str, ...], bool]:
-        """Give a table's columns that are shown, as the lake names them, and if rows are hidden."""
-        visible, _ = self._visible(name, None, all_columns=False)
-        return visible, IS_DELETED in {field.name for field in self._tables[name].schema().fields}
-
     def copies(self, name: str, row_id: str) -> int:
         """Count the snapshots of a table in which values of a row can be read."""
         from pyiceberg import expressions

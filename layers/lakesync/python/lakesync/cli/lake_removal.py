@@ -37,8 +37,10 @@ def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
     glue, s3, bucket = aws.client("glue"), aws.client("s3"), aws.output("LakeBucket")
     database = lake_database(aws.output("DatabasePrefix"), gateway)
     for table in _tables(glue, database):
-        place = urlsplit(table["StorageDescriptor"]["Location"])
-        _purge(s3, place.netloc, place.path.strip("/") + "/")
+        # A view has no files.
+        place = urlsplit(table.get("StorageDescriptor", {}).get("Location", ""))
+        if place.netloc and place.path.strip("/"):
+            _purge(s3, place.netloc, place.path.strip("/") + "/")
         glue.delete_table(DatabaseName=database, Name=table["Name"])
     if _has_database(glue, database):
         glue.delete_database(Name=database)

@@ -4,7 +4,7 @@ SQLite, Iceberg and Athena fold case, so names that differ in it alone are one n
 tables, and of a table's columns, the first spelling stands and another is refused. In the lake a
 name is written in words: ``dueDate`` is ``due_date``. Two names that are one so (``due_date`` was
 there before) differ by a short digest of the later one, and so does what LakeSync keeps for
-itself there: columns that begin with ``_``, tables that end in `CHANGES_SUFFIX`.
+itself there: columns that begin with ``_``, tables that end in one of `KEPT_SUFFIXES`.
 Law S5: ``docs/spec/schema.md``.
 """
 
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 CHANGES_SUFFIX: Final = "__changes"
+ROWS_SUFFIX: Final = "__rows"
+"""What the name of the view of a table's rows ends with."""
+LIVE_SUFFIX: Final = "__live"
+"""The same of the view that shows what waits for a merge too."""
+KEPT_SUFFIXES: Final = (CHANGES_SUFFIX, ROWS_SUFFIX, LIVE_SUFFIX)
+"""What a table of LakeSync or a view ends with, behind the name of the table that it is of."""
 _SAFE = re.compile(r"[a-z][a-z0-9_]*")
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 """Where a word ends though no ``_`` says so: ``due|Date``, ``HTTP|Server``."""
@@ -82,7 +88,7 @@ def lake_columns(names: Iterable[str], taken: Mapping[str, str]) -> dict[str, st
 
 def lake_tables(name: str) -> tuple[str, str]:
     """Give the lake's names that a table may have: its own, and the one if another has that."""
-    if folded(name).endswith(CHANGES_SUFFIX) or in_words(name).endswith(CHANGES_SUFFIX):
+    if folded(name).endswith(KEPT_SUFFIXES) or in_words(name).endswith(KEPT_SUFFIXES):
         return (_digested(folded(name), "t"),) * 2
     return lake_name_choices(name, "t")
 

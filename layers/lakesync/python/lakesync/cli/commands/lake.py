@@ -11,9 +11,13 @@ from lakesync.cli.audited import audited
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.errors import AdapterFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakesync.cli.lake import Lake
+    from lakesync.materialise.views import ViewedTable
 
 _DAY_MS: Final = 86_400_000
 
@@ -136,30 +140,64 @@ def views(
     engine: Annotated[
         str, typer.Option(help="Whose SQL: athena, duckdb, spark or trino.")
     ] = "athena",
+    catalog: Annotated[
+        str, typer.Option(help="What the engine calls the Glue Data Catalog; for duckdb and trino.")
+    ] = "",
+    create: Annotated[
+        bool,
+        typer.Option("--create", help="Make Athena's in the Glue Data Catalog."),
+    ] = False,
 ) -> None:
-    """Print the SQL that makes a view of each table: no tombstones, none of LakeSync's columns.
+    """Print the SQL of each table's views: rows that exist, without LakeSync's own columns.
 
-    The view of flights is flights_rows. Nothing is made: run the statements where you query, and
-    again once a table has got a column, which its view shows then.
+    flights__rows shows the rows of flights, flights__live with what waits to be merged. Athena's
+    are made by themselves, and renewed with the columns, whenever the materialise job runs;
+    --create does it now. For other engines run the statements where you query.
 
     Example:
-      lakesync lake views > views.sql
-      lakesync lake views --table flights --engine trino
+      lakesync lake views --engine duckdb --catalog lake > views.sql
+      lakesync lake views --table flights --create
     """
-    from lakesync.cli.view_sql import QUOTES
-    from lakesync.cli.view_sql import views as statements
+    from lakesync.cli.lake_views import viewed_tables
+    from lakesync.materialise.view_dialects import DIALECTS
+    from lakesync.materialise.views import schema_statement, views_of
 
-    if engine not in QUOTES:
-        raise UsageFault(f"--engine {engine[:20]!r} is none of {', '.join(QUOTES)}")
+    if engine not in DIALECTS:
+        raise UsageFault(f"--engine {engine[:20]!r} is none of {', '.join(DIALECTS)}")
     with session.out.progress("reading the lake …"):
-        made = list(statements(_lake(session, table), table, engine))
-    for view, statement in made:
-        if session.out.json_lines:
-            session.out.json({"view": view, "sql": statement})
-        else:
-            session.out.text(f"{statement};")
-    if not made:
+        tables = list(viewed_tables(_lake(session, table), table))
+    if create:
+        _create_views(session, tables)
+        return
+    if catalog and tables and not session.out.json_lines:
+        session.out.text(f"{schema_statement(tables[0].database, engine)};")
+    for each in tables:
+        for view in views_of(each, engine, catalog):
+            statement = view.statement(each.database, engine)
+            if session.out.json_lines:
+                session.out.json({"view": view.name, "sql": statement})
+            else:
+                session.out.text(f"{statement};")
+    if not tables:
         session.out.note("there is no table in the lake yet: lakesync flush --wait")
+
+
+def _create_views(session: Session, tables: Sequence[ViewedTable]) -> None:
+    """Make views with the caller's own rights: glue:GetTable, CreateTable and UpdateTable.
+
+    Raises:
+        AdapterFailed: some could not be made.
+    """
+    from lakesync.materialise.glue_views import GlueViews
+
+    glue = GlueViews(session.aws.client("glue"))
+    faults: dict[str, str] = {}
+    with audited(session, "createLakeViews"):
+        for each in tables:
+            faults.update(glue.keep(each))
+    if faults:
+        raise AdapterFailed("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+    session.out.text(f"the views of {len(tables)} tables are as they should be")
 
 
 def _lake(session: Session, table: str | None) -> Lake:

@@ -1,0 +1,29 @@
+"""The tables of the lake that have views, as views are made of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.cli.lake import declared_columns
+from lakesync.materialise.columns import LakeColumn
+from lakesync.materialise.shape import CHANGES_TABLE, KIND, KINDS, STACK
+from lakesync.materialise.views import ViewedTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.cli.lake import Lake
+
+
+def viewed_tables(lake: Lake, table: str | None) -> Iterator[ViewedTable]:
+    """Give the state and events tables of a gateway, or one; what is not LakeSync's is left out."""
+    for name in lake.names_of(table):
+        each = lake.table(name)
+        kind = KINDS.get(each.properties.get(KIND, ""))
+        if kind is None or kind == CHANGES_TABLE:
+            continue
+        database, lake_name = each.name()[-2:]
+        columns = [LakeColumn(n, t, written) for n, (t, written) in declared_columns(each).items()]
+        comments = {field.name: field.doc or "" for field in each.schema().fields}
+        stack = each.properties.get(STACK, "")
+        yield ViewedTable(database, lake_name, kind, tuple(columns), stack, comments)

@@ -1,0 +1,159 @@
+"""Views in the Glue Data Catalog, in the form in which Athena keeps its own.
+
+A view is a table of the type ``VIRTUAL_VIEW``. Its text is a comment for Presto, with a JSON
+document in base64: the query, and the columns with their types. Whoever may make tables may make
+views; nothing is started.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lakesync.core.column_types import precision_scale
+from lakesync.materialise.shape import STACK
+from lakesync.materialise.views import views_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.materialise.views import View, ViewedTable
+
+TEXT_CHARACTERS_MAX: Final = 409_600
+"""Of a view's document, as the catalogue has it: the live view of about 250 columns."""
+_OPENING: Final = "/* Presto View: "
+_CLOSING: Final = " */"
+_EXPANDED: Final = "/* Presto View */"
+_VIEW: Final = "VIRTUAL_VIEW"
+# By column type: what Athena's engine calls it, and what the catalogue does.
+_TYPES: Final[Mapping[str, tuple[str, str]]] = {
+    "string": ("varchar", "string"),
+    "number": ("double", "double"),
+    "boolean": ("boolean", "boolean"),
+    "json": ("varchar", "string"),
+    "null": ("varchar", "string"),
+    "integer": ("bigint", "bigint"),
+    "timestamp": ("timestamp(6)", "timestamp"),
+    "date": ("date", "date"),
+    "bytes": ("varbinary", "binary"),
+}
+
+
+class GlueViews:
+    """The views of lake tables in the catalogue of an account."""
+
+    def __init__(self, glue: Any) -> None:
+        """Prepare the work.
+
+        Args:
+            glue: a client of the service.
+        """
+        self._glue = glue
+
+    def keep(self, table: ViewedTable) -> Mapping[str, str]:
+        """Make a table's views, and replace those that show something else. Safe to repeat.
+
+        What somebody else made under a view's name is left as it is.
+
+        Returns:
+            By view, why it is not as it should be.
+        """
+        faults: dict[str, str] = {}
+        for view in views_of(table, "athena"):
+            try:
+                fault = self._keep_one(table, view)
+            except (BotoCoreError, ClientError) as error:
+                fault = str(error)
+            if fault:
+                faults[view.name] = fault
+        return faults
+
+    def _keep_one(self, table: ViewedTable, view: View) -> str:
+        wanted = table_input(table, view)
+        if len(wanted["ViewOriginalText"]) > TEXT_CHARACTERS_MAX:
+            return f"its text is longer than {TEXT_CHARACTERS_MAX} characters"
+        place = {"DatabaseName": table.database, "Name": view.name}
+        try:
+            current = self._glue.get_table(**place)["Table"]
+        except self._glue.exceptions.EntityNotFoundException:
+            return self._make(table, wanted)
+        if current.get("TableType") != _VIEW or current.get("Parameters", {}).get(STACK) != (
+            table.stack
+        ):
+            return "something else has its name"
+        if not is_as(current, wanted):
+            self._glue.update_table(DatabaseName=table.database, TableInput=wanted)
+        return ""
+
+    def _make(self, table: ViewedTable, wanted: Mapping[str, Any]) -> str:
+        try:
+            self._glue.create_table(DatabaseName=table.database, TableInput=wanted)
+        except self._glue.exceptions.AlreadyExistsException:
+            return "somebody else made it meanwhile"
+        return ""
+
+
+def table_input(table: ViewedTable, view: View) -> dict[str, Any]:
+    """Give what the catalogue is asked to keep of a view."""
+    columns = [
+        {"Name": name, "Type": _types(kind)[1], "Comment": table.comments.get(name, "")}
+        for name, kind in view.columns
+    ]
+    return {
+        "Name": view.name,
+        "Description": view.comment,
+        "TableType": _VIEW,
+        "Parameters": {"presto_view": "true", "comment": view.comment, STACK: table.stack},
+        "StorageDescriptor": {"Columns": columns, "SerdeInfo": {}},
+        "ViewOriginalText": _OPENING + _document(table, view) + _CLOSING,
+        "ViewExpandedText": _EXPANDED,
+    }
+
+
+def read_document(text: str) -> dict[str, Any]:
+    """Read the document of a view out of its text, as Athena does.
+
+    Raises:
+        ValueError: it is no view of Athena.
+    """
+    if not text.startswith(_OPENING) or not text.endswith(_CLOSING):
+        raise ValueError("the text is no view of Athena")
+    encoded = text.removeprefix(_OPENING).removesuffix(_CLOSING)
+    document: dict[str, Any] = json.loads(base64.b64decode(encoded, validate=True))
+    return document
+
+
+def is_as(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Tell whether the catalogue says of a view what it should say."""
+    columns = current.get("StorageDescriptor", {}).get("Columns", [])
+    shown = [
+        {"Name": each["Name"], "Type": each.get("Type"), "Comment": each.get("Comment", "")}
+        for each in columns
+    ]
+    said = (current.get("ViewOriginalText"), current.get("Description"), shown)
+    return said == (
+        wanted["ViewOriginalText"],
+        wanted["Description"],
+        wanted["StorageDescriptor"]["Columns"],
+    )
+
+
+def _document(table: ViewedTable, view: View) -> str:
+    body = {
+        "originalSql": view.select,
+        "catalog": "awsdatacatalog",
+        "schema": table.database,
+        "columns": [{"name": name, "type": _types(kind)[0]} for name, kind in view.columns],
+    }
+    return base64.b64encode(json.dumps(body, separators=(",", ":")).encode()).decode()
+
+
+def _types(kind: str) -> tuple[str, str]:
+    decimal = precision_scale(kind)
+    if decimal is None:
+        return _TYPES[kind]
+    name = f"decimal({decimal[0]},{decimal[1]})"
+    return name, name

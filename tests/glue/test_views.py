@@ -1,0 +1,130 @@
+"""The views of tables that the job writes: made with the tables, and live in Spark's own SQL."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+
+from lakesync.adapters.lake.typed_text import value_of
+from lakesync.core.merge import view
+from lakesync.core.names import lake_database
+from lakesync.core.schema import Column, TableSchema
+from lakesync.materialise.columns import LakeColumn
+from lakesync.materialise.shape import EVENTS_TABLE, STATE_TABLE
+from lakesync.materialise.views import ViewedTable, views_of
+from lakesync_spark.common.arguments import Arguments
+from lakesync_spark.iceberg import apply
+from lakesync_spark.iceberg.run import run
+from lakesync_spark.iceberg.tables import find_table
+from tests.glue.support.lake import PREFIX, STACK, Lake
+from tests.glue.support.spark import CATALOG
+from tests.glue.test_merge_agrees_with_core import SLOW, fresh, states_of, tables
+from tests.support.builders import insert, update
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.core.delta import Delta
+
+pytestmark = pytest.mark.spark
+
+
+class Views:
+    """A catalogue that notes what it is to keep, and fails where it is told to."""
+
+    def __init__(self, faults: Mapping[str, str] | None = None) -> None:
+        self.kept: list[ViewedTable] = []
+        self._faults = faults or {}
+
+    def keep(self, table: ViewedTable) -> Mapping[str, str]:
+        self.kept.append(table)
+        return self._faults
+
+
+def run_with(lake: Lake, views: Views) -> str:
+    lake.runs += 1
+    arguments = Arguments("lake", PREFIX, lake.catalog, lake.stack)
+    return run(lake.spark, lake.store, arguments, f"run-{lake.runs}", views).problem()  # type: ignore[arg-type]
+
+
+@pytest.mark.law("L9", "L10")
+def test_views_have_the_columns_of_their_table_before_it_has_the_rows(lake: Lake) -> None:
+    views = Views({"todos__rows": "no right to"})
+    described = (Column("dueDate", "date", description="When"),)
+    lake.put([insert("r1", at=5, dueDate="2013-01-01")], schema=TableSchema("todos", described))
+    assert run_with(lake, views) == ""
+    wider = (*described, Column("n", "integer"))
+    lake.put([update("r1", at=6, n=2)], schema=TableSchema("todos", wider, version=2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apply, "merge_state", lambda *_: 1 / 0)
+        assert run_with(lake, views) != ""
+
+    database = lake_database(PREFIX, lake.gateway)
+    due, n = LakeColumn("due_date", "date", "dueDate"), LakeColumn("n", "integer", "n")
+    first, last = views.kept[0], views.kept[-1]
+    assert first[:5] == (database, "todos", STATE_TABLE, (due,), STACK)
+    assert first.comments["due_date"] == "When (date dueDate)"
+    assert last.columns == (due, n)
+    assert lake.visible() == {"r1": {"due_date": date(2013, 1, 1), "n": None}}
+
+
+@pytest.mark.law("L11")
+def test_events_have_a_view_too(lake: Lake) -> None:
+    views = Views()
+    lake.put(
+        [insert("r1", at=5, n=1)],
+        schema=TableSchema("todos", (Column("n", "integer"),), append=True),
+    )
+    assert run_with(lake, views) == ""
+    assert [table.kind for table in views.kept] == [EVENTS_TABLE]
+
+
+@pytest.mark.law("L20")
+@given(deltas=tables())
+@settings(SLOW, max_examples=2)
+def test_what_waits_for_a_merge_is_in_the_live_view(lake: Lake, deltas: list[Delta]) -> None:
+    table = fresh(lake)
+    seen: dict[tuple[str, int, str], Delta] = {}
+    for delta in deltas:  # a sound client writes one thing under one stamp
+        seen.setdefault((delta.row_id, delta.hlc, delta.client_id), delta)
+    sound = list(seen.values())
+    middle = len(sound) // 2
+    table.put(sound[:middle])
+    table.run()
+    table.put(sound[middle:])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apply, "merge_state", lambda *_: 1 / 0)
+        assert table.run().problem() != ""
+    assert table.marks()["changes"].commit > table.marks()["rows"].commit
+
+    rows = live_rows(table)
+    assert rows == typed_rows(sound)
+    table.run()
+    assert live_rows(table) == rows
+
+
+def live_rows(lake: Lake) -> dict[str, dict[str, Any]]:
+    """Give the rows of the live view, without the columns of which none was ever written."""
+    table = find_table(lake.spark, lake.name.rows, STACK)
+    assert table is not None
+    database = lake_database(PREFIX, lake.gateway)
+    for name in (lake.name.rows, lake.name.changes):
+        lake.spark.catalog.refreshTable(name)
+    viewed = ViewedTable(database, "todos", STATE_TABLE, table.columns(), STACK, {})
+    _, live = views_of(viewed, "spark", CATALOG)
+    rows = [row.asDict() for row in lake.spark.sql(live.select).collect()]
+    assert len({row["_id"] for row in rows}) == len(rows), "one row for each id"
+    return {row.pop("_id"): row for row in rows}
+
+
+def typed_rows(deltas: list[Delta]) -> dict[str, dict[str, Any]]:
+    names = {name for delta in deltas for name, _ in delta.columns}
+    seen = {row_id: view(state) for row_id, state in states_of(deltas).items()}
+    return {
+        row_id: {name: value_of("json", row[name]) if name in row else None for name in names}
+        for row_id, row in seen.items()
+        if row is not None
+    }
