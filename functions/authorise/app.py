@@ -1,10 +1,12 @@
-"""API Gateway's authorizer: verifies the token of a request."""
+"""API Gateway's authorizer: verifies the token of a request, or a WebSocket's ticket."""
 
-from lakesync.runtime import wiring, wiring_keys
+from lakesync.runtime import wiring, wiring_keys, wiring_realtime
 from lakesync.runtime.authoriser import lambda_authoriser
-from lakesync.runtime.settings import AuthoriseSettings
+from lakesync.runtime.settings_realtime import AuthoriseFunctionSettings
 
-settings = wiring.load(AuthoriseSettings)
+settings = wiring.load(AuthoriseFunctionSettings)
 handler = lambda_authoriser(
-    wiring_keys.authorities(settings), token_in_query=settings.token_in_query
+    wiring_keys.authorities(settings),
+    redeem=wiring_realtime.redeemer(settings),
+    token_in_query=settings.token_in_query,
 )

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakesync.buffer.connections import DynamoConnections
 from lakesync.buffer.memory_connections import MemoryConnections
+from lakesync.buffer.memory_tickets import MemoryTickets
+from lakesync.buffer.tickets import DynamoTickets
 from lakesync.ports import Connection, NotifyState
 from tests.support.stores import TABLE
 
 if TYPE_CHECKING:
-    from lakesync.ports import Connections
+    from lakesync.ports import Connections, Tickets
     from tests.support.stores import Servers
 
 NOW, LATER = 1_000_000, 2_000_000
@@ -27,13 +30,23 @@ NOW, LATER = 1_000_000, 2_000_000
         pytest.param("dynamodb_local", marks=pytest.mark.emulator),
     ]
 )
-def connections(request: pytest.FixtureRequest) -> Connections:
-    """A store of each implementation."""
+def stores(request: pytest.FixtureRequest) -> tuple[Connections, Tickets]:
+    """The stores of each implementation, of one table."""
     if request.param == "memory":
-        return MemoryConnections()
+        return MemoryConnections(), MemoryTickets()
     servers: Servers = request.getfixturevalue("servers")
     address = servers.emulator() if request.param == "emulator" else servers.dynamodb_local()
-    return DynamoConnections(TABLE, address.caller())
+    return DynamoConnections(TABLE, address.caller()), DynamoTickets(TABLE, address.caller())
+
+
+@pytest.fixture
+def connections(stores: tuple[Connections, Tickets]) -> Connections:
+    return stores[0]
+
+
+@pytest.fixture
+def tickets(stores: tuple[Connections, Tickets]) -> Tickets:
+    return stores[1]
 
 
 def connection(gateway: str, name: str = "L0SM9cOFvHcCIhw=") -> Connection:
@@ -138,3 +151,55 @@ def test_whose_turn_was_taken_over_ends_nothing(connections: Connections, gatewa
     assert connections.end(gateway, "me", 5)
     assert connections.of_gateway(gateway)[1] == NotifyState()
     assert not connections.begin(gateway, "third", LATER + 2, LATER + 9)
+
+
+# --- tickets --------------------------------------------------------------------------------------
+
+CLAIMS = {"sub": "ann|1", "gw": "g", "exp": 1_795_251_600.5, "teams": ["red", "\U0001f600"]}
+
+
+@pytest.fixture
+def digest(gateway: str) -> str:
+    return sha256(gateway.encode()).hexdigest()
+
+
+@pytest.mark.law("T10")
+def test_a_ticket_is_taken_once(tickets: Tickets, digest: str) -> None:
+    assert tickets.take(digest, NOW) is None
+    tickets.keep(digest, CLAIMS, LATER)
+    assert tickets.take(f"{digest[:-1]}x", NOW) is None
+    assert tickets.take(digest, NOW) == CLAIMS
+    assert tickets.take(digest, NOW) is None
+
+
+@pytest.mark.law("T10")
+def test_one_of_many_who_come_at_once_takes_a_ticket(tickets: Tickets, digest: str) -> None:
+    tickets.keep(digest, CLAIMS, LATER)
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: tickets.take(digest, NOW), range(16)))
+
+    assert sorted(taken, key=bool) == [None] * 15 + [CLAIMS]
+
+
+@pytest.mark.law("T10")
+def test_a_ticket_is_good_until_its_last_millisecond(tickets: Tickets, digest: str) -> None:
+    tickets.keep(digest, CLAIMS, LATER)
+    assert tickets.take(digest, LATER + 1) is None
+    tickets.keep(f"{digest}2", CLAIMS, LATER)
+    assert tickets.take(f"{digest}2", LATER) == CLAIMS
+
+
+@pytest.mark.law("T10")
+def test_a_ticket_is_no_connection(
+    connections: Connections, tickets: Tickets, gateway: str, digest: str
+) -> None:
+    tickets.keep(digest, CLAIMS, LATER)
+    connections.add(connection(gateway))
+    scanned, place = connections.scan("")
+    while place:
+        some, place = connections.scan(place)
+        scanned += some
+
+    assert [one for one in scanned if one.gateway == gateway] == [connection(gateway)]
+    assert not [one for one in scanned if digest in one.gateway]
+    assert tickets.take(digest, NOW) == CLAIMS

@@ -12,7 +12,11 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
+from lakesync.buffer.memory_connections import MemoryConnections
+from lakesync.buffer.memory_tickets import MemoryTickets
 from lakesync.core.gateway_secret import gateway_secret
+from lakesync.runtime import wiring_realtime
+from lakesync.runtime.realtime.tickets import TICKET_S_MAX
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:
@@ -224,3 +228,114 @@ def test_a_token_in_the_address_is_taken_only_where_that_is_allowed(
 
     assert set(authorise_socket({}, query)) == {"refused"}
     assert set(authorise_socket({}, query, "yes")) == {"claims"}
+
+
+# --- tickets --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tickets(monkeypatch: pytest.MonkeyPatch) -> MemoryTickets:
+    kept = MemoryTickets()
+    monkeypatch.setattr(wiring_realtime, "tickets", lambda _: kept)
+    monkeypatch.setattr(wiring_realtime, "connections", lambda _: MemoryConnections())
+    return kept
+
+
+def issued(functions: Functions) -> str:
+    answer = functions.http("pull", "pull_ticket")
+    assert answer.status == 200
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.json["expiresInS"] == TICKET_S_MAX
+    return str(answer.json["ticket"])
+
+
+@pytest.mark.law("T10")
+def test_a_ticket_opens_one_handshake_with_the_claims_of_its_token(
+    functions: Functions, authorise_socket: Callable[..., Any], tickets: MemoryTickets
+) -> None:
+    ticket, other = issued(functions), issued(functions)
+    assert ticket != other
+    context = authorise_socket({}, {"ticket": ticket, "clientId": "phone-1"})
+    assert json.loads(context["claims"]) == {
+        "sub": "ann",
+        "gw": "demo",
+        "role": "client",
+        "exp": 4102444800,
+        "team": "blue",
+    }
+    assert set(authorise_socket({}, {"ticket": ticket})) == {"refused"}
+    assert set(authorise_socket({}, {"ticket": other})) == {"claims"}
+
+
+@pytest.mark.law("T10")
+@pytest.mark.parametrize("wrong", ["", "x", "x" * 43, "x" * 9_000, "\u00e9" * 43, "x" * 42 + "\n"])
+def test_what_was_never_issued_opens_nothing(
+    authorise_socket: Callable[..., Any], tickets: MemoryTickets, wrong: str
+) -> None:
+    assert set(authorise_socket({}, {"ticket": wrong})) == {"refused"}
+
+
+@pytest.mark.law("T10")
+def test_a_ticket_is_over_after_half_a_minute(
+    functions: Functions,
+    authorise_socket: Callable[..., Any],
+    tickets: MemoryTickets,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticket = issued(functions)
+    later = time.time_ns() + (TICKET_S_MAX + 1) * 1_000_000_000
+    monkeypatch.setattr("lakesync.runtime.wiring.time.time_ns", lambda: later)
+
+    assert set(authorise_socket({}, {"ticket": ticket})) == {"refused"}
+
+
+@pytest.mark.law("T10")
+def test_a_token_that_is_offered_leaves_the_ticket_unspent(
+    functions: Functions, authorise_socket: Callable[..., Any], tickets: MemoryTickets
+) -> None:
+    ticket = issued(functions)
+    headers = {"Sec-WebSocket-Protocol": f"lakesync.v1, bearer.{token()}"}
+
+    assert json.loads(authorise_socket(headers, {"ticket": ticket})["claims"])["sub"] == "phone-1"
+    assert set(authorise_socket({}, {"ticket": ticket})) == {"claims"}
+
+
+@pytest.mark.law("T10")
+def test_a_ticket_is_nothing_over_https(
+    functions: Functions,
+    authorise: Callable[[dict[str, Any]], dict[str, Any]],
+    tickets: MemoryTickets,
+) -> None:
+    ticket = issued(functions)
+    sent = with_token(ticket) | {"queryStringParameters": {"ticket": ticket}}
+
+    assert set(authorise(sent)) == {"refused"}
+
+
+@pytest.mark.law("T10", "U6")
+def test_an_operator_gets_no_ticket(functions: Functions, tickets: MemoryTickets) -> None:
+    sent = event("pull_ticket")
+    context = sent["requestContext"]["authorizer"]["lambda"]
+    context["claims"] = json.dumps(json.loads(context["claims"]) | {"role": "operator"})
+
+    assert functions.http("pull", sent).status == 403
+
+
+@pytest.mark.law("T10")
+def test_no_ticket_is_stored_or_logged(
+    functions: Functions,
+    authorise_socket: Callable[..., Any],
+    tickets: MemoryTickets,
+    log: io.StringIO,
+) -> None:
+    ticket = issued(functions)
+    assert ticket not in repr(vars(tickets))
+    for _ in range(2):
+        context = authorise_socket({}, {"ticket": ticket})
+        sent = event("connect_sub_protocol") | {"headers": {}}
+        sent["queryStringParameters"] = {"ticket": ticket}
+        sent["requestContext"]["authorizer"] = context
+        functions.load("connect")(sent, Context())
+
+    assert "token refused" in log.getvalue()
+    assert ticket not in log.getvalue()

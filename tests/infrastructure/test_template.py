@@ -256,6 +256,26 @@ def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() 
     assert not [layer for layer in functions()["PullFunction"]["Layers"] if layer in drivers]
 
 
+def test_tickets_are_put_by_one_function_and_taken_by_another_and_they_touch_no_connection() -> (
+    None
+):
+    of_connections = [
+        (owner, statement)
+        for owner, statement in statements()
+        if statement["Resource"] == {"Fn::GetAtt": ["ConnectionsTable", "Arn"]}
+        and owner in {"AuthoriseFunction", "PullFunction"}
+    ]
+
+    assert {owner: held["Action"] for owner, held in of_connections} == {
+        "AuthoriseFunction": "dynamodb:DeleteItem",
+        "PullFunction": "dynamodb:PutItem",
+    }
+    for _, held in of_connections:
+        assert held["Condition"] == {
+            "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["|ticket|*"]}
+        }
+
+
 def test_who_delivers_writes_to_the_buffer_how_it_goes_and_nothing_else() -> None:
     held = [
         statement
@@ -563,9 +583,9 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("AuthoriseFunction", settings.AuthoriseSettings),
+        ("AuthoriseFunction", settings_realtime.AuthoriseFunctionSettings),
         ("PushFunction", settings.PushSettings),
-        ("PullFunction", settings_sources.PullAndSourceSettings),
+        ("PullFunction", settings_realtime.PullFunctionSettings),
         ("AdminFunction", settings_realtime.AdminFunctionSettings),
         ("FlushFunction", settings.FlushSettings),
         ("ScheduleFlushFunction", settings.ScheduleFlushSettings),

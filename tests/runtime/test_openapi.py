@@ -26,6 +26,7 @@ from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.buffer.memory_audit import MemoryAudit
 from lakesync.buffer.memory_connections import MemoryConnections
 from lakesync.buffer.memory_quota import MemoryQuotas
+from lakesync.buffer.memory_tickets import MemoryTickets
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.checkpoint_stream import CheckpointService
 from lakesync.compat.followers import FollowingPulls
@@ -46,8 +47,10 @@ from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
+from lakesync.runtime.api.ticket import ticket_routes
 from lakesync.runtime.api.webhooks import webhook_routes
 from lakesync.runtime.http import create_app
+from lakesync.runtime.realtime.tickets import SocketTickets
 from lakesync.runtime.wiring import Randomness, wall_clock
 from tests.functions.conftest import event
 from tests.support.acting import Acting
@@ -108,6 +111,7 @@ def whole_api() -> FastAPI:
             )
         ),
         checkpoint_routes(CheckpointService(buffer, Checkpoints(Objects()))),
+        ticket_routes(SocketTickets(MemoryTickets(), wall_clock=wall_clock)),
         admin_routes(
             AdminService(buffer, **services),
             AccessAdmin(access, wall_clock=wall_clock),

@@ -111,6 +111,25 @@ def test_a_bad_token_opens_nothing(tenant: Tenant, socket_url: str) -> None:
         assert caught.value.response.status_code == 401
 
 
+@pytest.mark.law("T10")
+def test_a_ticket_opens_one_connection_without_header_or_sub_protocol(
+    tenant: Tenant, socket_url: str
+) -> None:
+    answer = tenant.call("POST", f"/sync/{tenant.gateway}/ticket", token=tenant.token("c1"))
+    assert answer.status_code == 200, answer.text
+    address = f"{socket_url}?clientId=c1&ticket={answer.json()['ticket']}"
+    with connect(address, proxy=None, open_timeout=ARRIVES_S_MAX) as socket:
+        socket.send(frames.encode_pull_frame(Pull("c1", removes=True, own_cursor=True), 9))
+        tag, body = next_answer(socket)
+        assert (tag, frames.answered_id_of(tag, body)) == (Tag.PULL, 9)
+    with (
+        pytest.raises(InvalidStatus) as caught,
+        connect(address, proxy=None, open_timeout=ARRIVES_S_MAX),
+    ):
+        pass
+    assert caught.value.response.status_code == 401
+
+
 @pytest.mark.law("T6")
 def test_who_is_shut_out_is_told_so_and_closed(tenant: Tenant, socket_url: str) -> None:
     with opened(socket_url, tenant, "c1") as socket:

@@ -59,6 +59,7 @@ from lakesync.ports.connections import (
     Delivered,
     NotifyState,
     Sockets,
+    Tickets,
 )
 from lakesync.ports.connectors import (
     ConnectorStore,
@@ -170,6 +171,7 @@ __all__ = [
     "StoredMark",
     "StoredRow",
     "TellsSchemas",
+    "Tickets",
     "Transport",
     "Upkeep",
     "Usage",

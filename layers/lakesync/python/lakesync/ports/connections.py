@@ -101,6 +101,27 @@ class Connections(Protocol):
         ...
 
 
+class Tickets(Protocol):
+    """Tickets that open one WebSocket each, known by their digests alone."""
+
+    def keep(self, digest: str, claims: Mapping[str, Any], until_ms: int) -> None:
+        """Remember what a ticket is good for.
+
+        Args:
+            digest: of the ticket, which itself is not stored.
+            claims: those of the token that asked for it, plain JSON.
+            until_ms: when it is over.
+        """
+        ...
+
+    def take(self, digest: str, now_ms: int) -> Mapping[str, Any] | None:
+        """Give a ticket's claims, to one caller alone; None if it is unknown, taken or over.
+
+        A caller whose answer is lost has taken it all the same: not safe to repeat.
+        """
+        ...
+
+
 class Delivered(Enum):
     """What became of a frame that was sent to a connection."""
 

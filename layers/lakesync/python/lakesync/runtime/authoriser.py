@@ -13,36 +13,56 @@ from typing import TYPE_CHECKING, Any
 from lakesync.errors import AuthFailed
 from lakesync.runtime import observe
 from lakesync.runtime.auth import refused, verified
-from lakesync.runtime.realtime.handshake import socket_token
+from lakesync.runtime.realtime.handshake import socket_ticket, socket_token
 from lakesync.runtime.tokens import bearer_token, claimed_gateway, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.runtime.auth import TokenClaims
     from lakesync.runtime.keys import Authorities
+
+    Redeem = Callable[[str], TokenClaims]
 
 
 def lambda_authoriser(
     authorities: Authorities,
     clock: Callable[[], float] = time.time,
     *,
+    redeem: Redeem | None = None,
     token_in_query: bool = False,
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
     """Give the handler of an HTTP API's authorizer (payload 2.0, simple responses).
 
     And of a WebSocket API's, whose answer is handed on for as long as the connection lasts.
-    Keys that cannot be read raise, so that nothing is cached and the error alarm rings.
+    Keys that cannot be read raise, so that nothing is cached and the error alarm rings; so does
+    a ticket that cannot be looked for.
+
+    Args:
+        authorities: by which rules and keys tokens are verified.
+        clock: seconds since 1970.
+        redeem: gives the claims of a ticket, once; without it tickets are nothing.
+        token_in_query: a WebSocket's token may stand in its address.
     """
+
+    def claims_of(token: str) -> TokenClaims:
+        rules, keys = authorities.of(claimed_gateway(token))
+        return verify(token, rules, keys, clock())
+
+    def socket_claims(event: dict[str, Any]) -> TokenClaims:
+        ticket = socket_ticket(event) if redeem else ""
+        if redeem and ticket:
+            return redeem(ticket)
+        return claims_of(socket_token(event, in_query=token_in_query))
 
     def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: ARG001 - AWS's
         is_socket = "methodArn" in event
         try:
             if is_socket:
-                token = socket_token(event, in_query=token_in_query)
+                claims = socket_claims(event)
             else:
-                token = bearer_token(event.get("headers", {}).get("authorization"))
-            rules, keys = authorities.of(claimed_gateway(token))
-            answer = verified(verify(token, rules, keys, clock()))
+                claims = claims_of(bearer_token(event.get("headers", {}).get("authorization")))
+            answer = verified(claims)
         except AuthFailed as error:
             observe.logger.info("token refused", extra={"reason": error.message})
             observe.count("TokensRefused")

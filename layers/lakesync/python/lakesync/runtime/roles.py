@@ -32,6 +32,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "runActions": _ROWS,
         "actions": _ROWS,
         "connect": _ROWS,
+        "ticket": _ROWS,
         "adminMetrics": _LOOKS,
         "audit": _LOOKS,
         "clients": _LOOKS,

@@ -190,7 +190,7 @@ class MaterialiseSettings(Aws):
 
 @dataclass(frozen=True, kw_only=True)
 class AuthoriseSettings(Aws):
-    """What ``functions/authorise`` needs: shared secrets, or a set of public keys."""
+    """What ``functions/authorise`` needs for tokens: shared secrets, or a set of public keys."""
 
     algorithms: tuple[str, ...] = variable("JWT_ALGORITHMS", _words)
     secret_arn: str = variable("JWT_SECRET_ARN", default="")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lakesync.runtime.settings import (
     AdminSettings,
+    AuthoriseSettings,
     Aws,
     BufferSettings,
     PullSettings,
@@ -13,6 +14,7 @@ from lakesync.runtime.settings import (
     not_empty,
     variable,
 )
+from lakesync.runtime.settings_sources import PullAndSourceSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,16 @@ class ConnectionsSettings(Aws):
 @dataclass(frozen=True, kw_only=True)
 class ConnectSettings(BufferSettings, ConnectionsSettings):
     """What ``functions/connect`` needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuthoriseFunctionSettings(AuthoriseSettings, ConnectionsSettings):
+    """What ``functions/authorise`` needs: also where tickets are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullFunctionSettings(PullAndSourceSettings, ConnectionsSettings):
+    """What ``functions/pull`` needs: also where tickets are."""
 
 
 @dataclass(frozen=True, kw_only=True)

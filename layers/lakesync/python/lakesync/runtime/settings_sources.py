@@ -9,7 +9,7 @@ from lakesync.runtime.settings import BufferSettings, PullSettings, not_empty, v
 
 @dataclass(frozen=True, kw_only=True)
 class PullAndSourceSettings(PullSettings):
-    """What ``functions/pull`` needs."""
+    """What ``functions/pull`` needs, but for tickets."""
 
     source_function: str = variable("SOURCE_FUNCTION", not_empty)
     """The name of ``functions/pull_source``, which answers pulls from declared databases."""

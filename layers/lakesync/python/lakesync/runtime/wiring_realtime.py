@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 from lakesync.runtime import wiring, wiring_access
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakesync.gateway.broadcast import Broadcaster
     from lakesync.gateway.clients import ClientsAdmin
-    from lakesync.ports import Connections, Sockets
+    from lakesync.ports import Connections, Sockets, Tickets
+    from lakesync.runtime.auth import TokenClaims
     from lakesync.runtime.realtime.frames import FrameService
+    from lakesync.runtime.realtime.tickets import SocketTickets
     from lakesync.runtime.settings_realtime import (
         AdminFunctionSettings,
         ConnectionsSettings,
@@ -27,6 +31,26 @@ def connections(settings: ConnectionsSettings) -> Connections:
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
     return DynamoConnections(settings.connections_table, dynamo(settings))
+
+
+def socket_tickets(settings: ConnectionsSettings) -> SocketTickets:
+    """Give what issues and redeems tickets."""
+    from lakesync.runtime.realtime.tickets import SocketTickets  # noqa: PLC0415
+
+    return SocketTickets(tickets(settings), wall_clock=wiring.wall_clock)
+
+
+def redeemer(settings: ConnectionsSettings) -> Callable[[str], TokenClaims]:
+    """Give what redeems tickets; what calls DynamoDB is imported when the first one comes."""
+    return lambda ticket: socket_tickets(settings).redeem(ticket)
+
+
+def tickets(settings: ConnectionsSettings) -> Tickets:
+    """Give the tickets, beside the open WebSockets."""
+    from lakesync.buffer.tickets import DynamoTickets  # noqa: PLC0415
+    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
+
+    return DynamoTickets(settings.connections_table, dynamo(settings))
 
 
 def sockets(settings: SocketSettings) -> Sockets:

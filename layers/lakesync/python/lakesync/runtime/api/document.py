@@ -14,6 +14,7 @@ from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
+from lakesync.runtime.api.ticket import ticket_routes
 from lakesync.runtime.api.webhooks import webhook_routes
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Description:
             push_routes(nothing, nothing, body_bytes_max=0),
             pull_routes(nothing),
             checkpoint_routes(nothing),
+            ticket_routes(nothing),
             action_routes(nothing),
             webhook_routes(nothing),
             admin_routes(*[nothing] * 9),

@@ -75,6 +75,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "serverTimeMs": COUNT,
         },
     ),
+    "Ticket": object_of({"ticket": TEXT, "expiresInS": COUNT}),
     "PullPage": object_of(
         {
             "deltas": list_of({"anyOf": [reference("Delta"), reference("Removal")]}),

@@ -1,5 +1,7 @@
 """Where a handshake carries its token: in the sub-protocols, or the address if allowed.
 
+A ticket may stand in the address in its place.
+
 A browser can set no header of a WebSocket but the sub-protocols it offers: ``lakesync.v1`` and
 ``bearer.`` with the token behind it. The first of them is chosen; the other is never repeated.
 """
@@ -14,7 +16,9 @@ from lakesync.errors import AuthFailed, ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NO_SOCKET_TOKEN: Final = "offer the sub-protocols lakesync.v1 and bearer.<JWT>"  # noqa: S105
+NO_SOCKET_TOKEN: Final = (
+    "offer the sub-protocols lakesync.v1 and bearer.<JWT>, or fetch a ticket for the address"  # noqa: S105
+)
 
 
 def offered(event: Mapping[str, Any]) -> list[str]:
@@ -43,6 +47,13 @@ def socket_token(event: Mapping[str, Any], *, in_query: bool) -> str:
     if in_query and token:
         return token
     raise AuthFailed(NO_SOCKET_TOKEN)
+
+
+def socket_ticket(event: Mapping[str, Any]) -> str:
+    """Give the ticket of a handshake that offers no token; "" if there is none."""
+    if any(word.startswith(BEARER) for word in offered(event)):
+        return ""
+    return query(event).get("ticket", "")
 
 
 def query(event: Mapping[str, Any]) -> Mapping[str, str]:
