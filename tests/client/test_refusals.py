@@ -23,7 +23,9 @@ from tests.client.support.world import check_sound, reopened, rows_of
 from tests.support.builders import at_ms
 
 if TYPE_CHECKING:
-    from lakesync.core.messages import Push
+    from collections.abc import Callable
+
+    from lakesync.core.messages import Pull, Push
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
     from tests.client.support.world import World
@@ -348,3 +350,24 @@ def test_a_push_that_was_refused_for_its_size_leaves_nothing_in_doubt(world: Wor
     statuses = [entry.status for entry in client.pending().unwrap()]
     assert statuses == [Status.SENT, Status.SENT, Status.PENDING, Status.PENDING]
     check_sound(client)
+
+
+@pytest.mark.law("U7")
+def test_each_pull_tells_how_many_edits_wait_for_the_app(both: World) -> None:
+    told: list[int | None] = []
+    real: Callable[[str, Pull], PullPage] = both.gateway.pull
+
+    def pull(gateway: str, asked: Pull) -> PullPage:
+        told.append(asked.quarantined)
+        return real(gateway, asked)
+
+    both.gateway.pull = pull
+    both.gateway.only_text_in("strict")
+    client = both.client()
+    client.pull().unwrap()
+    bad = client.insert("strict", "r2", {"title": 7}).unwrap()
+    client.sync().unwrap()
+    client.discard(bad.delta_id).unwrap()
+    client.sync().unwrap()
+
+    assert [told[0], told[1], told[-1]] == [0, 1, 0]

@@ -76,6 +76,33 @@ def test_an_existing_client_is_as_far_behind_as_its_cursor(gateway: Asker) -> No
 
 
 @pytest.mark.law("U7")
+def test_a_client_is_as_far_behind_as_when_it_was_noted_and_tells_what_was_refused(
+    gateway: Asker,
+) -> None:
+    gateway.push(row("row-1"), clientId="client-1")
+    own = {"ownCursor": "true", "quarantined": "2"}
+    cursor = gateway.pull(client="client-3", **own).json()["serverHlc"]
+    assert listed(gateway)["client-3"]["behindMs"] is None, "it has read nothing yet"
+    gateway.pull(since=cursor, client="client-2", **own)
+    time.sleep(0.02)
+    gateway.push(row("row-2"), clientId="client-1")
+    client = listed(gateway)["client-2"]
+
+    assert 0 < client["behindMs"] < 60_000
+    assert client["quarantined"] == 2
+    assert client["notedAt"].startswith("20")
+    assert listed(gateway)["client-1"]["notedAt"] is None
+    gateway.pull(since=cursor, client="client-4", ownCursor="true")
+    assert listed(gateway)["client-4"]["quarantined"] is None
+
+
+@pytest.mark.parametrize("quarantined", ["-1", "x", "1e3", "9" * 30])
+def test_a_number_of_refused_edits_that_is_none_is_a_400(gateway: Asker, quarantined: str) -> None:
+    answer = gateway.pull(client="client-1", ownCursor="true", quarantined=quarantined)
+    assert answer.status_code == 400
+
+
+@pytest.mark.law("U7")
 def test_pages_hold_each_client_once(gateway: Asker) -> None:
     names = [f"p{number}|\U0001f600" for number in range(7)]
     for name in names:

@@ -10,7 +10,7 @@ import pytest
 from lakesync.buffer.access import DynamoAccess
 from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.errors import ValidationFailed
-from lakesync.ports import Revocation
+from lakesync.ports import KnownClient, Revocation, Seen
 from tests.support.stores import TABLE
 
 if TYPE_CHECKING:
@@ -30,8 +30,14 @@ def access(store: str, request: pytest.FixtureRequest) -> AccessStore:
     return DynamoAccess(TABLE, address.caller())
 
 
+def user_of(access: AccessStore, gateway: str, client_id: str) -> str | None:
+    client = access.client(gateway, client_id)
+    assert client is None or client.client_id == client_id
+    return client.user if client else None
+
+
 def test_who_was_never_seen_is_nobodys(access: AccessStore, gateway: str) -> None:
-    assert access.user_of(gateway, "phone") is None
+    assert user_of(access, gateway, "phone") is None
 
 
 @pytest.mark.law("U1")
@@ -39,7 +45,7 @@ def test_who_binds_first_has_it(access: AccessStore, gateway: str) -> None:
     assert access.bind(gateway, "phone", "ann") == "ann"
     assert access.bind(gateway, "phone", "bob") == "ann"
     assert access.bind(gateway, "phone", "ann") == "ann"
-    assert access.user_of(gateway, "phone") == "ann"
+    assert user_of(access, gateway, "phone") == "ann"
 
 
 @pytest.mark.law("U1")
@@ -47,7 +53,7 @@ def test_of_many_who_bind_at_once_one_has_it(access: AccessStore, gateway: str) 
     with ThreadPoolExecutor(8) as pool:
         users = set(pool.map(lambda n: access.bind(gateway, "phone", f"user-{n}"), range(32)))
 
-    assert users == {access.user_of(gateway, "phone")}
+    assert users == {user_of(access, gateway, "phone")}
 
 
 @pytest.mark.parametrize("client", ODD)
@@ -56,9 +62,9 @@ def test_clients_are_apart_by_gateway_and_name(
 ) -> None:
     access.bind(gateway, client, "ann|1")
 
-    assert access.user_of(gateway, client) == "ann|1"
-    assert access.user_of(gateway, "c1") is None
-    assert access.user_of(f"{gateway}x", client) is None
+    assert user_of(access, gateway, client) == "ann|1"
+    assert user_of(access, gateway, "c1") is None
+    assert user_of(access, f"{gateway}x", client) is None
 
 
 @pytest.mark.law("U7")
@@ -75,11 +81,40 @@ def test_clients_are_given_page_by_page_each_once(
     while True:
         page, place = access.clients(gateway, place, limit)
         assert len(page) <= limit
-        given += page
+        given += [(client.client_id, client.user) for client in page]
         if not place:
             break
     assert sorted(given) == sorted(wanted.items())
     assert access.clients(f"{gateway}x", "", 10) == ([], "")
+
+
+@pytest.mark.law("U7")
+@pytest.mark.parametrize("client", ODD)
+def test_what_was_noted_last_is_given_with_the_client(
+    access: AccessStore, gateway: str, client: str
+) -> None:
+    access.bind(gateway, client, "ann")
+    assert access.client(gateway, client) == KnownClient(client, "ann", None)
+    for seen in (Seen(10, 0), Seen(20, 1 << 62, 7), Seen(30, 5, 0), Seen(40, 6)):
+        access.note(gateway, client, seen)
+        assert access.client(gateway, client) == KnownClient(client, "ann", seen)
+        assert access.clients(gateway, "", 9) == ([KnownClient(client, "ann", seen)], "")
+    access.note(gateway, client, Seen(40, 1, 1))
+    access.note(gateway, client, Seen(39, 1, 1))
+    assert access.client(gateway, client) == KnownClient(client, "ann", Seen(40, 6))
+
+
+@pytest.mark.law("U7")
+def test_a_note_makes_no_client_and_goes_with_it(access: AccessStore, gateway: str) -> None:
+    access.note(gateway, "phone", Seen(10, 5, 1))
+    assert access.client(gateway, "phone") is None
+    assert access.clients(gateway, "", 9) == ([], "")
+    access.bind(gateway, "phone", "ann")
+    access.note(gateway, "phone", Seen(10, 5, 1))
+    access.release(gateway, "phone")
+    access.note(gateway, "phone", Seen(20, 5, 1))
+    assert access.bind(gateway, "phone", "bob") == "bob"
+    assert access.client(gateway, "phone") == KnownClient("phone", "bob", None)
 
 
 def test_who_is_released_is_the_next_ones(access: AccessStore, gateway: str) -> None:
@@ -87,7 +122,7 @@ def test_who_is_released_is_the_next_ones(access: AccessStore, gateway: str) -> 
     access.bind(gateway, "phone", "ann")
     access.release(gateway, "phone")
 
-    assert access.user_of(gateway, "phone") is None
+    assert user_of(access, gateway, "phone") is None
     assert access.bind(gateway, "phone", "bob") == "bob"
 
 
@@ -140,7 +175,7 @@ def test_very_many_are_all_given(access: AccessStore, gateway: str) -> None:
 
 
 def test_a_gateway_id_must_be_one(access: AccessStore) -> None:
-    for ask in (access.user_of, access.release):
+    for ask in (access.client, access.release):
         with pytest.raises(ValidationFailed):
             ask("a|b", "phone")
     with pytest.raises(ValidationFailed):

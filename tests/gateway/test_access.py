@@ -20,12 +20,14 @@ from lakesync.gateway.access import (
     Access,
     AccessAdmin,
 )
+from lakesync.gateway.seen import NOTED_MS_MIN, REFUSALS_NOTED_MS_MIN
+from lakesync.ports import Seen
 from tests.support.builders import WALL_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.ports import Revocation
+    from lakesync.ports import KnownClient, Revocation
 
 G = "g1"
 MINUTE_MS = 60_000
@@ -39,9 +41,13 @@ class Store(MemoryAccess):
         self.asked: list[str] = []
         self.is_away = False
 
-    def user_of(self, gateway: str, client_id: str) -> str | None:
-        self._ask("user_of")
-        return super().user_of(gateway, client_id)
+    def client(self, gateway: str, client_id: str) -> KnownClient | None:
+        self._ask("client")
+        return super().client(gateway, client_id)
+
+    def note(self, gateway: str, client_id: str, seen: Seen) -> None:
+        self._ask("note")
+        super().note(gateway, client_id, seen)
 
     def bind(self, gateway: str, client_id: str, user: str) -> str:
         self._ask("bind")
@@ -163,10 +169,10 @@ def test_a_warm_process_asks_once_in_a_while() -> None:
         world.now_ms += REMEMBERED_MS_MAX // 10
         assert world.lets_in("ann", "phone")
 
-    assert world.store.asked == ["revocations", "user_of", "bind"]
+    assert world.store.asked == ["revocations", "client", "bind"]
     world.now_ms += REMEMBERED_MS_MAX // 10
     assert world.lets_in("ann", "phone")
-    assert world.store.asked[3:] == ["revocations", "user_of"]
+    assert world.store.asked[3:] == ["revocations", "client"]
 
 
 @pytest.mark.law("U3")
@@ -195,7 +201,7 @@ def test_a_refusal_costs_no_write() -> None:
     for _ in range(3):
         assert not world.lets_in("bob", "phone")
 
-    assert world.store.asked == ["user_of"] * 3
+    assert world.store.asked == ["client"] * 3
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +216,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.store.asked == []
     process.check_client("g0", "ann", "c0")
 
-    assert world.store.asked == ["revocations", "user_of"]
+    assert world.store.asked == ["revocations", "client"]
     assert CLIENTS_REMEMBERED_MAX > 0
     assert GATEWAYS_REMEMBERED_MAX > 0
 
@@ -259,3 +265,89 @@ def test_a_gateway_shuts_out_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch
     world.admin.revoke(G, "client", "c", by="ops")
 
     assert [each.name for each in world.admin.revocations(G)] == ["c", "b"]
+
+
+# --- what is noted --------------------------------------------------------------------------------
+
+
+def noted(world: World) -> Seen | None:
+    client = world.store.client(G, "phone")
+    return client.seen if client else None
+
+
+def writes(world: World) -> int:
+    return world.store.asked.count("note")
+
+
+@pytest.mark.law("U7")
+def test_a_client_is_noted_when_it_comes_and_then_each_quarter_of_an_hour() -> None:
+    world = World()
+    for minute in range(61):
+        assert world.lets_in("ann", "phone")
+        world.processes[0].note(G, "phone", 100 + minute, 0)
+        world.now_ms += MINUTE_MS
+
+    assert noted(world) == Seen(WALL_MS + 60 * MINUTE_MS, 160, 0)
+    assert writes(world) == 5
+
+
+@pytest.mark.law("U7")
+def test_a_current_reader_writes_nothing_in_any_process() -> None:
+    world = World(0, 0, 0)
+    assert world.lets_in("ann", "phone")
+    world.processes[0].note(G, "phone", 100, 0)
+    for minute in range(200):
+        assert world.lets_in("ann", "phone", minute % 3)
+        world.processes[minute % 3].note(G, "phone", 100, 0)
+        world.now_ms += MINUTE_MS
+
+    assert writes(world) == 1
+
+
+@pytest.mark.law("U7")
+def test_edits_that_are_refused_are_noted_within_a_minute() -> None:
+    world = World()
+    assert world.lets_in("ann", "phone")
+    world.processes[0].note(G, "phone", 100, 0)
+    world.now_ms += REFUSALS_NOTED_MS_MIN - 1
+    world.processes[0].note(G, "phone", 100, 3)
+    assert noted(world) == Seen(WALL_MS, 100, 0)
+    world.now_ms += 1
+    world.processes[0].note(G, "phone", 100, 3)
+    assert noted(world) == Seen(world.now_ms, 100, 3)
+
+
+@pytest.mark.law("U7")
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 20 * MINUTE_MS)), max_size=40
+    )
+)
+def test_nobody_is_noted_further_on_than_it_read_and_seldom(
+    steps: list[tuple[int, int, int]],
+) -> None:
+    world, cursor, began = World(0, 0, 0), 100, WALL_MS
+    for process, more, wait_ms in steps:
+        assert world.lets_in("ann", "phone", process)
+        world.processes[process].note(G, "phone", cursor)
+        seen = noted(world)
+        assert seen is not None
+        assert seen.cursor <= cursor
+        # It had read what it is noted with no more than a quarter of an hour, and one memory, ago.
+        assert seen.cursor == cursor or world.now_ms - seen.at_ms < NOTED_MS_MIN + REMEMBERED_MS_MAX
+        cursor += more
+        world.now_ms += wait_ms
+    # Each process may remember what was noted before another one did.
+    assert writes(world) <= 3 * (1 + (world.now_ms - began) / NOTED_MS_MIN)
+
+
+@pytest.mark.law("U7")
+def test_what_cannot_be_noted_is_not_tried_with_every_pull() -> None:
+    world = World()
+    assert world.lets_in("ann", "phone")
+    world.store.is_away = True
+    with pytest.raises(Unavailable):
+        world.processes[0].note(G, "phone", 100)
+    world.processes[0].note(G, "phone", 101)
+    world.processes[0].note(G, "tablet", 101)
+    assert writes(world) == 1

@@ -148,6 +148,7 @@ def contents(kept: Kept) -> dict[str, Any]:
     config, heads = buffer.config(GATEWAY), buffer.all_heads(GATEWAY)
     flushed, follower = buffer.flush_state(GATEWAY), buffer.client_state(GATEWAY, "c1")
     known = follower_state.unpack(follower)
+    client = kept.access.client(GATEWAY, "c1")
     return {
         "gateways": buffer.gateways(),
         "schemas": {name: len(schema.columns) for name, schema in config.schemas.items()},
@@ -159,7 +160,7 @@ def contents(kept: Kept) -> dict[str, Any]:
         "flushed": [str(flushed.watermark), str(flushed.until)],
         "flushedTables": {k: str(v) for k, v in buffer.flushed_tables(GATEWAY).items()},
         "follower": known and [known.proven.since, known.scope],
-        "user": kept.access.user_of(GATEWAY, "c1"),
+        "user": client and client.user,
         "revoked": [asdict(one) for one in kept.access.revocations(GATEWAY)],
         "destinations": destinations_to_json(buffer.destinations(GATEWAY))["destinations"],
         "deliveries": {

@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from lakesync.core.clock import STAMP_MAX
+from lakesync.core.messages import Pull
 from lakesync.errors import BY_CODE, InternalError, ValidationFailed
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire import proto
@@ -248,3 +249,13 @@ def test_values_in_another_spelling_become_canonical() -> None:
     read = decoded(record(columns=[column("a", b' {"b": 1.0, "a": "\\u00e9"} ')]))
 
     assert read.deltas[0][1].columns == (("a", '{"a":"é","b":1}'.encode()),)
+
+
+@pytest.mark.law("W5")
+@pytest.mark.parametrize("quarantined", [None, 0, 1, (1 << 32) - 1])
+def test_a_pull_tells_how_many_edits_were_refused_or_says_nothing_of_it(
+    quarantined: int | None,
+) -> None:
+    pull = Pull("c1", 7, quarantined=quarantined)
+
+    assert proto.decode_pull(proto.encode_pull(pull)).quarantined == quarantined

@@ -11,14 +11,14 @@ from tests.simulation.deliberate.registry import Replaced, deliberate
 
 @deliberate("a client is whoever's used it last")
 def last_user_wins() -> list[Replaced]:
-    def user_of(self: Any, gateway: str, client_id: str) -> None:
+    def client(self: Any, gateway: str, client_id: str) -> None:
         del self, gateway, client_id
 
     def bind(self: Any, gateway: str, client_id: str, user: str) -> str:
         del self, gateway, client_id
         return user
 
-    return [(MemoryAccess, "user_of", user_of), (MemoryAccess, "bind", bind)]
+    return [(MemoryAccess, "client", client), (MemoryAccess, "bind", bind)]
 
 
 @deliberate("a client that was let in once is not asked for its user again")
@@ -26,7 +26,7 @@ def any_user_once_known() -> list[Replaced]:
     real = Access.check_client
 
     def check_client(self: Access, gateway: str, user: str, client_id: str) -> None:
-        if (gateway, client_id) not in self._users:
+        if (gateway, client_id) not in self._clients:
             real(self, gateway, user, client_id)
 
     return [(Access, "check_client", check_client)]

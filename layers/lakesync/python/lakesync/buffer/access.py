@@ -1,7 +1,8 @@
 """Whose each client is, and who is shut out: items beside the buffer's own, in the same table.
 
-A client's user is one item, written once. All revocations of a gateway lie in one item collection,
-so that one query reads them: a read unit for about thirty.
+A client is one item: its user, written once, and what was last noted of it, which is read with the
+user for nothing (``nc`` the cursor, ``nq`` the quarantined edits, ``na`` when). All revocations of
+a gateway lie in one item collection, so that one query reads them: a read unit for about thirty.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lakesync.buffer.requests import number as number_of
 from lakesync.buffer.requests import text as text_of
 from lakesync.buffer.upkeep_requests import query_after
 from lakesync.errors import Contention
-from lakesync.ports import Revocation
+from lakesync.ports import KnownClient, Revocation, Seen
 
 _PAGE_ITEMS: Final = 1_000
 
@@ -24,11 +25,28 @@ _PAGE_ITEMS: Final = 1_000
 class DynamoAccess(TableCalls):
     """`lakesync.ports.AccessStore` in the buffer's DynamoDB table."""
 
-    def user_of(self, gateway: str, client_id: str) -> str | None:
-        """Give a client's user; half a read unit, as it may be a moment old."""
+    def client(self, gateway: str, client_id: str) -> KnownClient | None:
+        """Give a client; half a read unit, as it may be a moment old."""
         body = {"TableName": self._table, "Key": _client(gateway, client_id)}
         item = self._read("GetItem", encode(body)).get("Item")
-        return text(item, "us") if item else None
+        return _known(item) if item else None
+
+    def note(self, gateway: str, client_id: str, seen: Seen) -> None:
+        """Note what was seen of a client; a write unit."""
+        values = {":na": number_of(seen.at_ms), ":nc": number_of(seen.cursor)}
+        change = "SET na = :na, nc = :nc REMOVE nq"
+        if seen.quarantined is not None:
+            values[":nq"] = number_of(seen.quarantined)
+            change = "SET na = :na, nc = :nc, nq = :nq"
+        is_later = "attribute_exists(us) AND (attribute_not_exists(na) OR na < :na)"
+        body = {
+            "TableName": self._table,
+            "Key": _client(gateway, client_id),
+            "UpdateExpression": change,
+            "ConditionExpression": is_later,
+            "ExpressionAttributeValues": values,
+        }
+        self._conditionally("UpdateItem", encode(body))
 
     def bind(self, gateway: str, client_id: str, user: str) -> str:
         """Bind a client, unless it is bound; a write unit, and a read unit if it was."""
@@ -51,10 +69,10 @@ class DynamoAccess(TableCalls):
         """Bind a client to nobody; a write unit."""
         self._delete(_client(gateway, client_id))
 
-    def clients(self, gateway: str, place: str, limit: int) -> tuple[list[tuple[str, str]], str]:
-        """Give some clients with their users; a read unit for some thirty, 16 at least for all."""
+    def clients(self, gateway: str, place: str, limit: int) -> tuple[list[KnownClient], str]:
+        """Give some clients; a read unit for some thirty, 16 at least for all."""
         first, after = (int(place[0], 16), place[1:]) if place else (0, "")
-        clients: list[tuple[str, str]] = []
+        clients: list[KnownClient] = []
         for part, pk in enumerate(keys.user_pks(gateway)[first:], start=first):
             has_more = True
             while has_more:
@@ -62,7 +80,7 @@ class DynamoAccess(TableCalls):
                     return clients, f"{part:x}{after}"
                 body = query_after(self._table, pk, after, limit - len(clients))
                 answer = self._read("Query", body)
-                clients += [(text(item, "sk"), text(item, "us")) for item in answer["Items"]]
+                clients += map(_known, answer["Items"])
                 has_more = "LastEvaluatedKey" in answer
                 after = text(answer["LastEvaluatedKey"], "sk") if has_more else ""
         return clients, ""
@@ -101,6 +119,14 @@ def _client(gateway: str, client_id: str) -> dict[str, Any]:
 
 def _revoked(gateway: str, kind: str, name: str) -> dict[str, Any]:
     return key(keys.revoked_pk(gateway), keys.revoked_sk(kind, name))
+
+
+def _known(item: dict[str, Any]) -> KnownClient:
+    seen = None
+    if "na" in item:
+        quarantined = number(item, "nq") if "nq" in item else None
+        seen = Seen(number(item, "na"), number(item, "nc"), quarantined)
+    return KnownClient(text(item, "sk"), text(item, "us"), seen)
 
 
 def _revocation(item: dict[str, Any]) -> Revocation:

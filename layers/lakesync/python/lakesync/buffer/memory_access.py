@@ -7,10 +7,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from lakesync.buffer.keys import check_gateway, client_place, revoked_sk
-from lakesync.ports import GATEWAY_KIND
+from lakesync.ports import GATEWAY_KIND, KnownClient
 
 if TYPE_CHECKING:
-    from lakesync.ports import Revocation
+    from lakesync.ports import Revocation, Seen
 
 
 class MemoryAccess:
@@ -19,11 +19,24 @@ class MemoryAccess:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users: dict[tuple[str, str], str] = {}
+        self._seen: dict[tuple[str, str], Seen] = {}
         self._revoked: dict[str, dict[str, Revocation]] = defaultdict(dict)
 
-    def user_of(self, gateway: str, client_id: str) -> str | None:
-        """Give a client's user; None if it has none."""
-        return self._users.get((check_gateway(gateway), client_id))
+    def client(self, gateway: str, client_id: str) -> KnownClient | None:
+        """Give a client; None if it is nobody's."""
+        user = self._users.get((check_gateway(gateway), client_id))
+        return None if user is None else self._known(gateway, client_id, user)
+
+    def note(self, gateway: str, client_id: str, seen: Seen) -> None:
+        """Note what was seen of a client, unless something later was noted."""
+        with self._lock:
+            name = check_gateway(gateway), client_id
+            last = self._seen.get(name)
+            if name in self._users and (last is None or last.at_ms < seen.at_ms):
+                self._seen[name] = seen
+
+    def _known(self, gateway: str, client_id: str, user: str) -> KnownClient:
+        return KnownClient(client_id, user, self._seen.get((gateway, client_id)))
 
     def bind(self, gateway: str, client_id: str, user: str) -> str:
         """Bind a client, unless it is bound; give whom it is bound to."""
@@ -32,13 +45,16 @@ class MemoryAccess:
 
     def release(self, gateway: str, client_id: str) -> None:
         """Bind a client to nobody."""
-        self._users.pop((check_gateway(gateway), client_id), None)
+        with self._lock:
+            self._users.pop((check_gateway(gateway), client_id), None)
+            self._seen.pop((gateway, client_id), None)
 
     def remove(self, gateway: str) -> None:
         """Forget a gateway's clients, and all that is revoked but the gateway itself."""
         with self._lock:
             for client in [client for client in self._users if client[0] == gateway]:
                 del self._users[client]
+                self._seen.pop(client, None)
             kept = revoked_sk(GATEWAY_KIND, gateway)
             revoked = self._revoked[check_gateway(gateway)]
             for name in [name for name in revoked if name != kept]:
@@ -53,12 +69,15 @@ class MemoryAccess:
                 "revocations": len(revoked.keys() - {revoked_sk(GATEWAY_KIND, gateway)}),
             }
 
-    def clients(self, gateway: str, place: str, limit: int) -> tuple[list[tuple[str, str]], str]:
-        """Give some clients with their users."""
+    def clients(self, gateway: str, place: str, limit: int) -> tuple[list[KnownClient], str]:
+        """Give some clients."""
         check_gateway(gateway)
         with self._lock:
-            known = {client_place(name): (name, user) for (owner, name), user in self._users.items()
-                     if owner == gateway}  # fmt: skip
+            known = {
+                client_place(name): self._known(gateway, name, user)
+                for (owner, name), user in self._users.items()
+                if owner == gateway
+            }
         places = sorted((one for one in known if one > place), key=str.encode)
         page = places[:limit]
         return [known[one] for one in page], page[-1] if len(places) > limit else ""

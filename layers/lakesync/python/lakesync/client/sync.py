@@ -13,7 +13,7 @@ import contextlib
 import json
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.client.actions.send import ActionSummary, Sender
 from lakesync.client.download.apply import Pages, grouped_deltas
@@ -120,10 +120,12 @@ class Syncer:
         done = PullSummary()
         try:
             with self._turn(), self._noted("pull"), self._activity.downloading():
+                with self._file.database.lock:
+                    quarantined = self._file.outbox.count_quarantined()
                 while not stopped():
                     with self._file.database.lock:
                         at = self._file.position()
-                    page, rebuilt = self._fetch(at)
+                    page, rebuilt = self._fetch(at, quarantined)
                     self._activity.page(page, is_first=at.is_new or bool(at.snapshot))
                     if not self._take(page, at, rebuilt=rebuilt):
                         continue
@@ -214,7 +216,7 @@ class Syncer:
         with self._file.database.lock:
             return self._file.outbox.is_empty()
 
-    def _fetch(self, at: Position) -> tuple[PullPage, bool]:
+    def _fetch(self, at: Position, quarantined: int) -> tuple[PullPage, bool]:
         """Fetch the next page; if the position means nothing any more, the first one of all.
 
         Tells too whether everything must be read again: the page is of another buffer than before,
@@ -222,16 +224,15 @@ class Syncer:
         """
         ask, deltas_max = self._transport.pull, self._page_deltas
         # Under load a page may end a little before the newest commit, but not before our own.
-        at_least = self._pusher.last_commit
+        told: dict[str, Any] = {"at_least": self._pusher.last_commit, "quarantined": quarantined}
         with contextlib.suppress(CursorExpired, InvalidCursor):
-            pull = at.pull(self._file.client_id, deltas_max, self._first)
-            page = ask(replace(pull, at_least=at_least))
+            page = ask(replace(at.pull(self._file.client_id, deltas_max, self._first), **told))
             # An epoch is empty until the buffer is restored for the first time. Who has read
             # nothing may still have pushed what a restore lost.
             if at.is_followed_by(page):
                 return at.checked(page), page.epoch != at.epoch
         pull = NOTHING_READ.pull(self._file.client_id, deltas_max, self._first)
-        page = ask(replace(pull, at_least=at_least))
+        page = ask(replace(pull, **told))
         goes_on = at.is_new or (page.snapshot and at.shows_as(page))
         return NOTHING_READ.checked(page), not (goes_on and page.epoch == at.epoch)
 

@@ -102,6 +102,10 @@ class PushReceipt:
     """The gateway's wall clock, by which a client corrects its own."""
 
 
+QUARANTINED_MAX: Final = 1_000_000_000
+"""Edits that a client may say it has in quarantine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pull:
     """A client asks for what became visible after its cursor."""
@@ -127,6 +131,9 @@ class Pull:
     """The last page ends here or later: a receipt's stamp; `STAMP_MAX` for the newest commit."""
     source: str = ""
     """The declared destination to read in place of the gateway; only ``snapshot`` goes on in it."""
+    quarantined: int | None = None
+    """How many of the client's edits were refused and wait for a decision; None if it does not say.
+    It decides nothing: administrators are shown it."""
 
     rules: SyncRules | None = None
     """What decides in the place of the rules in force: never a client's word."""

@@ -6,21 +6,25 @@ Rules of this module
     2. A look-up is remembered for `REMEMBERED_MS_MAX` at the most, whatever the clock does; and
        a refusal that a client is another's never rests on the cache alone.
     3. Who cannot be looked up is not let in.
+    4. What is noted of a client is read with its user: what is noted already is not written again.
 
-Laws U1-U4: ``docs/spec/access.md``.
+Laws U1-U4 and U7: ``docs/spec/access.md``.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.core.delta import check_client_id
 from lakesync.errors import ClientTaken, GatewayDeleted, Revoked, ValidationFailed
-from lakesync.ports import GATEWAY_KIND, Revocation
+from lakesync.gateway.seen import is_worth_noting
+from lakesync.ports import GATEWAY_KIND, KnownClient, Revocation, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.core.clock import Stamp
     from lakesync.ports import AccessStore, WallClock
 
 _Reading: TypeAlias = tuple[int, int]
@@ -60,7 +64,7 @@ class Access:
     """Lets users and their clients in. One for each process; one request at a time.
 
     Cost: half a read unit for each client and a read unit for each gateway, each at most once in
-    `REMEMBERED_MS_MAX` of a process; a write unit when a client is first used.
+    `REMEMBERED_MS_MAX` of a process; a write unit when a client is first used or noted.
 
     Args:
         store: where users, clients and revocations are.
@@ -78,7 +82,7 @@ class Access:
     ) -> None:
         self._store = store
         self._clocks = (wall_clock, monotonic_ms or wall_clock)
-        self._users: dict[tuple[str, str], tuple[_Reading, str]] = {}
+        self._clients: dict[tuple[str, str], tuple[_Reading, KnownClient]] = {}
         self._revoked: dict[str, tuple[_Reading, frozenset[tuple[str, str]]]] = {}
 
     def check_user(self, gateway: str, user: str, *, even_deleted: bool = False) -> None:
@@ -107,22 +111,40 @@ class Access:
             ClientTaken: it belongs to another user.
         """
         self.check_not_revoked(gateway, client_id)
-        if self._remembered(gateway, client_id) == user:
+        remembered = self._remembered(gateway, client_id)
+        if remembered is not None and remembered.user == user:
             return
         read_at = self._now()
-        stored = self._store.user_of(gateway, client_id)
+        stored = self._store.client(gateway, client_id)
         if stored is None:
-            stored = self._store.bind(gateway, client_id, user)
-        if stored != user:
+            stored = KnownClient(client_id, self._store.bind(gateway, client_id, user))
+        if stored.user != user:
             raise ClientTaken(
                 "this client id belongs to another user: make a client with an id of its own, or "
                 "let the gateway's administrator release it",
                 field="clientId",
             )
-        self._users.pop((gateway, client_id), None)  # what was read last is forgotten last
-        self._users[gateway, client_id] = (read_at, user)
-        while len(self._users) > CLIENTS_REMEMBERED_MAX:
-            del self._users[next(iter(self._users))]
+        self._clients.pop((gateway, client_id), None)  # what was read last is forgotten last
+        self._clients[gateway, client_id] = (read_at, stored)
+        while len(self._clients) > CLIENTS_REMEMBERED_MAX:
+            del self._clients[next(iter(self._clients))]
+
+    def note(
+        self, gateway: str, client_id: str, cursor: Stamp, quarantined: int | None = None
+    ) -> None:
+        """Note where a client stands that was let in, unless that is noted already.
+
+        A write unit where it is worth one (`lakesync.gateway.seen`).
+        """
+        remembered = self._clients.get((gateway, client_id))
+        if remembered is None:
+            return
+        read_at, client = remembered
+        seen = Seen(self._clocks[0](), cursor, quarantined)
+        if is_worth_noting(client.seen, seen):
+            # Remembered first: what fails is not tried again with every pull.
+            self._clients[gateway, client_id] = (read_at, replace(client, seen=seen))
+            self._store.note(gateway, client_id, seen)
 
     def check_not_revoked(self, gateway: str, client_id: str) -> None:
         """Refuse a client that is shut out, whoever's it is.
@@ -133,8 +155,8 @@ class Access:
         if ("client", client_id) in self._revoked_of(gateway):
             raise Revoked("this client is shut out of the gateway; ask its administrator")
 
-    def _remembered(self, gateway: str, client_id: str) -> str | None:
-        known = self._users.get((gateway, client_id))
+    def _remembered(self, gateway: str, client_id: str) -> KnownClient | None:
+        known = self._clients.get((gateway, client_id))
         return known[1] if known and self._is_current(known[0]) else None
 
     def _revoked_of(self, gateway: str) -> frozenset[tuple[str, str]]:
@@ -176,7 +198,8 @@ class AccessAdmin:
 
     def user_of(self, gateway: str, client_id: str) -> str | None:
         """Give whose a client is; None if it is nobody's."""
-        return self._store.user_of(gateway, check_client_id(client_id))
+        client = self._store.client(gateway, check_client_id(client_id))
+        return client.user if client else None
 
     def revoke(self, gateway: str, kind: str, name: str, *, by: str) -> None:
         """Shut a user or a client out, in force within a minute. Safe to repeat.

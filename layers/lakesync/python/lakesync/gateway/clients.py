@@ -1,7 +1,7 @@
 """Who uses a gateway: its clients, whether each is connected, and how far behind it is.
 
-Nothing is written for it: a pull of a current client leaves no trace, so how far one is behind is
-known of followers alone, whose cursor is stored; one that is connected is told of every commit.
+Clients are noted as they pull (`lakesync.gateway.seen`), at most every quarter of an hour and never
+where that is noted already; of followers the cursor is stored that they last came with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.gateway.delivery import Delivery
-    from lakesync.ports import AccessStore, Buffer, Connection, Connections
+    from lakesync.ports import AccessStore, Buffer, Connection, Connections, KnownClient, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,10 @@ class ClientReport:
     is_revoked: bool
     """It is shut out, or its user is."""
     behind_ms: int | None
-    """How far the cursor it last came with is behind the newest commit; None if it is not known."""
+    """How far the cursor it was last noted with is behind the newest commit; None if that is not
+    known, or nothing was read in whole."""
+    seen: Seen | None = None
+    """What was last noted of it."""
 
 
 class ClientsAdmin:
@@ -65,7 +68,7 @@ class ClientsAdmin:
         """Give some clients behind a place, and the next place, or "" if there are no more.
 
         Cost in read units: one for some thirty clients and 16 at the most, one for each client of
-        the page, and one for some ten connections of the gateway.
+        the page that was never noted, and one for some ten connections of the gateway.
         """
         page, following = self._access.clients(gateway, place, limit)
         connected, _ = self._connections.of_gateway(gateway)
@@ -73,13 +76,14 @@ class ClientsAdmin:
         top = max((head.commit for head in self._buffer.heads(gateway).values()), default=0)
         reports = [
             ClientReport(
-                client_id,
-                user,
-                concerned(connected, "client", client_id),
-                bool(revoked & {("client", client_id), ("user", user)}),
-                self._behind_ms(gateway, client_id, top),
+                client.client_id,
+                client.user,
+                concerned(connected, "client", client.client_id),
+                bool(revoked & {("client", client.client_id), ("user", client.user)}),
+                self._behind_ms(gateway, client, top),
+                client.seen,
             )
-            for client_id, user in page
+            for client in page
         ]
         return reports, following
 
@@ -95,7 +99,10 @@ class ClientsAdmin:
         self._delivery.refuse([(each, error) for each in connections])
         return len(connections)
 
-    def _behind_ms(self, gateway: str, client_id: str, top: Stamp) -> int | None:
-        state = self._buffer.client_state(gateway, client_id)
-        cursor = self._cursor_of(state) if state is not None else 0
+    def _behind_ms(self, gateway: str, client: KnownClient, top: Stamp) -> int | None:
+        if client.seen is not None:
+            cursor = client.seen.cursor
+        else:
+            state = self._buffer.client_state(gateway, client.client_id)
+            cursor = self._cursor_of(state) if state is not None else 0
         return max(stamp_ms(top) - stamp_ms(cursor), 0) if cursor else None

@@ -8,9 +8,11 @@ public operations above them turn that into a ``Result``.
 from lakesync.ports.access import (
     GATEWAY_KIND,
     AccessStore,
+    KnownClient,
     Quota,
     QuotaStore,
     Revocation,
+    Seen,
     Usage,
     WindowUsage,
 )
@@ -143,6 +145,7 @@ __all__ = [
     "HeadBusy",
     "HeadMoved",
     "Hearer",
+    "KnownClient",
     "LaneCommit",
     "Listening",
     "Listens",
@@ -164,6 +167,7 @@ __all__ = [
     "RunState",
     "RunsActions",
     "SecretStore",
+    "Seen",
     "Sockets",
     "StaleRead",
     "StoredConnector",

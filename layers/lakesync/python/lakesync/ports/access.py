@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import (
+    TYPE_CHECKING,
     Final,
     NamedTuple,
     Protocol,
 )
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
 
 GATEWAY_KIND: Final = "gateway"
 
@@ -25,14 +29,36 @@ class Revocation:
     """The user who did it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was last noted of a client, as it came with a pull."""
+
+    at_ms: int
+    cursor: Stamp
+    """Up to where it had read; 0 if nothing in whole."""
+    quarantined: int | None = None
+    """How many of its edits wait for a decision, by its own word; None if it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClient:
+    """A client that came once."""
+
+    client_id: str
+    user: str
+    """Whom it is bound to."""
+    seen: Seen | None = None
+    """None if nothing was noted yet."""
+
+
 class AccessStore(Protocol):
     """Whose each client is, and who is shut out.
 
     What is read of clients may be a moment old; what `bind` gives and what is revoked is not.
     """
 
-    def user_of(self, gateway: str, client_id: str) -> str | None:
-        """Give the user whom a client is bound to; None if it is bound to nobody."""
+    def client(self, gateway: str, client_id: str) -> KnownClient | None:
+        """Give a client; None if it is bound to nobody."""
         ...
 
     def bind(self, gateway: str, client_id: str, user: str) -> str:
@@ -43,8 +69,12 @@ class AccessStore(Protocol):
         """Bind a client to nobody; whoever uses it next has it. Safe to repeat."""
         ...
 
-    def clients(self, gateway: str, place: str, limit: int) -> tuple[list[tuple[str, str]], str]:
-        """Give some clients behind a place, each with its user; and the next place, or "".
+    def note(self, gateway: str, client_id: str, seen: Seen) -> None:
+        """Note what was seen of a client, unless it is nobody's or something later was noted."""
+        ...
+
+    def clients(self, gateway: str, place: str, limit: int) -> tuple[list[KnownClient], str]:
+        """Give some clients behind a place; and the next place, or "".
 
         There may be fewer than the limit, even none, and yet more to come.
         """

@@ -65,7 +65,7 @@ class SyncPush(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., last_seen_hlc: _Optional[int] = ..., atomic: _Optional[bool] = ..., epoch: _Optional[str] = ..., own_cursor: _Optional[bool] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class SyncPull(_message.Message):
-    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot", "scope", "removes", "own_cursor", "fresh", "at_least", "request_id")
+    __slots__ = ("client_id", "since_hlc", "max_deltas", "epoch", "snapshot", "scope", "removes", "own_cursor", "fresh", "at_least", "request_id", "quarantined")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_HLC_FIELD_NUMBER: _ClassVar[int]
     MAX_DELTAS_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class SyncPull(_message.Message):
     FRESH_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     since_hlc: int
     max_deltas: int
@@ -88,7 +89,8 @@ class SyncPull(_message.Message):
     fresh: bool
     at_least: int
     request_id: int
-    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., removes: _Optional[bool] = ..., own_cursor: _Optional[bool] = ..., fresh: _Optional[bool] = ..., at_least: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
+    quarantined: int
+    def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., removes: _Optional[bool] = ..., own_cursor: _Optional[bool] = ..., fresh: _Optional[bool] = ..., at_least: _Optional[int] = ..., request_id: _Optional[int] = ..., quarantined: _Optional[int] = ...) -> None: ...
 
 class SyncResponse(_message.Message):
     __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot", "scope", "resync", "schema_version", "behind_ms", "previous_hlc", "first_hlc", "request_id")

@@ -149,10 +149,8 @@ def decode_receipt(body: bytes) -> PushReceipt:
 
 
 def _error_of(result: pb.DeltaOutcome) -> LakeSyncError | None:
-    if not result.code:
-        return None
     kind = BY_CODE.get(result.code, InternalError)
-    return kind(result.message, field=result.field or None)
+    return kind(result.message, field=result.field or None) if result.code else None
 
 
 def decode_pull(body: bytes) -> Pull:
@@ -175,6 +173,7 @@ def decode_pull(body: bytes) -> Pull:
         scope=message.scope,
         own_cursor=message.own_cursor,
         at_least=STAMP_MAX if message.fresh else _stamp(message.at_least, "atLeast"),
+        quarantined=message.quarantined if message.HasField("quarantined") else None,
     )
 
 
@@ -191,6 +190,7 @@ def encode_pull(pull: Pull) -> bytes:
         own_cursor=pull.own_cursor,
         fresh=pull.at_least == STAMP_MAX,
         at_least=0 if pull.at_least == STAMP_MAX else pull.at_least,
+        quarantined=pull.quarantined,
     )
     return message.SerializeToString()
 

@@ -31,8 +31,9 @@ def list_(
 ) -> None:
     """List the clients that ever came: whose each is, its connections, how far it is behind.
 
-    How far a client is behind is known of existing clients alone, whose cursor is stored; one that
-    is connected is told of every commit. What a client keeps in quarantine only the client knows.
+    A client is noted as it pulls, at most every quarter of an hour: so one that reads on and on may
+    be shown that far behind, and one that is further behind is. Quarantined are edits that were
+    refused and wait for a decision, as the client says.
 
     Example:
       lakesync clients list acme --connected
@@ -49,11 +50,13 @@ def list_(
             each["client"], each["user"], len(each["connections"]),
             max((one["openedAt"] for one in each["connections"]), default=None),
             None if each["behindMs"] is None else f"{each['behindMs'] / 1000:,.1f} s",
+            each["quarantined"] or None,
+            each["notedAt"],
             "shut out" if each["revoked"] else None,
         )
         for each in listed
     ]  # fmt: skip
-    columns = ("client", "user", "connections", "since", "behind", "access")
+    columns = ("client", "user", "connections", "since", "behind", "quarantined", "noted", "access")
     session.out.table(columns, rows, empty="no client came yet, as far as was asked for")
 
 

@@ -135,6 +135,7 @@ class HttpTransport:
             "removes": pull.removes or "",
             "ownCursor": pull.own_cursor or "",
             "fresh": pull.at_least == STAMP_MAX or "",
+            "quarantined": "" if pull.quarantined is None else str(pull.quarantined),
             "atLeast": str(pull.at_least) if 0 < pull.at_least < STAMP_MAX else "",
         }
         given = {name: value for name, value in query.items() if value != ""}

@@ -184,6 +184,12 @@ class Outbox:
         run = encode_records((delta,))
         self._connection.execute(PUT, (delta.hlc, entry.txn, status, run, *rest))
 
+    def count_quarantined(self) -> int:
+        """Count the entries that wait for the app; reads all that wait."""
+        sql = "SELECT count(*) FROM _lakesync_outbox WHERE status = 'quarantined'"
+        count: int = self._connection.execute(sql).fetchone()[0]
+        return count
+
     def first_quarantined(self, behind: Stamp) -> Stamp | None:
         """Give the stamp of the first quarantined entry behind a stamp."""
         sql = "SELECT min(hlc) FROM _lakesync_outbox WHERE status = 'quarantined' AND hlc > ?"

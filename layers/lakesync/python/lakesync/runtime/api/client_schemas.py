@@ -25,8 +25,14 @@ CLIENT_COMPONENTS: Final[dict[str, Schema]] = {
             "revoked": FLAG | {"description": "It is shut out, or its user is."},
             "behindMs": {
                 "type": ["integer", "null"],
-                "description": "How far behind it last was; null where nothing is stored of that.",
+                "description": "How far behind it was when it was noted; null if it never was, or "
+                "has read nothing in whole.",
             },
+            "quarantined": {
+                "type": ["integer", "null"],
+                "description": "Edits that were refused and wait for a decision, by its own word.",
+            },
+            "notedAt": {"type": ["string", "null"], "format": "date-time"},
         }
     ),
     "Clients": object_of(

@@ -49,9 +49,10 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
     async def clients(
         gateway: Gateway, request: Request, cursor: Cursor = "", limit: Limit = CLIENTS_DEFAULT
     ) -> Response:
-        """Give clients that ever came, in no order of interest. Nothing is written for it.
+        """Give clients that ever came, in no order of interest.
 
-        `behindMs` is known of existing clients alone, whose cursor is stored; null for others.
+        A client is noted as it pulls, at most every quarter of an hour, and not while it has read
+        all: `behindMs` is never too small, and of one that reads on at most that much too large.
         """
         reports, place = service().clients(gateway, place_of(cursor, _PLACE), limit)
         page: dict[str, object] = {"clients": list(map(_shown, reports))}
@@ -95,4 +96,6 @@ def _shown(report: ClientReport) -> dict[str, Any]:
         ],
         "revoked": report.is_revoked,
         "behindMs": report.behind_ms,
+        "quarantined": report.seen.quarantined if report.seen else None,
+        "notedAt": utc_text(report.seen.at_ms) if report.seen else None,
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.messages import Pull
+from lakesync.core.messages import QUARANTINED_MAX, Pull
 from lakesync.core.scope import SCOPE_CHARS_MAX
 from lakesync.delivery.source_places import PLACES_CHARS_MAX
 from lakesync.errors import NotFound
@@ -17,6 +17,7 @@ from lakesync.runtime.api import schemas
 from lakesync.runtime.bodies import Encoding, answer_encoding
 from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, answer
+from lakesync.runtime.noting import noted
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
@@ -88,6 +89,16 @@ AtLeast = Annotated[
 ]
 
 
+Quarantined = Annotated[
+    int | None,
+    Query(
+        ge=0,
+        le=QUARANTINED_MAX,
+        description="How many of the client's edits were refused, for administrators to see.",
+    ),
+]
+
+
 def _at_least(
     fresh: Fresh = False,  # noqa: FBT002 - FastAPI passes it by name
     at_least: AtLeast = "0",
@@ -141,6 +152,7 @@ def pull_routes(
         own_cursor: OwnCursor = False,  # noqa: FBT002 - as above
         at_least: Freshness = 0,
         source: Source = None,
+        quarantined: Quarantined = None,
     ) -> Response:
         """Give the next page after a cursor. Safe to repeat.
 
@@ -162,8 +174,11 @@ def pull_routes(
             at_least=at_least,
             source=_source(source, of_sources),
             bytes_max=_bytes_max(reads),
+            quarantined=quarantined,
         )
         page = service.pull(gateway, asked)
+        if not of_sources:
+            noted(client.access, gateway, asked)
         answered = _ENCODE[reads](page)
         _count(gateway, page, answered)
         return answer(request, answered, reads)

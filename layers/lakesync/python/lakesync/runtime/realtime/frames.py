@@ -26,6 +26,7 @@ from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.ports import Delivered, Usage
 from lakesync.runtime import observe
 from lakesync.runtime.auth import claims_of
+from lakesync.runtime.noting import noted
 from lakesync.wire import actions_proto, frames, proto
 from lakesync.wire.frames import Tag
 
@@ -131,6 +132,7 @@ class FrameService:
             bytes_max=frames.FRAME_DELTA_BYTES_MAX,
         )
         page = self._pulls.pull(connection.gateway, asked)
+        noted(self._access, connection.gateway, asked)
         frame = frames.encode_page_frame(page, request_id)
         observe.count("DeltasPulled", page.count)
         observe.usage(connection.gateway, bytes_out=len(frame), pulled=page.count)

@@ -1,0 +1,28 @@
+"""When what is seen of a client is worth a write: law U7, ``docs/spec/access.md``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from lakesync.ports import Seen
+
+NOTED_MS_MIN: Final = 900_000
+"""How long a client is not noted again, though it reads on: four write units an hour."""
+REFUSALS_NOTED_MS_MIN: Final = 60_000
+"""The same where the number of its quarantined edits is another."""
+
+
+def is_worth_noting(last: Seen | None, seen: Seen) -> bool:
+    """Tell whether to note what is seen of a client.
+
+    Args:
+        last: what is noted of it.
+        seen: what is seen now.
+    """
+    if last is None:
+        return True
+    passed_ms = seen.at_ms - last.at_ms
+    if last.quarantined != seen.quarantined:
+        return passed_ms >= REFUSALS_NOTED_MS_MIN
+    return last.cursor != seen.cursor and passed_ms >= NOTED_MS_MIN
