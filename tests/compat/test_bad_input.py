@@ -28,6 +28,7 @@ ROUTES = [
     ("POST", "/sync/{}/push"),
     ("GET", "/sync/{}/pull"),
     ("GET", "/sync/{}/checkpoint"),
+    ("POST", "/sync/{}/ticket"),
     ("GET", "/sync/{}/metrics"),
     ("GET", "/sync/{}/schema"),
     ("POST", "/admin/schema/{}"),

@@ -742,6 +742,7 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/sync/{gateway}/push",
         "/sync/{gateway}/pull",
         "/sync/{gateway}/checkpoint",
+        "/sync/{gateway}/ticket",
         "/sync/{gateway}/metrics",
         "/sync/{gateway}/schema",
         "/admin/schema/{gateway}",

@@ -30,6 +30,7 @@ from lakesync.buffer.memory_audit import MemoryAudit
 from lakesync.buffer.memory_connections import MemoryConnections
 from lakesync.buffer.memory_quota import MemoryQuotas
 from lakesync.buffer.memory_removal import MemoryItems
+from lakesync.buffer.memory_tickets import MemoryTickets
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.checkpoint_stream import CheckpointService
 from lakesync.compat.follower_state import cursor_of
@@ -54,11 +55,13 @@ from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
+from lakesync.runtime.api.ticket import ticket_routes
 from lakesync.runtime.api.webhooks import webhook_routes
 from lakesync.runtime.authoriser import lambda_authoriser
 from lakesync.runtime.delete_gateway import delete_and_wait, delete_task
 from lakesync.runtime.http import create_app
 from lakesync.runtime.keys import Authorities
+from lakesync.runtime.realtime.tickets import SocketTickets
 from lakesync.runtime.tokens import TokenRules
 from lakesync.runtime.wiring_actions import and_actions
 from lakesync.runtime.wiring_connectors import and_connectors
@@ -209,6 +212,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
         ),
         pull_routes(FollowingPulls(pulls, held.buffer, wall_clock=wall_clock)),
         checkpoint_routes(CheckpointService(held.buffer, checkpoints)),
+        ticket_routes(SocketTickets(MemoryTickets(), wall_clock=wall_clock)),
         admin_routes(
             admin,
             AccessAdmin(held.access, wall_clock=wall_clock),

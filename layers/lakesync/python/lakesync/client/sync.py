@@ -224,15 +224,15 @@ class Syncer:
         """
         ask, deltas_max = self._transport.pull, self._page_deltas
         # Under load a page may end a little before the newest commit, but not before our own.
-        told: dict[str, Any] = {"at_least": self._pusher.last_commit, "quarantined": quarantined}
+        said: dict[str, Any] = {"at_least": self._pusher.last_commit, "quarantined": quarantined}
         with contextlib.suppress(CursorExpired, InvalidCursor):
-            page = ask(replace(at.pull(self._file.client_id, deltas_max, self._first), **told))
+            page = ask(replace(at.pull(self._file.client_id, deltas_max, self._first), **said))
             # An epoch is empty until the buffer is restored for the first time. Who has read
             # nothing may still have pushed what a restore lost.
             if at.is_followed_by(page):
                 return at.checked(page), page.epoch != at.epoch
         pull = NOTHING_READ.pull(self._file.client_id, deltas_max, self._first)
-        page = ask(replace(pull, **told))
+        page = ask(replace(pull, **said))
         goes_on = at.is_new or (page.snapshot and at.shows_as(page))
         return NOTHING_READ.checked(page), not (goes_on and page.epoch == at.epoch)
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def noted(access: Access, gateway: str, pull: Pull) -> None:
     """Note how far a client has read and what it has in quarantine; its answer never waits on it.
 
-    A follower's cursor is moved by receipts too, and is stored elsewhere.
+    A follower's cursor is moved by receipts too, and is stored elsewhere; a source has none.
     """
-    if not pull.own_cursor:
+    if not pull.own_cursor or pull.source:
         return
     quarantined = None if pull.quarantined is None else min(pull.quarantined, QUARANTINED_MAX)
     cursor = 0 if pull.snapshot else pull.since

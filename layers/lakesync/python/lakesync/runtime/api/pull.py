@@ -177,11 +177,8 @@ def pull_routes(
             quarantined=quarantined,
         )
         page = service.pull(gateway, asked)
-        if not of_sources:
-            noted(client.access, gateway, asked)
-        answered = _ENCODE[reads](page)
-        _count(gateway, page, answered)
-        return answer(request, answered, reads)
+        noted(client.access, gateway, asked)
+        return answer(request, _encoded(gateway, page, reads), reads)
 
     return router
 
@@ -192,9 +189,12 @@ def _source(source: str | None, of_sources: bool) -> str:  # noqa: FBT001 - what
     return source or ""
 
 
-def _count(gateway: str, page: PullPage, answered: bytes) -> None:
+def _encoded(gateway: str, page: PullPage, reads: Encoding) -> bytes:
+    """Write a page, and count what it brings."""
+    answered = _ENCODE[reads](page)
     observe.count("DeltasPulled", page.count)
     observe.usage(gateway, bytes_out=len(answered), pulled=page.count)
+    return answered
 
 
 def _bytes_max(reads: Encoding) -> int:
