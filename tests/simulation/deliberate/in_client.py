@@ -52,8 +52,8 @@ def cursor_moves_on_push() -> list[Replaced]:
 def has_more_is_ignored() -> list[Replaced]:
     real = Syncer._fetch
 
-    def fetch(self: Syncer, at: Position) -> tuple[PullPage, bool]:
-        page, rebuilt = real(self, at)
+    def fetch(self: Syncer, at: Position, quarantined: int) -> tuple[PullPage, bool]:
+        page, rebuilt = real(self, at, quarantined)
         return replace(page, has_more=False), rebuilt
 
     return [(Syncer, "_fetch", fetch)]

@@ -128,8 +128,8 @@ def outbox_dropped_on_void_cursor() -> list[Replaced]:
 def _fetching(spoil: Callable[[Syncer], None]) -> Any:
     real = Syncer._fetch
 
-    def fetch(self: Syncer, at: ClientPosition) -> tuple[PullPage, bool]:
-        page, rebuilt = real(self, at)
+    def fetch(self: Syncer, at: ClientPosition, quarantined: int) -> tuple[PullPage, bool]:
+        page, rebuilt = real(self, at, quarantined)
         if rebuilt or (page.snapshot and not at.snapshot):
             with self._file.database.transaction():
                 spoil(self)
