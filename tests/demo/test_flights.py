@@ -56,6 +56,21 @@ def test_the_final_table_is_what_all_edits_come_to(
     assert compare("edits", rows, other).differing.keys() == {"remark"}
 
 
+def test_the_table_of_the_second_act_is_what_its_edits_come_to(week: Week) -> None:
+    rows: Rows = week.timetable()
+    for day in week.days:
+        for row_id, columns in week.departures(day).items():
+            rows[row_id] |= {name: value for name, value in columns.items() if name != "remark"}
+        for row_id in week.cancelled(day):
+            del rows[row_id]
+    remarks = dict.fromkeys(sorted(rows)[::3], "gate 1")
+    for row_id, remark in remarks.items():
+        rows[row_id] |= {"remark": remark}
+
+    assert compare("edits", rows, week.departed(remarks)).right
+    assert not compare("edits", rows, week.departed({})).right
+
+
 def test_what_a_client_sees_is_its_carriers_and_its_origins(week: Week) -> None:
     published = week.published()
     for claims, where in (

@@ -70,7 +70,7 @@ def tell(folder: Path, days: int = 2) -> tuple[Outcome, str]:
         screen = Screen(Console(file=printed))
         lake = ReplayedLake(setting, folder)
         outcome = Story(setting, lake, screen, days).tell()
-        command._show(screen, outcome)
+        command._show(screen, outcome.verdicts)
         return outcome, printed.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""The demo's flow in small: one day of flights, through every part of the deployed stack."""
+"""The demo in small: one day of flights, through every part of the deployed stack."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.support.deployed import Glue, Tenant
 from tools.demo.lake import DemoLake
 from tools.demo.live import socket_address
 from tools.demo.screen import Screen
+from tools.demo.second_act import SecondAct
 from tools.demo.setting import Setting
 from tools.demo.story import Story
 
@@ -35,3 +36,16 @@ def test_every_holder_has_the_rows_that_the_source_data_and_its_claims_say(
     assert [v.rows for v in outcome.verdicts] == [841, 280, 297, 841, 841, 842]
     assert printed.getvalue().count("Glue run took") == 2
     assert "on the airline's screen after" in printed.getvalue()
+
+
+def test_a_database_that_is_captured_a_client_mysql_and_the_lake_have_the_same_rows(
+    stack: Stack, glue: Glue, tmp_path: Path
+) -> None:
+    glue.settle()
+    tenant = Tenant(stack)
+    setting = Setting(stack.http, tenant.gateway, stack.jwt_secret, tmp_path / "clients")
+    lake = DemoLake(tenant.aws, stack.http, tenant.gateway, lambda: setting.token("demo", "admin"))
+    printed = io.StringIO()
+    verdicts = SecondAct(setting, lake, tenant.aws, Screen(Console(file=printed))).tell()
+    assert [(v.holder, v.sentence) for v in verdicts if not v.right] == []
+    assert [v.rows for v in verdicts] == [838] * 5

@@ -16,6 +16,7 @@ from lakesync.errors import LakeSyncError
 from tools.demo.lake import DemoLake
 from tools.demo.live import socket_address
 from tools.demo.screen import Screen
+from tools.demo.second_act import SecondAct
 from tools.demo.setting import Setting
 from tools.demo.story import Outcome, Story
 from tools.local_stack import paths
@@ -23,7 +24,10 @@ from tools.local_stack.errors import LocalStackError
 from tools.local_stack.stack import PORT, Stack, up
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from tools.demo.evidence import Verdict
 
 _INTERRUPTED: Final = 130
 
@@ -62,9 +66,20 @@ def _run(screen: Screen, port: int, days: int) -> int:
     setting = Setting(stack.http, gateway, stack.jwt_secret, paths.LOCAL / "demo", sockets)
     lake = DemoLake(aws, stack.http, gateway, lambda: setting.token("demo", "admin"))
     outcome = Story(setting, lake, screen, days).tell()
-    _show(screen, outcome)
+    _show(screen, outcome.verdicts)
+    second = _second_act(screen, stack, f"{gateway}-db")
     _invite(screen, stack, setting, outcome)
-    return 0 if outcome.right else 1
+    return 0 if outcome.right and all(verdict.right for verdict in second) else 1
+
+
+def _second_act(screen: Screen, stack: Stack, gateway: str) -> tuple[Verdict, ...]:
+    screen.title("Second act: a PostgreSQL is captured, a client edits, MySQL and the lake follow")
+    aws = Aws(_connection(stack, gateway))
+    setting = Setting(stack.http, gateway, stack.jwt_secret, paths.LOCAL / "demo-db")
+    lake = DemoLake(aws, stack.http, gateway, lambda: setting.token("demo", "admin"))
+    verdicts = SecondAct(setting, lake, aws, screen).tell()
+    _show(screen, verdicts)
+    return verdicts
 
 
 def _connection(stack: Stack, gateway: str) -> Connection:
@@ -79,8 +94,8 @@ def _connection(stack: Stack, gateway: str) -> Connection:
     )
 
 
-def _show(screen: Screen, outcome: Outcome) -> None:
-    rows = [(verdict.holder, verdict.rows, verdict.sentence) for verdict in outcome.verdicts]
+def _show(screen: Screen, verdicts: Sequence[Verdict]) -> None:
+    rows = [(verdict.holder, verdict.rows, verdict.sentence) for verdict in verdicts]
     screen.table("Who holds what", ("holder", "rows", "against the source data"), rows)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakesync.client import Client
-    from tools.demo.flights import Rows
+    from tools.demo.flights import Row, Rows
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,11 @@ def rows_of_client(client: Client) -> Rows:
 
 def rows_of_lake(table: pa.Table) -> Rows:
     """Give what a reader sees in the Iceberg table: typed values, as JSON has them."""
-    return {row.pop(ROW_ID): _as_json(row) for row in table.to_pylist()}
+    return {row.pop(ROW_ID): as_json(row) for row in table.to_pylist()}
 
 
-def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+def as_json(row: Row) -> Row:
+    """Give a row's typed values as JSON has them; columns that it lacks are null."""
     return {name: _plain(row.get(name)) for name in TYPES}
 
 

@@ -156,6 +156,13 @@ class Week:
         remark = landed.fillna(left).where(~airline_wins, left.fillna(landed))
         return self._table(kept.assign(remark=remark))
 
+    def departed(self, remarks: Mapping[str, str]) -> pd.DataFrame:
+        """The table as it must be once all departures are written, with these remarks."""
+        kept = self.frame[self.frame["dep_time"].notna()]
+        return self._table(kept.assign(remark=kept["id"].map(remarks))).assign(
+            **dict.fromkeys(_ARRIVAL, None)
+        )
+
     def remarked_by_both(self, airline: RuleClaims, airport: RuleClaims) -> int:
         """How many flights both clients remark: the same column of the same row."""
         frame = self.frame[_seen(self.frame, airline) & _seen(self.frame, airport)]
