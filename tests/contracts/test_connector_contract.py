@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.testing.connector_contract import ConnectorContract
+from tests.support.dlt_sources import Api, DltSql, Folder
 from tests.support.sources import MemorySource, SqlSource
 from tests.support.vendors.jira import JiraServer
 from tests.support.vendors.salesforce import SalesforceServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tools.local_stack.databases import Database
 
@@ -68,3 +70,40 @@ class TestSalesforce(ConnectorContract):
         with SalesforceServer() as org:
             org.page_max, org.bulk_rows_min, org.job_states = 3, request.param, ["JobComplete"]
             yield org
+
+
+@pytest.mark.law("N1", "N2", "N3", "N15")
+class TestDltRest(ConnectorContract):
+    """dlt's source of REST APIs: by times with deletions marked, and all at each poll."""
+
+    @pytest.fixture(params=[True, False], ids=["by time", "replaced"])
+    def bench(self, request: pytest.FixtureRequest) -> Iterator[Api]:
+        """An API of its own."""
+        with Api(by_time=request.param) as api:
+            yield api
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N1", "N2", "N3", "N15")
+class TestDltSql(ConnectorContract):
+    """dlt's source of SQL databases, both ways."""
+
+    @pytest.fixture(
+        params=["postgres by time", "postgres replaced", "mariadb by time", "mariadb replaced"]
+    )
+    def bench(self, request: pytest.FixtureRequest) -> Iterator[DltSql]:
+        """A table of its own in a real database."""
+        kind, _, way = request.param.partition(" ")
+        source = DltSql(request.getfixturevalue(kind), kind, by_time=way == "by time")
+        yield source
+        source.close()
+
+
+@pytest.mark.law("N1", "N2", "N3", "N15")
+class TestDltFiles(ConnectorContract):
+    """dlt's source of files."""
+
+    @pytest.fixture(params=["jsonl", "csv"])
+    def bench(self, request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+        """A folder of its own."""
+        return Folder(tmp_path, request.param)

@@ -306,6 +306,14 @@ def test_the_operators_policy_goes_to_the_functions_in_which_connectors_run_alon
         assert choice in transformed()["Resources"][name]["Properties"]["ManagedPolicyArns"]
 
 
+def test_the_operators_layer_is_in_the_functions_in_which_connectors_run_alone() -> None:
+    choice = {"Fn::If": ["HasConnectorLayer", {"Ref": "ConnectorLayer"}, {"Ref": "AWS::NoValue"}]}
+    having = {name for name, each in functions().items() if choice in each["Layers"]}
+
+    assert having == {"AdminFunction", "IngestFunction", "WebhookFunction"}
+    assert all(len(functions()[name]["Layers"]) <= 5 for name in having), "Lambda's limit"
+
+
 def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() -> None:
     prefix = "${AWS::StackName}/connectors/"
     users = {

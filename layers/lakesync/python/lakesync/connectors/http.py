@@ -113,6 +113,22 @@ class Caller:
             NotFound: there is no such thing.
             AdapterRefused: the source says no.
         """
+        answer = self.ask(method, path, query=query, body=body, headers=headers)
+        error = self._refusal(answer) or refused(answer, urlsplit(self.base).hostname or "")
+        if error is not None:
+            raise error
+        return answer
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Ask once, as `send` does, and give the answer whatever its status says."""
         waits_s = self._quiet_until - time.monotonic()
         if waits_s > 0:
             raise AdapterQuotaExceeded(
@@ -120,9 +136,6 @@ class Caller:
                 retry_after_s=int(waits_s) + 1,
             )
         answer = self._answer(method, self._url(path, query), body, headers or {})
-        error = self._refusal(answer) or refused(answer, urlsplit(self.base).hostname or "")
-        if error is not None:
-            raise error
         if answer.headers.get("x-ratelimit-remaining") == "0":  # the next would be refused
             self._quiet_until = time.monotonic() + (answer.wait_s() or 0)
         return answer

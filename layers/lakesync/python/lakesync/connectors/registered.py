@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.definition import Definition, definition_from
@@ -25,9 +26,9 @@ def secret_name(gateway: str, name: str) -> str:
 
 
 def secrets_in(configuration: Mapping[str, Any], names: Collection[str]) -> dict[str, str]:
-    """Give the secrets among settings; one that is null is none."""
+    """Give the secrets among settings, several under one name as JSON; one that is null is none."""
     return {
-        name: str(value)
+        name: json.dumps(value) if isinstance(value, dict) else str(value)
         for name, value in configuration.items()
         if name in names and value is not None
     }

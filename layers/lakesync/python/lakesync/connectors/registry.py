@@ -23,6 +23,7 @@ T = TypeVar("T")
 GROUP: Final = "lakesync.connectors"
 """The group of entry points."""
 BUILT_IN: Final[Mapping[str, str]] = {
+    "dlt": "lakesync.connectors.dlt.types:DLT",
     "jira": "lakesync.connectors.jira.types:JIRA",
     "mysql": "lakesync.connectors.sql.types:MYSQL",
     "postgres": "lakesync.connectors.sql.types:POSTGRES",

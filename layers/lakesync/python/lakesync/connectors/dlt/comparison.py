@@ -1,0 +1,60 @@
+"""Rows of dlt that no cursor dates, compared with those of the extraction before, by digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Final
+
+from lakesync.connectors.listing import LISTED_ROWS_MAX
+from lakesync.connectors.port import Change, Unreadable
+from lakesync.errors import AdapterRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.connectors.storage import Storage
+
+_DIGEST_DIGITS: Final = 24
+
+
+class Comparison:
+    """Rows that are compared with those of the extraction before, by digests.
+
+    They lie under the number of the extraction, so that one that is made again compares with the
+    same. A row that comes twice in one extraction is given once: if it changed meanwhile, the next
+    gives it.
+    """
+
+    def __init__(self, storage: Storage, path: tuple[str, ...], number: int) -> None:
+        self._storage = storage
+        self._path = path
+        self._before: dict[str, str] = storage.read(*path, f"digests{number % 2}") or {}
+        self._seen: dict[str, str] = {}
+
+    def is_new(self, change: Change | Unreadable) -> bool:
+        """Tell whether a change differs from what was before, and was not given meanwhile."""
+        if isinstance(change, Change) and change.columns is None:
+            self._seen.pop(change.row_id, None)
+            return self._before.pop(change.row_id, None) is not None
+        if change.row_id in self._seen:
+            return False
+        said = change.columns if isinstance(change, Change) else change.reason
+        text = json.dumps(said, sort_keys=True)
+        row_digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
+        if change.row_id:
+            self._seen[change.row_id] = row_digest
+        if len(self._seen) > LISTED_ROWS_MAX:
+            raise AdapterRefused(
+                f"it has over {LISTED_ROWS_MAX} rows, which are compared as nothing tells when "
+                "they change: read it by incremental"
+            )
+        return self._before.get(change.row_id) != row_digest
+
+    def gone(self) -> Iterator[str]:
+        """Give the rows of before that are not there any more."""
+        return (row_id for row_id in self._before if row_id not in self._seen)
+
+    def write(self, number: int) -> None:
+        """Keep what was seen for the extraction behind this one."""
+        self._storage.write(self._seen, *self._path, f"digests{number % 2}")

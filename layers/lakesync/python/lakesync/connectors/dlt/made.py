@@ -1,0 +1,224 @@
+"""dlt's resources, made of a connector's settings.
+
+Rules of this module
+    1. Nothing is imported because settings name it: a source is one of three of dlt's own, or an
+       entry point of the group `GROUP`, which whoever builds the deployment installed.
+    2. What dlt's own sources ask is handed to them: a session that asks where the operator allows,
+       a connection that reads, files that the operator lists. None looks for credentials itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from copy import deepcopy
+from datetime import datetime
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import dlt
+from dlt.extract import DltResource, DltSource
+
+from lakesync.connectors.dlt.asking import session_for
+from lakesync.connectors.dlt.references import revealed
+from lakesync.errors import NotFound, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pydantic import SecretStr
+    from requests import Session
+
+    from lakesync.connectors.dlt.configuration import (
+        DltSettings,
+        DltTable,
+        Filesystem,
+        SqlDatabase,
+    )
+    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.sql.catalogue import Database
+
+    Make = Callable[[str], DltResource]
+
+GROUP: Final = "lakesync.dlt_sources"
+"""The group of entry points; each is called with the arguments, and gives dlt's source."""
+_ROWS: Final = 1_000
+"""Rows of a database that are read at once."""
+_AUTH: Final = {
+    "bearer": ("token",),
+    "api_key": ("api_key",),
+    "http_basic": ("username", "password"),
+    "oauth2_client_credentials": ("access_token_url", "client_id", "client_secret"),
+}
+"""What each way to authenticate needs: dlt would look for what is missing elsewhere."""
+
+
+class Source:
+    """What a connector reads: its resources by name, each made anew.
+
+    Attributes:
+        title: what people call it.
+        translate: reads the errors of its driver.
+    """
+
+    def __init__(self, settings: DltSettings, outside: Outside) -> None:
+        self._settings = settings
+        self._outside = outside
+        self.title = "The source"
+        self.translate: Callable[[Exception], Any] | None = None
+        self._sessions: dict[str, Session] = {}
+        self._make = self._chosen()
+
+    def resource(self, table: DltTable) -> DltResource:
+        """Make a resource, with the hints that the settings have for it.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        resource = self._make(table.name)
+        hints: dict[str, Any] = dict(table.hints or {})
+        if "incremental" in hints:
+            has_times = self._settings.sql_database is not None
+            hints["incremental"] = _incremental(hints["incremental"], has_times=has_times)
+        if hints:
+            resource.apply_hints(**hints)
+        return resource
+
+    def close(self) -> None:
+        """Let go of connections. Safe to repeat."""
+        for session in self._sessions.values():
+            session.close()
+
+    def _session(self, url: str) -> Session:
+        if url not in self._sessions:
+            self._sessions[url] = session_for(url, self._outside)
+        return self._sessions[url]
+
+    def _chosen(self) -> Make:
+        settings = self._settings
+        if settings.rest is not None:
+            self.title = "The API"
+            return _rest(settings, self._session)
+        if settings.sql_database is not None:
+            self.title = "The database"
+            make, database = _sql(settings.sql_database, settings.secrets)
+            self.translate = database.dialect.translate
+            return make
+        if settings.filesystem is not None:
+            self.title = "The folder"
+            return _files(settings.filesystem, self._outside)
+        return _installed(settings)
+
+
+def _rest(settings: DltSettings, session: Callable[[str], Session]) -> Make:
+    from dlt.sources.rest_api import rest_api_resources  # noqa: PLC0415 - of three, this one
+
+    config = revealed(settings.rest, settings.secrets)
+    client = config["client"]
+    client["session"] = session(client["base_url"])
+    defined = [each for each in config["resources"] if isinstance(each, dict)]
+    for resource in (*defined, config.get("resource_defaults") or {}):
+        if isinstance(resource.get("endpoint"), dict):
+            _authenticated(resource["endpoint"], session)
+    _authenticated(client, session)
+
+    def make(name: str) -> DltResource:
+        # dlt takes parts out of what it is given.
+        return _named(name, rest_api_resources(cast("Any", deepcopy(config))))
+
+    return make
+
+
+def _authenticated(place: dict[str, Any], session: Callable[[str], Session]) -> None:
+    """Let tokens be asked for only where the operator allows; see that dlt looks for none."""
+    auth = place.get("auth")
+    if auth is None:
+        return
+    kind = auth.get("type", "bearer")
+    missing = [name for name in _AUTH[kind] if name not in auth]
+    if missing:
+        raise ValidationFailed(
+            f"auth of type {kind} needs {', '.join(missing)}", field="configuration.rest"
+        )
+    if kind == "oauth2_client_credentials":
+        auth["session"] = session(auth["access_token_url"])
+
+
+def _sql(settings: SqlDatabase, secrets: Mapping[str, SecretStr]) -> tuple[Make, Database]:
+    from dlt.sources.sql_database import sql_table  # noqa: PLC0415 - of three, this one
+    from sqlalchemy import create_engine  # noqa: PLC0415
+    from sqlalchemy.pool import NullPool  # noqa: PLC0415
+
+    database = _database(settings, secrets)
+    driver = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}[settings.kind]
+
+    def make(name: str) -> DltResource:
+        engine = create_engine(f"{driver}://", creator=database.connect, poolclass=NullPool)
+        return sql_table(
+            engine, name, settings.schema_, chunk_size=_ROWS, reflection_level="full",
+            backend="sqlalchemy",
+        )  # fmt: skip
+
+    return make, database
+
+
+def _database(settings: SqlDatabase, secrets: Mapping[str, SecretStr]) -> Database:
+    from lakesync.connectors.sql import catalogue, configuration  # noqa: PLC0415 - drivers
+
+    given = {
+        "host": settings.host, "database": settings.database, "user": settings.user,
+        "password": revealed(settings.password, secrets), "tls": settings.tls,
+        "tables": [{"name": "any"}],
+    } | ({"port": settings.port} if settings.port else {})  # fmt: skip
+    if settings.kind == "postgresql":
+        return catalogue.PostgresSource(configuration.PostgresSettings.model_validate(given))
+    return catalogue.MySqlSource(configuration.MySqlSettings.model_validate(given))
+
+
+def _files(settings: Filesystem, outside: Outside) -> Make:
+    from lakesync.connectors.dlt.files import file_resource, system_of  # noqa: PLC0415 - of three
+
+    system = system_of(settings.bucket_url, outside)
+    files = {each.name: each for each in settings.files}
+    return lambda name: file_resource(settings.bucket_url, system, files[name])
+
+
+def _installed(settings: DltSettings) -> Make:
+    name = settings.source
+    entry = next(iter(entry_points(group=GROUP, name=str(name))), None)
+    if entry is None:
+        names = ", ".join(sorted(each.name for each in entry_points(group=GROUP))) or "none"
+        raise ValidationFailed(
+            f"there is no source {name} in this deployment; there are: {names}",
+            field="configuration.source",
+        )
+    source = entry.load()
+    arguments = revealed(settings.arguments, settings.secrets)
+
+    def make(table: str) -> DltResource:
+        try:
+            made = source(**arguments)
+        except TypeError as exc:
+            raise ValidationFailed(
+                f"{name} does not take these arguments: {exc}", field="configuration.arguments"
+            ) from exc
+        if isinstance(made, DltSource):
+            return _named(table, made.resources.values())
+        return _named(table, [made] if isinstance(made, DltResource) else made)
+
+    return make
+
+
+def _named(name: str, resources: Iterable[DltResource]) -> DltResource:
+    named = {resource.name: resource for resource in resources}
+    if name not in named:
+        raise NotFound(f"there is no resource {name}; there are {', '.join(named)}")
+    return named[name]
+
+
+def _incremental(given: Mapping[str, Any], *, has_times: bool) -> Any:
+    """Give dlt's incremental; a database's times are compared with times, not with text."""
+    first = given.get("initial_value")
+    if has_times and isinstance(first, str):
+        with suppress(ValueError):
+            given = {**given, "initial_value": datetime.fromisoformat(first)}
+    return dlt.sources.incremental(**given)

@@ -1,0 +1,84 @@
+"""Secrets among settings that are another library's: named where they are used, kept apart.
+
+In the place of a secret stands ``{"secret": "<name>"}``; its value is in the setting ``secrets``,
+which is stored as a secret and told to nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field, SecretStr
+from typing_extensions import TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SECRETS_MAX = 16
+"""Secrets of one connector of dlt."""
+
+
+class _Reference(TypedDict):
+    secret: str
+
+
+def _is_reference(value: object) -> object:
+    if name_of(value) is None:
+        raise ValueError(
+            'this is a secret: write {"secret": "<name>"} here, and its value under that name in '
+            "secrets"
+        )
+    return value
+
+
+def _parsed(value: object) -> object:
+    """Give secrets as they are registered, or as they were stored: as the text of JSON."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+SecretReference = Annotated[_Reference, BeforeValidator(_is_reference)]
+"""Where a secret belongs."""
+Secrets = Annotated[
+    dict[str, SecretStr],
+    BeforeValidator(_parsed),
+    Field(
+        max_length=SECRETS_MAX,
+        description='Values of secrets, by the names that {"secret": "<name>"} has elsewhere.',
+        json_schema_extra={"writeOnly": True},
+    ),
+]
+"""The values of secrets, by name."""
+
+
+def name_of(value: object) -> str | None:
+    """Give the name of the secret that belongs in this place; None if none does."""
+    if isinstance(value, dict) and value.keys() == {"secret"}:
+        name = value["secret"]
+        return name if isinstance(name, str) and name else None
+    return None
+
+
+def names_in(value: object) -> Iterator[str]:
+    """Give the names of all secrets that belong somewhere in a JSON value."""
+    name = name_of(value)
+    if name is not None:
+        yield name
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from names_in(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from names_in(part)
+
+
+def revealed(value: Any, secrets: Mapping[str, SecretStr]) -> Any:
+    """Give a copy of a JSON value with its secrets in their places."""
+    name = name_of(value)
+    if name is not None:
+        return secrets[name].get_secret_value()
+    if isinstance(value, dict):
+        return {key: revealed(part, secrets) for key, part in value.items()}
+    if isinstance(value, list):
+        return [revealed(part, secrets) for part in value]
+    return value
