@@ -119,6 +119,7 @@ def measured(emulator: Emulator, number: int) -> float:
     settings = {
         "GLUE_JOB": "none", "RUNS_MAX": "1", "LAKE_BUCKET": BUCKET, "SMALL_BATCH_DELTAS": "10000",
         "DATABASE_PREFIX": PREFIX, "STACK_ID": STACK_ID, "POWERTOOLS_SERVICE_NAME": "bench",
+        "MERGE_AFTER_MINUTES": "0",
     }  # fmt: skip
     began = time.monotonic()
     answer = subprocess.run(

@@ -22,6 +22,7 @@ from lakesync.cli.app import app
 from lakesync.cli.lake import Lake
 from lakesync.core.gateway_secret import gateway_secret
 from lakesync.core.names import lake_columns, lake_tables
+from lakesync.materialise.glue_views import read_document
 from lakesync.ports import AuditQuery
 from tests.support.commits import Writer
 from tests.support.emulated_stack import emulated_stack
@@ -408,6 +409,51 @@ def test_a_lost_mark_is_set_again_by_what_the_rows_say(emulator: Emulator) -> No
         tagged = table.snapshot_by_name("lakesync")
         assert tagged.summary.additional_properties["lakesync.commit"] == "9"
         assert table.scan().to_arrow().num_rows == 2
+
+
+def test_views_are_printed_for_engines_and_made_for_athena(emulator: Emulator) -> None:
+    catalogue = catalogue_of(emulator)
+    catalogue.create_namespace("lakesync_viewed")
+    named = {1: "_id", 2: "due_date", 3: "_is_deleted", 4: "_commit"}
+    types = (StringType(), StringType(), BooleanType(), LongType())
+    fields = (NestedField(n, named[n], kind) for n, kind in zip(named, types, strict=True))
+    catalogue.create_table(
+        "lakesync_viewed.todos",
+        Schema(*fields),
+        location="s3://some-lake/warehouse/viewed/todos",
+        properties={
+            "lakesync.kind": "state", "lakesync.table": "todos", "lakesync.stack": "arn:stack",
+            "lakesync.columns": '{"2":["string","dueDate"]}',
+        },
+    )  # fmt: skip
+
+    def views(*words: str) -> Result:
+        return run("lake", "views", "--gateway", "viewed", *words)
+
+    printed = views("--engine", "duckdb", "--catalog", "lake").stdout.splitlines()
+    assert printed[0] == 'CREATE SCHEMA IF NOT EXISTS "lakesync_viewed";'
+    assert printed[1] == (
+        'CREATE OR REPLACE VIEW "lakesync_viewed"."todos__rows" AS SELECT "_id", "due_date" FROM '
+        '"lake"."lakesync_viewed"."todos" WHERE NOT "_is_deleted";'
+    )
+    assert [one["view"] for one in lines(views("--json"))] == ["todos__rows", "todos__live"]
+    assert "is none of athena, duckdb" in views("--engine", "oracle").stderr
+
+    assert "the views of 1 tables" in views("--create").stdout
+    make: Any = boto3.client
+    glue = make("glue", **emulator.client_options())
+    for name in ("todos__rows", "todos__live"):
+        view = glue.get_table(DatabaseName="lakesync_viewed", Name=name)["Table"]
+        assert read_document(view["ViewOriginalText"])["schema"] == "lakesync_viewed"
+    glue.delete_table(DatabaseName="lakesync_viewed", Name="todos__live")
+    glue.create_table(DatabaseName="lakesync_viewed", TableInput={"Name": "todos__live"})
+    refused = views("--create")
+    assert refused.exit_code != 0
+    assert "todos__live: something else has its name" in refused.stderr
+    # What lists the lake's tables takes no view for one.
+    assert [
+        one["table"] for one in lines(run("lake", "status", "--gateway", "viewed", "--json"))
+    ] == ["todos"]
 
 
 @pytest.mark.usefixtures("lake")

@@ -62,6 +62,7 @@ ENVIRONMENT = {
     "GLUE_JOB": "materialise",
     "RUNS_MAX": "4",
     "SMALL_BATCH_DELTAS": "0",
+    "MERGE_AFTER_MINUTES": "0",
     "DATABASE_PREFIX": "ls",
     "STACK_ID": "arn:aws:cloudformation:eu-central-1:123456789012:stack/one/1",
     "JWT_ALGORITHMS": "HS256",

@@ -42,6 +42,9 @@ class Small:
         (Taken(left={"demo/todos": "its columns change"}), 1, 1, DONE),
         (Taken(deltas=3, left={"demo/todos": "its columns change"}, busy=True), 1, 1, DONE),
         (Taken(busy=True), 1, 0, BACK),
+        # What is in a changes table waits for more: the next announcement, or the sweep.
+        (Taken(merges={"demo/todos": "its rows are in too many files"}), 1, 0, DONE),
+        (Taken(merges={"demo/a": "m"}, left={"demo/b": "its columns change"}), 2, 1, DONE),
     ],
 )
 def test_a_run_is_started_only_for_what_the_function_leaves(

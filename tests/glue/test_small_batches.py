@@ -25,6 +25,7 @@ from lakesync_spark.iceberg import apply
 from tests.glue.support.folder_catalogue import FolderCatalogue
 from tests.glue.support.lake import PREFIX, STACK, Lake
 from tests.glue.test_merge_agrees_with_core import SLOW, agree, fresh, tables
+from tests.glue.test_views import live_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +48,11 @@ def table_of(lake: Lake) -> SmallTable:
     return SmallTable(lake.store, FolderCatalogue(warehouse), PREFIX, STACK)  # type: ignore[arg-type]
 
 
-def take(lake: Lake, deltas_max: int = 10_000) -> Taken:
+def take(lake: Lake, deltas_max: int = 10_000, merge_after_s: float = 0.0) -> Taken:
     lake.runs += 1
     run_id = f"function-{lake.runs}"
-    return SmallBatches(lake.store, lambda: table_of(lake), deltas_max, run_id).take(FULL)  # type: ignore[arg-type]
+    store: Any = lake.store
+    return SmallBatches(store, lambda: table_of(lake), deltas_max, run_id, merge_after_s).take(FULL)
 
 
 def put(table: str, row_id: str, at: int, **columns: Any) -> Delta:
@@ -361,6 +363,38 @@ def test_what_a_function_cannot_do_waits_for_spark_as_it_was(
     ]
     assert waits == 1
     assert set(lake.visible()) == {"r0", "r1"}
+
+
+@pytest.mark.law("L4", "L12", "L20")
+def test_a_merge_of_a_large_table_waits_for_more_while_changes_are_appended(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deltas = begun(lake)
+    name = f"{lake.gateway}/todos"
+    with monkeypatch.context() as patch:
+        patch.setattr(small_table, "REWRITTEN_BYTES_MAX", 10)
+        for at in (20, 21):
+            deltas.append(change("r1", at, title=f"at {at}"))
+            lake.put(deltas[-1:])
+            taken = take(lake, merge_after_s=60.0)
+            assert (taken.left, list(taken.merges)) == ({}, [name])
+            assert len(lake.changes()) == len(deltas)
+        assert lake.marks()["changes"].commit > lake.marks()["rows"].commit
+        assert lake.visible()["r1"]["title"] == '"t1"'
+        assert live_rows(lake)["r1"]["title"] == '"at 21"'
+        assert len(lake.pending()) == 2
+
+        # Enough waits: by its age, or by its number.
+        lake.store.age_s = 61.0
+        assert list(take(lake, merge_after_s=60.0).left) == [name]
+        lake.store.age_s = 1.0
+        assert list(take(lake, 1, merge_after_s=60.0).left) == [""]
+    lake.run()
+
+    assert lake.pending() == []
+    agree(lake, deltas)
+    assert len(lake.changes()) == len(deltas)
+    assert lake.visible()["r1"]["title"] == live_rows(lake)["r1"]["title"] == '"at 21"'
 
 
 @pytest.mark.law("L19")

@@ -22,6 +22,8 @@ class FileStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.age_s = 1.0
+        """Of every claim."""
         self.set_aside_reasons: dict[str, str] = {}
         self.searched: list[str] = []
         """Where old versions were looked for."""
@@ -52,7 +54,7 @@ class FileStore:
         prefix = f"{CLAIMS}{only}/" if only else CLAIMS
         for path in sorted((self.folder / prefix).glob("**/*")):
             if path.is_file():
-                yield ClaimEntry(path.relative_to(self.folder).as_posix(), 1.0)
+                yield ClaimEntry(path.relative_to(self.folder).as_posix(), self.age_s)
 
     def read(self, key: str) -> StoredObject | None:
         path = self.folder / key

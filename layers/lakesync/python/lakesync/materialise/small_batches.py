@@ -15,9 +15,10 @@ from lakesync.core.claims import parse_claim
 from lakesync.errors import Conflict, LakeSyncError
 from lakesync.materialise.groups import group_of_table, table_of
 from lakesync.materialise.lease import Lease
+from lakesync.materialise.left import MergeLeft
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from lakesync.core.claims import Batch
     from lakesync.materialise.small_table import SmallTable
@@ -39,15 +40,31 @@ class Taken:
     """Brought into the lake."""
     left: dict[str, str] = field(default_factory=dict)
     """By table: why Spark has to do it."""
+    merges: dict[str, str] = field(default_factory=dict)
+    """By table: why Spark has to merge what is in its changes table, where it may wait for more."""
     busy: bool = False
     """Somebody else works on the rest."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What waits of a table."""
+
+    batches: list[Batch] = field(default_factory=list)
+    oldest_s: float = 0.0
+    """The age of the oldest claim."""
 
 
 class SmallBatches:
     """What a function does of the work of Spark's runs."""
 
     def __init__(
-        self, store: LakeStore, tables: Callable[[], SmallTable], deltas_max: int, run_id: str
+        self,
+        store: LakeStore,
+        tables: Callable[[], SmallTable],
+        deltas_max: int,
+        run_id: str,
+        merge_after_s: float = 0.0,
     ) -> None:
         """Prepare the work.
 
@@ -56,11 +73,14 @@ class SmallBatches:
             tables: gives what applies batches; called only if there is work.
             deltas_max: deltas of all that waits up to which it is small.
             run_id: whose lease it is.
+            merge_after_s: how long deltas may wait in a changes table for a merge that only Spark
+                can do, so that one run merges many batches.
         """
         self._store = store
         self._tables = tables
         self._deltas_max = deltas_max
         self._run_id = run_id
+        self._merge_after_s = merge_after_s
 
     def take(self, seconds_left: Callable[[], float]) -> Taken:
         """Bring what waits into the lake, if it is small. Safe to repeat, and to kill.
@@ -86,15 +106,15 @@ class SmallBatches:
                         self._take(name, by_table[name], lease, taken)
         return taken
 
-    def _waiting(self, taken: Taken) -> dict[str, list[Batch]]:
-        """Give the batches that wait, by table; none if they are not small."""
-        keys = [entry.key for entry in islice(self._store.claims(), CLAIMS_MAX + 1)]
-        if len(keys) > CLAIMS_MAX:
+    def _waiting(self, taken: Taken) -> dict[str, _Waiting]:
+        """Give what waits, by table; nothing if it is not small."""
+        entries = list(islice(self._store.claims(), CLAIMS_MAX + 1))
+        if len(entries) > CLAIMS_MAX:
             taken.left[""] = f"more than {CLAIMS_MAX} claims wait"
             return {}
         deltas, size = 0, 0
-        waiting: dict[str, list[Batch]] = {}
-        for key in keys:
+        waiting: dict[str, _Waiting] = {}
+        for key, age_s in entries:
             claim = self._store.read(key)
             if claim is None:
                 continue  # somebody else was quicker
@@ -105,21 +125,26 @@ class SmallBatches:
                 continue
             deltas += batch.deltas
             size += _bytes_of(claim.body)
-            waiting.setdefault(table_of(key), []).append(batch)
+            waits = waiting.setdefault(table_of(key), _Waiting())
+            waits.batches.append(batch)
+            waits.oldest_s = max(waits.oldest_s, age_s)
         if deltas > self._deltas_max or size > BYTES_MAX:
             taken.left[""] = f"{deltas} deltas wait, of {size} bytes"
             return {}
         return {name: some for name, some in waiting.items() if name not in taken.left}
 
-    def _take(self, name: str, batches: Sequence[Batch], lease: Lease, taken: Taken) -> None:
+    def _take(self, name: str, waits: _Waiting, lease: Lease, taken: Taken) -> None:
         """Do one table. A fault stays with it: Spark's run meets it, and says what it is."""
         try:
-            if any(f"{one.gateway}/{one.table}" != name for one in batches):
+            if any(f"{one.gateway}/{one.table}" != name for one in waits.batches):
                 taken.left[name] = "a claim lies under another gateway or table"
                 return
-            taken.deltas += self._tables().apply(batches, lease)
+            taken.deltas += self._tables().apply(waits.batches, lease)
         except Conflict:
             taken.busy = True
+        except MergeLeft as reason:
+            may_wait = waits.oldest_s < self._merge_after_s
+            (taken.merges if may_wait else taken.left)[name] = str(reason)
         except Exception as error:  # noqa: BLE001 - whatever it is, the batch waits as it was
             taken.left[name] = f"{type(error).__name__}: {error}"[:300]
 

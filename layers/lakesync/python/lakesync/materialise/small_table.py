@@ -20,6 +20,7 @@ from lakesync.core.names import folded as folded_name
 from lakesync.materialise.chain import next_chain
 from lakesync.materialise.columns import evolve, is_own_comment, wanted_columns
 from lakesync.materialise.iceberg_table import IcebergTable
+from lakesync.materialise.left import LeftToSpark, MergeLeft
 from lakesync.materialise.shape import BATCH, COMMIT, EPOCH, EVENTS_TABLE, ID, STATE_TABLE
 from lakesync.materialise.staged import change_row, folded, read_deltas
 from lakesync.materialise.state_rows import row_of, state_in
@@ -48,10 +49,6 @@ REWRITTEN_ROWS_MAX: Final = 400_000
 """Of the same: what compresses well takes memory all the same."""
 
 
-class LeftToSpark(Exception):
-    """Why a function does not bring a batch into the lake."""
-
-
 class Target(NamedTuple):
     """A lake table as it was found."""
 
@@ -74,6 +71,7 @@ class SmallTable:
 
         Raises:
             LeftToSpark: a function cannot do it; nothing was done that is not to be done.
+            MergeLeft: the same of the merge, and the deltas are in the changes table.
             Conflict: the lease is lost; nothing more is committed.
         """
         targets = self._targets(batches[0].gateway, batches[0].table)
@@ -210,7 +208,7 @@ def touched(table: IcebergTable, ids: pa.Array) -> list[Any]:
     """Give the files that hold one of some rows.
 
     Raises:
-        LeftToSpark: it would take long to find out, or to write them anew.
+        MergeLeft: it would take long to find out, or to write them anew.
     """
     import pyarrow as pa  # noqa: PLC0415 - only who merges needs it
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -218,7 +216,7 @@ def touched(table: IcebergTable, ids: pa.Array) -> list[Any]:
     sorted_ids = sorted(row_id.encode() for row_id in ids.to_pylist())
     may_hold = [task for task in table.files() if table.may_hold(task.file, sorted_ids)]
     if sum(task.file.file_size_in_bytes for task in may_hold) > LOOKED_AT_BYTES_MAX:
-        raise LeftToSpark("its rows may be in too many files to look for them")
+        raise MergeLeft("its rows may be in too many files to look for them")
     tasks = []
     for task in may_hold:
         known = table.read(task, ID)[ID].cast(pa.large_string())
@@ -226,5 +224,5 @@ def touched(table: IcebergTable, ids: pa.Array) -> list[Any]:
             tasks.append(task)
     size = sum(task.file.file_size_in_bytes for task in tasks)
     if size > REWRITTEN_BYTES_MAX or sum(t.file.record_count for t in tasks) > REWRITTEN_ROWS_MAX:
-        raise LeftToSpark("its rows are in too many files to write them anew")
+        raise MergeLeft("its rows are in too many files to write them anew")
     return tasks

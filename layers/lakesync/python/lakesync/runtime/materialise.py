@@ -53,7 +53,8 @@ def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -
     """Give the handler of ``functions/materialise``.
 
     Announcements are done with once what waited is in the lake, or a run was started for it, or
-    nothing waits any more. While enough runs are at work, or another function is, they go back to
+    nothing waits any more but merges of what is in changes tables, which a later announcement or
+    the sweep comes back to. While enough runs are at work, or another function is, they go back to
     the queue: they may have come too late for those.
 
     Args:
@@ -93,6 +94,7 @@ def _answer(event: dict[str, Any], *, again: bool) -> dict[str, Any]:
 def _tell(taken: Taken) -> None:
     observe.count("SmallBatchDeltas", taken.deltas)
     observe.count("SmallBatchesLeft", len(taken.left))
+    observe.count("MergesWaiting", len(taken.merges))
     if taken.left:
         observe.logger.info("left to a Glue run", extra={"reasons": taken.left})
 

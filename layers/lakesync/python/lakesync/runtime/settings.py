@@ -6,7 +6,7 @@ malformed variable at once, in one sentence, before the function serves anything
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -184,6 +184,8 @@ class MaterialiseSettings(Aws):
     """Runs of the job that may be at work at once."""
     small_batch_deltas: int = variable("SMALL_BATCH_DELTAS", _not_negative)
     """Deltas that are brought into the lake without a run; 0: none."""
+    merge_after_minutes: int = variable("MERGE_AFTER_MINUTES", _not_negative)
+    """How long deltas may wait in a changes table for a merge that needs a run; 0: not at all."""
     database_prefix: str = variable("DATABASE_PREFIX", not_empty)
     stack_id: str = variable("STACK_ID", not_empty)
 
@@ -235,7 +237,7 @@ def load(kind: type[S], environment: Mapping[str, str]) -> S:
         variable = setting.metadata["variable"]
         text = environment.get(variable)
         if text is None:
-            faults += [] if _has_default(setting) else [f"{variable} is missing"]
+            faults += [f"{variable} is missing"] if setting.default is MISSING else []
             continue
         try:
             values[setting.name] = setting.metadata["read"](text)
@@ -244,7 +246,3 @@ def load(kind: type[S], environment: Mapping[str, str]) -> S:
     if faults:
         raise SettingsError(f"set the function's environment: {'; '.join(faults)}")
     return kind(**values)
-
-
-def _has_default(setting: Field[Any]) -> bool:
-    return setting.default is not MISSING

@@ -89,4 +89,5 @@ def small_batches(settings: MaterialiseSettings) -> SmallBatches | None:
         catalogue = load_catalog("lake", **{name: value for name, value in given.items() if value})
         return SmallTable(store, catalogue, settings.database_prefix, settings.stack_id)
 
-    return SmallBatches(store, tables, settings.small_batch_deltas, f"function-{uuid4().hex}")
+    run_id, merge_after_s = f"function-{uuid4().hex}", settings.merge_after_minutes * 60.0
+    return SmallBatches(store, tables, settings.small_batch_deltas, run_id, merge_after_s)
