@@ -50,6 +50,9 @@ UNUSED = (
     "pyarrow/_orc*",
     "pyarrow/_gcsfs*",
     "pyarrow/_azurefs*",
+    # BigQuery is asked over HTTP; its library does without gRPC where that is missing.
+    "grpc",
+    "grpc_status",
     # Of Hive's catalogue, which no function asks.
     "hive_metastore",
     # Copies under names that only a compiler asks for.

@@ -13,7 +13,7 @@ build := python3 "$(here)build_layer.py" --runtime $(runtime) --architecture $(a
 	--into "$(ARTIFACTS_DIR)"
 
 .PHONY: build-LakesyncLayer build-WebLayer build-CryptoLayer build-LakeLayer build-IcebergLayer \
-	build-DriversLayer
+	build-DriversLayer build-GoogleLayer
 
 # The Glue job runs the same library, so its script is bundled with it: docs/adr/0003.
 build-LakesyncLayer:
@@ -34,3 +34,6 @@ build-IcebergLayer:
 
 build-DriversLayer:
 	$(build) --name drivers
+
+build-GoogleLayer:
+	$(build) --name google

@@ -27,7 +27,12 @@ from lakesync.adapters.bigquery.names import (
     ledger_tables,
     quoted,
 )
-from lakesync.adapters.bigquery.statements import batch_taken, columns_added, history_forgotten
+from lakesync.adapters.bigquery.statements import (
+    Move,
+    batch_taken,
+    columns_added,
+    history_forgotten,
+)
 from lakesync.adapters.sql.definition import Definition
 from lakesync.core.delta import Op, make_delta
 from lakesync.errors import (
@@ -233,13 +238,13 @@ def test_a_batch_is_one_transaction_with_exact_stamps(*, soft_delete: bool) -> N
     wanted = schema("t", kinds, soft_delete=soft_delete)
     definition = Definition("t").evolved(wanted, ())
     names, last = ledger_tables("acme", "t"), (1 << 63) - 1
-    script = batch_taken(names, definition, "lakesync_stage_x", last - 1, last)
+    script = batch_taken(names, definition, "lakesync_stage_x", Move(7, last))
     check_statement(script)
     check_statement(history_forgotten(names, last))
     assert script.startswith("BEGIN TRANSACTION;")
     assert script.endswith("COMMIT TRANSACTION;")
     assert script.count("MERGE") == 2
-    assert f"mark = {last - 1}, CAST({last} AS INT64)" in script
+    assert f"writes = 7, CAST({last} AS INT64)" in script
 
 
 def test_tables_of_a_ledger_are_nobody_elses() -> None:

@@ -322,7 +322,7 @@ def test_history_moves_into_the_archive_once_and_is_read_as_one(table: str) -> N
 
 
 def fillable(adapter: DatabaseAdapter) -> Any:
-    """Give an adapter that takes rows; compositions and BigQuery are given batches alone."""
+    """Give an adapter that takes rows; compositions are given batches alone."""
     if not isinstance(adapter, Fillable):
         pytest.skip("it takes no rows")
     return adapter

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from moto import mock_aws
 
+from lakesync.core.destinations import Destination
 from lakesync.delivery.deliver import Delivered, Lag
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Contention
 from lakesync.runtime.deliver import BACK_OFF_S_MAX, deliver_handler
-from lakesync.runtime.wiring_deliver import secret_text
+from lakesync.runtime.settings import DeliverSettings, load
+from lakesync.runtime.wiring_deliver import open_database, secret_text
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:
@@ -149,3 +152,23 @@ def test_a_secret_that_cannot_be_read_says_which_and_not_what() -> None:
         assert secret_text(client, "s/destinations/acme/w") == "postgresql://u:pw@h/d"
         with pytest.raises(AdapterRefused, match="s/destinations/acme/missing"):
             secret_text(client, "s/destinations/acme/missing")
+
+
+@pytest.mark.law("D12")
+def test_a_database_of_another_kind_than_was_declared_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {
+        "BUFFER_TABLE": "b", "LAKE_BUCKET": "l", "DELIVER_QUEUE_URL": "q", "SECRET_PREFIX": "s/",
+        "AWS_DEFAULT_REGION": "eu-central-1", "AWS_REGION": "eu-central-1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        client = boto3.client("secretsmanager", region_name="eu-central-1")
+        text = '{"url": "bigquery://acme-prod/sync?endpoint=http://127.0.0.1:9"}'
+        client.create_secret(Name="s/acme/w", SecretString=text)
+        opened = open_database(load(DeliverSettings, os.environ))
+
+        opened("acme", Destination("w", "bigquery", "w")).close()
+        with pytest.raises(AdapterRefused, match="no URL of a postgres database"):
+            opened("acme", Destination("w", "postgres", "w"))

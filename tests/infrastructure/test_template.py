@@ -252,7 +252,7 @@ def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() 
         assert any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:GetItem"])
     assert askers == ["PullFunction"]
     assert "Events" not in functions()["PullSourceFunction"]
-    drivers = [{"Ref": "DriversLayer"}, {"Ref": "LakeLayer"}]
+    drivers = [{"Ref": name} for name in ("DriversLayer", "LakeLayer", "GoogleLayer")]
     assert not [layer for layer in functions()["PullFunction"]["Layers"] if layer in drivers]
 
 

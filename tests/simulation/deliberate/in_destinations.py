@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 def delivery_claim_removed_first() -> list[Replaced]:
     real = TableDelivery._apply
 
-    def apply(self: TableDelivery, batch: Batch, mark: int) -> bool:
-        self._desk.objects.delete_object(batch.claim_key)
-        return real(self, batch, mark)
+    def apply(self: TableDelivery, run: Sequence[Batch], mark: int) -> int:
+        for batch in run:
+            self._desk.objects.delete_object(batch.claim_key)
+        return real(self, run, mark)
 
     return [(TableDelivery, "_apply", apply)]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lakesync.errors import AdapterRefused, ValidationFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakesync.adapters.bigquery import BigQueryAdapter
     from lakesync.adapters.sql.adapter import SqlAdapter
 
@@ -17,19 +20,76 @@ if TYPE_CHECKING:
 _FORMS = (
     "postgresql://user:password@host:5432/database, mysql://user:password@host:3306/database or "
     "mariadb://…, with ?ca=/path/to/certificates.pem for TLS, or "
-    "bigquery://project/dataset?location=EU"
+    "bigquery://project/dataset?location=EU, with &endpoint=https://… for another endpoint"
 )
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{2,62}")
 _DATASET = re.compile(r"[A-Za-z0-9_]{1,1024}")
 _EXTRAS = {"mysql": "mysql", "mariadb": "mysql", "bigquery": "bigquery"}
+_KINDS: Final[Mapping[str, str]] = {
+    "postgres": "postgres",
+    "postgresql": "postgres",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "bigquery": "bigquery",
+}
 
 
-def database_adapter(url: str, gateway: str) -> OpenedAdapter:
+class Connection(NamedTuple):
+    """What a secret says of a database."""
+
+    url: str
+    credentials: Mapping[str, Any] | None = None
+    """Of Google's; None for what is found where this runs."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of a declared destination that it is; empty for none."""
+        return _KINDS.get(self.url.partition("://")[0], "")
+
+
+def read_connection(text: str) -> Connection:
+    """Read what a secret holds: a URL, or for BigQuery an object with it and the credentials.
+
+    Raises:
+        ValidationFailed: it is neither; nothing of it is repeated.
+    """
+    text = text.strip()
+    if not text.startswith("{"):
+        return Connection(text)
+    try:
+        body = json.loads(text)
+        url, credentials = body.pop("url"), body.pop("credentials", None)
+    except (ValueError, KeyError) as exc:
+        raise _no_connection() from exc
+    if body or not isinstance(url, str) or not isinstance(credentials, dict | None):
+        raise _no_connection()
+    if credentials is not None and not url.startswith("bigquery://"):
+        raise _no_connection()
+    return Connection(url, credentials)
+
+
+def _no_connection() -> ValidationFailed:
+    return ValidationFailed(
+        'the secret is a database\'s URL, or for BigQuery {"url": "bigquery://project/dataset", '
+        '"credentials": {…}}',
+        field="secret",
+    )
+
+
+def database_adapter(
+    url: str, gateway: str, credentials: Mapping[str, Any] | None = None
+) -> OpenedAdapter:
     """Give the adapter of a gateway in the database at a URL; nothing is connected yet.
+
+    Args:
+        url: where it is.
+        gateway: whose.
+        credentials: for BigQuery, of `google_credentials`; without them what is found here.
 
     Raises:
         ValidationFailed: the URL is none of a database that is known; it is not repeated.
-        AdapterRefused: its driver is not installed.
+        AdapterRefused: its driver is not installed, or the credentials are none.
     """
     scheme = url.partition("://")[0]
     try:
@@ -40,7 +100,7 @@ def database_adapter(url: str, gateway: str) -> OpenedAdapter:
         if scheme in {"mysql", "mariadb"}:
             return _mysql(url, gateway, is_mariadb=scheme == "mariadb")
         if scheme == "bigquery":
-            return _bigquery(url, gateway)
+            return _bigquery(url, gateway, credentials)
     except ImportError as exc:
         extra = _EXTRAS.get(scheme, "postgres")
         raise AdapterRefused(f"install the driver: pip install 'lakesync[{extra}]'") from exc
@@ -72,7 +132,7 @@ def _mysql(url: str, gateway: str, *, is_mariadb: bool) -> SqlAdapter:
     return mysql_adapter(dialect, gateway)
 
 
-def _bigquery(url: str, gateway: str) -> BigQueryAdapter:
+def _bigquery(url: str, gateway: str, credentials: Mapping[str, Any] | None) -> BigQueryAdapter:
     from lakesync.adapters.bigquery import BigQueryAdapter, Jobs  # noqa: PLC0415 - its driver
 
     try:
@@ -82,7 +142,10 @@ def _bigquery(url: str, gateway: str) -> BigQueryAdapter:
         raise ValidationFailed(f"a database's URL is {_FORMS}", field="url") from exc
     dataset = parts.path.strip("/")
     named = _PROJECT.fullmatch(parts.netloc) and _DATASET.fullmatch(dataset)
-    if not named or options.keys() - {"location"}:
+    endpoint = options.get("endpoint", [""])[0]
+    known = not options.keys() - {"location", "endpoint"}
+    if not named or not known or (endpoint and not _ENDPOINT.fullmatch(endpoint)):
         raise ValidationFailed(f"a database's URL is {_FORMS}", field="url")
     location = options.get("location", [""])[0]
-    return BigQueryAdapter(Jobs(parts.netloc, dataset, location), gateway)
+    jobs = Jobs(parts.netloc, dataset, location, endpoint=endpoint, credentials=credentials)
+    return BigQueryAdapter(jobs, gateway)

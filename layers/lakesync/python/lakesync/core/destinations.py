@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.column_map import NO_MAP, ColumnMap, map_from_stored, map_schema, map_to_json
+from lakesync.core.pace import Pace, pace_of
 from lakesync.core.rules import NO_RULES, SyncRules, rules_from_stored, rules_to_json
 from lakesync.core.stored import WRITES, check_format
 from lakesync.core.visibility import Viewer
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 LAKE: Final = "lake"
 """The destination that every gateway has."""
-KINDS: Final = ("postgres", "mysql")
+KINDS: Final = ("postgres", "mysql", "bigquery")
 """What can be declared; MariaDB is ``mysql`` with a URL of its own scheme."""
 DESTINATIONS_MAX: Final = 10
 """Destinations of one gateway, the lake apart: each has a claim for every batch."""
@@ -71,6 +72,11 @@ class Destination:
     def viewer(self) -> Viewer:
         """Give what decides which rows go there: the one function of visibility."""
         return Viewer(self.rows, {})
+
+    @property
+    def pace(self) -> Pace:
+        """How batches go there."""
+        return pace_of(self.kind)
 
     def is_filtered(self, table: str) -> bool:
         """Tell whether some rows of a table do not go there."""

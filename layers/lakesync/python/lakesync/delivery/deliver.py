@@ -21,6 +21,7 @@ from lakesync.core.claims import (
 )
 from lakesync.core.clock import stamp_ms
 from lakesync.delivery.desk import Desk
+from lakesync.delivery.gathering import next_write_in_ms
 from lakesync.delivery.table import TableDelivery
 from lakesync.errors import Contention, LakeSyncError, ValidationFailed
 from lakesync.ports import DeliveryState
@@ -44,7 +45,9 @@ class Delivered:
 
     deltas: int = 0
     finished: bool = True
-    """False if time ran out."""
+    """False if time ran out, or what waits is still gathered."""
+    again_s: int = 0
+    """In how many seconds there is more to do, if it is not finished."""
 
 
 class Lag(NamedTuple):
@@ -131,6 +134,13 @@ class Deliverer:
     def _deliver(
         self, place: DeliveryPlace, destination: Destination, has_time: Callable[[], bool]
     ) -> Delivered:
+        wait_ms = next_write_in_ms(
+            self._buffer, self._objects, place, destination.pace, self._wall_clock()
+        )
+        if wait_ms is None:
+            return Delivered()
+        if wait_ms:
+            return Delivered(finished=False, again_s=-(-wait_ms // 1000))
         database = self._open_database(place.gateway, destination)
         desk = Desk(
             self._buffer,
@@ -146,11 +156,11 @@ class Deliverer:
         try:
             finished = table.work(has_time)
             letters = database.dead_letters(place.table).unwrap()
-            self._note(place, desk.mark(), len(letters))
+            self._note(place, desk.mark(), len(letters), self._wrote_ms(place, desk, table))
         except Contention:
             raise  # nobody's fault: it is done in a moment
         except LakeSyncError as error:
-            self._note_failure(place, error)
+            self._note_failure(place, error, self._wrote_ms(place, desk, table))
             raise
         finally:
             database.close()
@@ -190,15 +200,30 @@ class Deliverer:
         for table in [place.table] if place.table else states:
             self._buffer.save_delivery_state(place.gateway, place.destination, table, None)
 
-    def _note(self, place: DeliveryPlace, mark: int, dead_letters: int) -> None:
-        state = DeliveryState(mark, dead_letters, "", self._wall_clock())
+    def _wrote_ms(self, place: DeliveryPlace, desk: Desk, table: TableDelivery) -> int:
+        """Give when the table was written to last, also in vain: what fails counts there too."""
+        if not desk.destination.pace.gather_ms:
+            return 0
+        if table.has_written:
+            return self._wall_clock()
+        states = self._buffer.delivery_states(place.gateway, place.destination)
+        return states.get(place.table, DeliveryState()).wrote_ms
+
+    def _note(self, place: DeliveryPlace, mark: int, dead_letters: int, wrote_ms: int) -> None:
+        state = DeliveryState(mark, dead_letters, "", self._wall_clock(), wrote_ms)
         self._buffer.save_delivery_state(place.gateway, place.destination, place.table, state)
 
-    def _note_failure(self, place: DeliveryPlace, error: LakeSyncError) -> None:
+    def _note_failure(self, place: DeliveryPlace, error: LakeSyncError, wrote_ms: int) -> None:
         states = self._buffer.delivery_states(place.gateway, place.destination)
         before = states.get(place.table, DeliveryState())
         message = f"{error.code}: {error.message}"[:_ERROR_CHARACTERS_MAX]
-        state = DeliveryState(before.mark, before.dead_letters, message, self._wall_clock())
+        state = DeliveryState(
+            before.mark,
+            before.dead_letters,
+            message,
+            self._wall_clock(),
+            wrote_ms,
+        )
         self._buffer.save_delivery_state(place.gateway, place.destination, place.table, state)
 
 

@@ -64,14 +64,15 @@ class Desk:
         """Give how far the table has come."""
         return self.database.mark(self.table).unwrap()
 
-    def deltas_of(self, batch: Batch) -> list[PlacedDelta]:
-        """Read a batch's deltas.
+    def deltas_of(self, batch: Batch) -> tuple[list[PlacedDelta], int]:
+        """Read a batch's deltas; gives the bytes of its object too.
 
         Raises:
             NotFound: its object is gone.
             ValidationFailed: its object is none of this batch.
         """
-        return self.read_batch(self.objects.get_object(batch.object_key), batch)
+        body = self.objects.get_object(batch.object_key)
+        return self.read_batch(body, batch), len(body)
 
     def put_deltas(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> int:
         """Give the destination the deltas of a batch that it may see; returns how many are new."""

@@ -122,7 +122,7 @@ class Filling:
                 return False
             desk.check_declared()
             try:
-                deltas = desk.deltas_of(batch)
+                deltas, _ = desk.deltas_of(batch)
             except NotFound:
                 continue  # its time has come
             if batch.after > mark:
@@ -140,20 +140,27 @@ class Filling:
         return [batch for batch in staged if batch.last <= until]
 
     def _put(self, claim: FillClaim) -> FillClaim:
-        desk = self._desk
-        page = desk.buffer.scan_rows(desk.gateway, desk.table, claim.place or "", ROWS_MAX)
-        images = desk.images.decided(dict(page.rows))
+        desk, pace = self._desk, self._desk.destination.pace
+        images: dict[str, RowState | None] = {}
+        place, size = claim.place or "", 0
+        while True:
+            page = desk.buffer.scan_rows(desk.gateway, desk.table, place, ROWS_MAX)
+            images |= desk.images.decided(dict(page.rows))
+            place, size = page.place, size + sum(len(row.state) for _, row in page.rows)
+            if not place or len(images) >= pace.rows or size >= pace.content_bytes:
+                break
         if claim.again:
             if others := desk.mapped_otherwise(images):
                 self._put_rows(dict.fromkeys(others), claim)
         else:
             images = {row_id: state for row_id, state in images.items() if state is not None}
         self._put_rows(images, claim)
-        return replace(claim, place=page.place or None)
+        return replace(claim, place=place or None)
 
     def _remove(self, claim: FillClaim) -> FillClaim:
         desk = self._desk
-        page = desk.database.rows_after(desk.table, claim.checked or "", ROWS_MAX).unwrap()
+        rows_max = max(ROWS_MAX, desk.destination.pace.rows)
+        page = desk.database.rows_after(desk.table, claim.checked or "", rows_max).unwrap()
         if desk.config.appends(desk.table):
             images = desk.images.of_events(page.rows)
         else:

@@ -9,6 +9,7 @@ others may claim it still. Laws D7, D8, D10: ``docs/spec/delivery.md``.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakesync.adapters.database import PlacedDelta
     from lakesync.core.claims import Batch
     from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
     from lakesync.delivery.desk import Desk
 
 
@@ -43,6 +45,8 @@ class TableDelivery:
         self._prefix = desk.place.prefix
         self.deltas = 0
         """Deltas that were new there."""
+        self.has_written = False
+        """Whether a write was begun."""
 
     def work(self, has_time: Callable[[], bool]) -> bool:
         """Go on until nothing waits that can be applied; False if time ran out.
@@ -53,6 +57,7 @@ class TableDelivery:
         desk = self._desk
         while keys := desk.objects.list_objects(self._prefix):
             if self._prefix + FILL in keys:
+                self.has_written = True
                 if not Filling(desk).go_on(has_time):
                     return False
                 continue
@@ -63,28 +68,33 @@ class TableDelivery:
             # The mark is read after the listing: what continues it is in there, or never was.
             if not self._follow([key for key in keys if claimed_last(key)], desk.mark(), has_time):
                 return False
+            if desk.destination.pace.gather_ms and self._prefix + FILL not in self._listed():
+                return True  # what came meanwhile is gathered, and is announced by itself
         return True
+
+    def _listed(self) -> list[str]:
+        return self._desk.objects.list_objects(self._prefix)
 
     def _follow(self, keys: Sequence[str], mark: Stamp, has_time: Callable[[], bool]) -> bool:
         """Apply the chain that continues a mark, and ask for a filling where it ends too early."""
-        batches = []
+        pace, batches = self._desk.destination.pace, []
         for key in keys:
             if claimed_last(key) <= mark:
                 self._desk.objects.delete_object(key)
             elif batch := self._read(key):
                 batches.append(batch)
         while batches:
-            following = [batch for batch in batches if batch.after <= mark < batch.last]
-            if not following:
+            run = chained(batches, mark, pace.deltas)
+            if not run:
                 self._ask_for_filling()
                 return True
             if not has_time():
                 return False
             self._desk.check_declared()
-            batch = max(following, key=lambda one: one.last)
-            if not self._apply(batch, mark):
+            until = self._apply(run, mark)
+            if not until:
                 return True
-            mark = batch.last
+            mark = until
             for covered in [one for one in batches if one.last <= mark]:
                 self._desk.objects.delete_object(covered.claim_key)
             batches = [one for one in batches if one.last > mark]
@@ -104,33 +114,59 @@ class TableDelivery:
             self._set_aside(key, body, error)
             return None
 
-    def _apply(self, batch: Batch, mark: Stamp) -> bool:
-        """Apply a batch; False if its object cannot be read, which is seen to."""
-        desk = self._desk
-        try:
-            deltas = desk.deltas_of(batch)
-        except (NotFound, ValidationFailed) as error:
-            if batch.append:
-                # Nothing else holds its events but the lake.
-                body = desk.objects.get_object(batch.claim_key)
-                self._set_aside(batch.claim_key, body, error)
-            self._ask_for_filling()
-            return False
-        if desk.images.is_filtered and not batch.append:
-            self._put_images(batch, [one for one in deltas if one.position.commit > mark])
-            return True
-        self.deltas += desk.put_deltas(batch, deltas)
-        return True
+    def _apply(self, run: Sequence[Batch], mark: Stamp) -> Stamp:
+        """Apply batches that follow each other as one; gives how far.
+
+        0 if the first one's object cannot be read, which is seen to; a later one comes first then.
+        """
+        desk, size = self._desk, 0
+        deltas: list[PlacedDelta] = []
+        last: Batch | None = None
+        for batch in run:
+            try:
+                more, more_bytes = desk.deltas_of(batch)
+            except (NotFound, ValidationFailed) as error:
+                if last:
+                    break
+                self._see_to(batch, error)
+                return 0
+            seen = last.last if last else mark
+            deltas += [one for one in more if one.position.commit > seen]
+            last, size = batch, size + more_bytes
+            if size >= desk.destination.pace.content_bytes:
+                break
+        assert last  # noqa: S101 - a run has a batch
+        self._put(replace(last, after=run[0].after), deltas)
+        return last.last
+
+    def _put(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> None:
+        self.has_written = True
+        if self._desk.images.is_filtered and not batch.append:
+            self._put_images(batch, deltas)
+        else:
+            self.deltas += self._desk.put_deltas(batch, deltas)
+
+    def _see_to(self, batch: Batch, error: LakeSyncError) -> None:
+        """Have made up for a batch whose object cannot be read."""
+        if batch.append:
+            # Nothing else holds its events but the lake.
+            body = self._desk.objects.get_object(batch.claim_key)
+            self._set_aside(batch.claim_key, body, error)
+        self._ask_for_filling()
 
     def _put_images(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> None:
         """Put the rows that a batch touches as they are now, commit by commit some at a time."""
         desk = self._desk
         schema = desk.destination.schema_of(desk.table, batch.schema)
-        after = batch.after
+        after, pace = batch.after, desk.destination.pace
+        images: dict[str, RowState | None] = {}
         for rows, last in _touched(deltas, batch.last):
-            images = RowImages(desk.table, after, last, desk.images.of(rows), schema)
-            self.deltas += desk.put_rows(images)
-            after = last
+            images |= desk.images.of(rows)
+            if last < batch.last and len(images) < pace.rows:
+                continue
+            put = RowImages(desk.table, after, last, images, schema)
+            self.deltas += desk.put_rows(put)
+            after, images = last, {}
 
     def _ask_for_filling(self) -> None:
         key = self._prefix + FILL
@@ -142,6 +178,20 @@ class TableDelivery:
         failed = DELIVERIES_FAILED + key.removeprefix(DELIVERIES)
         self._desk.objects.put_object(failed, json.dumps(failure).encode(), "application/json")
         self._desk.objects.delete_object(key)
+
+
+def chained(batches: Sequence[Batch], mark: Stamp, deltas_max: int) -> list[Batch]:
+    """Give the batches that continue a mark, one behind another: one, or what fits into a write."""
+    run: list[Batch] = []
+    deltas = 0
+    while following := [batch for batch in batches if batch.after <= mark < batch.last]:
+        batch = max(following, key=lambda one: one.last)
+        deltas += batch.deltas
+        if run and (deltas > deltas_max or batch.append != run[0].append):
+            break
+        run.append(batch)
+        mark = batch.last
+    return run
 
 
 def _touched(

@@ -47,10 +47,15 @@ class DeliveryState:
     error: str = ""
     """Why it could not go on; empty if it could."""
     at_ms: int = 0
+    wrote_ms: int = 0
+    """When it was last written to; kept where batches are gathered, and 0 elsewhere."""
 
 
 class DeliveryStates(Protocol):
-    """How it goes with gateways' destinations. Nothing is decided by it."""
+    """How it goes with gateways' destinations.
+
+    Nothing is decided by it, but for when batches that are gathered are next written.
+    """
 
     def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
         """Give what was noted of a destination, by table; under the empty name of all of it."""

@@ -1,8 +1,9 @@
 """The handler of ``functions/deliver``: messages that say where claims may wait, and a sweep.
 
-A message that could not be done with is handed back by itself: at once if only time ran out, later
-and later if its destination is down. The others of a destination that is down are not tried in the
-same batch, so that they keep nobody waiting.
+A message that could not be done with is handed back by itself: at once if only time ran out, when
+enough is gathered if its destination takes more at once, later and later if that is down. The
+others of a destination that is down are not tried in the same batch, so that they keep nobody
+waiting.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class _Work:
             observe.bug(error, place=place.prefix)
             return back_off_s
         observe.count("DeltasDelivered", delivered.deltas)
-        return None if delivered.finished else 0
+        return None if delivered.finished else min(delivered.again_s, BACK_OFF_S_MAX)
 
 
 def _place_of(body: str) -> DeliveryPlace:

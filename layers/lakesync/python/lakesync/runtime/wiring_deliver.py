@@ -53,14 +53,13 @@ def open_database(
     client = cache(lambda: wiring.client(settings, "secretsmanager"))
 
     def opened(gateway: str, destination: Destination) -> DestinationDatabase:
-        from lakesync.adapters.connect import database_adapter  # noqa: PLC0415
-        from lakesync.adapters.row_images import Fillable  # noqa: PLC0415
+        from lakesync.adapters.connect import database_adapter, read_connection  # noqa: PLC0415
 
         name = f"{settings.secret_prefix}{gateway}/{destination.secret}"
-        adapter = database_adapter(secret_text(client(), name).strip(), gateway)
-        if isinstance(adapter, Fillable):
-            return adapter
-        raise AdapterRefused(f"the secret {name} holds no URL of a {destination.kind} database")
+        connection = read_connection(secret_text(client(), name))
+        if connection.kind != destination.kind:
+            raise AdapterRefused(f"the secret {name} holds no URL of a {destination.kind} database")
+        return database_adapter(connection.url, gateway, connection.credentials)
 
     return opened
 

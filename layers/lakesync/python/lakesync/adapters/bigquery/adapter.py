@@ -3,7 +3,7 @@
 BigQuery has no cheap transactions of rows, so a batch is merged here, by `core.merge`, and written
 as a whole: one load job brings history, states and values into a stage, and one script writes all
 of it and moves the mark, in one transaction. What was read before it is still true then, because
-states change with the mark alone: the script ends without effect if that is not as it was read.
+each write is counted beside the mark: the script ends without effect if another came between.
 
 Statements for a batch are constant: none is run for each row.
 """
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from lakesync.adapters.batches import merged, parts, values_of
 from lakesync.adapters.bigquery.ledger import BigQueryLedger
+from lakesync.adapters.bigquery.statements import Move
 from lakesync.adapters.bigquery.tables import ATTEMPTS_MAX, BigQueryTables
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
+from lakesync.adapters.row_images import merged_images
 from lakesync.core.merge import EMPTY
 from lakesync.errors import AdapterTimedOut, Contention, LakeSyncError, NotFound
 from lakesync.result import Err, Ok
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.bigquery.jobs import Jobs
     from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, TableBatch
+    from lakesync.adapters.row_images import RowImages
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
@@ -61,6 +64,10 @@ class BigQueryAdapter:
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
         """Take a batch; see `DatabaseAdapter`."""
         return self._answer(lambda: self._insert(batch))
+
+    def put_rows(self, images: RowImages) -> Result[Inserted, LakeSyncError]:
+        """Merge rows, and remove others; see `Fillable`."""
+        return self._answer(lambda: self._put(images))
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
         """Give a table's mark; see `DatabaseAdapter`."""
@@ -108,6 +115,10 @@ class BigQueryAdapter:
         """Forget a table's deltas; see `DatabaseAdapter`."""
         return self._answer(lambda: retried(lambda: self._ledger.forget_commits(table, until)))
 
+    def restart(self, table: str) -> Result[None, LakeSyncError]:
+        """Take a table as one that has come nowhere yet; see `Fillable`."""
+        return self._answer(lambda: retried(lambda: self._ledger.begin_anew(table)))
+
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
         """Write every row of a table anew; see `Materialisable`."""
         if table not in self.tables().unwrap_or({}):
@@ -117,6 +128,15 @@ class BigQueryAdapter:
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
         """Give the rows that the table to query lacks; see `Materialisable`."""
         return self._answer(lambda: self._ledger.dead_letters(table))
+
+    def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
+        """Try again the rows that the table to query lacks; see `Fillable`."""
+
+        def retry() -> tuple[DeadLetter, ...]:
+            self._tables.prepare(table, None, ())
+            return retried(lambda: self._try_again(table))
+
+        return self._answer(retry)
 
     def close(self) -> None:
         """End the connections; the next operation makes others."""
@@ -145,7 +165,7 @@ class BigQueryAdapter:
         return Inserted(deltas, rows, dead)
 
     def _insert_part(self, batch: TableBatch, part: Sequence[PlacedDelta], last: Stamp) -> Inserted:
-        mark, refused = self._ledger.standing(batch.table)
+        mark, writes, refused = self._ledger.standing(batch.table)
         if mark >= last:
             return Inserted(dead_letters=self._ledger.dead_letters(batch.table))
         if mark < batch.after:
@@ -159,8 +179,37 @@ class BigQueryAdapter:
 
         changed = merged(fresh, states)
         again = {row_id: stored[row_id] for row_id in refused if row_id not in changed}
-        dead = self._tables.write(batch.table, mark, last, fresh, {**changed, **again})
+        dead = self._tables.write(batch.table, Move(writes, last), fresh, {**changed, **again})
         return Inserted(len(fresh), len(changed), dead)
+
+    def _put(self, images: RowImages) -> Inserted:
+        written = {name for state in images.rows.values() if state for name in state.columns}
+        self._tables.prepare(images.table, images.schema, written)
+        return retried(partial(self._put_rows, images))
+
+    def _put_rows(self, images: RowImages) -> Inserted:
+        table = images.table
+        mark, writes, refused = self._ledger.standing(table)
+        if mark >= images.last:
+            return Inserted(dead_letters=self._ledger.dead_letters(table))
+        if mark < images.after:
+            raise missing_batch(images, mark)
+        stored = self._ledger.states(table, [*images.rows, *refused]) if images.rows else {}
+        changed, gone = merged_images(images, stored)
+        if not (changed or gone or images.is_last):
+            return Inserted(dead_letters=self._ledger.dead_letters(table))
+        again = {row_id: stored[row_id] for row_id in refused if row_id in stored}
+        states = {**again, **changed, **dict.fromkeys(gone)}
+        move = Move(writes, images.last if images.is_last else mark, images.is_last)
+        dead = self._tables.write(table, move, (), states)
+        return Inserted(0, len(changed) + len(gone), dead)
+
+    def _try_again(self, table: str) -> tuple[DeadLetter, ...]:
+        mark, writes, refused = self._ledger.standing(table)
+        if not refused:
+            return ()
+        states = self._ledger.states(table, refused)
+        return self._tables.write(table, Move(writes, mark), (), states)
 
     def _answer(self, work: Callable[[], T]) -> Result[T, LakeSyncError]:
         try:

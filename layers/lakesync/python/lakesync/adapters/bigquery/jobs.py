@@ -1,7 +1,6 @@
 """What is asked of BigQuery: statements, scripts, loads and tables, each with a bounded wait.
 
-Credentials are Application Default Credentials or workload identity, never a key in our hands; the
-endpoint is the library's own setting (``BIGQUERY_EMULATOR_HOST`` for an emulator).
+Whose they are, and where they are asked, says `lakesync.adapters.bigquery.credentials`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from uuid import uuid4
 from google.cloud import bigquery
 from google.cloud.bigquery.retry import DEFAULT_RETRY
 
+from lakesync.adapters.bigquery.credentials import google_client
 from lakesync.adapters.bigquery.faults import is_missing_table, translated
 from lakesync.adapters.bigquery.names import quoted
 from lakesync.errors import (
@@ -48,7 +48,9 @@ class Jobs:
         project: whose jobs they are, and whose dataset it is.
         dataset: where tables are, unless their names say otherwise; it has to be there.
         location: of the dataset, such as ``EU``; BigQuery finds out by itself if it is empty.
-        client: a client of other credentials than the default ones.
+        client: a client that is there already.
+        endpoint: another than Google's: a region's, a private one, an emulator's.
+        credentials: as `google_credentials` takes them; without them the default ones.
         retry_s: how long a request that fails for a moment is tried again.
     """
 
@@ -59,11 +61,16 @@ class Jobs:
         location: str = "",
         client: bigquery.Client | None = None,
         retry_s: float = RETRY_S,
+        *,
+        endpoint: str = "",
+        credentials: Mapping[str, Any] | None = None,
     ) -> None:
         self.project = project
         self.dataset = dataset
         self._location = location
         self._own = client
+        self._endpoint = endpoint
+        self._info = credentials
         self._retry = DEFAULT_RETRY.with_timeout(retry_s)
 
     def close(self) -> None:
@@ -198,7 +205,7 @@ class Jobs:
     @property
     def _client(self) -> bigquery.Client:
         if self._own is None:
-            self._own = bigquery.Client(project=self.project, location=self._location or None)
+            self._own = google_client(self.project, self._location, self._endpoint, self._info)
         return self._own
 
     def _placed(self, table: str) -> str:

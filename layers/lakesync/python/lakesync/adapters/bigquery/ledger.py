@@ -1,9 +1,10 @@
 """The ledger in BigQuery: what makes a batch's effect happen exactly once.
 
 For each synced table ``lakesync_rows_…`` has what its deltas merge to and which rows are refused,
-``lakesync_commits_…`` its history, ``lakesync_mark_…`` one row: up to where it has come. BigQuery
-undoes one of two transactions that change the same table, so tables share none of these.
-``lakesync_tables`` says what tables to query look like.
+``lakesync_commits_…`` its history, ``lakesync_mark_…`` one row: up to where it has come, and how
+often it was written to. Nothing changes without that, so who read states knows whether they are as
+they were. BigQuery undoes one of two transactions that change the same table, so tables share none
+of these. ``lakesync_tables`` says what tables to query look like.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from lakesync.adapters.bigquery.names import (
     quoted,
 )
 from lakesync.adapters.bigquery.statements import (
+    begun_anew,
     definition_added,
     definition_changed,
     history_forgotten,
@@ -48,9 +50,10 @@ ROW_IDS_BYTES_MAX: Final = 4_000_000
 
 
 class Standing(NamedTuple):
-    """How far a table has come, and which of its rows are refused."""
+    """How far a table has come, how often it was written to, and which of its rows are refused."""
 
     mark: Stamp
+    writes: int
     refused: Sequence[str]
 
 
@@ -77,14 +80,15 @@ class BigQueryLedger:
         return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
     def standing(self, table: str) -> Standing:
-        """Give a table's mark and its refused rows, as of one moment."""
+        """Give how a table stands, as of one moment."""
         names = ledger_tables(self._gateway, table)
-        ((mark, refused),) = self._jobs.query(
+        ((mark, writes, refused),) = self._jobs.query(
             f"SELECT (SELECT mark FROM {quoted(names.mark)}) AS mark, "  # noqa: S608 - quoted
+            f"(SELECT writes FROM {quoted(names.mark)}) AS writes, "
             f"ARRAY(SELECT row_id FROM {quoted(names.rows)} "
             "WHERE refusal IS NOT NULL ORDER BY row_id) AS refused"
         )
-        return Standing(int(mark), refused)
+        return Standing(int(mark), int(writes), refused)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
         """Give deltas behind a position, in order: so many at least, if there are."""
@@ -106,6 +110,11 @@ class BigQueryLedger:
         """Remove commits from the history, and note up to where."""
         self.create(table)
         self._jobs.transact(history_forgotten(ledger_tables(self._gateway, table), until))
+
+    def begin_anew(self, table: str) -> None:
+        """Take a table as one that has come nowhere yet."""
+        self.create(table)
+        self._jobs.transact(begun_anew(ledger_tables(self._gateway, table)))
 
     # --- rows -------------------------------------------------------------------------------------
 

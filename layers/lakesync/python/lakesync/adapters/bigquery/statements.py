@@ -6,6 +6,7 @@ parameters; the whole numbers that change from batch to batch are written into i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakesync.adapters.bigquery.faults import MARK_MOVED
@@ -33,7 +34,8 @@ def mark_created(mark: str) -> str:
     """Create a mark's table with its one row, at once, if it is not there."""
     return (
         f"CREATE TABLE IF NOT EXISTS {quoted(mark)} "
-        "AS SELECT CAST(0 AS INT64) AS mark, CAST(0 AS INT64) AS forgotten"
+        "AS SELECT CAST(0 AS INT64) AS mark, CAST(0 AS INT64) AS forgotten, "
+        "CAST(0 AS INT64) AS writes"
     )
 
 
@@ -77,23 +79,45 @@ def definition_changed() -> str:
 # --- a batch --------------------------------------------------------------------------------------
 
 
-def batch_taken(
-    names: LedgerTables, definition: Definition, stage: str | None, seen: Stamp, last: Stamp
-) -> str:
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a write does to a table's mark."""
+
+    writes: int
+    """How often the table had been written to when its states were read."""
+    mark: Stamp
+    """What its mark becomes."""
+    forgets: bool = False
+    """Whether the history up to there is forgotten."""
+
+
+def batch_taken(names: LedgerTables, definition: Definition, stage: str | None, move: Move) -> str:
     """Give the script that writes a stage and moves the mark, in one transaction.
 
     The mark goes first: of two writers at once BigQuery undoes one, as both change its table, and
-    a writer that comes later finds another mark than it saw, which ends the script and undoes it.
+    a writer that comes later finds more writes than it saw, which ends the script and undoes it.
     """
-    guard = f"IF(mark = {seen:d}, CAST({last:d} AS INT64), ERROR('{MARK_MOVED}'))"
-    steps = [f"UPDATE {quoted(names.mark)} SET mark = {guard} WHERE TRUE"]  # noqa: S608 - quoted
+    guard = f"IF(writes = {move.writes:d}, CAST({move.mark:d} AS INT64), ERROR('{MARK_MOVED}'))"
+    forgotten = f", forgotten = GREATEST(forgotten, {move.mark:d})" if move.forgets else ""
+    moved = f"mark = {guard}, writes = writes + 1{forgotten}"
+    steps = [f"UPDATE {quoted(names.mark)} SET {moved} WHERE TRUE"]  # noqa: S608 - quoted
+    if move.forgets:
+        steps += [f"DELETE FROM {quoted(names.commits)} WHERE commit_stamp <= {move.mark:d}"]  # noqa: S608
     if stage:
-        steps += [
-            _commits_added(names.commits, stage),
-            _states_merged(names.rows, stage),
-            _rows_merged(definition, stage),
-        ]
+        steps += [] if move.forgets else [_commits_added(names.commits, stage)]
+        steps += [_states_merged(names.rows, stage), _rows_merged(definition, stage)]
     return transaction(steps)
+
+
+def begun_anew(names: LedgerTables) -> str:
+    """Give the script that forgets all history and the mark; rows stay."""
+    moved = "forgotten = GREATEST(forgotten, mark), mark = 0, writes = writes + 1"
+    return transaction(
+        [
+            f"UPDATE {quoted(names.mark)} SET {moved} WHERE TRUE",  # noqa: S608 - quoted
+            f"DELETE FROM {quoted(names.commits)} WHERE TRUE",  # noqa: S608 - quoted
+        ]
+    )
 
 
 def history_forgotten(names: LedgerTables, until: Stamp) -> str:
@@ -125,14 +149,18 @@ def _states_merged(rows: str, stage: str) -> str:
     return (
         f"MERGE {quoted(rows)} t USING (SELECT row_id, FROM_BASE64(state) AS state, refusal "  # noqa: S608
         f"FROM {quoted(stage)} WHERE row_id IS NOT NULL) s ON t.row_id = s.row_id "
+        "WHEN MATCHED AND s.state IS NULL THEN DELETE "
         "WHEN MATCHED THEN UPDATE SET state = s.state, refusal = s.refusal "
-        "WHEN NOT MATCHED THEN INSERT (row_id, state, refusal) "
+        "WHEN NOT MATCHED AND s.state IS NOT NULL THEN INSERT (row_id, state, refusal) "
         "VALUES (s.row_id, s.state, s.refusal)"
     )
 
 
 def _rows_merged(definition: Definition, stage: str) -> str:
-    """Write the rows of a stage that fit into the table to query, and take deleted ones away."""
+    """Write the rows of a stage that fit into the table to query, and take deleted ones away.
+
+    A row without a state is one that is to leave no trace.
+    """
     synced = stored(definition)
     names = [quoted(column_name(name)) for name, _ in synced]
     values = [_value(f"v{place}", kind) for place, (_, kind) in enumerate(synced)]
@@ -144,11 +172,12 @@ def _rows_merged(definition: Definition, stage: str) -> str:
     gone = f"UPDATE SET {now}" if definition.keeps_deleted else "DELETE"
     return (
         f"MERGE {quoted(destination_name(definition))} t "  # noqa: S608 - quoted
-        f"USING (SELECT row_id, {DELETED_AT}{chosen} FROM {quoted(stage)} "
+        f"USING (SELECT row_id, state, {DELETED_AT}{chosen} FROM {quoted(stage)} "
         "WHERE row_id IS NOT NULL AND refusal IS NULL) s ON t.row_id = s.row_id "
+        "WHEN MATCHED AND s.state IS NULL THEN DELETE "
         f"WHEN MATCHED AND s.{DELETED_AT} IS NOT NULL THEN {gone} "
         f"WHEN MATCHED THEN UPDATE SET {assigned}{now} "
-        f"WHEN NOT MATCHED AND s.{DELETED_AT} IS NULL THEN "
+        f"WHEN NOT MATCHED AND s.{DELETED_AT} IS NULL AND s.state IS NOT NULL THEN "
         f"INSERT (row_id{listed}, {PROPS}, {SYNCED_AT}) "
         f"VALUES (s.row_id{given}, PARSE_JSON('{{}}'), CURRENT_TIMESTAMP())"
     )

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from lakesync.adapters.bigquery.names import (
@@ -19,20 +15,18 @@ from lakesync.adapters.bigquery.names import (
     stored,
     table_columns,
 )
+from lakesync.adapters.bigquery.stage_lines import commit_lines, row_line
 from lakesync.adapters.bigquery.statements import (
+    Move,
     batch_taken,
     column_dropped,
     column_widened,
     columns_added,
 )
 from lakesync.adapters.database import DeadLetter
-from lakesync.adapters.sql.definition import DELETED_AT, PREFIX
+from lakesync.adapters.sql.definition import PREFIX
 from lakesync.adapters.sql.destination_table import DEAD_LETTERS_MAX
-from lakesync.adapters.sql.ledger import REASON_CHARACTERS_MAX
-from lakesync.adapters.sql.values import Unfit, sql_value
-from lakesync.core.clock import stamp_ms
 from lakesync.core.column_types import precision_scale
-from lakesync.core.merge import view
 from lakesync.core.schema import ROW_ID
 from lakesync.errors import (
     AdapterTimedOut,
@@ -41,17 +35,14 @@ from lakesync.errors import (
     LakeSyncError,
     SchemaMismatch,
 )
-from lakesync.wire.records import encode_records
-from lakesync.wire.row_state import encode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakesync.adapters.bigquery.jobs import Jobs
     from lakesync.adapters.bigquery.ledger import BigQueryLedger
     from lakesync.adapters.database import PlacedDelta
     from lakesync.adapters.sql.definition import Definition
-    from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
 
@@ -59,7 +50,6 @@ ROWS_PAGE: Final = 10_000
 """Rows that are written at a time when a table is written anew."""
 ATTEMPTS_MAX: Final = 5
 """How often a writer begins again because another one was first."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BigQueryTables:
@@ -140,13 +130,14 @@ class BigQueryTables:
     def _rows_rewritten(self, definition: Definition) -> int:
         rows, after = 0, ""
         while True:
-            mark = self._ledger.standing(definition.table).mark
+            standing = self._ledger.standing(definition.table)
+            move = Move(standing.writes, standing.mark)
             states = self._ledger.states_after(definition.table, after, ROWS_PAGE)
             if not states:
                 return rows
             self._known[definition.table] = definition
             with suppress(Contention):  # then the page is read again
-                self.write(definition.table, mark, mark, (), states)
+                self.write(definition.table, move, (), states)
                 rows, after = rows + len(states), max(states, key=str.encode)
 
     # --- rows -------------------------------------------------------------------------------------
@@ -154,19 +145,18 @@ class BigQueryTables:
     def write(
         self,
         table: str,
-        seen: Stamp,
-        last: Stamp,
+        move: Move,
         deltas: Sequence[PlacedDelta],
-        states: Mapping[str, RowState],
+        states: Mapping[str, RowState | None],
     ) -> tuple[DeadLetter, ...]:
         """Write history, states and rows, and move the mark, in one transaction.
 
         Args:
             table: the synced table.
-            seen: its mark when the states were read.
-            last: what its mark becomes.
+            move: how the table stood when the states were read, and where its mark goes.
             deltas: whole commits behind the mark.
-            states: of rows that changed, and of those that were refused before.
+            states: of rows that changed, and of those that were refused before; None for a row
+                that is to leave no trace.
 
         Returns:
             The rows that are refused.
@@ -176,7 +166,7 @@ class BigQueryTables:
             ConstraintViolated: too many rows are refused.
         """
         definition = self._known[table]
-        lines = [_row_line(definition, row_id, state) for row_id, state in states.items()]
+        lines = [row_line(definition, row_id, state) for row_id, state in states.items()]
         letters = [
             DeadLetter(table, line[ROW_ID], line["refusal"]) for line in lines if "refusal" in line
         ]
@@ -186,62 +176,19 @@ class BigQueryTables:
                 f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
                 f"{refused[0].reason}; mend the schema or the rows, then repeat"
             )
-        lines += _commit_lines(deltas)
-        self._transact(definition, lines, seen, last)
+        lines += commit_lines(deltas)
+        self._transact(definition, lines, move)
         return refused
 
-    def _transact(
-        self, definition: Definition, lines: Sequence[object], seen: Stamp, last: Stamp
-    ) -> None:
+    def _transact(self, definition: Definition, lines: Sequence[object], move: Move) -> None:
         names = ledger_tables(self._gateway, definition.table)
         if not lines:
-            self._jobs.transact(batch_taken(names, definition, None, seen, last))
+            self._jobs.transact(batch_taken(names, definition, None, move))
             return
         stage = f"{PREFIX}stage_{uuid4().hex}"
         try:
             self._jobs.load(stage, stage_columns(definition), lines)
-            self._jobs.transact(batch_taken(names, definition, stage, seen, last))
+            self._jobs.transact(batch_taken(names, definition, stage, move))
         finally:
             with suppress(LakeSyncError):  # BigQuery removes it by itself after a day
                 self._jobs.drop(stage)
-
-
-def _commit_lines(deltas: Sequence[PlacedDelta]) -> Iterator[dict[str, Any]]:
-    for commit, placed in groupby(deltas, key=lambda placed: placed.position.commit):
-        records = encode_records(delta for _, delta in placed)
-        yield {"commit_stamp": str(commit), "records": _base64(records)}
-
-
-def _row_line(definition: Definition, row_id: str, state: RowState) -> dict[str, Any]:
-    """Give a row as the stage takes it: with its values, or with why it is refused."""
-    line: dict[str, Any] = {ROW_ID: row_id, "state": _base64(encode_row_state(state))}
-    values = view(state)
-    if values is None:
-        deleted_at = _EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
-        return line | {DELETED_AT: deleted_at.isoformat()}
-    row = {}
-    for place, (name, kind) in enumerate(stored(definition)):
-        try:
-            value = sql_value(kind, values.get(name))
-        except Unfit as exc:
-            return line | {"refusal": f"column {name}: {exc}"[:REASON_CHARACTERS_MAX]}
-        if value is None and name in definition.keys and name != ROW_ID:
-            return line | {"refusal": f"column {name}: a primary key is never empty"}
-        if value is not None:
-            row[f"v{place}"] = _staged(value)
-    return line | row
-
-
-def _staged(value: object) -> object:
-    """Give a value as JSON carries it exactly."""
-    if isinstance(value, bytes):
-        return _base64(value)
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, bool | float | str):
-        return value
-    return str(value) if isinstance(value, int | Decimal) else value
-
-
-def _base64(raw: bytes) -> str:
-    return base64.b64encode(raw).decode()

@@ -1,0 +1,44 @@
+"""How much goes to a kind of destination at once, and how often: what a batch costs there differs.
+
+BigQuery changes a table by jobs that take seconds each, and allows 1,500 changes of a table a day.
+Every write there is one change of each of a table's tables, however many deltas it brings, so small
+batches are gathered. Law D15: ``docs/spec/delivery.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+GATHER_MS: Final = 120_000
+"""From one write of a table in BigQuery to the next, unless as much waits as one takes: 720 a day,
+which leaves half of a day's changes to fillings, repeats and others."""
+GATHER_DELTAS_MAX: Final = 20_000
+"""Deltas that one write to BigQuery takes, where batches are gathered."""
+GATHER_BYTES_MAX: Final = 16_000_000
+"""Bytes of objects or rows that one write to BigQuery gathers, but for the last of them."""
+GATHER_ROWS_MAX: Final = 10_000
+"""Rows that one write to BigQuery takes, where rows go there in place of deltas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How batches go to one kind of destination. The default is one by one, as soon as may be."""
+
+    gather_ms: int = 0
+    """From one write of a table to the next, unless as much waits as one takes."""
+    deltas: int = 1
+    """Batches that follow each other are one write while they have no more than so many."""
+    content_bytes: int = 1
+    """Nothing more is added to a write that has so many."""
+    rows: int = 1
+    """Rows of one write, in place of deltas; more where they are read more at a time."""
+
+
+ONE_BY_ONE: Final = Pace()
+GATHERED: Final = Pace(GATHER_MS, GATHER_DELTAS_MAX, GATHER_BYTES_MAX, GATHER_ROWS_MAX)
+
+
+def pace_of(kind: str) -> Pace:
+    """Give the pace of a kind of destination."""
+    return GATHERED if kind == "bigquery" else ONE_BY_ONE
