@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from lakesync.connectors import FEED
 from lakesync.connectors.definition import registration_from
 from lakesync.connectors.port import KEPT_BYTES
-from lakesync.connectors.sql.capture import snapshot
 from lakesync.connectors.sql.capture import source as capture_source
+from lakesync.connectors.sql.capture import waiting
 from lakesync.connectors.sql.capture.slot import lsn_of, lsn_text
 from lakesync.connectors.sql.capture.source import CaptureConnector, forget
 from lakesync.connectors.sql.catalogue import PostgresSource
@@ -155,7 +155,7 @@ def test_what_is_deleted_or_changed_while_a_table_is_read_stays_so(
 def test_a_table_waits_for_transactions_that_are_older_than_its_baseline(
     world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "OPEN_S_MAX", 0.2)
+    monkeypatch.setattr(waiting, "OPEN_S_MAX", 0.2)
     world.configure(only=("b",))
     insert(world, 1, name="b")
     world.poll()

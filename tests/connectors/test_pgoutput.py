@@ -25,13 +25,15 @@ from lakesync.connectors.sql.capture.pgoutput import (
     Update,
     decode,
 )
-from lakesync.connectors.sql.capture.transactions import Part, Parts, Position
+from lakesync.connectors.sql.capture.transactions import Parts, Position
 from lakesync.connectors.sql.configuration import PolledTable
 from lakesync.connectors.sql.plan import Plan
 from tests.support.pgoutput import EPOCH_US, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from lakesync.connectors.sql.capture.parts import Part
 
 U32 = st.integers(0, 2**32 - 1)
 LSN = st.integers(0, 2**64 - 1)

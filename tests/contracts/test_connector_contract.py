@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SQL = [
     "postgres by time", "postgres by difference", "postgres by changes",
-    "mariadb by time", "mariadb by difference",
+    "mariadb by time", "mariadb by difference", "mariadb by changes",
 ]  # fmt: skip
 
 
@@ -37,7 +37,7 @@ class TestInMemory(ConnectorContract):
 @pytest.mark.emulator
 @pytest.mark.law("N1", "N2", "N3", "N5")
 class TestSql(ConnectorContract):
-    """PostgreSQL and MariaDB, both ways."""
+    """PostgreSQL and MariaDB, each way."""
 
     @pytest.fixture(params=SQL)
     def bench(self, request: pytest.FixtureRequest) -> Iterator[SqlSource]:

@@ -1,4 +1,4 @@
-"""Change capture from a real PostgreSQL into a gateway in memory, with polls that may be killed."""
+"""Change capture from a real database into a gateway in memory, with polls that may be killed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from lakesync.connectors import FEED, Storage
 from lakesync.connectors.brought import brought_by
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.poll import Poll, Polled
+from lakesync.connectors.sql.binlog.source import BinlogConnector
+from lakesync.connectors.sql.binlog.source import forget as forget_binlog
 from lakesync.connectors.sql.capture.slot import Slot
 from lakesync.connectors.sql.capture.source import CaptureConnector, forget
-from lakesync.connectors.sql.catalogue import PostgresSource
-from lakesync.connectors.sql.configuration import PostgresSettings
+from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
+from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
 from lakesync.connectors.sql.plan import plan_of
 from lakesync.connectors.state import PollState, state_from
 from lakesync.core.merge import view
@@ -72,7 +74,12 @@ class SteppedSlot(Slot):
 
 
 class CaptureWorld:
-    """A database with some tables, a gateway, and polls that capture the tables' changes."""
+    """A PostgreSQL with some tables, a gateway, and polls that capture the tables' changes."""
+
+    settings: Any
+    source: Any
+    drop = "DROP SCHEMA {} CASCADE"
+    quotes = '"'
 
     def __init__(self, database: Database, tables: dict[str, str], ahead_ms: int = 0) -> None:
         """Make the tables; ``ahead_ms`` is how far the source's clock is ahead of ours."""
@@ -97,7 +104,7 @@ class CaptureWorld:
         """Poll all tables, or only some, with other settings besides."""
         database = self.database
         polled = [{"name": full} for name, full in self.tables.items() if not only or name in only]
-        self.settings = PostgresSettings.model_validate(
+        self._configured(
             {
                 "host": database.host, "port": database.port, "database": database.database,
                 "user": database.user, "password": database.password, "tls": "off",
@@ -105,6 +112,9 @@ class CaptureWorld:
             }
             | more
         )  # fmt: skip
+
+    def _configured(self, settings: dict[str, Any]) -> None:
+        self.settings = PostgresSettings.model_validate(settings)
         self.source = PostgresSource(self.settings)
 
     # --- the source ----------------------------------------------------------------------------
@@ -112,8 +122,9 @@ class CaptureWorld:
     def run(self, *statements: str, commits: bool = True) -> None:
         """Run statements in one transaction, as the application that owns the database."""
         try:
+            cursor = self.application.cursor()
             for statement in statements:
-                self.application.execute(statement)
+                cursor.execute(statement)
         except Exception:
             self.application.rollback()
             raise
@@ -121,7 +132,9 @@ class CaptureWorld:
 
     def ask(self, statement: str) -> Any:
         """Give the first value of a query."""
-        row = self.application.execute(statement).fetchone()
+        cursor = self.application.cursor()
+        cursor.execute(statement)
+        row = cursor.fetchone()
         self.application.commit()
         return row[0] if row else None
 
@@ -132,7 +145,8 @@ class CaptureWorld:
             described = self.source.described(cursor, self.tables[name])[0]
             settings = {table.name: table for table in self.settings.tables}
             plan = plan_of(settings[self.tables[name]], described)
-            columns = ", ".join(f'"{column}"' for column in plan.columns)
+            mark = self.quotes
+            columns = ", ".join(f"{mark}{column}{mark}" for column in plan.columns)
             cursor.execute(f"SELECT {columns} FROM {self.tables[name]}")  # noqa: S608
             return {plan.row_id(row): plan.values(row) for row in cursor.fetchall()}
         finally:
@@ -179,7 +193,7 @@ class CaptureWorld:
             raise Conflict("somebody else polls this connector")
         self.saved = state.to_json()
 
-    def connector(self) -> CaptureConnector:
+    def connector(self) -> Any:
         """Give a connector, as a new process has it."""
         return CaptureConnector(self.source, self.settings, self.storage())
 
@@ -226,7 +240,28 @@ class CaptureWorld:
 
     def close(self) -> None:
         """Drop all of it."""
-        remains = forget(self.settings, self.storage(), None)
-        self.run(f"DROP SCHEMA {self.schema} CASCADE")
+        remains = self._forgotten()
+        self.run(self.drop.format(self.schema))
         self.application.close()
         assert remains == ""
+
+    def _forgotten(self) -> str:
+        return forget(self.settings, self.storage(), None)
+
+
+class BinlogWorld(CaptureWorld):
+    """The same, of a MariaDB."""
+
+    drop = "DROP SCHEMA {}"
+    quotes = "`"
+
+    def _configured(self, settings: dict[str, Any]) -> None:
+        self.settings = MySqlSettings.model_validate(settings)
+        self.source = MySqlSource(self.settings)
+
+    def connector(self) -> BinlogConnector:
+        """Give a connector, as a new process has it."""
+        return BinlogConnector(self.source, self.settings, self.storage())
+
+    def _forgotten(self) -> str:
+        return forget_binlog(self.storage(), None)

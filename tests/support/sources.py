@@ -24,6 +24,7 @@ from lakesync.connectors import (
     registry,
 )
 from lakesync.connectors.signatures import standard_webhook
+from lakesync.connectors.sql.binlog.source import BinlogConnector
 from lakesync.connectors.sql.capture.source import CaptureConnector, forget
 from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
 from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
@@ -154,7 +155,7 @@ class SqlSource:
             self.settings: Any = PostgresSettings.model_validate(settings | {"changes": changes})
             self.source: Any = PostgresSource(self.settings)
         else:
-            self.settings = MySqlSettings.model_validate(settings)
+            self.settings = MySqlSettings.model_validate(settings | {"changes": changes})
             self.source = MySqlSource(self.settings)
         self._connectors: list[SqlConnector] = []
         instant = "timestamptz" if self.is_postgres else "datetime(6)"
@@ -164,7 +165,9 @@ class SqlSource:
 
     def connector(self) -> SqlConnector:
         """Give a new connector."""
-        kind = CaptureConnector if FEED in self.sources else SqlConnector
+        kind: Any = SqlConnector
+        if FEED in self.sources:
+            kind = CaptureConnector if self.is_postgres else BinlogConnector
         self._connectors.append(kind(self.source, self.settings, self.storage))
         return self._connectors[-1]
 
@@ -172,7 +175,7 @@ class SqlSource:
         """Close what was opened, and drop the table."""
         for connector in self._connectors:
             connector.close()
-        if FEED in self.sources:
+        if FEED in self.sources and self.is_postgres:
             assert forget(self.settings, self.storage, None) == ""
         self.run(f"DROP TABLE IF EXISTS {self.table}")
 

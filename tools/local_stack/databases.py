@@ -165,6 +165,9 @@ def start_mariadb() -> Iterator[Database]:
                 f"--port={database.port}", f"--bind-address={HOST}", f"--socket={folder}/socket",
                 f"--pid-file={folder}/pid", "--default-time-zone=+00:00",
                 "--innodb-flush-log-at-trx-commit=0",
+                # The log of changes, with what tells columns by their names.
+                "--server-id=1", f"--log-bin={folder}/data/binlog", "--binlog-format=ROW",
+                "--binlog-row-metadata=FULL", "--sync-binlog=0",
                 # Otherwise it makes a key for TLS at every start, which takes seconds.
                 "--skip-ssl",
                 # As distributions set it; unasked, MariaDB 11.4 takes Latin 1.

@@ -235,6 +235,7 @@ _ERRORS: Final[Mapping[int, type[LakeSyncError]]] = {
     ER.ACCESS_DENIED_ERROR: AdapterRefused,
     ER.DBACCESS_DENIED_ERROR: AdapterRefused,
     ER.TABLEACCESS_DENIED_ERROR: AdapterRefused,
+    ER.SPECIFIC_ACCESS_DENIED_ERROR: AdapterRefused,
     ER.BAD_DB_ERROR: AdapterRefused,
     ER.OPTION_PREVENTS_STATEMENT: AdapterRefused,
 }

@@ -138,3 +138,27 @@ class MySqlSettings(SqlSettings):
     """A MySQL 8 or MariaDB 10.6 database, or newer."""
 
     port: int = Field(3306, ge=1, le=65535)
+    changes: bool = Field(
+        default=False,
+        description=(
+            "Read the database's log of changes, as a replica does: every insert, update and "
+            "deletion, without asking the tables. Needs binlog_format = ROW and "
+            "binlog_row_metadata = FULL."
+        ),
+    )
+    server_id: int | None = Field(
+        None, ge=1, le=(1 << 32) - 1,
+        description="Its number among those who read the log; else one is made up.",
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _captured_or_polled(self) -> Self:
+        if self.changes and any(table.cursor_column for table in self.tables):
+            raise ValueError("with changes no table has a cursorColumn: all are captured")
+        if not self.changes and self.server_id:
+            raise ValueError("serverId is for changes: set changes to true")
+        return self
+
+    def named(self) -> Mapping[str, str]:
+        """Give the tables by the source's name, with the gateway's; the feed first, if any."""
+        return ({FEED: ""} if self.changes else {}) | dict(super().named())

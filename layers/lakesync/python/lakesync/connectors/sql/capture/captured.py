@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakesync.connectors.sql.capture.columns import captured_table
 from lakesync.connectors.sql.capture.kept import Kept, keep, kept_in
-from lakesync.connectors.sql.capture.tables import Tables
 from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
@@ -15,10 +14,60 @@ if TYPE_CHECKING:
     from lakesync.connectors.sql.capture.columns import CapturedTable
     from lakesync.connectors.sql.capture.kept import Baseline
     from lakesync.connectors.sql.capture.pgoutput import Relation
-    from lakesync.connectors.sql.capture.slot import Slot
-    from lakesync.connectors.sql.catalogue import PostgresSource
     from lakesync.connectors.sql.configuration import PolledTable
+    from lakesync.connectors.sql.plan import Plan
     from lakesync.connectors.storage import Storage
+
+
+class CapturableLook(Protocol):
+    """How a table is, at the source."""
+
+    @property
+    def table_id(self) -> int:
+        """The source's number of it; 0 if it has none."""
+        ...
+
+    @property
+    def primary_key(self) -> Sequence[str]:
+        """Its key's columns, in its order."""
+        ...
+
+    @property
+    def is_published(self) -> bool:
+        """The log tells of it."""
+        ...
+
+
+class CapturableTables(Protocol):
+    """The tables that are asked for, as the source says they are."""
+
+    faults: dict[str, str]
+    """What is wrong with those that cannot be captured, and what to do."""
+
+    @property
+    def looks(self) -> dict[str, Any]:
+        """The others: a `CapturableLook` of each."""
+        ...
+
+    def look(self, cursor: Any) -> None:
+        """Ask how all of them are."""
+        ...
+
+    def publish(self, cursor: Any, *, is_made: bool) -> bool:
+        """Have the log tell of them; says whether something was made for it."""
+        ...
+
+    def plan(self, cursor: Any, name: str) -> Plan:
+        """Give how a table is read, as it is now."""
+        ...
+
+    def types(self, name: str) -> dict[str, str]:
+        """Give the types of a table's columns that are wanted and there."""
+        ...
+
+    def xid(self, cursor: Any) -> str:
+        """Give what has to have ended before a table is read: all that was told until now."""
+        ...
 
 
 class Captured:
@@ -31,8 +80,8 @@ class Captured:
 
     def __init__(
         self,
-        source: PostgresSource,
-        slot: Slot,
+        slot: str,
+        tables: CapturableTables,
         settings: Mapping[str, PolledTable],
         storage: Storage,
     ) -> None:
@@ -40,7 +89,7 @@ class Captured:
         self._storage = storage
         self.settings = settings
         self.kept = Kept()
-        self.tables = Tables(source, slot, settings)
+        self.tables = tables
 
     def load(self) -> None:
         """Read what is kept."""
@@ -57,13 +106,13 @@ class Captured:
             AdapterRefused: the user may not publish them; it says what to run.
         """
         made = self.tables.publish(cursor, is_made=is_made)
-        self.kept = Kept(self._slot.name, made or self.kept.made, 0, again)
+        self.kept = Kept(self._slot, made or self.kept.made, 0, again)
         self.save()
 
     def mark_all(self, cursor: Any, us: int) -> None:
         """Have all tables read whole, as of a time."""
         for name in list(self.tables.looks):
-            self._mark(cursor, name, us)
+            self.mark(cursor, name, us)
         self.save()
 
     def follow(self, cursor: Any, us: int) -> None:
@@ -80,7 +129,7 @@ class Captured:
             if mark is None or mark.table_id != look.table_id or name in unpublished:
                 # Later than what was told of it before, and earlier than what will be.
                 self.kept.floor_us = max(self.kept.floor_us, us + 1)
-                self._mark(cursor, name, self.kept.floor_us)
+                self.mark(cursor, name, self.kept.floor_us)
         if self.kept.all != before:
             self.save()
 
@@ -106,10 +155,18 @@ class Captured:
         altered = self.altered()
         for name in altered:
             self.kept.floor_us = us + 1
-            self._mark(cursor, name, us + 1)
+            self.mark(cursor, name, us + 1)
         if altered:
             self.save()
         return max(us, self.kept.floor_us)
+
+    def read_again(self, cursor: Any, name: str, us: int) -> None:
+        """Have a table read again as it is, as of a time."""
+        mark = self.kept.tables.get(name)
+        if mark is not None:
+            xid = self.tables.xid(cursor)
+            self.kept.mark(name, us, xid, mark.table_id, mark.types, mark.key)
+            self.save()
 
     def is_altered(self, mark: Baseline, types: Mapping[str, str], key: Sequence[str]) -> bool:
         """Say whether what is told now is not what was read; note columns that went."""
@@ -124,7 +181,8 @@ class Captured:
         """Give what follows the tables through one reading of the log."""
         return LoggedTables(self, cursor)
 
-    def _mark(self, cursor: Any, name: str, us: int) -> None:
+    def mark(self, cursor: Any, name: str, us: int) -> None:
+        """Have a table read whole, as it is now, as of a time; not yet kept."""
         try:
             plan = self.tables.plan(cursor, name)
         except AdapterRefused as error:
@@ -133,7 +191,8 @@ class Captured:
             self.kept.tables.pop(name, None)
             return
         types = dict(zip(plan.columns, plan.types, strict=True))
-        self.kept.mark(cursor, name, us, self.tables.looks[name].table_id, types, plan.key)
+        xid, table_id = self.tables.xid(cursor), self.tables.looks[name].table_id
+        self.kept.mark(name, us, xid, table_id, types, plan.key)
 
 
 class LoggedTables:
@@ -165,15 +224,11 @@ class LoggedTables:
             return None
         mark = captured.kept.tables[name]
         if captured.is_altered(mark, table.types, table.plan.key):
-            captured.kept.mark(self._cursor, name, us, mark.table_id, table.types, table.plan.key)
+            xid = captured.tables.xid(self._cursor)
+            captured.kept.mark(name, us, xid, mark.table_id, table.types, table.plan.key)
             captured.save()
         return table
 
-    def emptied(self, table: CapturedTable, us: int) -> None:
+    def emptied(self, name: str, us: int) -> None:
         """Have a table read again of which all rows went at once."""
-        mark = self._captured.kept.tables.get(table.name)
-        if mark is not None:
-            self._captured.kept.mark(
-                self._cursor, table.name, us, mark.table_id, mark.types, mark.key
-            )
-            self._captured.save()
+        self._captured.read_again(self._cursor, name, us)

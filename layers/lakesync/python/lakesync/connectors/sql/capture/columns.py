@@ -12,7 +12,7 @@ from lakesync.connectors.sql.values import column_type, json_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakesync.connectors.sql.capture.pgoutput import Relation, Row
+    from lakesync.connectors.sql.capture.pgoutput import Relation
     from lakesync.connectors.sql.configuration import PolledTable
 
 _EXACT_INT_MAX: Final = (1 << 53) - 1
@@ -37,7 +37,7 @@ class CapturedTable(NamedTuple):
     plan: Plan
     places: tuple[int, ...]
     """Where each of the plan's columns stands in a row of the source."""
-    converts: tuple[Callable[[bytes], Any], ...]
+    converts: tuple[Callable[[Any], Any], ...]
     key_places: tuple[int, ...]
     """Which of the plan's columns are the key."""
 
@@ -51,7 +51,7 @@ class CapturedTable(NamedTuple):
         """The type of each column."""
         return dict(zip(self.plan.columns, self.plan.types, strict=True))
 
-    def values(self, row: Row) -> dict[str, Any]:
+    def values(self, row: Sequence[Any]) -> dict[str, Any]:
         """Give a row's values by column, without those that the source does not tell.
 
         Raises:
@@ -69,7 +69,7 @@ class CapturedTable(NamedTuple):
                     raise ValueError(f"the column {name}: {exc}") from exc
         return values
 
-    def row_id(self, row: Row) -> str:
+    def row_id(self, row: Sequence[Any]) -> str:
         """Give the id of a row.
 
         Raises:
@@ -78,12 +78,12 @@ class CapturedTable(NamedTuple):
         key = []
         for at in self.key_places:
             value = row[self.places[at]]
-            if not isinstance(value, bytes):
-                raise ValueError(f"the key's column {self.plan.names[at]} is not told")  # noqa: TRY004
+            if value is None or value is UNCHANGED:
+                raise ValueError(f"the key's column {self.plan.names[at]} is not told")
             key.append(self.converts[at](value))
         return row_id_of(key)
 
-    def omitted(self, row: Row) -> tuple[str, ...]:
+    def omitted(self, row: Sequence[Any]) -> tuple[str, ...]:
         """Give the columns that the source does not tell, as the source calls them."""
         return tuple(
             name

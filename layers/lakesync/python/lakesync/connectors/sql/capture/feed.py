@@ -23,8 +23,10 @@ from psycopg import errors as pg
 from lakesync.connectors.port import KEPT_BYTES, SourcePage
 from lakesync.connectors.sql.capture.captured import Captured
 from lakesync.connectors.sql.capture.omitted import with_omitted
+from lakesync.connectors.sql.capture.parts import PART_BYTES_MAX, Part
 from lakesync.connectors.sql.capture.slot import PEEK_MESSAGES_MAX
-from lakesync.connectors.sql.capture.transactions import PART_BYTES_MAX, Part, Parts, Position
+from lakesync.connectors.sql.capture.tables import Tables
+from lakesync.connectors.sql.capture.transactions import Parts, Position
 from lakesync.errors import AdapterFailed, AdapterRefused
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ class Feed:
         self._storage = storage
         self._peek: _Peek | None = None
         self._report: dict[str, str | int] = {}
-        self.captured = Captured(source, slot, settings, storage)
+        self.captured = Captured(slot.name, Tables(source, slot, settings), settings, storage)
 
     def forget(self) -> None:
         """Forget the reading under way: the connection is another."""

@@ -32,8 +32,10 @@ class Baseline:
     us: int
     """Its rows are dated so."""
     xid: str
-    """Transactions with a lower number have ended before it is read."""
+    """What has ended before it is read: transactions with a lower number (PostgreSQL), or those of
+    the log until there (MySQL)."""
     table_id: int
+    """The source's number of it; 0 if it has none."""
     types: dict[str, str]
     """The columns' types: with another column, or another type, the table is read again."""
     key: list[str]
@@ -44,7 +46,7 @@ class Kept:
     """What is kept."""
 
     slot: str = ""
-    """The slot that this connector made, or is about to make."""
+    """The slot that this connector made, or is about to make; empty if the source has none."""
     made: bool = False
     """It made the publication too."""
     floor_us: int = 0
@@ -60,16 +62,14 @@ class Kept:
 
     def mark(
         self,
-        cursor: Any,
         table: str,
         us: int,
+        xid: str,
         table_id: int,
         types: Mapping[str, str],
         key: Sequence[str],
     ) -> None:
         """Have a table read whole, as of a time."""
-        cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
-        xid = cursor.fetchone()[0]
         self.tables[table] = Baseline(us, xid, table_id, dict(types), list(key))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.sql.dialect import Dialect
     from lakesync.connectors.port import Change
-    from lakesync.connectors.sql.capture.transactions import Omitted, Part
+    from lakesync.connectors.sql.capture.parts import Omitted, Part
 
 
 def with_omitted(cursor: Any, dialect: Dialect, parts: Sequence[Part]) -> tuple[Change, ...]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from psycopg import errors as pg
 
+from lakesync.connectors.sql.capture.waiting import patience
 from lakesync.connectors.storage import digest
-from lakesync.errors import AdapterFailed, AdapterRefused, AdapterTimedOut
+from lakesync.errors import AdapterFailed, AdapterRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -203,15 +204,6 @@ def lsn_of(text: str) -> int:
 def lsn_text(lsn: int) -> str:
     """Give a place in the log as the source writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
-def patience() -> AdapterTimedOut:
-    """Give the error of a transaction of the source that does not end."""
-    return AdapterTimedOut(
-        "a transaction of the source began before and is still open; tables are read once it ends: "
-        "SELECT pid, xact_start, query FROM pg_stat_activity WHERE xact_start IS NOT NULL "
-        "ORDER BY xact_start"
-    )
 
 
 def forgotten(source: PostgresSource, slot: Slot, kept: Mapping[str, Any]) -> str:

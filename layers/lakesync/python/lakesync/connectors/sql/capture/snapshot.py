@@ -9,27 +9,19 @@ Law N13: ``docs/spec/connectors.md``.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
-
-from psycopg import DataError
+from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.port import Change, SourcePage, Unreadable
-from lakesync.connectors.sql.capture.slot import patience
 from lakesync.connectors.sql.plan import key_of
 from lakesync.connectors.sql.query import Bound, behind, key_value, page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from lakesync.adapters.sql.dialect import Dialect
     from lakesync.connectors.sql.capture.kept import Baseline
     from lakesync.connectors.sql.plan import Plan
     from lakesync.connectors.storage import Storage
-
-OPEN_S_MAX: Final = 5
-"""How long a poll waits for transactions to end that were open when a table's baseline was set."""
-_LOOK_S: Final = 0.1
-_ENDED: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= %s::xid8"
 
 
 def read(
@@ -40,30 +32,24 @@ def read(
     storage: Storage,
     after: str,
     rows_max: int,
+    wait: Callable[[Any, str], None],
 ) -> SourcePage:
     """Give the next rows of a table, or of those that are gone; nothing once all are read.
 
+    ``wait`` is called before the first: with the baseline's ``xid``, until all before it is seen.
+
     Raises:
-        AdapterTimedOut: a transaction is open that is older than the baseline.
+        AdapterTimedOut: it is not seen yet.
     """
     at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
     if at.get("us") != mark.us:
-        _wait(cursor, mark.xid)
+        wait(cursor, mark.xid)
         at = {"us": mark.us}
     if at.get("done"):
         return SourcePage((), after, has_more=False)
     if "gone" in at:
         return _gone(cursor, dialect, plan, mark, storage, at["gone"])
     return _rows(cursor, dialect, plan, mark, at.get("key"), rows_max)
-
-
-def _wait(cursor: Any, xid: str) -> None:
-    for _ in range(int(OPEN_S_MAX / _LOOK_S)):
-        cursor.execute(_ENDED, (xid,))
-        if cursor.fetchone()[0]:
-            return
-        cursor.execute("SELECT pg_sleep(%s)", (_LOOK_S,))
-    raise patience()
 
 
 def _rows(
@@ -123,14 +109,19 @@ def _there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str]) ->
     cursor.execute("SAVEPOINT there")
     try:
         return _with_keys(cursor, dialect, plan, keys)
-    except DataError:
+    except Exception as exc:
+        if not dialect.is_row_fault(exc):
+            raise
         cursor.execute("ROLLBACK TO SAVEPOINT there")
     there: set[str] = set()
     for key in keys:
         cursor.execute("SAVEPOINT there")
         try:
             there |= _with_keys(cursor, dialect, plan, [key])
-        except DataError:  # no value of the key's type: such a row cannot be
+        except Exception as exc:
+            if not dialect.is_row_fault(exc):
+                raise
+            # No value of the key's type: such a row cannot be.
             cursor.execute("ROLLBACK TO SAVEPOINT there")
     return there
 

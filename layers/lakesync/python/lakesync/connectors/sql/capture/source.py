@@ -10,6 +10,7 @@ from lakesync.connectors.sql.capture.feed import Feed
 from lakesync.connectors.sql.capture.kept import CAPTURE, kept_in
 from lakesync.connectors.sql.capture.slot import Slot, forgotten
 from lakesync.connectors.sql.capture.tables import Tables
+from lakesync.connectors.sql.capture.waiting import wait
 from lakesync.connectors.sql.catalogue import PostgresSource
 from lakesync.connectors.sql.source import SqlConnector
 from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
@@ -82,7 +83,7 @@ class CaptureConnector(SqlConnector):
             tables.look(cursor)
         plan = tables.plan(cursor, name)
         return snapshot.read(
-            cursor, self._source.dialect, plan, mark, self._storage, after, rows_max
+            cursor, self._source.dialect, plan, mark, self._storage, after, rows_max, wait
         )
 
 

@@ -167,6 +167,11 @@ class Tables:
         columns = tuple(each for each in described[0].columns if each.name in logged)
         return plan_of(self._settings[name], replace(described[0], columns=columns))
 
+    def xid(self, cursor: Any) -> str:
+        """Give the number that the next transaction gets."""
+        cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
+        return str(cursor.fetchone()[0])
+
     def types(self, name: str) -> dict[str, str]:
         """Give the types of a table's columns that are wanted and there."""
         look, settings = self.looks[name], self._settings[name]

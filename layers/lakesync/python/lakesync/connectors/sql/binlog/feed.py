@@ -1,0 +1,249 @@
+"""The changes of all captured tables of MySQL or MariaDB, in the order of their commits.
+
+Nothing is made at the source, and nothing told to it: it keeps its log for as long as it was told
+to. Whoever is killed reads the same again, from the cursor that was saved.
+
+Rules of this module
+    1. A position is that of whole transactions, by their ids where the source gives them: a server
+       that takes over has the same.
+    2. A log that was dropped, or that is another's, is a gap: it is told by a cursor of its own,
+       and all tables are read again.
+
+Law N12: ``docs/spec/connectors.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pymysql
+
+from lakesync.connectors.port import KEPT_BYTES, SourcePage
+from lakesync.connectors.sql.binlog import log
+from lakesync.connectors.sql.binlog.events import Decoder
+from lakesync.connectors.sql.binlog.log import Position
+from lakesync.connectors.sql.binlog.logged import Logged
+from lakesync.connectors.sql.binlog.parts import GapError, Parts
+from lakesync.connectors.sql.binlog.stream import Stream
+from lakesync.connectors.sql.capture.captured import Captured
+from lakesync.connectors.sql.capture.omitted import with_omitted
+from lakesync.connectors.sql.capture.parts import PART_BYTES_MAX, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.connectors.sql.binlog.log import Look
+    from lakesync.connectors.sql.binlog.tables import Tables
+    from lakesync.connectors.sql.configuration import PolledTable
+    from lakesync.connectors.storage import Storage
+
+READ_BYTES_MAX: Final = 32_000_000
+"""Of the log, for one page, whatever tables it tells of; or one transaction."""
+_GONE: Final = 1236
+"""The source's error for a position that its log has not got."""
+
+
+@dataclass
+class _Reading:
+    """One reading of the log, page by page."""
+
+    position: Position
+    until: tuple[str, int]
+    server: str
+    poll_ms: int
+    stream: Stream | None = None
+    parts: Iterator[Part] = field(default_factory=lambda: iter(()))
+    expected: str = ""
+    """The cursor that its next page is asked for with."""
+    size: int = 0
+    """Bytes of the log that were read for this page."""
+    carried: Part | None = None
+    """Read already, for the next page."""
+
+
+class Feed:
+    """Reads the log for one connector.
+
+    Attributes:
+        captured, tables: those that it tells of, and as the source says they are.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        tables: Tables,
+        settings: Mapping[str, PolledTable],
+        storage: Storage,
+        server_id: int,
+    ) -> None:
+        self._dialect = dialect
+        self._server_id = server_id
+        self._reading: _Reading | None = None
+        self._report: dict[str, str | int] = {}
+        self.tables = tables
+        self.captured = Captured("", tables, settings, storage)
+
+    def forget(self) -> None:
+        """End the reading under way."""
+        reading, self._reading = self._reading, None
+        if reading is not None and reading.stream is not None:
+            reading.stream.close()
+
+    def page(self, cursor: Any, after: str, rows_max: int, poll_ms: int) -> SourcePage:
+        """Give what was committed behind a cursor."""
+        at = json.loads(after or "{}")
+        try:
+            reading = self._reading
+            if reading is None or reading.expected != after or reading.poll_ms != poll_ms:
+                self.forget()
+                begun = self._begun(cursor, at, rows_max, poll_ms)
+                if isinstance(begun, SourcePage):
+                    return begun
+                reading = self._reading = begun
+            return self._next(cursor, reading, rows_max)
+        except GapError as exc:
+            return self._lost(str(exc), at["us"])
+        except pymysql.MySQLError as exc:
+            if exc.args[:1] != (_GONE,) or "same server" in str(exc):
+                raise
+            return self._lost(f"the source's log lacks what was not read: {exc.args[1]}", at["us"])
+
+    def looked(self, cursor: Any) -> Look:
+        """Ask how log and tables are."""
+        look = log.look(cursor)
+        self.tables.image = look.settings.get("binlog_row_image", "FULL").upper()
+        self.tables.is_folded = look.is_folded
+        self.tables.reached = log.reached(look, look.end)
+        return look
+
+    def _begun(
+        self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
+    ) -> _Reading | SourcePage:
+        """Begin to read behind a position; a page if something is to be done before."""
+        look = self.looked(cursor)
+        self.captured.load()
+        if "file" not in at:
+            return self._prepared(cursor, look, at, poll_ms)
+        position = Position(**{name: at[name] for name in Position._fields})
+        if not position.is_by_gtid and at["server"] != look.server:
+            return self._lost("another server took over, without ids of transactions", at["us"])
+        self.captured.follow(cursor, at["us"])
+        self._report = self._reported(look, log.unread_bytes(cursor, position))
+        position = position._replace(us=max(at["us"], self.captured.kept.floor_us))
+        is_same = at.get("poll") == poll_ms and at["server"] == look.server
+        until = at["until"] if is_same else (look.end.file, look.end.pos)
+        reading = _Reading(position, (until[0], until[1]), look.server, poll_ms)
+        if position.place < look.end.place or look.server != at["server"]:
+            self._read(cursor, reading, look, rows_max)
+        return reading
+
+    def _read(self, cursor: Any, reading: _Reading, look: Look, rows_max: int) -> None:
+        """Ask for the log."""
+        reading.stream = Stream(
+            self._dialect, reading.position, self._server_id, is_mariadb=look.is_mariadb
+        )
+        decoder = Decoder(
+            is_checked=look.settings.get("binlog_checksum", "NONE") != "NONE",
+            is_mariadb=look.is_mariadb,
+            wanted=lambda schema, table: self.tables.name_of(schema, table) is not None,
+        )
+        # A cursor of its own: it goes on when this page's is closed.
+        own = cursor.connection.cursor()
+        logged = Logged(self.captured, self.tables)
+
+        def emptied(name: str, us: int) -> None:
+            place = Position(decoder.file, decoder.pos, reading.position.gtid)
+            self.tables.reached = log.reached(look, place)
+            logged.restate(own, name, us)
+
+        parts = Parts(
+            reading.position,
+            rows_max,
+            reading.poll_ms * 1000,
+            logged.described,
+            emptied,
+            logged.stated,
+        )
+        reading.parts = self._until(parts.of(decoder, self._counted(reading)), reading)
+
+    def _counted(self, reading: _Reading) -> Iterator[bytes]:
+        assert reading.stream is not None  # noqa: S101 - it was just asked for
+        for packet in reading.stream.packets():
+            reading.size += len(packet)
+            yield packet
+
+    def _until(self, parts: Iterator[Part], reading: _Reading) -> Iterator[Part]:
+        until = Position(*reading.until).place
+        for part in parts:
+            yield part
+            if part.end.place >= until and not part.end.events and not part.end.rows:
+                return
+
+    def _lost(self, reason: str, us: int) -> SourcePage:
+        """Say that changes are missing; what is to be done about it waits until that is durable."""
+        self.forget()
+        report: dict[str, str | int] = {"readAgain": reason}
+        return SourcePage((), json.dumps({"lost": reason, "us": us}), has_more=True, report=report)
+
+    def _prepared(self, cursor: Any, look: Look, at: dict[str, Any], poll_ms: int) -> SourcePage:
+        """Have all tables read as of now, and what comes behind from the log."""
+        captured = self.captured
+        self.tables.look(cursor)
+        captured.begin(cursor, at.get("lost", ""), is_made=True)
+        us = max(min(look.now_us, poll_ms * 1000), at.get("us", 0) + 1)
+        captured.mark_all(cursor, us)
+        after = look.end._replace(us=us)._asdict() | {"server": look.server}
+        report = self._reported(look, 0)
+        return SourcePage((), json.dumps(after), has_more=True, report=report)
+
+    def _reported(self, look: Look, unread_bytes: int) -> dict[str, str | int]:
+        report: dict[str, str | int] = {KEPT_BYTES: unread_bytes, "logKeptS": look.kept_s}
+        again = self.captured.kept.again
+        return report | ({"readAgain": again} if again else {})
+
+    def _next(self, cursor: Any, reading: _Reading, rows_max: int) -> SourcePage:
+        """Give the parts that fit a page: whole transactions, unless one alone is larger."""
+        parts: list[Part] = []
+        rows = size = reading.size = 0
+        while rows < rows_max and reading.size < READ_BYTES_MAX:
+            part = reading.carried or next(reading.parts, None)
+            reading.carried = None
+            if part is None:
+                return self._last(cursor, reading, parts)
+            if parts and (rows + part.rows > rows_max or size + part.size > PART_BYTES_MAX):
+                reading.carried = part
+                break
+            reading.position = part.end
+            if part.rows:
+                parts.append(part)
+            rows, size = rows + part.rows, size + part.size
+        return self._page(cursor, reading, parts, has_more=True)
+
+    def _last(self, cursor: Any, reading: _Reading, parts: list[Part]) -> SourcePage:
+        """Give what is left of a reading."""
+        # First what was read is to be durable: its times are not to change, if read again.
+        has_more = bool(parts and self.captured.altered())
+        if not has_more:
+            us = self.captured.read_altered_again(cursor, reading.position.us)
+            reading.position = reading.position._replace(us=us)
+        page = self._page(cursor, reading, parts, has_more=has_more)
+        self.forget()
+        return page
+
+    def _page(
+        self, cursor: Any, reading: _Reading, parts: list[Part], *, has_more: bool
+    ) -> SourcePage:
+        changes = with_omitted(cursor, self._dialect, parts)
+        more = {"server": reading.server, "until": reading.until, "poll": reading.poll_ms}
+        reading.expected = json.dumps(reading.position._asdict() | more)
+        return SourcePage(
+            changes,
+            reading.expected,
+            has_more,
+            tuple(each for part in parts for each in part.unreadable),
+            is_dated=True,
+            report=self._report,
+        )

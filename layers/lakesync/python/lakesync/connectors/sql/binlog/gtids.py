@@ -1,0 +1,78 @@
+"""Positions in the logs of all servers of a group, as ids of transactions; grown as they are read.
+
+MariaDB names the last transaction of each domain (``0-1-27``), MySQL all that were executed
+(``3e11fa47-71ca-11e1-9e33-c80aa9429562:1-27``).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Intervals = list[tuple[int, int]]
+"""First and last numbers, in order, that neither touch nor overlap."""
+
+
+def mariadb_grown(position: str, gtid: str) -> str:
+    """Give a position of MariaDB with a transaction behind it."""
+    last = {each.split("-")[0]: each for each in position.split(",") if each}
+    last[gtid.split("-", maxsplit=1)[0]] = gtid
+    return ",".join(last.values())
+
+
+def mysql_grown(position: str, gtid: str) -> str:
+    """Give a position of MySQL with a transaction more."""
+    server, _, number = gtid.partition(":")
+    ranges = mysql_ranges(position)
+    ranges[server] = _with(ranges.get(server, []), int(number))
+    return mysql_text(ranges)
+
+
+def mysql_ranges(position: str) -> dict[str, Intervals]:
+    """Read a position of MySQL.
+
+    Raises:
+        ValueError: it is none, or has tags.
+    """
+    ranges: dict[str, Intervals] = {}
+    for each in "".join(position.split()).split(","):
+        if each:
+            server, *parts = each.split(":")
+            pairs = (part.partition("-") for part in parts)
+            ranges[str(UUID(server))] = sorted(
+                (int(first), int(last or first)) for first, _, last in pairs
+            )
+    return ranges
+
+
+def mysql_text(ranges: Mapping[str, Intervals]) -> str:
+    """Write a position of MySQL."""
+    return ",".join(
+        ":".join([server, *(f"{a}-{b}" if b > a else str(a) for a, b in parts)])
+        for server, parts in ranges.items()
+    )
+
+
+def mysql_bytes(position: str) -> bytes:
+    """Give a position as MySQL is told it, when its log is asked for."""
+    ranges = mysql_ranges(position)
+    data = struct.pack("<Q", len(ranges))
+    for server, parts in ranges.items():
+        data += UUID(server).bytes + struct.pack("<Q", len(parts))
+        for first, last in parts:
+            data += struct.pack("<QQ", first, last + 1)
+    return data
+
+
+def _with(parts: Intervals, number: int) -> Intervals:
+    grown: Intervals = []
+    for first, last in sorted([*parts, (number, number)]):
+        if grown and first <= grown[-1][1] + 1:
+            grown[-1] = (grown[-1][0], max(last, grown[-1][1]))
+        else:
+            grown.append((first, last))
+    return grown

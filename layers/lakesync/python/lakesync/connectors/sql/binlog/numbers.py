@@ -1,0 +1,27 @@
+"""Numbers as the binary log writes them: of a fixed length, or of one that they tell."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_LONG: Final = {252: 2, 253: 3, 254: 8}
+
+
+def unsigned(data: bytes, at: int, size: int) -> int:
+    """Read a number, its lowest byte first."""
+    return int.from_bytes(data[at : at + size], "little")
+
+
+def packed(data: bytes, at: int) -> tuple[int, int]:
+    """Read a number that tells its length; gives it, and what lies behind."""
+    first = data[at]
+    if first < min(_LONG):
+        return first, at + 1
+    size = _LONG[first]
+    return unsigned(data, at + 1, size), at + 1 + size
+
+
+def packed_text(data: bytes, at: int) -> tuple[str, int]:
+    """Read a text that begins with its length; gives it, and what lies behind."""
+    size, at = packed(data, at)
+    return data[at : at + size].decode("utf-8", "replace"), at + size

@@ -1,0 +1,82 @@
+"""The binary log as a stream of packets, by a connection of its own: what a replica asks for.
+
+The driver has no name of its own for a replica's commands: it is asked for what it does by itself.
+"""
+
+# ruff: noqa: SLF001
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from lakesync.connectors.sql.binlog.gtids import mysql_bytes
+from lakesync.connectors.sql.catalogue import READ_S_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.connectors.sql.binlog.log import Position
+
+_DUMP, _DUMP_GTID = 0x12, 0x1E
+_ENDS: Final = 0x01
+"""It ends where the log does, rather than wait for more."""
+_BY_GTID: Final = 0x04
+_FIRST: Final = 4
+"""Where the first event of a file lies."""
+_HEARTBEAT_NS: Final = 5_000_000_000
+"""While the source looks for a place in its log it says so, this often."""
+
+
+class Stream:
+    """One reading of the log, from a position to its end."""
+
+    def __init__(
+        self, dialect: Dialect, position: Position, server_id: int, *, is_mariadb: bool
+    ) -> None:
+        self._connection = cast("Any", dialect.connect())
+        self._connection._read_timeout = READ_S_MAX
+        try:
+            self._ask(position, server_id, is_mariadb=is_mariadb)
+        except BaseException:
+            self.close()
+            raise
+
+    def _ask(self, at: Position, server_id: int, *, is_mariadb: bool) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
+            cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
+            cursor.execute("SET @master_heartbeat_period = %s", (_HEARTBEAT_NS,))
+            if is_mariadb:
+                # What a replica understands: transactions' ids.
+                cursor.execute("SET @mariadb_slave_capability = 4")
+                if at.is_by_gtid:
+                    cursor.execute("SET @slave_connect_state = %s", (at.gtid,))
+                    cursor.execute("SET @slave_gtid_strict_mode = 1")
+        if at.is_by_gtid and not is_mariadb:
+            executed = mysql_bytes(at.gtid)
+            head = struct.pack("<HIIQI", _ENDS | _BY_GTID, server_id, 0, _FIRST, len(executed))
+            self._connection._execute_command(_DUMP_GTID, head + executed)
+            return
+        file, pos = ("", _FIRST) if at.is_by_gtid else (at.file, at.pos)
+        body = struct.pack("<IHI", pos, _ENDS, server_id) + file.encode()
+        self._connection._execute_command(_DUMP, body)
+
+    def packets(self) -> Iterator[bytes]:
+        """Give the events' bytes.
+
+        Raises:
+            pymysql.MySQLError: the source has not got that position any more (1236), or is away.
+        """
+        while True:
+            packet = self._connection._read_packet()
+            if packet.is_eof_packet():
+                return
+            yield packet.get_all_data()[1:]
+
+    def close(self) -> None:
+        """End the connection; the source notices when it writes."""
+        with suppress(Exception):  # nothing is lost by it
+            self._connection._force_close()  # it would wait for an answer

@@ -1,0 +1,171 @@
+"""Which of the tables that are asked for can be captured, and what they are like now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.connectors.port import SourceColumn, SourceTable
+from lakesync.connectors.sql.plan import Plan, plan_of
+from lakesync.connectors.sql.values import column_type
+from lakesync.errors import AdapterRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.connectors.sql.configuration import PolledTable
+
+_COLUMNS: Final = """
+    SELECT c.TABLE_SCHEMA, c.TABLE_NAME, t.TABLE_TYPE, c.COLUMN_NAME, c.COLUMN_TYPE,
+           coalesce(s.SEQ_IN_INDEX, 0), coalesce(c.CHARACTER_SET_NAME, ''),
+           c.EXTRA LIKE '%%VIRTUAL%%'
+    FROM information_schema.COLUMNS c
+    JOIN information_schema.TABLES t
+         ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
+    LEFT JOIN information_schema.STATISTICS s ON s.TABLE_SCHEMA = c.TABLE_SCHEMA
+         AND s.TABLE_NAME = c.TABLE_NAME AND s.COLUMN_NAME = c.COLUMN_NAME
+         AND s.INDEX_NAME = 'PRIMARY'
+    WHERE (c.TABLE_SCHEMA, c.TABLE_NAME) IN ({})
+    ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, c.ORDINAL_POSITION"""
+_CASCADES: Final = """
+    SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME
+    FROM information_schema.REFERENTIAL_CONSTRAINTS
+    WHERE (CONSTRAINT_SCHEMA, TABLE_NAME) IN ({})
+      AND (DELETE_RULE IN ('CASCADE', 'SET NULL') OR UPDATE_RULE IN ('CASCADE', 'SET NULL'))"""
+
+
+class TableLook(NamedTuple):
+    """How a table is, at the source."""
+
+    schema: str
+    table: str
+    columns: Mapping[str, str]
+    """SQL types by name, without columns that are computed when they are read."""
+    primary_key: tuple[str, ...]
+    charsets: Mapping[str, str]
+    """The character sets of text."""
+    computed: frozenset[str]
+    """Columns that are computed when they are read: not every log tells them, and none when they
+    change."""
+    table_id: int = 0
+    """The source has none: what becomes of a table is in the log."""
+    is_published: bool = True
+
+
+class Tables:
+    """The tables of one connector.
+
+    Attributes:
+        faults: what is wrong with those that cannot be captured, and what to do.
+        looks: the others.
+        database: what names without a schema belong to.
+        reached: how far the log was read, as `lakesync.connectors.sql.binlog.log.wait` takes it.
+    """
+
+    def __init__(self, database: str, settings: Mapping[str, PolledTable]) -> None:
+        self.database = database
+        self._settings = settings
+        self.faults: dict[str, str] = {}
+        self.looks: dict[str, TableLook] = {}
+        self.reached = ""
+        self.image = "FULL"
+        self.is_folded = False
+        self._names: dict[tuple[str, str], str] = {}
+
+    def look(self, cursor: Any) -> None:
+        """Ask how all of them are."""
+        asked = {name: self._place(name) for name in self._settings}
+        places = ", ".join(["(%s, %s)"] * len(asked))
+        values = [part for place in asked.values() for part in place]
+        cursor.execute(_COLUMNS.format(places), values)
+        rows: dict[tuple[str, str], list[Sequence[Any]]] = {}
+        for row in cursor.fetchall():
+            rows.setdefault(self._folded(row[0], row[1]), []).append(row)
+        cursor.execute(_CASCADES.format(places).replace("%%", "%"), values)
+        cascades = {self._folded(schema, table): name for schema, table, name in cursor.fetchall()}
+        self.faults, self.looks, self._names = {}, {}, {}
+        for name, (schema, table) in asked.items():
+            place = self._folded(schema, table)
+            fault = self._fault(name, rows.get(place, ()), cascades.get(place))
+            if fault:
+                self.faults[name] = fault
+            else:
+                self.looks[name] = _look(schema, table, rows[place])
+                self._names[place] = name
+
+    def name_of(self, schema: str, table: str) -> str | None:
+        """Give what a table of the log is called in the settings; None if it is not captured."""
+        return self._names.get(self._folded(schema, table))
+
+    def publish(self, cursor: Any, *, is_made: bool) -> bool:  # noqa: ARG002 - as other sources
+        """Do nothing: the log tells of all tables.
+
+        Raises:
+            AdapterRefused: none can be captured.
+        """
+        if not self.looks:
+            raise AdapterRefused(" ".join(self.faults.values()))
+        return False
+
+    def plan(self, cursor: Any, name: str) -> Plan:  # noqa: ARG002 - as other sources
+        """Give how a table is read, as it was looked at.
+
+        Raises:
+            AdapterRefused: it lacks a column that is asked for, or is gone.
+        """
+        look = self.looks.get(name)
+        if look is None:
+            raise AdapterRefused(self.faults.get(name, f"there is no table {name}"))
+        columns = tuple(
+            SourceColumn(column, column_type(sql_type)) for column, sql_type in look.columns.items()
+        )
+        return plan_of(self._settings[name], SourceTable(name, columns, look.primary_key))
+
+    def types(self, name: str) -> dict[str, str]:
+        """Give the types of a table's columns that are wanted and there."""
+        look, settings = self.looks[name], self._settings[name]
+        key = settings.key or look.primary_key
+        return {
+            column: column_type(sql_type)
+            for column, sql_type in look.columns.items()
+            if settings.columns is None or column in {*settings.columns, *key}
+        }
+
+    def xid(self, cursor: Any) -> str:  # noqa: ARG002 - as other sources
+        """Give until where the log is to be seen in the tables before one is read."""
+        return self.reached
+
+    def _place(self, name: str) -> tuple[str, str]:
+        schema, _, table = name.rpartition(".")
+        return schema or self.database, table
+
+    def _folded(self, schema: str, table: str) -> tuple[str, str]:
+        return (schema.lower(), table.lower()) if self.is_folded else (schema, table)
+
+    def _fault(self, name: str, rows: Sequence[Sequence[Any]], cascade: str | None) -> str:
+        if not rows:
+            return f"there is no table {name}, or it may not be seen."
+        if rows[0][2] not in {"BASE TABLE", "SYSTEM VERSIONED"}:
+            return f"{name} is no table: changes of views cannot be captured."
+        primary = [row[3] for row in rows if row[5]]
+        key = self._settings[name].key or primary
+        if not key:
+            return f"{name} has no primary key: name what tells rows apart, key."
+        if self.image != "FULL" and set(key) != set(primary):
+            return f"{name} does not tell the key {', '.join(key)}: set binlog_row_image = FULL."
+        types = {row[3]: column_type(row[4]) for row in rows}
+        if any(types.get(column) == "bytes" for column in key):
+            return f"{name} has a key of bytes, by which rows cannot be read: name another, key."
+        if cascade:
+            return (
+                f"{name} is changed by a foreign key ({cascade}: CASCADE or SET NULL), and the log "
+                "does not tell these changes: poll it by difference, in a connector without changes"
+            )
+        return ""
+
+
+def _look(schema: str, table: str, rows: Sequence[Sequence[Any]]) -> TableLook:
+    keyed = sorted((row[5], row[3]) for row in rows if row[5])
+    columns = {row[3]: row[4] for row in rows if not row[7]}
+    charsets = {row[3]: row[6] for row in rows}
+    computed = frozenset(row[3] for row in rows if row[7])
+    return TableLook(schema, table, columns, tuple(name for _, name in keyed), charsets, computed)

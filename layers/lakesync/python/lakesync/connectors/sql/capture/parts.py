@@ -1,0 +1,173 @@
+"""What became of rows within a transaction, or a part of one; whatever log told it.
+
+Rules of this module
+    1. Of a row there is one change in each part: what became of it in the end. Two changes of a row
+       are in two parts, whose times differ.
+    2. A part's time is its transaction's commit, but later than that of the part before: by a
+       microsecond if the source's clock says otherwise. The order of commits decides, not a clock.
+
+Law N12: ``docs/spec/connectors.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.connectors.port import Change, Unreadable
+from lakesync.connectors.sql.capture.pgoutput import UNCHANGED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.connectors.sql.capture.columns import CapturedTable
+
+PART_BYTES_MAX: Final = 4_000_000
+"""Bytes of the log in one part, unless one row alone has more."""
+
+_NO_ID: Final = "(a row whose key cannot be read)"
+
+
+class Omitted(NamedTuple):
+    """A row of which the source does not tell all columns, though the gateway may not have them."""
+
+    table: CapturedTable
+    row_id: str
+    columns: tuple[str, ...]
+
+
+class Part(NamedTuple):
+    """A transaction, or a part of one."""
+
+    changes: tuple[Change, ...]
+    unreadable: tuple[Unreadable, ...]
+    rows: int
+    """Changes of rows that were told."""
+    size: int
+    """Their bytes."""
+    end: Any
+    """The position behind it."""
+    omitted: tuple[Omitted, ...] = ()
+
+
+class _Fate(NamedTuple):
+    """What became of a row within a part."""
+
+    is_new: bool
+    """It was not there before the part."""
+    columns: dict[str, Any] | None
+    reason: str = ""
+
+
+class Fates:
+    """Gathers what becomes of rows, part by part.
+
+    Args:
+        us: the time of the part before.
+        until_us: nothing is dated later, but to be later than what came before.
+        emptied: is told the name of a table whose rows are all to be read again, and when.
+    """
+
+    def __init__(self, us: int, until_us: int, emptied: Callable[[str, int], None]) -> None:
+        self._before_us = us
+        self._until_us = until_us
+        self._emptied = emptied
+        self._fates: dict[tuple[str, str], _Fate] = {}
+        self._omitted: dict[tuple[str, str], Omitted] = {}
+        self.rows = self.size = 0
+        self.us = 0
+
+    def time(self, commit_us: int) -> None:
+        """Date the next part."""
+        self.us = max(min(commit_us, self._until_us), self._before_us + 1)
+
+    def part(self, end: Any) -> Part:
+        """End a part at a position; one that holds nothing uses up no time."""
+        end = end._replace(us=self.us if self.rows else self._before_us)
+        self._before_us = end.us
+        part = Part(
+            tuple(
+                Change(row_id, fate.columns, self.us, table)
+                for (table, row_id), fate in self._fates.items()
+                if not fate.reason
+            ),
+            tuple(
+                Unreadable(row_id, fate.reason, table)
+                for (table, row_id), fate in self._fates.items()
+                if fate.reason
+            ),
+            self.rows,
+            self.size,
+            end,
+            tuple(self._omitted.values()),
+        )
+        self._fates, self._omitted = {}, {}
+        self.rows = self.size = 0
+        return part
+
+    def insert(self, table: CapturedTable, new: Any) -> None:
+        """Take a row that came."""
+        self._of(table, lambda: self._put(table, table.row_id(new), new, is_new=True))
+
+    def delete(self, table: CapturedTable, old: Any) -> None:
+        """Take a row that went."""
+        self._of(table, lambda: self._remove(table, table.row_id(old)))
+
+    def update(self, table: CapturedTable, new: Any, old: Any, *, old_is_whole: bool) -> None:
+        """Take a row that changed; `old` is None where it is under the same key."""
+        self._of(table, lambda: self._update(table, new, old, old_is_whole=old_is_whole))
+
+    def empty(self, name: str) -> None:
+        """Take a table that is to be read again."""
+        for place in [place for place in self._fates if place[0] == name]:
+            del self._fates[place]
+            self._omitted.pop(place, None)
+        self._emptied(name, self.us)
+
+    def _of(self, table: CapturedTable, take: Callable[[], None]) -> None:
+        try:
+            take()
+        except ValueError as exc:
+            self._fates[table.name, _NO_ID] = _Fate(is_new=False, columns=None, reason=str(exc))
+
+    def _update(self, table: CapturedTable, new: Any, old: Any, *, old_is_whole: bool) -> None:
+        if old is not None:
+            keys = {table.places[at] for at in table.key_places}
+            new = tuple(
+                old[place] if value is UNCHANGED and place in keys else value
+                for place, value in enumerate(new)
+            )
+        row_id = table.row_id(new)
+        before = table.row_id(old) if old is not None else row_id
+        if before == row_id:
+            self._put(table, row_id, new, is_new=False)
+            return
+        # It goes under its old key, and comes under its new one.
+        if old_is_whole:
+            pairs = zip(new, old, strict=True)
+            new = tuple(was if value is UNCHANGED else value for value, was in pairs)
+        self._remove(table, before)
+        self._put(table, row_id, new, is_new=True)
+
+    def _put(self, table: CapturedTable, row_id: str, row: Any, *, is_new: bool) -> None:
+        place = (table.name, row_id)
+        fate = self._fates.pop(place, None)
+        omitted = table.omitted(row) if is_new and UNCHANGED in row else ()
+        if omitted:
+            self._omitted[place] = Omitted(table, row_id, omitted)
+        if fate is not None:
+            is_new = fate.is_new
+        try:
+            columns = table.values(row)
+        except ValueError as exc:
+            self._fates[place] = _Fate(is_new, None, str(exc) or "it cannot be read")
+            return
+        if fate is not None and fate.columns is not None:
+            columns = fate.columns | columns
+        self._fates[place] = _Fate(is_new, columns)
+
+    def _remove(self, table: CapturedTable, row_id: str) -> None:
+        place = (table.name, row_id)
+        fate = self._fates.pop(place, None)
+        self._omitted.pop(place, None)
+        if fate is None or not fate.is_new:
+            self._fates[place] = _Fate(is_new=False, columns=None)

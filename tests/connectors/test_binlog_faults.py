@@ -1,0 +1,402 @@
+"""Change capture of MariaDB: unusual values, logs that are gone, tables that cannot be captured."""
+
+# ruff: noqa: S608 - statements of an application, on names of these tests
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from lakesync.connectors import FEED
+from lakesync.connectors.definition import registration_from
+from lakesync.connectors.port import KEPT_BYTES
+from lakesync.connectors.sql.binlog import feed as binlog_feed
+from lakesync.connectors.sql.binlog import log as binlog_log
+from lakesync.connectors.sql.configuration import MySqlSettings
+from lakesync.errors import AdapterRefused, Conflict
+from lakesync.result import Err, Ok
+from tests.support.capturing import GATEWAY, BinlogWorld
+from tests.support.polling import PollingByHand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tools.local_stack.databases import Database
+
+pytestmark = pytest.mark.emulator
+TYPES = """
+    id bigint unsigned PRIMARY KEY, j json, d decimal(20,5), d9 decimal(9,9), dn decimal(10,0),
+    b bit(10), y year, s smallint unsigned, e enum('x','y','é'), st set('a','b','c'),
+    dt datetime(6), dt0 datetime, ts timestamp(3) NULL, dd date, ti time(2), ti6 time(6), bl blob,
+    bi binary(5), vb varbinary(9), tx text, ch char(6), l1 varchar(10) CHARACTER SET latin1,
+    u2 varchar(10) CHARACTER SET ucs2, f float, db double, u uuid, i6 inet6, i4 inet4, g point,
+    bt boolean, mi mediumint, tb tinyblob, lt longtext, big bigint, vc varchar(300),
+    doubled int AS (s * 2) STORED, shown int AS (s * 3) VIRTUAL"""
+NAMES = """
+    id, j, d, d9, dn, b, y, s, e, st, dt, dt0, ts, dd, ti, ti6, bl, bi, vb, tx, ch, l1, u2, f, db,
+    u, i6, i4, g, bt, mi, tb, lt, big, vc"""
+ROWS = (
+    """(18446744073709551615, '{"a": [1, 2.50, null]}', -12345.67891, 0.123456789, -7,
+    b'1000000011', 2024, 65535, 'é', 'a,c', '2024-02-03 04:05:06.000007', '2024-02-03',
+    '2024-01-01 00:00:00.123', '2024-02-29', '-12:13:14.25', '838:59:58.999999', x'00ff', x'0102',
+    x'00', 'emoji 😀', 'ab ', 'é€', 'ü', 1.1, 1e300, '123e4567-e89b-42d3-a456-426655440000',
+    '::ffff:192.0.2.1', '10.0.0.1', point(1, 2), true, -8388608, x'e9', repeat('ß', 40000),
+    -9223372036854775808, '')""",
+    """(2, 'false', 0, 0, 0, b'0', 0, 0, 'x', '', '0000-00-00', '0000-00-00', '0000-00-00',
+    '2024-00-10', '00:00:00', '-00:00:00.000001', '', '', '', '', '', '', '', -0.5, -1e-300,
+    '00000000-0000-0000-0000-000000000000', '::', '0.0.0.0', point(0, 0), false, 8388607, '', '',
+    9223372036854775807, repeat('v', 300))""",
+    f"(3, {', '.join(['NULL'] * 34)})",
+)
+
+
+@pytest.fixture
+def world(mariadb: Database) -> Iterator[BinlogWorld]:
+    """A world with two tables."""
+    tables = {"a": "id int PRIMARY KEY, v text, big text", "b": "id int PRIMARY KEY, v text"}
+    made = BinlogWorld(mariadb, tables)
+    yield made
+    made.close()
+
+
+def values(world: BinlogWorld, name: str = "a") -> dict[str, Any]:
+    """Give one column of a table that the gateway has."""
+    return {row_id: row["v"] for row_id, row in world.rows(name).items()}
+
+
+def stored(world: BinlogWorld) -> dict[str, Any]:
+    """Give the rows of a table, without what is computed when they are read."""
+    rows = world.expected("t")
+    for row in rows.values():
+        del row["shown"]
+    return rows
+
+
+def checked(world: BinlogWorld) -> Any:
+    """Give what a connector says of itself."""
+    with closing(world.connector()) as connector:
+        return connector.check()
+
+
+def insert(world: BinlogWorld, *ids: int, name: str = "a") -> None:
+    """Insert rows."""
+    world.run(*(f"INSERT INTO {world.tables[name]} (id, v) VALUES ({id_}, 'x')" for id_ in ids))
+
+
+@pytest.mark.law("N12", "N13")
+@pytest.mark.parametrize("way", ["plain", "compressed", "minimal", "without checksums"])
+def test_every_type_is_in_the_log_what_it_is_in_the_table(mariadb: Database, way: str) -> None:
+    world = BinlogWorld(mariadb, {"t": TYPES})
+    setting, value, usual = {
+        "plain": ("binlog_row_image", "FULL", "FULL"),
+        "compressed": ("log_bin_compress", "ON", "OFF"),
+        "minimal": ("binlog_row_image", "MINIMAL", "FULL"),
+        "without checksums": ("binlog_checksum", "NONE", "CRC32"),
+    }[way]
+    try:
+        world.run(f"SET GLOBAL {setting} = {value}")
+        world.application.close()
+        world.application = world.source.dialect.connect()
+        world.poll()
+        assert world.rows("t") == {}
+        world.run("SET sql_mode = ''")
+        for row in ROWS:
+            world.run(f"INSERT INTO {world.tables['t']} ({NAMES}) VALUES {row}")
+        assert world.poll() == "done"
+        assert world.state.fault is None
+        assert world.rows("t") == stored(world)
+        brought = world.rows("t")["18446744073709551615"]
+        assert (brought["tx"], brought["st"], brought["bt"], brought["doubled"]) == (
+            "emoji 😀", "a,c", True, 131070,
+        )  # fmt: skip
+        assert "shown" not in brought
+        world.run(f"UPDATE {world.tables['t']} SET mi = 5, tx = '😎' WHERE s IS NOT NULL")
+        world.poll()
+        assert world.rows("t") == stored(world)
+    finally:
+        world.run(f"SET GLOBAL {setting} = {usual}")
+        world.close()
+
+
+@pytest.mark.law("N12", "N13")
+@pytest.mark.parametrize("loss", ["purged", "not this server's", "without names"])
+def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
+    world: BinlogWorld, loss: str
+) -> None:
+    insert(world, 1, 2, 3)
+    assert world.poll() == "done"
+    if loss == "without names":
+        world.run("SET GLOBAL binlog_row_metadata = MINIMAL")
+    table = world.tables["a"]
+    world.run(f"DELETE FROM {table} WHERE id = 2", f"UPDATE {table} SET v = 'y' WHERE id = 3")
+    insert(world, 4)
+    if loss == "purged":
+        world.run("FLUSH BINARY LOGS")
+        file = world.ask("SHOW MASTER STATUS")
+        world.run("SET GLOBAL slave_connections_needed_for_purge = 0")
+        while world.ask("SHOW BINARY LOGS") != file:  # not while its changes are being kept
+            world.run(f"PURGE BINARY LOGS TO '{file}'")
+    elif loss == "without names":
+        world.run("SET GLOBAL binlog_row_metadata = FULL")
+    else:
+        cursor = world.cursor() | {"gtid": "0-1-99999999"}
+        world.saved = world.saved.replace(world.cursor()["gtid"].encode(), cursor["gtid"].encode())
+
+    assert world.poll() == "done"
+    assert values(world) == {"1": "x", "3": "y", "4": "x"}
+    assert world.state.fault is None
+    assert world.state.source["readAgain"]
+
+
+@pytest.mark.law("N12")
+def test_two_polls_at_once_bring_everything_once(world: BinlogWorld) -> None:
+    insert(world, 1)
+    world.poll()
+    insert(world, 2, 3)
+
+    def meanwhile() -> None:
+        world.during_push = None
+        assert world.poll() == "done"
+        world.is_refused = True
+
+    world.during_push = meanwhile
+    with pytest.raises(Conflict):
+        world.poll()
+    world.is_refused = False
+    insert(world, 4)
+
+    assert world.poll() == "done"
+    assert values(world) == dict.fromkeys("1234", "x")
+    assert len(world.deltas()) == 4
+
+
+@pytest.mark.law("N12")
+def test_a_large_transaction_is_cut_at_the_same_places_wherever_it_is_killed(
+    world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 100)
+    world.poll()
+    world.run(f"INSERT INTO {world.tables['a']} (id, v) SELECT seq, 'x' FROM seq_1_to_2500")
+    for kill in (3, 5, 7, 9, 11, 13):
+        world.poll(kill=kill)
+    while world.poll() == "more":
+        pass
+
+    assert len(world.rows("a")) == len(world.deltas()) == 2500
+
+
+@pytest.mark.law("N13")
+def test_what_is_deleted_or_changed_while_a_table_is_read_stays_so(
+    world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 2)
+    insert(world, 1, 2, 3, 4, 5)
+    assert world.poll(pages=4) == "more"
+    assert {"1", "2"} <= world.rows("a").keys()
+    world.run(
+        f"DELETE FROM {world.tables['a']} WHERE id IN (1, 4)",
+        f"UPDATE {world.tables['a']} SET v = 'y' WHERE id IN (2, 5)",
+    )
+    while world.poll() == "more":
+        pass
+    world.poll()
+
+    assert values(world) == {"2": "y", "3": "x", "5": "y"}
+
+
+@pytest.mark.law("N13")
+def test_a_table_that_left_and_came_back_lacks_nothing(world: BinlogWorld) -> None:
+    insert(world, 1, 2)
+    world.poll()
+    world.configure(only=("b",))
+    world.poll()
+    world.run(f"DELETE FROM {world.tables['a']} WHERE id = 1")
+    insert(world, 3)
+    world.poll()
+    assert values(world) == {"1": "x", "2": "x"}
+    world.configure()
+    world.poll()
+
+    assert values(world) == {"2": "x", "3": "x"}
+
+
+@pytest.mark.law("N12")
+def test_a_prepared_transaction_comes_once_it_is_committed(world: BinlogWorld) -> None:
+    insert(world, 1)
+    world.poll()
+    xid = f"'{world.schema}'"
+    cursor = world.application.cursor()
+    for statement in (
+        f"XA START {xid}", f"INSERT INTO {world.tables['a']} (id, v) VALUES (2, 'xa')",
+        f"XA END {xid}", f"XA PREPARE {xid}",
+    ):  # fmt: skip
+        cursor.execute(statement)
+    world.poll()
+    assert values(world) == {"1": "x"}
+    cursor.execute(f"XA COMMIT {xid}")
+    assert world.poll() == "done"
+
+    assert values(world) == {"1": "x", "2": "xa"}
+
+
+@pytest.mark.law("N12")
+def test_changes_that_were_logged_as_statements_have_their_table_read_again(
+    world: BinlogWorld,
+) -> None:
+    insert(world, 1, 2)
+    world.poll()
+    table = world.tables["a"]
+    world.run(
+        "SET SESSION binlog_format = STATEMENT, SESSION transaction_isolation = 'REPEATABLE-READ'"
+    )
+    world.run(f"UPDATE {table} SET v = 'said'", f"DELETE FROM {table} WHERE id = 1")
+    assert world.poll() == "done"
+
+    assert values(world) == {"2": "said"}
+
+
+@pytest.mark.law("N4", "N13")
+def test_a_table_that_cannot_be_captured_harms_no_other(world: BinlogWorld) -> None:
+    table, parent = world.tables["a"], world.tables["b"]
+    insert(world, 1, name="b")
+    insert(world, 2)
+    world.run(f"ALTER TABLE {table} ADD COLUMN p int, ADD CONSTRAINT goes FOREIGN KEY (p) "
+              f"REFERENCES {parent} (id) ON DELETE CASCADE")  # fmt: skip
+    answer = checked(world)
+    assert isinstance(answer, Err)
+    assert "foreign key (goes: CASCADE or SET NULL)" in answer.error.message
+    assert world.poll() == "done"
+    assert world.state.fault is not None
+    assert (world.state.fault.table, values(world, "b")) == (table, {"1": "x"})
+    world.run(f"ALTER TABLE {table} DROP CONSTRAINT goes", f"ALTER TABLE {table} DROP PRIMARY KEY")
+    answer = checked(world)
+    assert "has no primary key" in answer.error.message
+    world.run(f"ALTER TABLE {table} ADD PRIMARY KEY (id)")
+    assert world.poll() == "done"
+    assert values(world) == {"2": "x"}
+    mended: Any = world.state.fault
+    assert mended is None
+
+
+def test_a_log_that_does_not_tell_rows_is_told_with_what_to_set(world: BinlogWorld) -> None:
+    for setting, value, usual in (
+        ("binlog_row_metadata", "NO_LOG", "FULL"),
+        ("binlog_format", "MIXED", "ROW"),
+    ):
+        world.run(f"SET GLOBAL {setting} = {value}")
+        answer = checked(world)
+        world.run(f"SET GLOBAL {setting} = {usual}")
+        assert isinstance(answer.error, AdapterRefused)
+        assert f"set {setting} = {usual}" in answer.error.message
+
+
+def test_a_user_who_may_not_is_told_what_to_run(world: BinlogWorld) -> None:
+    user = f"reader_{world.schema}"
+    world.run(
+        f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'p'",
+        f"GRANT SELECT ON {world.schema}.* TO {user}@'127.0.0.1'",
+        f"GRANT SELECT ON {world.database.database}.* TO {user}@'127.0.0.1'",
+    )
+    insert(world, 1)
+    world.configure(user=user, password="p")
+    for grant in ("REPLICATION CLIENT", "REPLICATION SLAVE"):
+        answer = checked(world)
+        assert isinstance(answer, Err)
+        assert isinstance(answer.error, AdapterRefused)
+        assert "GRANT REPLICATION SLAVE, REPLICATION CLIENT" in answer.error.message
+        world.run(f"GRANT {grant} ON *.* TO {user}@'127.0.0.1'")
+    assert isinstance(checked(world), Ok)
+    assert world.poll() == "done"
+    assert values(world) == {"1": "x"}
+    insert(world, 2)
+    assert world.poll() == "done"
+    assert values(world) == {"1": "x", "2": "x"}
+    world.run(f"DROP USER {user}@'127.0.0.1'")
+
+
+@pytest.mark.law("N12", "N13")
+def test_without_ids_of_transactions_a_file_and_an_offset_are_the_position(
+    world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binlog_log, "GTID_CHARACTERS_MAX", -1)
+    monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 10)
+    world.poll()
+    for number in range(3):
+        insert(world, *range(20 * number, 20 * number + 17))
+        world.run("FLUSH BINARY LOGS")
+        world.poll(kill=3 + number)
+    while world.poll() == "more":
+        pass
+    assert (world.cursor()["gtid"], world.cursor()["is_by_gtid"]) == ("", False)
+    assert len(world.rows("a")) == len(world.deltas()) == 51
+    assert "readAgain" not in world.state.source
+    world.saved = world.saved.replace(b'\\"server\\": \\"1\\"', b'\\"server\\": \\"2\\"')
+    insert(world, 99)
+    while world.poll() == "more":
+        pass
+    assert world.state.source["readAgain"] == (
+        "another server took over, without ids of transactions"
+    )
+    assert len(world.rows("a")) == 52
+
+
+@pytest.mark.law("N1", "N12")
+def test_much_that_others_log_is_passed_page_by_page(
+    world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binlog_feed, "READ_BYTES_MAX", 3_000)
+    world.configure(only=("b",))
+    world.poll()
+    for number in range(30):
+        insert(world, number)
+    insert(world, 1, name="b")
+    before = world.cursor()
+    assert world.poll(pages=2) == "more"
+    assert world.rows("b") == {}
+    assert world.cursor()["pos"] > before["pos"]
+    assert world.poll() == "done"
+    assert values(world, "b") == {"1": "x"}
+
+
+def test_from_registering_to_removing(world: BinlogWorld) -> None:
+    by_hand = PollingByHand(world.pusher.push, world.time.wall_clock, rows=world.buffer)
+    settings = world.settings.model_dump(by_alias=True, exclude_none=True, mode="json")
+    body = {
+        "type": "mysql",
+        "name": "shop",
+        "configuration": settings | {"password": "lakesync"},
+    }
+    message = by_hand.admin.register(GATEWAY, registration_from(body))
+    assert "can be captured; it keeps its log" in message
+    insert(world, 1)
+    by_hand.polls.poll(GATEWAY, "shop", 0, lambda: True)
+    world.time.sleep_ms(60_000)
+    insert(world, 2)
+    step = by_hand.polls.poll(GATEWAY, "shop", 0, lambda: True)
+
+    shown = by_hand.admin.one(GATEWAY, "shop")
+    assert shown["source"][KEPT_BYTES] == step.kept_bytes > 0
+    assert values(world) == {"1": "x", "2": "x"}
+    world.run(f"DELETE FROM {world.tables['a']} WHERE id = 1")
+    by_hand.admin.reset(GATEWAY, "shop")
+    world.time.sleep_ms(60_000)
+    by_hand.polls.poll(GATEWAY, "shop", 0, lambda: True)
+    assert values(world) == {"2": "x"}
+    assert by_hand.admin.remove(GATEWAY, "shop") == ""
+
+
+def test_settings_that_contradict_are_refused() -> None:
+    body = {"host": "h", "database": "d", "user": "u", "password": "p"}
+    for more in (
+        {"changes": True, "tables": [{"name": "t", "cursorColumn": "c"}]},
+        {"tables": [{"name": "t"}], "serverId": 7},
+        {"changes": True, "tables": [{"name": "t"}], "serverId": 0},
+    ):
+        with pytest.raises(ValidationError):
+            MySqlSettings.model_validate(body | more)
+    settings = MySqlSettings.model_validate(body | {"changes": True, "tables": [{"name": "s.t"}]})
+
+    assert list(settings.named().items()) == [(FEED, ""), ("s.t", "t")]
