@@ -125,6 +125,7 @@ class World:
         enter(patch.dict(os.environ, _CREDENTIALS))
         enter(patch.object(wiring, "buffer", lambda _: self.buffer()))
         enter(patch.object(wiring, "wall_clock", self.wall_clock))
+        enter(patch.object(wiring, "monotonic_ms", self.wall_clock))
         enter(patch.object(wiring, "sleep_ms", self.sleep_ms))
         enter(patch.object(wiring, "Randomness", self._chance))
         enter(patch.object(observe, "count", lambda *_: None))

@@ -62,6 +62,10 @@ class Began(NamedTuple):
     """The place of the rules in force."""
     trimmed: int
     epoch: str
+    settled_before: int = 0
+    """What ``settled`` was `RAISED_EVERY_MS` before."""
+    is_quiet: bool = False
+    """No more than one commit happened in that time, by the clock of who answers."""
 
 
 class Logged(NamedTuple):
@@ -104,6 +108,8 @@ class History:
         """The greatest cursor that a page carried."""
         self.settled = 0
         """The last commit that was visible as a whole."""
+        self._settled_at: list[tuple[int, int]] = []
+        """When ``settled`` rose, and to what."""
         self._unsettled: set[int] = set()
         self.lost: list[tuple[int, Delta]] = []
         """What a restored buffer no longer holds, each with its commit."""
@@ -166,10 +172,16 @@ class History:
         self._unsettled.add(stamp)
         self._check_whole(push)
 
-    def settle(self, stamp: int) -> None:
+    def settle(self, stamp: int, now_ms: int) -> None:
         """Note that a commit is visible as a whole."""
         self._unsettled.discard(stamp)
         self.settled = max(self.settled, stamp)
+        self._settled_at.append((now_ms, self.settled))
+
+    def settled_by(self, ms: int) -> int:
+        """Give the last commit that was visible as a whole at a moment."""
+        place = bisect_right(self._settled_at, ms, key=lambda settled: settled[0])
+        return self._settled_at[place - 1][1] if place else 0
 
     @property
     def whole(self) -> int:
@@ -318,8 +330,10 @@ class History:
         if page.cursor < pull.since or (page.has_more and page.cursor == pull.since):
             raise Violation("pages lead on", f"{pull.since} to {page.cursor}")
         # Under load a page may end a little before the newest commit, if it says so.
-        wanted = min(settled, pull.at_least) if page.behind_ms else settled
-        behind = page.cursor < wanted or stamp_ms(settled) > stamp_ms(page.cursor) + page.behind_ms
+        is_under_load = page.behind_ms and not began.is_quiet
+        wanted = min(settled, pull.at_least) if is_under_load else settled
+        shown_ms = stamp_ms(page.cursor) + page.behind_ms
+        behind = page.cursor < wanted or stamp_ms(began.settled_before) > shown_ms
         if not page.has_more and page.cursor < settled and behind:
             raise Violation("pages reach the present", f"{page.cursor} is behind {settled}")
 

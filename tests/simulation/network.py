@@ -27,6 +27,7 @@ from lakesync.errors import (
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.gateway.resume_token import Reads, resume_token_of
+from lakesync.log.raising import RAISED_EVERY_MS
 from lakesync.wire import proto
 from tests.simulation.history import Began
 from tests.simulation.ports import (
@@ -234,6 +235,7 @@ class Container:
         self._pull = PullService(
             buffer,
             wall_clock=clock,
+            monotonic_ms=lambda: world.scheduler.elapsed_ms,
             limits=world.limits,
             checkpoints=checkpoints if world.scenario.retain_every_s else None,
         )
@@ -288,12 +290,21 @@ class Container:
         world.gate.passes(self._access, pull.client_id)
         history = world.history
         latest = world.rulings.latest
-        began = Began(history.settled, history.whole, latest, *world.store.void(GATEWAY))
+        before = history.settled_by(world.scheduler.now_ms - RAISED_EVERY_MS)
+        began = Began(
+            history.settled, history.whole, latest, *world.store.void(GATEWAY), before,
+            world.store.is_quiet(self._clock()),
+        )  # fmt: skip
+        commits = len(history.log)
         try:
             page = self._pull.pull(gateway, pull)
         except LakeSyncError as error:
             world.count(f"pull answered {error.code}")
             raise
+        if len(history.log) != commits or not world.store.is_quiet(self._clock()):
+            began = began._replace(is_quiet=False)
+        if page.behind_ms:
+            world.count("page behind")
         if page.snapshot:
             at = resume_token_of(page.snapshot)
             is_checkpoint = at.reads is Reads.ALL_TABLES and at.of

@@ -23,6 +23,7 @@ from tests.simulation.themes import (
     LIMITS,
     MANY_TABLES,
     PLAIN,
+    READERS,
     RETURNING,
     THEMES,
 )
@@ -198,6 +199,7 @@ RARE_THEMES = {
     "lanes": (LANES, 0.15),
     "many tables": (MANY_TABLES, 0.04),
     "deletion": (DELETED, 0.06),
+    "readers": (READERS, 0.04),
 }
 """Themes of seeds that have no other, each with its share of those."""
 

@@ -14,8 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.clock import stamp_ms
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
+from lakesync.log.raising import RAISED_EVERY_MS
 from lakesync.ports import NO_HEAD
 from tests.simulation.history import Violation
 
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 Item: TypeAlias = "tuple[str, object]"
 """``("head", lane)``, ``("row", key)``, ``("mark", key)``, ``("chunk", (lane, stamp))``."""
 WINDOWS_MS = [20, 400, 400, 4_000]
+QUIET_LOOK = 20
+"""The newest log entries that tell whether all is quiet; all of one commit are among them."""
 
 
 class Store(MemoryBuffer):
@@ -77,6 +81,20 @@ class Store(MemoryBuffer):
         main = self._of(gateway).heads.get(MAIN_LANE, NO_HEAD)
         return main.trimmed, main.epoch
 
+    def is_quiet(self, now_ms: int) -> bool:
+        """Tell whether at most one commit, or change of heads, is of the last moment, and visible.
+
+        Args:
+            now_ms: the time, by the clock of who asks.
+        """
+        if self._hidden:
+            return False
+        heads = self._of("g1").heads.values()
+        stamps = {head.commit for head in heads}
+        stamps |= {item.stamp for item in self._world.history.log[-QUIET_LOOK:]}
+        since_ms = max([now_ms, *map(stamp_ms, stamps)]) - RAISED_EVERY_MS
+        return sum(stamp_ms(stamp) > since_ms for stamp in stamps) <= 1
+
     # --- writes -----------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
@@ -105,7 +123,7 @@ class Store(MemoryBuffer):
         world.history.committed(commit, push)
         world.sockets.notifier.committed(commit.stamp)
         if self._random.random() >= world.faults.torn_commit:
-            world.history.settle(commit.stamp)
+            world.history.settle(commit.stamp, world.scheduler.now_ms)
             return 0
         world.count("torn commit")
         window_ms = self._random.randint(1, self._random.choice(WINDOWS_MS))
@@ -118,7 +136,8 @@ class Store(MemoryBuffer):
             # Log entries come last more often: whoever reads a log sees most of a commit before.
             least_ms = window_ms // 2 if item[0] == "chunk" else 0
             world.later("visible", reveal, self._random.randint(least_ms, window_ms))
-        world.later("settled", lambda: world.history.settle(commit.stamp), whole_ms)
+        whole_at_ms = self._visible_ms[commit.token]
+        world.later("settled", lambda: world.history.settle(commit.stamp, whole_at_ms), whole_ms)
         return whole_ms
 
     def _reveal(self, item: Item, token: str) -> None:

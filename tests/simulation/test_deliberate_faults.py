@@ -45,6 +45,7 @@ def test_there_are_faults_in_every_part() -> None:
         "in_merge",
         "in_rules",
         "in_pending_echo",
+        "in_recent_heads",
         "in_sockets",
         "in_upkeep",
     }

@@ -307,6 +307,46 @@ LANES: dict[str, Any] = {
     "faults.crash_function": 0.03,
 }
 """Lanes are opened and closed all the time, by functions whose clocks differ."""
+READERS: dict[str, Any] = {
+    **LANES,
+    "clients": 6,
+    "sockets": True,
+    "client_skew_ms": 0,
+    "function_skew_ms": 50,
+    "bursts": 40,
+    "burst_edits_max": 2,
+    "rows": 20,
+    "page_deltas": 50,
+    "commit_items_max": 100,
+    "lane_moves": 0.9,
+    "switch": 0.05,
+    "span_ms": 300_000,
+    "trim_every_s": 0,
+    "retain_every_s": 0,
+    "relanings": 0,
+    "reinstalls": 0,
+    "widenings": 0,
+    "rulings": 0,
+    "reclaims": 0,
+    "restores": 0,
+    "destinations": 0,
+    "deleted": False,
+    "faults.torn_commit": 0.0,
+    "faults.late_write": 0.0,
+    "faults.lose_port_answer": 0.0,
+    "faults.slow_port": 0.0,
+    "faults.throttle": 0.0,
+    "faults.crash_function": 0.0,
+    "faults.partitions": 0.0,
+}
+"""Many are told of the same edits and pull at the same moment, by functions that forget nothing."""
+RULED_READERS: dict[str, Any] = {
+    **READERS,
+    "rulings": 200,
+    "page_deltas": 1,
+    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
+}
+"""The same, while rules change all the time."""
 LAYOUT: dict[str, Any] = {
     "relanings": 12,
     "range_bytes_max": 1_500,

@@ -14,21 +14,20 @@ Laws U1-U4 and U7: ``docs/spec/access.md``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from lakesync.core.delta import check_client_id
 from lakesync.errors import ClientTaken, GatewayDeleted, Revoked, ValidationFailed
 from lakesync.gateway.seen import is_worth_noting
+from lakesync.log.ages import Ages
 from lakesync.ports import GATEWAY_KIND, KnownClient, Revocation, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.clock import Stamp
+    from lakesync.log.ages import Moment
     from lakesync.ports import AccessStore, WallClock
-
-_Reading: TypeAlias = tuple[int, int]
-"""The milliseconds that the wall clock and the monotonic one showed."""
 
 KINDS: Final = ("user", "client")
 REMEMBERED_MS_MAX: Final = 50_000
@@ -81,9 +80,9 @@ class Access:
         monotonic_ms: Callable[[], int] | None = None,
     ) -> None:
         self._store = store
-        self._clocks = (wall_clock, monotonic_ms or wall_clock)
-        self._clients: dict[tuple[str, str], tuple[_Reading, KnownClient]] = {}
-        self._revoked: dict[str, tuple[_Reading, frozenset[tuple[str, str]]]] = {}
+        self._ages = Ages(wall_clock, monotonic_ms)
+        self._clients: dict[tuple[str, str], tuple[Moment, KnownClient]] = {}
+        self._revoked: dict[str, tuple[Moment, frozenset[tuple[str, str]]]] = {}
 
     def check_user(self, gateway: str, user: str, *, even_deleted: bool = False) -> None:
         """Refuse a user who is shut out, and everybody once the gateway was deleted.
@@ -114,7 +113,7 @@ class Access:
         remembered = self._remembered(gateway, client_id)
         if remembered is not None and remembered.user == user:
             return
-        read_at = self._now()
+        read_at = self._ages.now()
         stored = self._store.client(gateway, client_id)
         if stored is None:
             stored = KnownClient(client_id, self._store.bind(gateway, client_id, user))
@@ -140,7 +139,7 @@ class Access:
         if remembered is None:
             return
         read_at, client = remembered
-        seen = Seen(self._clocks[0](), cursor, quarantined)
+        seen = Seen(self._ages.now()[0], cursor, quarantined)
         if is_worth_noting(client.seen, seen):
             # Remembered first: what fails is not tried again with every pull.
             self._clients[gateway, client_id] = (read_at, replace(client, seen=seen))
@@ -163,7 +162,7 @@ class Access:
         known = self._revoked.get(gateway)
         if known and self._is_current(known[0]):
             return known[1]
-        read_at = self._now()
+        read_at = self._ages.now()
         revoked = frozenset((each.kind, each.name) for each in self._store.revocations(gateway))
         self._revoked.pop(gateway, None)
         self._revoked[gateway] = (read_at, revoked)
@@ -171,18 +170,8 @@ class Access:
             del self._revoked[next(iter(self._revoked))]
         return revoked
 
-    def _now(self) -> _Reading:
-        wall_clock, monotonic_ms = self._clocks
-        return wall_clock(), monotonic_ms()
-
-    def _is_current(self, read_at: _Reading) -> bool:
-        # By either clock alone things could be remembered for longer: one steps back, the other
-        # stands still while the process is frozen.
-        (wall_ms, steady_ms), (wall_then_ms, steady_then_ms) = self._now(), read_at
-        return (
-            0 <= wall_ms - wall_then_ms < REMEMBERED_MS_MAX
-            and 0 <= steady_ms - steady_then_ms < REMEMBERED_MS_MAX
-        )
+    def _is_current(self, read_at: Moment) -> bool:
+        return self._ages.is_within(REMEMBERED_MS_MAX, read_at)
 
 
 class AccessAdmin:

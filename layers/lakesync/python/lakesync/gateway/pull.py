@@ -20,11 +20,13 @@ from lakesync.gateway.bootstrap import Bootstraps
 from lakesync.gateway.budget import Budget
 from lakesync.gateway.large_commits import not_sent, rows_of
 from lakesync.gateway.records import batch_of
-from lakesync.gateway.resume_token import Reads, ResumeToken, resume_token_of
+from lakesync.gateway.resume_token import Reads, ResumeToken, check_cursor, resume_token_of
 from lakesync.gateway.rule_filter import RuleFilter
+from lakesync.log.ages import Ages
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.log_cache import Tails
 from lakesync.log.read_barrier import ReadBarrier, read
+from lakesync.log.recent_heads import RecentHeads
 
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
 
@@ -49,19 +51,22 @@ class PullService:
         wall_clock: WallClock,
         limits: Limits = DEFAULT_LIMITS,
         checkpoints: Checkpoints | None = None,
+        monotonic_ms: Callable[[], int] | None = None,
     ) -> None:
         self._buffer = buffer
         self._wall_clock = wall_clock
         self._limits = limits
         self._barrier = ReadBarrier(buffer)
+        self._recent = RecentHeads(buffer, Ages(wall_clock, monotonic_ms))
         self._bootstraps = Bootstraps(buffer, wall_clock, checkpoints)
         self._tails = Tails(buffer)
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Give the next page after a cursor. Safe to repeat.
 
-        Cost: as `ReadBarrier.raise_heads`; for log that lies in no head, and that no request of
-        this process has read, one read unit for each 4 KB and one round trip for each MB of a lane.
+        Cost: as `ReadBarrier.raise_heads`, or a read unit where that was paid a moment ago; for log
+        that lies in no head, and that no request of this process has read, one read unit for each
+        4 KB and one round trip for each MB of a lane.
 
         Raises:
             CursorExpired: the log does not reach back to the cursor; begin with a snapshot.
@@ -72,11 +77,30 @@ class PullService:
         if not 1 <= pull.deltas_max <= deltas_max:
             raise ValidationFailed(f"limit must be 1 to {deltas_max}", field="limit")
         pull = replace(pull, bytes_max=min(pull.bytes_max, self._limits.page_bytes_max))
-        since = 0 if pull.snapshot else pull.since
-        log = self.final_log(gateway, since, pull.at_least, partial(self._read_ahead, pull))
-        page = self.page_of(log, pull)
+        log, page = self._recent_page(gateway, pull) or self._page(gateway, pull)
+        if page.has_more and not page.snapshot:
+            self._recent.read_on(gateway, page.cursor)
         behind_ms = 0 if page.has_more else log.behind_ms
         return replace(page, schema_version=log.config.schema_version, behind_ms=behind_ms)
+
+    def _recent_page(self, gateway: str, pull: Pull) -> tuple[FinalLog, PullPage] | None:
+        """Give the next page by heads that were just read; None if they must be read now."""
+        if pull.snapshot:
+            return None
+        beside = partial(self._read_ahead, pull)
+        recent = self._recent.log(gateway, pull.since, pull.at_least, beside)
+        if recent is None:
+            return None
+        page = self.page_of(recent.log, pull)
+        return (recent.log, page) if page.has_more or recent.may_end else None
+
+    def _page(self, gateway: str, pull: Pull) -> tuple[FinalLog, PullPage]:
+        """Give the next page by heads that are read now."""
+        since = 0 if pull.snapshot else pull.since
+        read_at = self._recent.now()
+        log = self.final_log(gateway, since, pull.at_least, partial(self._read_ahead, pull))
+        self._recent.keep(log, since, read_at)
+        return log, self.page_of(log, pull)
 
     def final_log(
         self, gateway: str, since: Stamp, at_least: Stamp,
@@ -215,18 +239,3 @@ def _readable(log: FinalLog, since: Stamp, rule_filter: RuleFilter) -> dict[str,
         for lane, head in log.heads.items()
         if head.last_logged > since and lane_shard(lane) in shards
     }
-
-
-def check_cursor(pull: Pull, log: FinalLog) -> None:
-    """Refuse a cursor that the log does not reach back to, or that was given by another one.
-
-    Raises:
-        CursorExpired: it is void.
-    """
-    foreign = pull.since > log.top or pull.epoch not in {"", log.epoch}
-    if pull.since < log.trimmed or (pull.since and foreign):
-        raise CursorExpired(
-            "the log no longer reaches back to this cursor; fetch a checkpoint or a snapshot, and "
-            "keep your unsent changes",
-            field="since",
-        )

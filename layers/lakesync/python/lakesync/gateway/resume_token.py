@@ -1,4 +1,4 @@
-"""Where rows that come page by page go on: one token for all ways to read them.
+"""Where reading goes on: which cursors are good, and one token for all ways to read rows by pages.
 
 Clients hand a token back as it is. They read one thing of it, the stamp behind which the log goes
 on (`lakesync.core.messages.log_behind`).
@@ -11,10 +11,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.snapshot_order import ALL_TABLES, first_of
-from lakesync.errors import ValidationFailed
+from lakesync.errors import CursorExpired, ValidationFailed
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
+    from lakesync.core.messages import Pull
+    from lakesync.log.read_barrier import FinalLog
 
 
 class Reads(Enum):
@@ -78,3 +80,18 @@ def resume_token_of(text: str) -> ResumeToken:
     raise ValidationFailed(
         "snapshot must be empty, begin, or that of the page before", field="snapshot"
     )
+
+
+def check_cursor(pull: Pull, log: FinalLog) -> None:
+    """Refuse a cursor that the log does not reach back to, or that was given by another one.
+
+    Raises:
+        CursorExpired: it is void.
+    """
+    foreign = pull.since > log.top or pull.epoch not in {"", log.epoch}
+    if pull.since < log.trimmed or (pull.since and foreign):
+        raise CursorExpired(
+            "the log no longer reaches back to this cursor; fetch a checkpoint or a snapshot, and "
+            "keep your unsent changes",
+            field="since",
+        )

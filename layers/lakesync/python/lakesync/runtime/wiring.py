@@ -125,11 +125,11 @@ def pull_services(settings: PullSettings) -> tuple[FollowingPulls, CheckpointSer
     from lakesync.gateway.pull import PullService  # noqa: PLC0415
 
     store, checkpoints = buffer(settings), Checkpoints(objects(settings, settings.lake_bucket))
-    pulls = PullService(store, wall_clock=wall_clock, checkpoints=checkpoints)
-    return (
-        FollowingPulls(pulls, store, wall_clock=wall_clock),
-        CheckpointService(store, checkpoints),
+    pulls = PullService(
+        store, wall_clock=wall_clock, monotonic_ms=monotonic_ms, checkpoints=checkpoints
     )
+    following = FollowingPulls(pulls, store, wall_clock=wall_clock)
+    return following, CheckpointService(store, checkpoints)
 
 
 def admin_service(settings: BufferSettings) -> AdminService:
