@@ -295,13 +295,13 @@ class Container:
             history.settled, history.whole, latest, *world.store.void(GATEWAY), before,
             world.store.is_quiet(self._clock()),
         )  # fmt: skip
-        commits = len(history.log)
+        lanes = world.store.lanes()
         try:
             page = self._pull.pull(gateway, pull)
         except LakeSyncError as error:
             world.count(f"pull answered {error.code}")
             raise
-        if len(history.log) != commits or not world.store.is_quiet(self._clock()):
+        if world.store.lanes() != lanes or not world.store.is_quiet(self._clock()):
             began = began._replace(is_quiet=False)
         if page.behind_ms:
             world.count("page behind")

@@ -76,6 +76,12 @@ class Store(MemoryBuffer):
         self._world.rulings.saved(backup.config.rules)
         return restored
 
+    def lanes(self) -> tuple[Any, ...]:
+        """Give what changes with the lanes that are open, and with each commit."""
+        heads = self._of("g1").heads
+        closed = {lane for lane, head in heads.items() if head.is_closed}
+        return closed, heads.get(MAIN_LANE, NO_HEAD).lanes, len(self._world.history.log)
+
     def void(self, gateway: str) -> tuple[int, str]:
         """Give the horizon and the epoch by which cursors are void."""
         main = self._of(gateway).heads.get(MAIN_LANE, NO_HEAD)
