@@ -178,6 +178,36 @@ def test_what_each_gateway_used_is_in_the_log(
     }  # fmt: skip
 
 
+def metrics_of(text: str) -> dict[str, Any]:
+    """Give the metrics of gateways in some output, by name; each is of one stack and gateway."""
+    found: dict[str, Any] = {}
+    for line in map(json.loads, text.splitlines()):
+        for directive in line.get("_aws", {}).get("CloudWatchMetrics", []):
+            if any("gateway" in names for names in directive["Dimensions"]):
+                assert directive["Namespace"] == "LakeSync"
+                assert directive["Dimensions"] == [["stack", "gateway"]]
+                assert line["gateway"] == "demo"
+                found |= {each["Name"]: sum(line[each["Name"]]) for each in directive["Metrics"]}
+    return found
+
+
+def test_what_each_gateway_used_is_metrics_of_its_own_where_the_stack_asks_for_them(
+    functions: Functions, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions.http("push", "push_json")
+    assert metrics_of(capsys.readouterr().out) == {}
+    monkeypatch.setenv("GATEWAY_METRICS", "yes")
+    size = len(event("push_json")["body"].encode())
+
+    functions.http("push", "push_json")
+    assert metrics_of(capsys.readouterr().out) == {"DeltasIn": 3, "BytesIn": size}
+
+    pulled = functions.http("pull", "pull_first_page")
+    assert metrics_of(capsys.readouterr().out) == {
+        "DeltasOut": len(pulled.json["deltas"]), "BytesOut": len(pulled.body),
+    }  # fmt: skip
+
+
 def change_access(functions: Functions, body: object) -> Answer:
     sent = by_user("admin_change_access", "ops") | {"body": json.dumps(body)}
     return functions.http("admin", sent)

@@ -432,6 +432,14 @@ def test_a_web_socket_is_opened_with_a_verified_token_alone() -> None:
     assert template()["Parameters"]["SocketTokenInQuery"]["Default"] == "no"
 
 
+def test_metrics_of_each_gateway_cost_nothing_unless_they_are_asked_for() -> None:
+    parameter = template()["Parameters"]["GatewayMetrics"]
+    variables = template()["Globals"]["Function"]["Environment"]["Variables"]
+
+    assert (parameter["Default"], parameter["AllowedValues"]) == ("no", ["no", "yes"])
+    assert variables["GATEWAY_METRICS"] == {"Ref": "GatewayMetrics"}
+
+
 def test_frames_are_posted_to_this_stacks_connections_alone() -> None:
     posting = {
         owner: json.dumps(statement["Resource"])
