@@ -13,7 +13,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
 from lakesync.result import Err
 from lakesync.wire.records import encode_records
-from tests.client.support.world import check_sound, reopened, rows_of
+from tests.client.support.world import check_sound, reopened, rows_of, states_of
 from tests.support.builders import WALL_MS, at_ms
 
 if TYPE_CHECKING:
@@ -131,8 +131,7 @@ def test_the_state_after_stamping_again_is_the_gateways_byte_for_byte(world: Wor
     fresh = world.client("fresh")
     fresh.pull().unwrap()
 
-    states = "SELECT row_id, state, base, waiting FROM _lakesync_rows"
-    assert client.query(states).unwrap() == fresh.query(states).unwrap()
+    assert states_of(client) == states_of(fresh)
 
 
 @pytest.mark.law("K10")

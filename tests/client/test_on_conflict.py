@@ -14,7 +14,6 @@ from lakesync.client import AsyncClient, Client, LostWrite
 from lakesync.client.download.lost_writes import ROWS_NOTED_MAX, LostWrites
 from lakesync.client.storage.rows import StoredRow
 from lakesync.core.merge import EMPTY, fold
-from lakesync.wire.row_state import encode_row_state
 from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def test_of_many_rows_that_were_accepted_the_oldest_are_forgotten() -> None:
     before = fold([mine], EMPTY)
     for row, reported in (("r0", 0), ("r1", 1)):
         after = fold([theirs], before)
-        stored = StoredRow(encode_row_state(before), None, 0)
+        stored = StoredRow(before, None, 0)
         lost.compare(("todos", row), stored, (before, after), [theirs])
         assert len(lost.take()) == reported
 
@@ -182,9 +181,7 @@ def test_what_is_reported_is_what_the_row_shows_instead(
     after = fold(deltas, before)
     lost = LostWrites(ME)
     lost.accepted([mine], 5)
-    lost.compare(
-        ("todos", "r1"), StoredRow(encode_row_state(before), None, 0), (before, after), deltas
-    )
+    lost.compare(("todos", "r1"), StoredRow(before, None, 0), (before, after), deltas)
     for report in lost.take():
         assert report.own == value
         assert report.other_client != ME

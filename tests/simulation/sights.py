@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from lakesync.wire.row_state import decode_row_state
+from lakesync.client.storage.stored_state import states_in
 from tests.simulation.history import Violation
 from tests.simulation.model import NOTHING, Key, Row, held_row, row_of
 from tests.simulation.oracle import own_only
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 BASES = (
-    "SELECT name, row_id, coalesce(base, state) FROM _lakesync_rows "
+    "SELECT name, row_id, table_id, coalesce(base, state) FROM _lakesync_rows "
     "JOIN _lakesync_tables ON id = table_id"
 )
 
@@ -75,7 +75,9 @@ def is_in_lake_only(history: History, client_id: str, key: Key, held: Row) -> bo
 
 def bases(client: Client) -> dict[Key, Row]:
     """Give all rows of a client's file without its edits that wait."""
-    rows = client._file.database._reader.execute(BASES).fetchall()
+    connection = client._file.database._reader
+    state_of = states_in(connection)
     return {
-        (table, row_id): held_row(*decode_row_state(state or None)) for table, row_id, state in rows
+        (table, row_id): held_row(*state_of(table_id, state))
+        for table, row_id, table_id, state in connection.execute(BASES).fetchall()
     }

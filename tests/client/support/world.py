@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.client import Client, MemoryTransport
 from lakesync.client.storage.app_table import cell
+from lakesync.client.storage.stored_state import states_in
 from lakesync.client.storage.tables import PREFIX
 from lakesync.core.merge import fold, view
 from lakesync.core.messages import Pull
 from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.row_state import encode_row_state
 from tests.client.support.gateways import GATEWAY, NaiveGateway, RealGateway
 from tests.support.builders import WALL_MS
 from tests.support.oracle import expected_row
@@ -101,6 +102,17 @@ def rows_of(client: Client) -> dict[tuple[str, str], dict[str, Any]]:
     return {key: row for key, row in rows.items() if row is not None}
 
 
+def states_of(client: Client) -> list[tuple[Any, ...]]:
+    """Give the rows of a file, their states as they are sent."""
+    connection = client._file.database._reader
+    state_of = states_in(connection)
+    rows = connection.execute("SELECT * FROM _lakesync_rows ORDER BY table_id, row_id").fetchall()
+    return [
+        (table_id, row_id, encode_row_state(state_of(table_id, state)), base, *more)
+        for table_id, row_id, state, base, *more in rows
+    ]
+
+
 def check_sound(client: Client) -> None:
     """Prove a file sound: states are bases and outbox merged; app tables show the states."""
     waiting: dict[tuple[int, str], list[Delta]] = {}
@@ -109,14 +121,15 @@ def check_sound(client: Client) -> None:
         assert delta.hlc == entry["hlc"]
         waiting.setdefault((entry["table_id"], entry["row_id"]), []).append(delta)
     tables = {row["id"]: row for row in client.query("SELECT * FROM _lakesync_tables").unwrap()}
+    state_of = states_in(client._file.database._reader)
     shown: dict[int, dict[str, dict[str, object]]] = {table_id: {} for table_id in tables}
     for row in client.query("SELECT * FROM _lakesync_rows").unwrap():
         deltas = waiting.pop((row["table_id"], row["row_id"]), [])
-        state = decode_row_state(row["state"] or None)
+        state = state_of(row["table_id"], row["state"])
         assert row["waiting"] == len(deltas)
         assert (row["base"] is None) == (not deltas)
         if deltas:
-            assert state == fold(deltas, decode_row_state(row["base"] or None))
+            assert state == fold(deltas, state_of(row["table_id"], row["base"]))
         seen = view(state)
         if seen is not None:
             shown[row["table_id"]][row["row_id"]] = {
@@ -134,7 +147,8 @@ def _app_rows(client: Client, table_id: int, sql_name: str) -> dict[str, dict[st
     held = client.query(
         "SELECT row_id, state FROM _lakesync_rows WHERE table_id = ?", (table_id,)
     ).unwrap()
-    present = {row["row_id"]: decode_row_state(row["state"] or None).columns for row in held}
+    state_of = states_in(client._file.database._reader)
+    present = {row["row_id"]: state_of(table_id, row["state"]).columns for row in held}
     rows = client.query(f'SELECT * FROM "{sql_name}"').unwrap()  # noqa: S608 - our own name
     found = {}
     for row in rows:

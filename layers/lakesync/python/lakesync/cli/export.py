@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.cli.faults import UsageFault
 from lakesync.client import Client
+from lakesync.client.storage.stored_state import states_in
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op
 from lakesync.core.layout import MAIN_LANE
@@ -26,13 +27,13 @@ from lakesync.core.rules import NO_RULES, rules_to_json
 from lakesync.core.schema_json import schema_to_json
 from lakesync.errors import Forbidden
 from lakesync.ports import NO_HEAD
-from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lakesync.core.merge import RowState
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.gateway.pull import PullService
     from lakesync.ports import Buffer
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 MANIFEST: Final = "export.json"
 """Written last: who finds it finds all the others."""
 _UNFINISHED: Final = "unfinished.db"
-_STATES: Final = """SELECT row_id, state FROM _lakesync_rows
+_STATES: Final = """SELECT table_id, row_id, state FROM _lakesync_rows
     WHERE table_id = (SELECT id FROM _lakesync_tables WHERE name = ?) ORDER BY row_id"""
 _TOLD_EVERY: Final = 100_000
 
@@ -132,19 +133,19 @@ def export(
 
 def _write_rows(connection: sqlite3.Connection, table: str, folder: Path) -> int:
     """Write a table's rows, one INSERT a line; gives how many there are."""
-    rows = 0
+    rows, state_of = 0, states_in(connection)
     path = folder / f"{table}.ndjson"
     with path.open("w", encoding="utf-8") as file, closing(connection.cursor()) as cursor:
-        for row_id, state in cursor.execute(_STATES, (table,)):
-            lines = list(_lines(table, row_id, state))
+        for table_id, row_id, state in cursor.execute(_STATES, (table,)):
+            lines = list(_lines(table, row_id, state_of(table_id, state)))
             file.writelines(lines)
             rows += bool(lines)
     return rows
 
 
-def _lines(table: str, row_id: str, state: bytes) -> Iterator[str]:
+def _lines(table: str, row_id: str, state: RowState) -> Iterator[str]:
     """Give a row as deltas that may be pushed; none for one that was deleted."""
-    columns = view(decode_row_state(state))
+    columns = view(state)
     if columns is None:
         return
     for delta in written(Op.INSERT, table, row_id, "export", 1, sorted(columns.items())):

@@ -8,10 +8,11 @@ nothing is executed for a single delta.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery.resync import Resyncer
+from lakesync.client.storage.new_rows import insert_new, sort_out
 from lakesync.client.storage.rows import NOT_STORED
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import Op
@@ -20,7 +21,6 @@ from lakesync.core.messages import log_behind
 from lakesync.core.scope import EVERYTHING
 from lakesync.errors import InternalError
 from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import decode_row_state, encode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,9 +37,6 @@ Grouped: TypeAlias = "dict[str, dict[str, list[Delta]]]"
 """A page's deltas by table and row id."""
 Echoed: TypeAlias = "Counter[tuple[str, str]]"
 """How many deltas of a row, by table and row id, left the outbox because the page shows them."""
-
-
-_WRITES: Final = frozenset({Op.INSERT, Op.UPDATE})
 
 
 class Pages:
@@ -74,12 +71,14 @@ class Pages:
         log_start = None if page.snapshot else self._begin_log()
         until = log_behind(page.snapshot) if page.snapshot else page.cursor
         for name, by_row in grouped.items():
-            columns: dict[str, bytes] = {}
-            for row in by_row.values():
-                for delta in row:
-                    columns.update(delta.columns)
-            table = self.file.catalogue.table(name, sorted(columns), received=True)
-            self._bring(table, by_row, echoed, log_start=log_start, until=until)
+            arrived = sort_out(by_row, self.file.client_id)
+            table = self.file.catalogue.table(name, sorted(arrived.columns), received=True)
+            # Of what is not stored, stale or pending there is nothing to merge with.
+            may_be_new = self.pending_echo.is_empty and not self.resync.has_stale(table.id)
+            is_new = may_be_new and insert_new(self.file.rows, table, arrived)
+            rest = arrived.others if is_new else by_row
+            if rest:
+                self._bring(table, rest, echoed, log_start=log_start, until=until)
         if deltas:
             newest = max(delta.hlc for delta in deltas)
             # Where rules decide, a row that came into sight comes as it is, ahead of the cursor.
@@ -124,10 +123,6 @@ class Pages:
         For ``log_start`` see `Resyncer.new_bases`.
         """
         rows = self.file.rows
-        if self.pending_echo.is_empty and not self.resync.has_stale(table.id):
-            new = {row_id: row for row_id, row in by_row.items() if self._may_be_new(row)}
-            if rows.insert_new(table, new):
-                by_row = {row_id: row for row_id, row in by_row.items() if row_id not in new}
         stored = rows.load(table.id, by_row)
         bases = self.resync.new_bases(table.id, by_row, stored, log_start)
         hidden = {delta.row_id for row in by_row.values() for delta in row if delta.op is Op.REMOVE}
@@ -146,15 +141,6 @@ class Pages:
         # A snapshot's rows do not say which of two writes came first.
         lost = None if log_start is None else self.file.lost_writes
         rows.save(_merged(table, by_row, stored, echoed, lost))
-
-    def _may_be_new(self, row: list[Delta]) -> bool:
-        """Tell whether a row's deltas on a page may be all there ever was of it."""
-        first, last = row[0], row[-1]
-        return (
-            first.op is Op.INSERT
-            and first.client_id != self.file.client_id
-            and (last is first or all(delta.op in _WRITES for delta in row))
-        )
 
     def _acknowledge_echoes(self, deltas: list[Delta]) -> Echoed:
         """Take out of the outbox what the page proves to be at the gateway: a receipt was lost."""
@@ -194,7 +180,7 @@ def _merged(
     """Give the rows that a page changes."""
     for row_id, deltas in by_row.items():
         row = stored.get(row_id, NOT_STORED)
-        before = decode_row_state(row.state)
+        before = row.state
         after = fold(deltas, before)
         if lost is not None and after is not before:
             lost.compare((table.name, row_id), row, (before, after), deltas)
@@ -203,5 +189,5 @@ def _merged(
                 yield table, row_id, after, None, 0
             continue
         waiting = max(row.waiting - echoed[table.name, row_id], 0)
-        base = encode_row_state(fold(deltas, row.known)) if waiting else None
+        base = fold(deltas, row.known) if waiting else None
         yield table, row_id, after, base, waiting

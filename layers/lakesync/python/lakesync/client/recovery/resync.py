@@ -35,7 +35,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.download.pending_echo import ruled_tables
-from lakesync.client.storage.rows import StoredRow
 from lakesync.client.upload.entries import Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.forgetting import newer_than
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from lakesync.client.storage.file import ClientFile
-    from lakesync.client.storage.rows import LocalKey
+    from lakesync.client.storage.rows import LocalKey, StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Resync
 
@@ -225,7 +224,9 @@ class Resyncer:
         me = self.file.client_id
         for table_id, row_id, *fields in self.file.connection.execute(rows):
             table = self.file.catalogue.by_id(table_id).name
-            for delta in deltas_of(table, row_id, StoredRow(*fields).known, nobody=me):
+            for delta in deltas_of(
+                table, row_id, self.file.rows.stored(table_id, *fields).known, nobody=me
+            ):
                 if delta.client_id == me and anonymous is not bool(delta.columns):
                     yield delta.hlc, table_id, row_id, encode_records((delta,))
 

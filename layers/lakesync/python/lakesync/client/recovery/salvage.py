@@ -19,6 +19,7 @@ from lakesync.client.recovery.saved_actions import SavedActions, read_actions
 from lakesync.client.storage.app_table import cell
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import open_file
+from lakesync.client.storage.stored_state import states_in
 from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.client.upload.outbox import PUT
 from lakesync.core.delta import check_client_id, checked_delta
@@ -26,7 +27,6 @@ from lakesync.core.merge import view
 from lakesync.errors import InternalError, LakeSyncError, NotFound, Unavailable
 from lakesync.result import Err, Result
 from lakesync.wire.records import encode_records
-from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
     from lakesync.client.storage.file import ClientFile
@@ -68,12 +68,12 @@ def is_sound(file: ClientFile) -> bool:
         with file.database.reading() as connection:
             if connection.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
                 return False
-            tables = set()
+            tables, state_of = set(), states_in(connection)
             rows = connection.execute("SELECT table_id, state, base FROM _lakesync_rows")
             for table_id, state, base in rows:
-                for value in (view(decode_row_state(state)) or {}).values():
+                for value in (view(state_of(table_id, state)) or {}).values():
                     cell(value)
-                decode_row_state(base or None)
+                state_of(table_id, base)
                 tables.add(table_id)
             for action in connection.execute(f"SELECT {COLUMNS} FROM _lakesync_actions"):  # noqa: S608
                 ActionEntry.stored(*action).to_send("-")

@@ -17,6 +17,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.tables import PREFIX
 from lakesync.core.values import NULL
 
@@ -61,9 +62,12 @@ class AppTable:
     """The types that the app declared."""
     kinds: dict[str, bool] = field(default_factory=dict)
     """Of which of these that is decided anew, and is yet to be stored."""
+    places: Places = field(default_factory=lambda: Places(()))
+    """The columns as row states name them."""
 
     def prepare(self) -> None:
         """Compose the statements for the columns as they are now."""
+        self.places = Places(tuple(self.columns))
         self.shown = tuple(name for name, sql_name in self.columns.items() if sql_name)
         quoted = [quote(sql_name) for sql_name in self.columns.values() if sql_name]
         table, key = quote(self.sql_name), quote(ROW_ID)
@@ -74,6 +78,14 @@ class AppTable:
             + (f"UPDATE SET {changes}" if changes else "NOTHING")
         )
         self.delete = f"DELETE FROM {table} WHERE {key} = ?"  # noqa: S608 - quoted names
+
+    def note_kinds(self, name: str, kinds: Collection[type]) -> None:
+        """Note of which kinds the values of a column are that are about to be written."""
+        others = set(kinds) - {type(None)}
+        if others and name in self.booleans:
+            known, only = self.booleans[name], others == {bool}
+            if only is not known:
+                self.kinds[name] = only and known is None and self.kinds.get(name, True)
 
     def cells(self, row_id: str, values: Mapping[str, CanonicalJson]) -> list[Cell]:
         """Give the parameters of ``upsert`` for a row. A column that it does not have is NULL."""

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from lakesync.client.storage.catalogue import checked_name, checked_text
 from lakesync.client.storage.failures import query_result
+from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.shapes import shape
+from lakesync.client.storage.stored_state import decode
 from lakesync.core.delta import Op, check_row_id
 from lakesync.core.merge import view
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
-from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.reading import Answer
     from lakesync.client.storage.writing import Writer
     from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
 
@@ -28,9 +30,16 @@ T = TypeVar("T")
 
 _NOTHING: Final[Mapping[str, object]] = {}
 _STATE: Final = (
-    "SELECT state FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id "
+    "SELECT state, (SELECT group_concat(name) FROM (SELECT columns.name FROM _lakesync_columns "
+    "AS columns WHERE columns.table_id = id ORDER BY place)) "
+    "FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id "
     "WHERE name = ? AND row_id = ?"
 )
+
+
+def _state(stored: bytes, names: str | None) -> RowState:
+    """Give a row with its values; whose they are is not looked up."""
+    return decode(stored, Places((names or "").split(",")), str)
 
 
 class Editor(ABC):
@@ -67,7 +76,7 @@ class Editor(ABC):
         def state() -> dict[str, Any] | None:
             key = checked_name(table, "table"), check_row_id(checked_text(row_id, "rowId"))
             _, rows = self._read(_STATE, key)
-            columns = view(decode_row_state(rows[0][0])) if rows else None  # type: ignore[arg-type]
+            columns = view(_state(*rows[0])) if rows else None  # type: ignore[arg-type]
             return columns and {name: parse(raw) for name, raw in columns.items()}
 
         return self._attempt(state)

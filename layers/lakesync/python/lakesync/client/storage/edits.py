@@ -13,7 +13,6 @@ from lakesync.client.storage.statements import execute
 from lakesync.client.storage.writing import Writer, encoded_columns, write
 from lakesync.core.values import parse
 from lakesync.result import Err, Result
-from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -128,7 +127,7 @@ def amend(file: ClientFile, delta_id: str, columns: Mapping[str, object]) -> Del
     """Replace a quarantined edit by a new one in one transaction; see `Client.amend`."""
     with file.database.transaction():
         refused = file.quarantined(delta_id).delta
-        state = decode_row_state(file.rows.one(file.key_of(refused)).state)
+        state = file.rows.one(file.key_of(refused)).state
         mine = (refused.hlc, refused.client_id)
         kept = {
             name: parse(value)

@@ -12,7 +12,7 @@ from lakesync.client.storage.capture import Capture
 from lakesync.client.storage.catalogue import Catalogue, checked_name
 from lakesync.client.storage.database import Database
 from lakesync.client.storage.device_clock import DeviceClock, system_clock
-from lakesync.client.storage.failures import translated
+from lakesync.client.storage.failures import SALVAGE, translated
 from lakesync.client.storage.rows import Rows
 from lakesync.client.storage.tables import claim
 from lakesync.client.upload.entries import Status
@@ -22,7 +22,7 @@ from lakesync.core.messages import Pull
 from lakesync.core.schema_json import schemas_from_json
 from lakesync.core.scope import EVERYTHING
 from lakesync.core.snapshot_order import begin_words
-from lakesync.errors import InternalError, NotFound, ValidationFailed
+from lakesync.errors import FileCorrupt, InternalError, NotFound, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,6 +125,7 @@ class ClientFile:
         self.lost_writes = LostWrites(client_id)
         database.on_reload(self.catalogue.reload)
         database.on_reload(self.clock.reload)
+        database.on_reload(self.rows.states.clients.forget)
 
     def position(self) -> Position:
         """Give where this client reads on."""
@@ -216,6 +217,8 @@ def open_file(
             raise
     except sqlite3.Error as exc:
         raise translated(exc) from exc
+    except UnicodeDecodeError as exc:  # SQLite tells of the damage in its own words
+        raise FileCorrupt(f"{SALVAGE} ({exc})") from exc
     except ValueError as exc:  # a null character, half of a surrogate pair
         raise ValidationFailed(f"{str(path)!r} is no path: {exc}") from exc
     return ClientFile(database, client_id, wall_clock)

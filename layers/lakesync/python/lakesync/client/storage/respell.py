@@ -15,7 +15,6 @@ from lakesync.client.upload.entries import Status
 from lakesync.core.delta import known_delta
 from lakesync.errors import NameTaken
 from lakesync.wire.records import decode_records, encode_records
-from lakesync.wire.row_state import decode_row_state, encode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +51,6 @@ def respell_column(connection: sqlite3.Connection, table: AppTable, old: str, ne
     table.booleans = _with_names(table.booleans, spelled)
     table.declared = _with_names(table.declared, spelled)
     table.prepare()
-    _respell_rows(connection, table, spelled)
     _respell_edits(connection, table, spelled)
 
 
@@ -67,23 +65,6 @@ def _renamed(connection: sqlite3.Connection, table: AppTable, old: str, new: str
     if not connection.in_transaction:
         raise sqlite3.OperationalError("the disk failed, and nothing was written")
     return False
-
-
-def _respell_rows(connection: sqlite3.Connection, table: AppTable, spelled: dict[str, str]) -> None:
-    def renamed(stored: bytes | None) -> bytes | None:
-        if not stored:
-            return stored
-        state = decode_row_state(stored)
-        return encode_row_state(state._replace(columns=_with_names(state.columns, spelled)))
-
-    rows = "SELECT row_id, state, base FROM _lakesync_rows WHERE table_id = ?"
-    changed = [
-        (renamed(state), renamed(base), table.id, row_id)
-        for row_id, state, base in connection.execute(rows, (table.id,))
-    ]
-    connection.executemany(
-        "UPDATE _lakesync_rows SET state = ?, base = ? WHERE table_id = ? AND row_id = ?", changed
-    )
 
 
 def _respell_edits(

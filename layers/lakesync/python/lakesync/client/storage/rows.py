@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from lakesync.client.storage.stored_state import States
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
 from lakesync.core.merge import EMPTY, RowState, fold, view
 from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import decode_row_state, encode_insert, encode_row_state
 
 if TYPE_CHECKING:
     import sqlite3
@@ -37,10 +37,14 @@ UPSERT_ROW: Final = (
     "state = excluded.state, base = excluded.base, waiting = excluded.waiting, "
     "tombstone = excluded.tombstone"
 )
-_INSERT_ROW: Final = (
-    "INSERT INTO _lakesync_rows (table_id, row_id, state, waiting) VALUES (?, ?, ?, 0) "
+SELECT_ROW: Final = (
+    "SELECT state, base, waiting FROM _lakesync_rows WHERE table_id = ? AND row_id = ?"
+)
+INSERT_EDITED: Final = (
+    "INSERT INTO _lakesync_rows (table_id, row_id, state, base, waiting) VALUES (?, ?, ?, x'', 1) "
     "ON CONFLICT (table_id, row_id) DO NOTHING"
 )
+"""A row of which one edit is all that is known."""
 TOMBSTONE_KEPT_DAYS: Final = 35
 """How long a client keeps a tombstone that it has pulled: as far back as a backup of DynamoDB
 reaches, since a restored buffer gets back from its clients what it lost."""
@@ -51,20 +55,20 @@ _SELECT_MAX: Final = 512
 class StoredRow(NamedTuple):
     """A row as it is stored."""
 
-    state: bytes | None
-    base: bytes | None
+    state: RowState
+    base: RowState | None
     waiting: int
     """Deltas of the row in the outbox, quarantined ones too."""
 
     @property
     def known(self) -> RowState:
         """What is known of the row apart from its deltas in the outbox."""
-        return decode_row_state((self.state if self.base is None else self.base) or None)
+        return self.state if self.base is None else self.base
 
 
-NOT_STORED: Final = StoredRow(None, None, 0)
+NOT_STORED: Final = StoredRow(EMPTY, None, 0)
 
-RowToStore: TypeAlias = "tuple[AppTable, str, RowState, bytes | None, int]"
+RowToStore: TypeAlias = "tuple[AppTable, str, RowState, RowState | None, int]"
 """A row as it shall be stored: its table, id, state, base and count of waiting deltas."""
 
 
@@ -74,18 +78,25 @@ class Rows:
     def __init__(self, connection: sqlite3.Connection, catalogue: Catalogue) -> None:
         self._connection = connection
         self._catalogue = catalogue
+        self.states = States(connection)
 
     def one(self, key: LocalKey) -> StoredRow:
         """Give a row; `NOT_STORED` if there is none."""
-        row = self._connection.execute(
-            "SELECT state, base, waiting FROM _lakesync_rows WHERE table_id = ? AND row_id = ?", key
-        ).fetchone()
-        return StoredRow(*row) if row else NOT_STORED
+        row = self._connection.execute(SELECT_ROW, key).fetchone()
+        return self.stored(key[0], *row) if row else NOT_STORED
+
+    def stored(self, table_id: int, state: bytes, base: bytes | None, waiting: int) -> StoredRow:
+        """Give a row of its columns."""
+        places = self._catalogue.by_id(table_id).places
+        merged = self.states.decode(places, state)
+        return StoredRow(
+            merged, None if base is None else self.states.decode(places, base), waiting
+        )
 
     def load(self, table_id: int, row_ids: Collection[str]) -> dict[str, StoredRow]:
         """Give those of some rows that are stored."""
         rows = self.select("row_id, state, base, waiting FROM _lakesync_rows", table_id, row_ids)
-        return {row_id: StoredRow(*rest) for row_id, *rest in rows}
+        return {row_id: self.stored(table_id, *rest) for row_id, *rest in rows}
 
     def select(self, what: str, table_id: int, row_ids: Collection[str]) -> Iterator[Any]:
         """Select of a table with ``table_id`` and ``row_id``, hundreds of rows by one statement.
@@ -120,7 +131,9 @@ class Rows:
                 forgotten.append((table.id, row_id))
             else:
                 mark = 0 if is_tombstone(state) else None
-                upserts.append((table.id, row_id, encode_row_state(state), base, waiting, mark))
+                encoded = self.states.encode(table.places, state)
+                below = None if base is None else self.states.encode(table.places, base)
+                upserts.append((table.id, row_id, encoded, below, waiting, mark))
             values = view(state)
             if values is None:
                 hidden[table.id].append((row_id,))
@@ -130,45 +143,24 @@ class Rows:
         many(UPSERT_ROW, upserts)
         many("DELETE FROM _lakesync_rows WHERE table_id = ? AND row_id = ?", forgotten)
         for table_id, parameters in shown.items():
-            self._show(self._catalogue.by_id(table_id), parameters)
+            self.show(self._catalogue.by_id(table_id), parameters)
         for table_id, row_ids in hidden.items():
             table = self._catalogue.by_id(table_id)
             self._catalogue.note_change(table)
             many(table.delete, row_ids)
 
-    def _show(self, table: AppTable, cells: Iterable[list[Cell]]) -> None:
-        """Write rows of the app's table."""
+    def show(self, table: AppTable, cells: Iterable[Sequence[Cell]]) -> None:
+        """Write rows of the app's table, whose cells were composed just now."""
         self._catalogue.note_change(table)
         self._catalogue.keep_kinds(table)
         self._connection.executemany(table.upsert, cells)
 
-    def insert_new(self, table: AppTable, rows: Mapping[str, Sequence[Delta]]) -> bool:
-        """Write rows that begin with an insert, if none of them is stored; else write nothing.
-
-        Nothing is read for it: so a first sync meets each row once.
-        """
-        if not rows:
-            return True
-        stored: list[tuple[int, str, bytes]] = []
-        shown: list[list[Cell]] = []
-        for row_id, deltas in rows.items():
-            if len(deltas) == 1:
-                _, _, _, client_id, hlc, columns, _ = deltas[0]
-                stored.append((table.id, row_id, encode_insert(hlc, client_id, columns)))
-                shown.append(table.cells(row_id, dict(columns)))
-            else:
-                state = fold(deltas)
-                values = view(state)
-                if values is None:
-                    return False
-                stored.append((table.id, row_id, encode_row_state(state)))
-                shown.append(table.cells(row_id, values))
+    def insert_all(self, insert: str, rows: Sequence[tuple[object, ...]]) -> bool:
+        """Insert rows by a statement that passes over those that are there; all of them or none."""
         run = self._connection.execute
         run("SAVEPOINT _lakesync_new")
-        is_new = self._connection.executemany(_INSERT_ROW, stored).rowcount == len(stored)
-        if is_new:
-            self._show(table, shown)
-        else:
+        is_new = self._connection.executemany(insert, rows).rowcount == len(rows)
+        if not is_new:
             run("ROLLBACK TO _lakesync_new")
         run("RELEASE _lakesync_new")
         return is_new
@@ -181,10 +173,12 @@ class Rows:
         What the app sees does not change: the state had them all along.
         """
         updates: list[tuple[bytes | None, int, int, str]] = []
+        places = self._catalogue.by_id(table_id).places
         for row_id, deltas in accepted.items():
             row = stored.get(row_id, NOT_STORED)
             waiting = max(row.waiting - len(deltas), 0)
-            base = encode_row_state(fold(deltas, row.known)) if waiting else None
+            known = fold(deltas, row.known) if waiting else None
+            base = None if known is None else self.states.encode(places, known)
             updates.append((base, waiting, table_id, row_id))
         self._connection.executemany(
             "UPDATE _lakesync_rows SET base = ?, waiting = ? WHERE table_id = ? AND row_id = ?",
@@ -204,9 +198,8 @@ class Rows:
         for key, new in bases.items():
             base = rows[key].known if new is None else new
             deltas = waiting.get(key, ())
-            encoded = encode_row_state(base) if deltas else None
-            table = self._catalogue.by_id(key[0])
-            merged.append((table, key[1], fold(deltas, base), encoded, len(deltas)))
+            table, waits = self._catalogue.by_id(key[0]), base if deltas else None
+            merged.append((table, key[1], fold(deltas, base), waits, len(deltas)))
         self.save(merged)
 
     def _waiting(self, keys: Collection[LocalKey]) -> dict[LocalKey, list[Delta]]:

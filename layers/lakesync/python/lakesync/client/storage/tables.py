@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lakesync.client.storage.upgrade import FROM_LAYOUT, upgrade
 from lakesync.errors import Conflict
 
 if TYPE_CHECKING:
     import sqlite3
 
 PREFIX: Final = "_lakesync_"
-LAYOUT: Final = 2
-"""The layout of these tables; a file of another one is refused."""
+LAYOUT: Final = 3
+"""The layout of these tables. A file of the one before is brought to it, of others refused."""
+
+# Clients by the numbers that row states name them by.
+CLIENTS: Final = """CREATE TABLE _lakesync_clients (
+    number INTEGER PRIMARY KEY,
+    client_id TEXT NOT NULL UNIQUE)"""
 
 TABLES: Final = (
     # One row: who this file is, how far it has read, and what it knows of time.
@@ -57,8 +63,10 @@ TABLES: Final = (
         declared TEXT,
         PRIMARY KEY (table_id, place),
         UNIQUE (table_id, name)) WITHOUT ROWID""",
-    # state: everything merged, unsent edits too. base: the same without what waits in the
-    # outbox; null where nothing of the row waits, empty where the row is not known without it.
+    CLIENTS,
+    # state: everything merged, unsent edits too; as `lakesync.client.storage.stored_state` has it.
+    # base: the same without what waits in the outbox; null where nothing of the row waits, empty
+    # where the row is not known without it.
     # tombstone: null but for one; the cursor of the first pull that ended with it, 0 until then.
     """CREATE TABLE _lakesync_rows (
         table_id INTEGER NOT NULL,
@@ -141,6 +149,11 @@ def claim(connection: sqlite3.Connection, client_id: str) -> None:
         layout, owner = connection.execute(
             "SELECT layout, client_id FROM _lakesync_sync"
         ).fetchone()
+        if (layout, owner) == (FROM_LAYOUT, client_id):
+            connection.execute(CLIENTS)
+            upgrade(connection)
+            connection.execute("UPDATE _lakesync_sync SET layout = ?", (LAYOUT,))
+            layout = LAYOUT
         if (layout, owner) == (LAYOUT, client_id):
             for statement in ADDED:
                 connection.execute(statement)

@@ -10,20 +10,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lakesync.client.storage.catalogue import checked_text
-from lakesync.client.storage.rows import UPSERT_ROW
+from lakesync.client.storage.rows import INSERT_EDITED, SELECT_ROW, UPSERT_ROW
 from lakesync.client.upload.outbox import ADD
 from lakesync.core.delta import Op, checked_delta
 from lakesync.core.forgetting import is_tombstone
 from lakesync.core.merge import apply, view
 from lakesync.core.values import canonical
 from lakesync.errors import ValidationFailed
-from lakesync.wire.records import encode_records
-from lakesync.wire.row_state import decode_row_state, encode_row_state
+from lakesync.wire.one_record import encode_record
 
 if TYPE_CHECKING:
+    from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.file import ClientFile
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Columns, Delta
+    from lakesync.core.values import CanonicalJson
 
 
 class Writer:
@@ -62,13 +63,7 @@ def write(
     delta = checked_delta(op, table, row_id, file.client_id, hlc, columns)
     app = file.catalogue.table(table, [name for name, _ in columns])
     run = file.connection.execute
-    state, base, waiting = file.rows.one((app.id, row_id))
-    after = apply(decode_row_state(state), delta)
-    if base is None:  # the first edit that waits: what is stored so far does not
-        base = state or b""
-    mark = 0 if is_tombstone(after) else None
-    run(UPSERT_ROW, (app.id, row_id, encode_row_state(after), base, waiting + 1, mark))
-    values = view(after)
+    values = _merge(file, app, delta)
     cells = None if values is None else app.cells(row_id, values)
     file.catalogue.note_change(app)
     if app.kinds:
@@ -77,8 +72,27 @@ def write(
         run(app.delete, (row_id,))
     else:
         run(app.upsert, cells)
-    run(ADD, (delta.hlc, group, app.id, row_id, encode_records((delta,))))
+    run(ADD, (hlc, group, app.id, row_id, encode_record(delta)))
     return delta
+
+
+def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, CanonicalJson] | None:
+    """Merge an edit into its row's state; gives the row as it is seen then."""
+    run, states = file.connection.execute, file.rows.states
+    key = app.id, delta.row_id
+    if delta.op is Op.INSERT and delta.columns:  # mostly of a row that is not there
+        names, values = zip(*delta.columns, strict=True)
+        (new,) = states.encode_inserts(app.places, names, ((delta.hlc, delta.client_id, values),))
+        if run(INSERT_EDITED, (*key, new)).rowcount:
+            return dict(delta.columns)
+    row = run(SELECT_ROW, key).fetchone()
+    state, base, waiting = row or (b"", None, 0)
+    after = apply(states.decode(app.places, state), delta)
+    if base is None:  # the first edit that waits: what is stored so far does not
+        base = state
+    mark = 0 if is_tombstone(after) else None
+    run(UPSERT_ROW, (*key, states.encode(app.places, after), base, waiting + 1, mark))
+    return view(after)
 
 
 def encoded_columns(op: Op, table: object, row_id: object, columns: object) -> Columns:

@@ -1,0 +1,58 @@
+"""Files of the layout before this one, brought to it when they are opened.
+
+Layout 2 kept row states as they are sent, with the names of columns and clients in each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from lakesync.client.storage.row_names import Places
+from lakesync.client.storage.stored_state import States
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+FROM_LAYOUT: Final = 2
+_ROWS_AT_ONCE: Final = 1_000
+_ROWS: Final = (
+    "SELECT table_id, row_id, state, base FROM _lakesync_rows "
+    "WHERE (table_id, row_id) > (?, ?) ORDER BY table_id, row_id LIMIT ?"
+)
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Write each row state anew, within the caller's transaction."""
+    names: dict[int, list[str]] = defaultdict(list)
+    columns = "SELECT table_id, name FROM _lakesync_columns ORDER BY table_id, place"
+    for table_id, name in connection.execute(columns):
+        names[table_id].append(name)
+    places = {table_id: Places(of_table) for table_id, of_table in names.items()}
+    states = States(connection)
+
+    def again(table_id: int, stored: bytes | None) -> bytes | None:
+        if stored is None:
+            return None
+        state = decode_row_state(stored or None)
+        return states.encode(places.get(table_id) or Places(()), state)
+
+    for rows in _parts(connection):
+        connection.executemany(
+            "UPDATE _lakesync_rows SET state = ?, base = ? WHERE table_id = ? AND row_id = ?",
+            [
+                (again(table_id, state), again(table_id, base), table_id, row_id)
+                for table_id, row_id, state, base in rows
+            ],
+        )
+
+
+def _parts(
+    connection: sqlite3.Connection,
+) -> Iterator[list[tuple[int, str, bytes, bytes | None]]]:
+    last: tuple[int, str] = (0, "")
+    while rows := connection.execute(_ROWS, (*last, _ROWS_AT_ONCE)).fetchall():
+        yield rows
+        last = rows[-1][:2]
