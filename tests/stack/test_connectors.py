@@ -7,6 +7,7 @@ import hmac
 import json
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import boto3
 import httpx
@@ -15,6 +16,8 @@ import pytest
 from lakesync.runtime.poll_schedules import schedule_name
 from tests.support.deployed import Tenant
 from tests.support.sources import SqlSource
+from tests.support.vendors.jira import EMAIL, TOKEN, JiraServer
+from tests.support.vendors.salesforce import CLIENT_ID, CLIENT_SECRET, SalesforceServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +43,20 @@ def until(read: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
         assert time.monotonic() < ends, answer
         time.sleep(0.3)
     return answer
+
+
+def rows_of(tenant: Tenant, table: str, column: str) -> dict[str, Any]:
+    """Give one column of a table's rows, as a client has them."""
+    pulled = tenant.call(
+        "GET", f"/sync/{tenant.gateway}/pull?since=0&limit=1000&fresh=true",
+        token=tenant.token("phone"),
+    ).json()  # fmt: skip
+    held: dict[str, Any] = {}
+    for delta in pulled["deltas"]:
+        if delta["table"] == table:
+            columns = {each["column"]: each["value"] for each in delta["columns"]}
+            held[delta["rowId"]] = columns.get(column)
+    return {row_id: value for row_id, value in held.items() if value is not None}
 
 
 @pytest.mark.law("N1", "N8")
@@ -68,15 +85,7 @@ def test_rows_of_a_database_arrive_in_a_clients_pull(
     assert schedule_name(tenant.gateway, "shop") in schedules
 
     def rows() -> dict[str, Any]:
-        pulled = tenant.call(
-            "GET", f"/sync/{tenant.gateway}/pull?since=0&limit=1000&fresh=true",
-            token=tenant.token("phone"),
-        ).json()  # fmt: skip
-        held: dict[str, Any] = {}
-        for delta in pulled["deltas"]:
-            columns = {each["column"]: each["value"] for each in delta["columns"]}
-            held[delta["rowId"]] = columns.get("value")
-        return {row_id: value for row_id, value in held.items() if value is not None}
+        return rows_of(tenant, "orders", "value")
 
     def run() -> None:
         done = tenant.call("POST", f"{path}/shop", token=admin, json={"do": "run"})
@@ -100,6 +109,90 @@ def test_rows_of_a_database_arrive_in_a_clients_pull(
     assert tenant.call("GET", f"{path}/shop", token=admin).status_code == 404
     schedules = [each["Name"] for each in scheduler.list_schedules()["Schedules"]]
     assert schedule_name(tenant.gateway, "shop") not in schedules
+
+
+class Site(JiraServer):
+    """Jira, where the stack's connectors may ask."""
+
+
+class Org(SalesforceServer):
+    """Salesforce, where the stack's connectors may ask."""
+
+
+@pytest.mark.law("N10", "N11", "N12")
+def test_jira_salesforce_and_captured_changes_arrive_in_a_clients_pull(
+    stack: Stack, source: SqlSource, postgres: Database
+) -> None:
+    Site.port = (urlsplit(stack.endpoint).port or 0) + 1
+    Org.port = Site.port + 1
+    tenant = Tenant(stack)
+    admin = tenant.token("ops", role="admin")
+    path = f"/admin/connectors/{tenant.gateway}"
+    source.put({"1": "one", "2": "two"})
+    with Site() as site, Org() as org:
+        site.put({"10001": "broken"})
+        org.put({"1": "Acme"})
+        registered = {
+            "tickets": ("jira", {
+                "site": site.url, "email": EMAIL, "apiToken": TOKEN, "reconcileMinutes": 0,
+                "tables": [{"name": "issues", "as": "tickets"}],
+            }),
+            "crm": ("salesforce", {
+                "instance": org.url, "clientId": CLIENT_ID, "clientSecret": CLIENT_SECRET,
+                "tables": [{"name": org.table, "as": "accounts"}],
+            }),
+            "shop": ("postgres", {
+                "host": postgres.host, "port": postgres.port, "database": postgres.database,
+                "user": postgres.user, "password": postgres.password, "tls": "off",
+                "changes": True, "tables": [{"name": source.table, "as": "orders"}],
+            }),
+        }  # fmt: skip
+        try:
+            for name, (kind, settings) in registered.items():
+                body = {"type": kind, "name": name, "configuration": settings}
+                added = tenant.call("POST", path, token=admin, json=body | {"everyMinutes": 1_440})
+                assert added.status_code == 200, added.text
+
+            def run() -> None:
+                for name in registered:
+                    done = tenant.call("POST", f"{path}/{name}", token=admin, json={"do": "run"})
+                    assert done.status_code == 200, done.text
+
+            def seen() -> dict[str, Any]:
+                return {
+                    "tickets": rows_of(tenant, "tickets", "summary"),
+                    "accounts": rows_of(tenant, "accounts", "Name"),
+                    "orders": rows_of(tenant, "orders", "value"),
+                }
+
+            def at_rest(name: str) -> dict[str, Any]:
+                shown = tenant.call("GET", f"{path}/{name}", token=admin).json()
+                assert "lastError" not in shown, shown
+                return dict(shown)
+
+            run()
+            until(seen, lambda shown: shown == {
+                "tickets": {"10001": "broken"}, "accounts": {"1": "Acme"},
+                "orders": {"1": "one", "2": "two"},
+            })  # fmt: skip
+            for name in registered:
+                until(
+                    lambda name=name: at_rest(name),  # type: ignore[misc]
+                    lambda shown: shown["polls"] == 1 and not shown["isReading"],
+                )
+            site.put({"10001": "mended", "10002": "new"})
+            org.delete("1")
+            org.put({"2": "Zenith"})
+            source.put({"2": "other"})
+            source.delete("1")
+            run()
+            until(seen, lambda shown: shown == {
+                "tickets": {"10001": "mended", "10002": "new"}, "accounts": {"2": "Zenith"},
+                "orders": {"2": "other"},
+            })  # fmt: skip
+        finally:
+            left = [tenant.call("DELETE", f"{path}/{name}", token=admin) for name in registered]
+        assert [each.status_code for each in left] == [200] * 3, [each.text for each in left]
 
 
 @pytest.mark.law("N14")

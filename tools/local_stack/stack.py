@@ -45,6 +45,16 @@ PARAMETERS: Mapping[str, str] = {
 }
 
 
+PLAYED = 3
+"""Ports behind a stack's own at which a test or a developer may play a source of connectors."""
+
+
+def connector_hosts(port: int) -> str:
+    """Give where connectors may ask: any public host, and what is played beside the stack."""
+    played = (f"http://127.0.0.1:{port + number}" for number in range(1, PLAYED + 1))
+    return ",".join(("*", *played))
+
+
 @dataclass(frozen=True)
 class Stack:
     """How to reach a deployed stack; what `stack.json` holds."""
@@ -83,7 +93,7 @@ def up(
             ensure_jars(section)
         start_in_background(folder / "logs" / "spark-classes.log")
         emulator = _emulator(folder, port)
-        merged = {**PARAMETERS, **(parameters or {})}
+        merged = {**PARAMETERS, "ConnectorHosts": connector_hosts(port), **(parameters or {})}
         deployment = Deployment(emulator, stack, merged, project)
         reached = _reach(emulator, stack, deploy(deployment))
         write_record(folder / "stack.json", asdict(reached))

@@ -42,6 +42,9 @@ class Reply(NamedTuple):
 class VendorServer:
     """Answers by `answer`, unless a fault is due."""
 
+    port = 0
+    """Where it is served; 0 for a port that is free."""
+
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.faults: list[Reply | Callable[[Asked], Reply | None]] = []
@@ -50,7 +53,7 @@ class VendorServer:
         """So many of the next answers end in their middle."""
         self.hangs_up_after = 0
         """So many of the next requests are carried out, and get no answer."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self))
         self._server.daemon_threads = True
         self._lock = threading.Lock()
         self._thread = threading.Thread(
