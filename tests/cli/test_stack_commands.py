@@ -20,6 +20,7 @@ from lakesync.buffer.audit import DynamoAudit
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.cli.app import app
 from lakesync.cli.lake import Lake
+from lakesync.core.config import GatewayConfig
 from lakesync.core.gateway_secret import gateway_secret
 from lakesync.core.names import lake_columns, lake_tables
 from lakesync.materialise.glue_views import read_document
@@ -512,3 +513,10 @@ def test_restored_protects_a_table_and_begins_an_epoch_in_each_of_its_gateways(
         assert before["epoch"] < after["epoch"]
         head = buffer.heads(after["gateway"])["main"]
         assert head.epoch == after["epoch"]
+
+    main = buffer.heads("acme")["main"]
+    deleted = GatewayConfig(1, deleted_ms=1_700_000_000_000)
+    buffer.save_config("acme", deleted, main, main.lanes, main.commit + 1)
+    _, acme, other = lines(run("restored", TABLE, "--json"))
+    assert acme == {"gateway": "acme", "epoch": None, "deleted": True}
+    assert buffer.heads("other")["main"].epoch == other["epoch"] > second[1]["epoch"]

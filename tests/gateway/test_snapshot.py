@@ -13,8 +13,16 @@ from lakesync.core.clock import stamp
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.row_deltas import deltas_of
-from lakesync.errors import Conflict, Contention, CursorExpired, Unavailable, ValidationFailed
+from lakesync.errors import (
+    Conflict,
+    Contention,
+    CursorExpired,
+    GatewayDeleted,
+    Unavailable,
+    ValidationFailed,
+)
 from lakesync.gateway.resume_token import resume_token_of
+from lakesync.log.declare import Declare
 from lakesync.maintenance import restore
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.maintenance.trim import Trimmer
@@ -22,7 +30,7 @@ from lakesync.ports import FlushState, HeadMoved
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
-from tests.support.gateways import GivenTime, administrator, puller, pusher
+from tests.support.gateways import GivenTime, SeededChance, administrator, puller, pusher
 from tests.support.strategies import row_deltas
 
 if TYPE_CHECKING:
@@ -264,6 +272,21 @@ def test_a_backup_that_cut_a_commit_in_two_is_refused() -> None:
         begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
 
     assert gateway.buffer.heads(GATEWAY)["main"].epoch == ""
+
+
+@pytest.mark.law("B12")
+def test_a_backup_of_a_gateway_that_is_being_deleted_begins_no_epoch() -> None:
+    """However much of it is gone by then: it is no backup that was made at a bad moment."""
+    gateway = Trimmed()
+    declare = Declare(
+        gateway.buffer, wall_clock=gateway.time.wall_clock, sleep_ms=gateway.time.sleep_ms,
+        chance=SeededChance(1),
+    )  # fmt: skip
+    declare(GATEWAY, lambda config: replace(config, deleted_ms=WALL_MS))
+    gateway.buffer._gateways[GATEWAY].logs["main"].clear()
+
+    with pytest.raises(GatewayDeleted):
+        begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
 
 
 def test_a_gateway_that_is_written_to_begins_no_epoch() -> None:

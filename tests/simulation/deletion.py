@@ -75,6 +75,13 @@ class Deletion:
         world.note(process.name, "%s", report)
         self._is_proved = report.is_gone and clock() >= report.final_ms
 
+    def restored(self) -> None:
+        """Ask again: what was deleted since the backup is back, and the operator knows it."""
+        if self._is_proved:
+            self._is_proved = False
+            clock = self._world.new_clock(self._world.scenario.function_skew_ms)
+            self._ask(clock)
+
     def finish(self, until_ms: int) -> None:
         """Wait for the proof, and longer; then hold everything against it."""
         world = self._world
@@ -103,6 +110,7 @@ class Deletion:
         left.subtract(session.gone)
         left.subtract(edit_of(delta) for delta in history.deltas.values())
         left.subtract(edit_of(delta) for delta in history.accepted.values())
+        left.subtract(edit_of(delta) for _, delta in history.lost)
         connection = device.client._file.database._reader
         for (run,) in connection.execute("SELECT run FROM _lakesync_outbox"):
             left.subtract(edit_of(delta) for delta in decode_records(run))

@@ -14,6 +14,7 @@ from typing import Any
 from lakesync.core.messages import PAGE_BYTES_MAX
 from tests.simulation.themes import (
     DELETED,
+    DELETED_AND_RESTORED,
     FLUSHES,
     FORGET_MS_MIN,
     FORGOTTEN,
@@ -199,6 +200,7 @@ RARE_THEMES = {
     "lanes": (LANES, 0.15),
     "many tables": (MANY_TABLES, 0.04),
     "deletion": (DELETED, 0.06),
+    "deletion and restore": (DELETED_AND_RESTORED, 0.04),
     "readers": (READERS, 0.04),
 }
 """Themes of seeds that have no other, each with its share of those."""

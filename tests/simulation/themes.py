@@ -405,6 +405,8 @@ DELETED: dict[str, Any] = {
     "poll_s": 60.0,
 }
 """The gateway is deleted while clients push and pull, and flushes and retention go on."""
+DELETED_AND_RESTORED: dict[str, Any] = {**DELETED, "restores": 1}
+"""The same, and the buffer is restored to an earlier moment, before, during or after it."""
 DESTINATIONS: dict[str, Any] = {
     "destinations": 2,
     "destination_changes": 4,

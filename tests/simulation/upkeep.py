@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.errors import LakeSyncError
+from lakesync.errors import GatewayDeleted, LakeSyncError
 from lakesync.log.declare import Declare
 from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance import restore
@@ -155,12 +155,15 @@ class Upkeep:
             buffer = SimulatedBuffer(world, process)
             try:
                 epoch = restore.begin_epoch(buffer, GATEWAY, wall_clock=clock)
+            except GatewayDeleted:
+                epoch = "none: the backup is of a deleted gateway"
             except LakeSyncError as error:
                 world.note(process.name, "%s", error)
                 return
             world.note(process.name, "epoch %s", epoch)
             self.is_down = False
             world.destinations.restored()
+            world.deletion.restored()
 
         world.functions.start("restore", run, lambda: None)
         world.later("epoch", lambda: self._begin(clock), TRY_AGAIN_MS)

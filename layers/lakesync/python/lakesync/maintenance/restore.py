@@ -41,6 +41,7 @@ def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
 
     Raises:
         Conflict: the restored log is not whole.
+        GatewayDeleted: it was deleted when the backup was made; go on deleting it.
         Contention: it is written to.
         LakeSyncError: the buffer refused.
     """
@@ -62,6 +63,7 @@ def _begin(buffer: Buffer, gateway: str, now_ms: int) -> Stamp:
         HeadMoved: somebody writes.
     """
     config, state = buffer.config(gateway), buffer.flush_state(gateway)
+    config.check_not_deleted()  # of such a one any part may be gone
     heads = buffer.all_heads(gateway)
     top = max((head.commit for head in heads.values()), default=0)
     log = FinalLog(gateway, config, heads, top)

@@ -27,6 +27,7 @@ def restored(
       lakesync restored lakesync-prod-buffer-restored
     """
     from lakesync.cli.protection import protect
+    from lakesync.errors import GatewayDeleted
     from lakesync.maintenance.restore import begin_epoch
 
     off = protect(session.aws.client("dynamodb"), table)
@@ -35,7 +36,14 @@ def restored(
     buffer = session.aws.buffer(table)
     gateways = buffer.gateways()
     for gateway in gateways:
-        epoch = begin_epoch(buffer, gateway, wall_clock=_now_ms)
+        try:
+            epoch = begin_epoch(buffer, gateway, wall_clock=_now_ms)
+        except GatewayDeleted:
+            session.out.answer(
+                {"gateway": gateway, "epoch": None, "deleted": True},
+                f"{gateway}: is deleted and begins no epoch; go on with lakesync gateways delete",
+            )
+            continue
         session.out.answer({"gateway": gateway, "epoch": epoch}, f"{gateway}: epoch {epoch}")
     session.out.note(
         f"{plural(len(gateways), 'gateway')} in {table}; to put it in use: "
