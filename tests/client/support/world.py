@@ -57,7 +57,10 @@ class World:
         options.setdefault("durability", "NORMAL")
         client = Client(self.folder / f"{name}.db", client_id=name, **options)
         # No power fails in a test: leave out what waits for the disk.
-        sqlite3.Connection.execute(client._file.database.writer, "PRAGMA synchronous = OFF")
+        writer = client._file.database.writer
+        of_sqlite = isinstance(writer, sqlite3.Connection)
+        execute = sqlite3.Connection.execute if of_sqlite else type(writer).execute
+        execute(writer, "PRAGMA synchronous = OFF")
         self._open.append(client)
         return client
 

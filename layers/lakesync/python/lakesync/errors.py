@@ -449,6 +449,13 @@ class FileCorrupt(LakeSyncError):
     status = 500
 
 
+class WrongKey(LakeSyncError):
+    """This key does not open a client's encrypted file; open it with the one it was made with."""
+
+    code = "WRONG_KEY"
+    status = 500
+
+
 class AdapterFailed(LakeSyncError):
     """A store, source or destination refused or failed; the answer carries no detail."""
 

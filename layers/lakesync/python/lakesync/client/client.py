@@ -22,6 +22,7 @@ from lakesync.client.actions.api import Actions
 from lakesync.client.download.hearing import Hearing
 from lakesync.client.live.changes import GATHER_MS
 from lakesync.client.live.observing import Observable
+from lakesync.client.page_size import PAGE_DELTAS, check_page_deltas
 from lakesync.client.recovery.salvage import is_sound
 from lakesync.client.recovery.wipe import wipe
 from lakesync.client.storage.declare import declare
@@ -31,7 +32,7 @@ from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import open_file
 from lakesync.client.storage.statements import execute
 from lakesync.client.storage.writing import Writer
-from lakesync.client.sync import PAGE_DELTAS, PAGE_DELTAS_MAX, Syncer, never
+from lakesync.client.sync import Syncer, never
 from lakesync.client.upload.keeper import OutboxKeeper
 from lakesync.core.snapshot_order import checked_first
 from lakesync.errors import ValidationFailed
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.storage.database import Durability
     from lakesync.client.storage.edits import Transaction
+    from lakesync.client.storage.encryption import GivenKey
     from lakesync.client.storage.reading import Answer
     from lakesync.client.summaries import PullSummary, SyncSummary
     from lakesync.client.upload.push import PushSummary
@@ -67,13 +69,15 @@ class Client(Observable, OutboxKeeper):
         durability: ``FULL`` has an edit on the disk before it returns. ``NORMAL`` is several times
             faster, and may lose the last edits when the power fails, though not when the app does.
         page_deltas: deltas of one pulled page, 1 to 10,000.
-        first_tables: tables that a first sync brings before all others, in this order, 32 at the
-            most; `ClientStatus.synced_tables` tells which are there.
+        first_tables: at most 32 that a first sync brings first; see `ClientStatus.synced_tables`.
         gather_ms: changes within so many milliseconds are told together; see `watch`.
+        key: encrypts the file by SQLCipher: a passphrase, 32 random bytes (which open it faster),
+            or what gives one of them. It is kept nowhere: who loses it loses the file.
         connection_class: another connection for writing; for tests.
 
     Raises:
-        ValidationFailed: the client id, the path, the durability, the page size or a table is none.
+        ValidationFailed: an argument is none of what may be given.
+        WrongKey, ImportError: the key is not the file's; SQLCipher is not installed.
         FileCorrupt: the file is damaged, or no database; see `lakesync.client.salvage`.
         Conflict: the file belongs to another client, or to another release.
         Unavailable: the file cannot be opened.
@@ -90,22 +94,19 @@ class Client(Observable, OutboxKeeper):
         page_deltas: int = PAGE_DELTAS,
         first_tables: Iterable[str] = (),
         gather_ms: int = GATHER_MS,
+        key: GivenKey | None = None,
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
-        if not 1 <= page_deltas <= PAGE_DELTAS_MAX:
-            sentence = f"page_deltas must be 1 to {PAGE_DELTAS_MAX}, not {page_deltas}"
-            raise ValidationFailed(sentence, field="page_deltas")
+        check_page_deltas(page_deltas)
         first = checked_first(first_tables)
-        self._file = open_file(path, client_id, wall_clock, durability, connection_class)
+        self._file = open_file(path, client_id, wall_clock, durability, connection_class, key)
         try:
             self._observe(self._file, gather_ms)
         except ValidationFailed:
             self._file.database.close()
             raise
-        self._transport = transport
+        self._transport, self._path, self.client_id = transport, path, client_id
         self._syncer = Syncer(self._file, transport, page_deltas, self._activity, first)
-        self._path = path
-        self.client_id = client_id
         self.edited = threading.Event()
         """Set by each edit and each action; `SyncLoop` waits for it."""
         sender, wake = self._syncer.actions, self.edited.set

@@ -42,10 +42,6 @@ if TYPE_CHECKING:
 
 ROUNDS_MAX: Final = 10
 """How often one sync goes round, while other threads keep editing."""
-PAGE_DELTAS: Final = 5_000
-"""Deltas of one page, by default."""
-PAGE_DELTAS_MAX: Final = 10_000
-"""Deltas of one page that may be asked for; no gateway gives more."""
 
 _SCHEMAS_OF: Final = "SELECT schemas_of FROM _lakesync_sync"
 

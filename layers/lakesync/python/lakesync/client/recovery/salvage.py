@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from lakesync.client.actions.entries import COLUMNS, ActionEntry
 from lakesync.client.recovery.saved_actions import SavedActions, read_actions
 from lakesync.client.storage.app_table import cell
+from lakesync.client.storage.encryption import given_key
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import open_file
 from lakesync.client.storage.stored_state import states_in
@@ -29,6 +30,7 @@ from lakesync.result import Err, Result
 from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
+    from lakesync.client.storage.encryption import GivenKey, Key
     from lakesync.client.storage.file import ClientFile
     from lakesync.client.storage.rows import LocalKey
     from lakesync.core.clock import Stamp
@@ -97,12 +99,13 @@ def _checked(hlc: Stamp, *columns: Any) -> OutboxEntry:
     return entry
 
 
-def _read(path: Path) -> tuple[_Owner | None, _Saved, SavedActions, bool]:
+def _read(path: Path, key: Key | None) -> tuple[_Owner | None, _Saved, SavedActions, bool]:
     """Give whose a damaged file is, what can be read of it, and whether that is its outbox."""
     saved: _Saved = {}
     owner: _Owner | None = None
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+    connect = key.connect if key else sqlite3.connect
+    with contextlib.closing(connect(uri, uri=True, isolation_level=None)) as connection:
         complete = _save(connection, "ASC", saved)
         if not complete:
             _save(connection, "DESC", saved)
@@ -129,32 +132,33 @@ def _save(connection: sqlite3.Connection, order: str, saved: _Saved) -> bool:
     return complete
 
 
-def salvage(path: str | Path) -> Result[Salvaged, LakeSyncError]:
+def salvage(path: str | Path, *, key: GivenKey | None = None) -> Result[Salvaged, LakeSyncError]:
     """Save the edits that wait in a damaged file, and put a new file in its place.
 
     For ``CORRUPT``. The new file belongs to the same client, and its outbox holds every edit that
     could still be read, under the stamps that it had, so that one that the gateway holds already is
     recognised. Everything else is pulled again. The damaged file is copied before it is replaced,
-    so this may be repeated after a crash. An ``Err`` says why nothing was changed.
+    so this may be repeated after a crash. An ``Err`` says why nothing was changed. An encrypted
+    file needs its key, and the new one has it too.
 
     Nobody may have the file open: close the client first.
     """
     try:
-        return attempt(lambda: _begin_anew(Path(path)))
+        return attempt(lambda: _begin_anew(Path(path), given_key(key)))
     except OSError as exc:
         return Err(Unavailable(f"the disk refuses: {exc}; see to it and salvage again"))
 
 
-def _begin_anew(path: Path) -> Salvaged:
+def _begin_anew(path: Path, key: Key | None) -> Salvaged:
     if not path.is_file():
         raise NotFound(f"there is no file {str(path)!r} to salvage", field="path")
-    owner, saved, actions, complete = _read(path)
+    owner, saved, actions, complete = _read(path, key)
     kept = _copied(path)
     new = path.with_name(f"{path.name}.new")
     _remove_beside(new)
     new.unlink(missing_ok=True)
     if owner is not None:
-        _fill(new, owner, saved, actions, complete=complete)
+        _fill(open_file(new, owner.client_id, key=key), owner, saved, actions, complete=complete)
     _remove_beside(path)
     if owner is not None:
         new.replace(path)
@@ -166,10 +170,9 @@ def _begin_anew(path: Path) -> Salvaged:
 
 
 def _fill(
-    path: Path, owner: _Owner, saved: _Saved, actions: SavedActions, *, complete: bool
+    file: ClientFile, owner: _Owner, saved: _Saved, actions: SavedActions, *, complete: bool
 ) -> None:
-    """Make a file of a client whose outbox and queue hold what was saved."""
-    file = open_file(path, owner.client_id)
+    """Fill the outbox and the queue of a new file with what was saved."""
     with contextlib.closing(file.database), file.database.transaction() as connection:
         connection.execute("UPDATE _lakesync_sync SET floor = ?", (owner.floor,))
         keys: dict[LocalKey, None] = {}

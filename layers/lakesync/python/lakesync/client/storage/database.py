@@ -25,6 +25,7 @@ from lakesync.errors import TransactionOpen, ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lakesync.client.storage.encryption import Key
     from lakesync.client.storage.reading import Answer
 
 Durability: TypeAlias = Literal["FULL", "NORMAL"]
@@ -41,7 +42,9 @@ class Database:
         path: str | Path,
         durability: Durability = "FULL",
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
+        key: Key | None = None,
     ) -> None:
+        connect = key.connect if key else sqlite3.connect
         if durability not in get_args(Durability):
             names = " or ".join(get_args(Durability))
             raise ValidationFailed(f"durability is {names}, not {durability!r}", field="durability")
@@ -55,22 +58,26 @@ class Database:
         self._boolean_names: frozenset[str] = frozenset()
         self._was_full = False
         self._in_use = False
-        self.writer = self._connect(str(path), connection_class)
+        self.writer = self._connect(connect, str(path), connection_class)
         self._room = LogRoom(self.writer, path) if durability == "FULL" else None
         try:
             self.writer.execute("PRAGMA journal_mode = WAL").close()
             self.writer.execute(f"PRAGMA synchronous = {durability}")
             self.writer.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES_MAX}").close()
             uri = f"{Path(path).absolute().as_uri()}?mode=ro"
-            self._reader = self._connect(uri, sqlite3.Connection)
+            self._reader = self._connect(connect, uri, sqlite3.Connection)
             self._reader.set_authorizer(only_reads)
         except BaseException:
             self.writer.close()
             raise
 
     @staticmethod
-    def _connect(target: str, connection_class: type[sqlite3.Connection]) -> sqlite3.Connection:
-        connection = sqlite3.connect(
+    def _connect(
+        connect: Callable[..., sqlite3.Connection],
+        target: str,
+        connection_class: type[sqlite3.Connection],
+    ) -> sqlite3.Connection:
+        connection = connect(
             target,
             timeout=BUSY_TIMEOUT_S,
             isolation_level=None,

@@ -35,6 +35,7 @@ SALVAGE: Final = (
     "the client's file is damaged: close the client, call lakesync.client.salvage with the path, "
     "which saves the edits that wait and begins a new file, and open it again"
 )
+_ENCRYPTED: Final = "this is no database: if it is encrypted, open it with its key; if not,"
 _ONLY: Final = {
     "query": "a query only reads; write by insert, update, delete, execute and transaction()",
     "statement": "execute takes INSERT, UPDATE and DELETE, and makes and drops local tables; "
@@ -76,6 +77,8 @@ def translated(exc: sqlite3.Error) -> LakeSyncError:
     error: LakeSyncError
     if code in _UNAVAILABLE:
         error = errors.Unavailable(f"{_UNAVAILABLE[code]}; nothing was written ({exc})")
+    elif code == sqlite3.SQLITE_NOTADB:
+        error = FileCorrupt(f"{_ENCRYPTED} {SALVAGE} ({exc})")
     elif code in _DAMAGED or "decode to UTF-8" in str(exc):
         error = FileCorrupt(f"{SALVAGE} ({exc})")
     elif code == sqlite3.SQLITE_CONSTRAINT:

@@ -12,6 +12,7 @@ from lakesync.client.storage.capture import Capture
 from lakesync.client.storage.catalogue import Catalogue, checked_name
 from lakesync.client.storage.database import Database
 from lakesync.client.storage.device_clock import DeviceClock, system_clock
+from lakesync.client.storage.encryption import given_key
 from lakesync.client.storage.failures import SALVAGE, translated
 from lakesync.client.storage.rows import Rows
 from lakesync.client.storage.tables import claim
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.actions.entries import ActionEntry
     from lakesync.client.storage.database import Durability
+    from lakesync.client.storage.encryption import GivenKey, Key
     from lakesync.client.storage.rows import LocalKey
     from lakesync.client.upload.entries import Entry, OutboxEntry
     from lakesync.core.clock import Stamp
@@ -203,13 +205,14 @@ def open_file(
     wall_clock: WallClock = system_clock,
     durability: Durability = "FULL",
     connection_class: type[sqlite3.Connection] = sqlite3.Connection,
+    key: GivenKey | Key | None = None,
 ) -> ClientFile:
     """Open a client's file, which is made if there is none; raises as `Client` does."""
     check_client_id(client_id)
     if str(path) in {"", ":memory:"}:
         raise ValidationFailed("a client needs a file: edits in memory are not durable")
     try:
-        database = Database(path, durability, connection_class)
+        database = Database(path, durability, connection_class, given_key(key))
         try:
             claim(database.writer, client_id)
         except BaseException:

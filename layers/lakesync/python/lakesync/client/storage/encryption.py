@@ -1,0 +1,158 @@
+"""Files that are encrypted: SQLCipher in the place of SQLite, where it is installed.
+
+Rules of this module
+    1. A key is in no statement that is cached, no error, no log and no ``repr``; it is kept
+       nowhere once the file is open, but in SQLCipher, which overwrites it as the file is closed.
+    2. What SQLCipher's module raises is raised as the standard library's: nobody else knows that
+       there are two.
+
+The database, its log and its temporary pages are encrypted, AES-256 with an HMAC on each page. Law
+K31: ``docs/spec/client.md``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from lakesync.errors import ValidationFailed, WrongKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    GivenKey: TypeAlias = "str | bytes | Callable[[], str | bytes]"
+    """A passphrase, 32 random bytes, or what gives one of them."""
+
+KEY_BYTES: Final = 32
+"""Bytes of a key that is no passphrase: AES-256."""
+PASSPHRASE_BYTES_MAX: Final = 1_024
+"""Bytes of a passphrase."""
+
+
+class Key:
+    """A key, ready to be told to SQLCipher.
+
+    Args:
+        given: a passphrase, from which a key is derived each time a file is opened (some tenths of
+            a second); or 32 random bytes, which are the key; or what gives one of them, asked once.
+
+    Raises:
+        ValidationFailed: it is none of these.
+    """
+
+    __slots__ = ("_pragma",)
+
+    def __init__(self, given: GivenKey) -> None:
+        value = given() if callable(given) else given
+        if isinstance(value, bytes) and len(value) == KEY_BYTES:
+            self._pragma = f"PRAGMA key = \"x'{value.hex()}'\""
+            return
+        text = _bytes_of(value) if isinstance(value, str) else b""
+        if not 0 < len(text) <= PASSPHRASE_BYTES_MAX:
+            raise ValidationFailed(
+                f"a key is text of 1 to {PASSPHRASE_BYTES_MAX} bytes, or {KEY_BYTES} random bytes",
+                field="key",
+            )
+        self._pragma = f"PRAGMA hexkey = '{text.hex()}'"
+
+    def unlock(self, connection: sqlite3.Connection) -> None:
+        """Tell SQLCipher the key, and see whether it opens the file.
+
+        Raises:
+            WrongKey: it does not.
+        """
+        # A script is not among the statements that the connection keeps. SQLCipher would write to
+        # the app's standard error what the exception says.
+        connection.executescript(f"PRAGMA cipher_log_level = NONE; {self._pragma}")
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").close()
+        except sqlite3.DatabaseError as exc:
+            if getattr(exc, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_NOTADB:
+                raise
+            raise WrongKey(
+                "this key does not open the client's file: it has another one, or is not "
+                "encrypted; nothing was changed",
+                field="key",
+            ) from None
+
+    def connect(self, target: str, *, factory: object = None, **options: Any) -> sqlite3.Connection:
+        """Open a file, as `sqlite3.connect` does.
+
+        Raises:
+            ImportError: SQLCipher is not installed.
+            WrongKey: the key is not the file's.
+        """
+        del factory  # a connection of the standard library
+        module, connection_class = _sqlcipher()
+        try:
+            connection: sqlite3.Connection = module.connect(
+                target, factory=connection_class, **options
+            )
+        except module.Error as exc:
+            raise _same(exc) from exc
+        try:
+            self.unlock(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def given_key(given: GivenKey | Key | None) -> Key | None:
+    """Give the key that was given, if one was; raises as `Key` does."""
+    return Key(given) if given is not None and not isinstance(given, Key) else given
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return b""
+
+
+@cache
+def _sqlcipher() -> tuple[Any, Any]:
+    """Give SQLCipher's module, and a connection of it that raises what `sqlite3` would."""
+    try:
+        from sqlcipher3 import dbapi2  # noqa: PLC0415 - only who has a key needs it
+    except ModuleNotFoundError as exc:
+        from lakesync.client.transport.http import how_to_install  # noqa: PLC0415 - as above
+
+        command = how_to_install("encryption")
+        raise ImportError(f"an encrypted file needs SQLCipher: run {command}") from exc
+    methods = ("execute", "executemany", "executescript", "fetchone", "fetchmany", "fetchall")
+    cursor_class = type(
+        "Cursor",
+        (dbapi2.Cursor,),
+        {name: _translating(dbapi2, dbapi2.Cursor, name) for name in (*methods, "__next__")},
+    )
+
+    def cursor(connection: Any, factory: Any = cursor_class) -> Any:
+        return opened(connection, factory)
+
+    opened = _translating(dbapi2, dbapi2.Connection, "cursor")
+    return dbapi2, type("Connection", (dbapi2.Connection,), {"cursor": cursor})
+
+
+def _translating(module: Any, owner: Any, name: str) -> Any:
+    """Give a method that raises the standard library's exceptions."""
+    method = getattr(owner, name)
+    faults = (module.Error, module.Warning)
+
+    def translated(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except faults as exc:
+            raise _same(exc) from exc
+
+    return translated
+
+
+def _same(exc: Exception) -> Exception:
+    """Give the standard library's exception for one of SQLCipher's module."""
+    same: Exception = getattr(sqlite3, type(exc).__name__, sqlite3.DatabaseError)(*exc.args)
+    for name in ("sqlite_errorcode", "sqlite_errorname"):
+        if hasattr(exc, name):
+            setattr(same, name, getattr(exc, name))
+    return same

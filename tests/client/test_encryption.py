@@ -1,0 +1,246 @@
+"""Encrypted files: what is on the disk tells nothing, and only its key opens it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.client import AsyncClient, Client, salvage
+from lakesync.client.storage import encryption
+from lakesync.client.storage.encryption import KEY_BYTES, PASSPHRASE_BYTES_MAX, Key
+from lakesync.errors import FileCorrupt, ValidationFailed, WrongKey
+from lakesync.result import Err
+from tests.client.support.world import check_sound, rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.client.support.world import World
+
+RAW = bytes(range(KEY_BYTES))
+OTHER = bytes(reversed(RAW))
+SECRET = "the secret of this row"
+KEYS = [RAW, 'a pass\'phrase\0 with \U0001f600 and "quotes"', lambda: RAW]
+
+
+def on_disk(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+
+
+@pytest.mark.law("K31")
+@pytest.mark.parametrize("key", KEYS, ids=["raw", "passphrase", "callable"])
+def test_nothing_on_the_disk_can_be_read_and_the_key_opens_it_again(
+    world: World, tmp_path: Path, key: Any
+) -> None:
+    client = world.client(key=key)
+    client.insert("todos", "t1", {"title": SECRET}).unwrap()
+    client.insert("secret_table", "t2", {"title": SECRET}).unwrap()
+    client.execute("CREATE TABLE drafts (x)").unwrap()
+    client.execute("INSERT INTO drafts VALUES (?)", (SECRET,)).unwrap()
+    client.sync().unwrap()
+    with_log = on_disk(tmp_path)
+    client.close()
+    for written in (with_log, on_disk(tmp_path)):
+        assert len(written) > 4_096
+        for word in (SECRET, "secret_table", "_lakesync_", "SQLite format 3"):
+            assert word.encode() not in written
+    again = world.client(key=key)
+    check_sound(again)
+
+    assert rows_of(again) == world.rows()
+    assert again.query("SELECT x FROM drafts").unwrap() == [{"x": SECRET}]
+
+
+@pytest.mark.law("K31")
+@pytest.mark.parametrize("key", [OTHER, "another", RAW.hex(), ""])
+def test_another_key_is_told_from_damage_and_changes_nothing(world: World, key: Any) -> None:
+    client = world.client(key=RAW)
+    client.insert("todos", "t1", {"title": SECRET}).unwrap()
+    client.close()
+    before = on_disk(world.folder)
+    with pytest.raises((WrongKey, ValidationFailed)) as caught:
+        world.client(key=key)
+    assert caught.value.field == "key"
+    assert on_disk(world.folder) == before
+    assert world.client(key=RAW).get("todos", "t1").unwrap() == {"title": SECRET}
+
+
+@pytest.mark.law("K31")
+def test_an_encrypted_file_without_its_key_says_so(world: World) -> None:
+    world.client(key=RAW).close()
+
+    with pytest.raises(FileCorrupt, match="if it is encrypted, open it with its key"):
+        world.client()
+
+
+@pytest.mark.law("K31")
+def test_a_file_that_is_not_encrypted_is_not_opened_by_a_key(world: World) -> None:
+    client = world.client()
+    client.insert("todos", "t1", {}).unwrap()
+    client.close()
+    with pytest.raises(WrongKey):
+        world.client(key=RAW)
+
+    assert world.client().get("todos", "t1").unwrap() == {}
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "x" * (PASSPHRASE_BYTES_MAX + 1), "\ud800", b"", b"x" * 31, b"x" * 33, 7, bytearray(RAW),
+     lambda: None, lambda: lambda: RAW],
+)  # fmt: skip
+def test_what_is_no_key_is_refused_and_not_repeated(key: Any) -> None:
+    with pytest.raises(ValidationFailed) as caught:
+        Key(key)
+    assert caught.value.field == "key"
+    assert "xxx" not in str(caught.value)
+
+
+@given(passphrase=st.text(min_size=1, max_size=40).filter(str.isprintable))
+@settings(max_examples=200)
+def test_a_passphrase_is_never_part_of_a_statement(passphrase: str) -> None:
+    pragma = Key(passphrase)._pragma
+
+    assert pragma == f"PRAGMA hexkey = '{passphrase.encode().hex()}'"
+    assert set(pragma.partition("= ")[2]) <= set("'0123456789abcdef")
+
+
+@pytest.mark.law("K31")
+def test_a_key_is_in_no_log_no_error_and_no_repr(
+    world: World, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    client = world.client(key=RAW)
+    told = repr(vars(client)) + repr(vars(client._file)) + repr(vars(client._file.database))
+    client.query("SELECT nonsense FROM nowhere")
+    client.close()
+    with pytest.raises(WrongKey) as caught:
+        world.client(key=OTHER)
+    written = "".join(capfd.readouterr())
+    told += caplog.text + written + repr(caught.value) + repr(Key(RAW)) + str(caught.value)
+
+    for key in (RAW, OTHER):
+        assert key.hex() not in told.lower()
+        assert repr(key) not in told
+    assert written == "", "SQLCipher's own log says nothing that the error does not"
+
+
+@pytest.mark.law("K31")
+def test_an_encrypted_client_is_a_client_like_any_other(both: World) -> None:
+    both.gateway.only_text_in("strict")
+    mine, others = both.client("a", key=RAW), both.client("b", key="a passphrase")
+    with mine.transaction() as tx:
+        tx.insert("todos", "t1", {"n": 1})
+        tx.insert("todos", "t2", {"n": 2})
+    mine.insert("strict", "bad", {"title": 3}).unwrap()
+    mine.execute("UPDATE todos SET n = 5 WHERE _row_id = ?", ("t2",)).unwrap()
+    mine.sync().unwrap()
+    others.sync().unwrap()
+    others.delete("todos", "t1").unwrap()
+    others.sync().unwrap()
+    watch = mine.watch("SELECT n FROM todos ORDER BY n")
+    assert next(watch) == [{"n": 1}, {"n": 5}]
+    mine.sync().unwrap()
+    assert next(watch) == [{"n": 5}]
+    watch.close()
+
+    assert [entry.delta.row_id for entry in mine.quarantined().unwrap()] == ["bad"]
+    assert rows_of(others) == {("todos", "t2"): {"n": 5}}
+    for client in (mine, others):
+        check_sound(client)
+
+
+@pytest.mark.law("K31")
+def test_what_goes_wrong_is_told_as_without_a_key(world: World) -> None:
+    client = world.client(key=RAW)
+    client.insert("todos", "t1", {"n": 1}).unwrap()
+    plain = world.client("plain")
+    plain.insert("todos", "t1", {"n": 1}).unwrap()
+    asked = [
+        lambda one: one.query("SELEC"),
+        lambda one: one.query("SELECT * FROM nowhere"),
+        lambda one: one.query("DELETE FROM todos"),
+        lambda one: one.query("SELECT 1; SELECT 2"),
+        lambda one: one.query("SELECT ?", ()),
+        lambda one: one.execute("INSERT INTO todos (_row_id, n) VALUES ('t1', 2)"),
+        lambda one: one.execute("UPDATE todos SET nothing = 1"),
+    ]
+    for ask in asked:
+        ours, theirs = ask(client), ask(plain)
+        assert isinstance(ours, Err)
+        assert isinstance(theirs, Err)
+        assert (type(ours.error), ours.error.field) == (type(theirs.error), theirs.error.field)
+        assert isinstance(ours.error.__cause__, sqlite3.Error | sqlite3.Warning | None)
+    client.close()
+    closed = client.query("SELECT 1")
+    assert isinstance(closed, Err)
+    assert "the client is closed" in closed.error.message
+
+
+@pytest.mark.law("K31", "K26")
+def test_wipe_leaves_nothing_and_the_next_file_may_have_another_key(
+    world: World, tmp_path: Path
+) -> None:
+    client = world.client(key=RAW)
+    client.insert("todos", "t1", {"title": SECRET}).unwrap()
+    client.sync().unwrap()
+    client.wipe().unwrap()
+    assert list(tmp_path.iterdir()) == []
+    again = world.client(key=OTHER)
+    again.sync().unwrap()
+    assert again.get("todos", "t1").unwrap() == {"title": SECRET}
+
+
+@pytest.mark.law("K31")
+def test_a_damaged_file_is_salvaged_with_its_key_and_stays_encrypted(
+    world: World, tmp_path: Path
+) -> None:
+    client = world.client(key=RAW)
+    client.insert("todos", "t1", {"title": SECRET}).unwrap()
+    client.close()
+    path = tmp_path / "a.db"
+    wrong = salvage(path, key=OTHER)
+    assert isinstance(wrong, Err)
+    assert isinstance(wrong.error, WrongKey)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.db"]
+    saved = salvage(path, key=RAW).unwrap()
+    assert [entry.delta.row_id for entry in saved.edits] == ["t1"]
+    assert SECRET.encode() not in on_disk(tmp_path)
+    assert world.client(key=RAW).get("todos", "t1").unwrap() == {"title": SECRET}
+
+
+def test_without_sqlcipher_a_key_is_refused_with_what_to_install(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sqlcipher3", None)
+    encryption._sqlcipher.cache_clear()
+    try:
+        with pytest.raises(ImportError, match=r"needs SQLCipher: run pip install .*encryption"):
+            world.client(key=RAW)
+    finally:
+        encryption._sqlcipher.cache_clear()
+    assert not (world.folder / "a.db").exists()
+    world.client()
+
+
+def test_asyncio_too(world: World, tmp_path: Path) -> None:
+    async def edit(key: Any) -> object:
+        transport = world.transport()
+        async with AsyncClient(
+            tmp_path / "a.db", client_id="a", transport=transport, key=key
+        ) as client:
+            (await client.upsert("todos", "t1", {"title": SECRET})).unwrap()
+            return (await client.query("SELECT title FROM todos")).unwrap()
+
+    assert asyncio.run(edit(RAW)) == [{"title": SECRET}]
+    with pytest.raises(WrongKey):
+        asyncio.run(edit(OTHER))
+    with Client(tmp_path / "a.db", client_id="a", transport=world.transport(), key=RAW) as client:
+        assert client.get("todos", "t1").unwrap() == {"title": SECRET}
