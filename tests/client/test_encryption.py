@@ -20,6 +20,7 @@ from lakesync.result import Err
 from tests.client.support.world import check_sound, rows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.client.support.world import World
@@ -163,7 +164,7 @@ def test_what_goes_wrong_is_told_as_without_a_key(world: World) -> None:
     client.insert("todos", "t1", {"n": 1}).unwrap()
     plain = world.client("plain")
     plain.insert("todos", "t1", {"n": 1}).unwrap()
-    asked = [
+    asked: list[Callable[[Client], Any]] = [
         lambda one: one.query("SELEC"),
         lambda one: one.query("SELECT * FROM nowhere"),
         lambda one: one.query("DELETE FROM todos"),
@@ -179,9 +180,15 @@ def test_what_goes_wrong_is_told_as_without_a_key(world: World) -> None:
         assert (type(ours.error), ours.error.field) == (type(theirs.error), theirs.error.field)
         assert isinstance(ours.error.__cause__, sqlite3.Error | sqlite3.Warning | None)
     client.close()
-    closed = client.query("SELECT 1")
-    assert isinstance(closed, Err)
-    assert "the client is closed" in closed.error.message
+    for use in (
+        lambda: client.query("SELECT 1"),
+        lambda: client.insert("todos", "t2", {}),
+        lambda: client.execute("UPDATE todos SET n = 1"),
+        client.sync,
+    ):
+        closed: Any = use()
+        assert isinstance(closed, Err)
+        assert "the client is closed" in closed.error.message
 
 
 @pytest.mark.law("K31", "K26")

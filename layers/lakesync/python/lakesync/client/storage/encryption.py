@@ -28,6 +28,15 @@ KEY_BYTES: Final = 32
 """Bytes of a key that is no passphrase: AES-256."""
 PASSPHRASE_BYTES_MAX: Final = 1_024
 """Bytes of a passphrase."""
+_EXECUTE: Final = ("execute", "executemany", "executescript")
+_OF_CURSORS: Final = (*_EXECUTE, "fetchone", "fetchmany", "fetchall", "__next__")
+_OF_CONNECTIONS: Final = (
+    *_EXECUTE, "cursor", "commit", "rollback", "close", "set_authorizer", "create_collation",
+    "create_function", "interrupt",
+)  # fmt: skip
+"""Methods that may raise."""
+_PROPERTIES: Final = ("in_transaction", "total_changes")
+"""The same of what is no method."""
 
 
 class Key:
@@ -121,23 +130,25 @@ def _sqlcipher() -> tuple[Any, Any]:
 
         command = how_to_install("encryption")
         raise ImportError(f"an encrypted file needs SQLCipher: run {command}") from exc
-    methods = ("execute", "executemany", "executescript", "fetchone", "fetchmany", "fetchall")
-    cursor_class = type(
-        "Cursor",
-        (dbapi2.Cursor,),
-        {name: _translating(dbapi2, dbapi2.Cursor, name) for name in (*methods, "__next__")},
-    )
+    cursor_class = type("Cursor", (dbapi2.Cursor,), _translated(dbapi2, dbapi2.Cursor, _OF_CURSORS))
+    methods = _translated(dbapi2, dbapi2.Connection, _OF_CONNECTIONS)
+    opened = methods["cursor"]
+    for name in _PROPERTIES:
+        given = getattr(dbapi2.Connection, name).__get__
+        methods[name] = property(_translating(dbapi2, given))
 
     def cursor(connection: Any, factory: Any = cursor_class) -> Any:
         return opened(connection, factory)
 
-    opened = _translating(dbapi2, dbapi2.Connection, "cursor")
-    return dbapi2, type("Connection", (dbapi2.Connection,), {"cursor": cursor})
+    return dbapi2, type("Connection", (dbapi2.Connection,), {**methods, "cursor": cursor})
 
 
-def _translating(module: Any, owner: Any, name: str) -> Any:
+def _translated(module: Any, owner: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _translating(module, getattr(owner, name)) for name in names}
+
+
+def _translating(module: Any, method: Callable[..., Any]) -> Any:
     """Give a method that raises the standard library's exceptions."""
-    method = getattr(owner, name)
     faults = (module.Error, module.Warning)
 
     def translated(self: Any, *args: Any, **kwargs: Any) -> Any:
