@@ -45,6 +45,7 @@
     │   ├── TransactionOpen        TRANSACTION_OPEN
     │   └── ActionRunning          ACTION_RUNNING
     ├── FileCorrupt                CORRUPT             salvage the file    Retry.NEVER
+    ├── WrongKey                   WRONG_KEY           the file's own key  Retry.NEVER
     ├── AdapterFailed              ADAPTER_ERROR       the same again      Retry.LATER
     │   ├── AdapterUnreachable     ADAPTER_UNREACHABLE
     │   ├── AdapterTimedOut        ADAPTER_TIMED_OUT
