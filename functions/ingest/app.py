@@ -4,6 +4,6 @@ import time
 
 from lakesync.runtime import wiring, wiring_connectors
 from lakesync.runtime.ingest import ingest_handler
-from lakesync.runtime.settings_connectors import IngestSettings
+from lakesync.runtime.settings_connectors import PollSettings
 
-handler = ingest_handler(wiring_connectors.polls(wiring.load(IngestSettings)), time.monotonic)
+handler = ingest_handler(wiring_connectors.polls(wiring.load(PollSettings)), time.monotonic)

@@ -30,6 +30,11 @@ RULES = {"buckets": [{"name": "all", "tables": ["todos"], "filters": []}]}
 SHOP = {"type": "memory", "name": "shop", "configuration": {"token": HUSH}}
 MAIL = {"type": "memory", "name": "mail", "configuration": {"token": HUSH}}
 WAREHOUSE = {"kind": "postgres", "secret": "warehouse", "tables": ["todos"]}
+ITEMS = {
+    "name": "items",
+    "source": {"connector": "memory", "configuration": {"token": HUSH}},
+    "destination": "gateway",
+}
 CLOSE = {"disconnect": {"client": "p1"}}
 CHANGES: list[tuple[str, str, str, Any, str]] = [
     ("registerSchema", "POST", "/admin/schema/{}", SCHEMA, "todos"),
@@ -51,6 +56,9 @@ CHANGES: list[tuple[str, str, str, Any, str]] = [
     ("declareDestination", "POST", "/admin/destinations/{}/wh", WAREHOUSE, "wh"),
     ("changeDestination", "POST", "/admin/destinations/{}/wh/pause", {}, "wh pause"),
     ("removeDestination", "DELETE", "/admin/destinations/{}/wh", None, "wh"),
+    ("declareFlow", "POST", "/admin/flows/{}", ITEMS, "items"),
+    ("changeFlow", "POST", "/admin/flows/{}/items/pause", {}, "items pause"),
+    ("removeFlow", "DELETE", "/admin/flows/{}/items", None, "items"),
     ("flush", "POST", "/admin/flush/{}", {}, ""),
     ("deleteGateway", "DELETE", "/admin/gateways/{}", None, ""),
 ]

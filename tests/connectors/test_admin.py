@@ -9,8 +9,8 @@ import pytest
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors import registry
-from lakesync.connectors.admin import CONNECTORS_MAX
 from lakesync.connectors.definition import EVERY_MINUTES_MAX, registration_from
+from lakesync.connectors.keeping import CONNECTORS_MAX
 from lakesync.connectors.polls import LEASE_MS
 from lakesync.errors import (
     AdapterFailed,

@@ -226,6 +226,20 @@ def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_database
         assert read[owner]["Fn::Sub"].endswith(":secret:${AWS::StackName}/destinations/*")
 
 
+def test_who_polls_reads_the_secrets_of_connectors_and_of_databases_and_no_others() -> None:
+    [reads] = [
+        held["Resource"]
+        for owner, held in statements()
+        if owner == "IngestFunction"
+        and any(action.startswith("secretsmanager:") for action in as_list(held["Action"]))
+    ]
+
+    assert [resource["Fn::Sub"].partition(":secret:")[2] for resource in reads] == [
+        "${AWS::StackName}/connectors/*",
+        "${AWS::StackName}/destinations/*",
+    ]
+
+
 def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() -> None:
     own = [held for owner, held in statements() if owner == "PullSourceFunction"]
     of_buffer = {
@@ -607,7 +621,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("ScheduleFlushFunction", settings.ScheduleFlushSettings),
         ("MaterialiseFunction", settings.MaterialiseSettings),
         ("RetainFunction", settings.RetainSettings),
-        ("IngestFunction", settings_connectors.IngestSettings),
+        ("IngestFunction", settings_connectors.PollSettings),
         ("ActionsFunction", settings_actions.ActionSettings),
         ("DeliverFunction", settings.DeliverSettings),
         ("PullSourceFunction", settings_sources.SourcePullSettings),

@@ -99,6 +99,7 @@ def whole_api() -> FastAPI:
     audit = Audit(MemoryAudit(), wall_clock=wall_clock, token=Randomness().token)
     flushed = {"batches": 0, "deltas": 0, "watermark": "0"}
     polling = PollingByHand(PushService(buffer, **services).push, wall_clock, access=access)
+    destinations = DestinationAdmin(buffer, Objects(), Messages(), wall_clock=wall_clock)
     return create_app(
         push_routes(
             FollowingPushes(PushService(buffer, **services), buffer),
@@ -115,7 +116,7 @@ def whole_api() -> FastAPI:
         admin_routes(
             AdminService(buffer, **services),
             AccessAdmin(access, wall_clock=wall_clock),
-            DestinationAdmin(buffer, Objects(), Messages(), wall_clock=wall_clock),
+            destinations,
             lambda _: flushed,
             lambda *_: DELETION,
             lambda: polling.admin,
@@ -124,6 +125,7 @@ def whole_api() -> FastAPI:
             lambda: ClientsAdmin(
                 access, buffer, MemoryConnections(), Mock(), cursor_of=lambda _: 0
             ),
+            lambda: polling.flow_admin(buffer, destinations),
         ),
         action_routes(Acting().service),
         webhook_routes(polling.webhooks),

@@ -181,7 +181,12 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
 
     declare = Declare(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
     polling = PollingByHand(
-        push.push, wall_clock, objects=held.objects, access=held.access, secrets=held.secrets
+        push.push,
+        wall_clock,
+        objects=held.objects,
+        access=held.access,
+        secrets=held.secrets,
+        rows=held.buffer,
     )
     acting = held.acting
     acting.wall_clock = wall_clock
@@ -203,6 +208,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
         Delivery(held.sockets, held.connections, seconds=time.monotonic, sleep_s=time.sleep),
         cursor_of=cursor_of,
     )
+    destinations = DestinationAdmin(held.buffer, held.objects, _Queue(), wall_clock=wall_clock)
     pulls = PullService(held.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     app = create_app(
         push_routes(
@@ -216,13 +222,14 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
         admin_routes(
             admin,
             AccessAdmin(held.access, wall_clock=wall_clock),
-            DestinationAdmin(held.buffer, held.objects, _Queue(), wall_clock=wall_clock),
+            destinations,
             flush_now,
             and_actions(lambda: acting.admin, and_connectors(lambda: polling.admin, delete_now)),
             lambda: polling.admin,
             lambda: acting.admin,
             audit,
             lambda: clients,
+            lambda: polling.flow_admin(held.buffer, destinations),
         ),
         action_routes(acting.service),
         webhook_routes(polling.webhooks),

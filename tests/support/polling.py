@@ -14,14 +14,17 @@ from lakesync.connectors.admin import ConnectorAdmin
 from lakesync.connectors.outside import NOTHING_ALLOWED, Outside
 from lakesync.connectors.polls import Polls
 from lakesync.connectors.webhooks import Webhooks
-from lakesync.errors import AdapterFailed
+from lakesync.errors import AdapterFailed, AdapterRefused
+from lakesync.flows.admin import FlowAdmin
+from lakesync.flows.routes import FlowRoutes
 from tests.support.lake import Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakesync.core.messages import Push, PushReceipt
-    from lakesync.ports import Rows
+    from lakesync.gateway.destinations import DestinationAdmin
+    from lakesync.ports import Buffer, Rows
 
 
 class MemorySecrets:
@@ -61,11 +64,17 @@ class PollingByHand:
     deliveries: MemoryRuns = field(default_factory=MemoryRuns)
     outside: Outside = NOTHING_ALLOWED
     schedules: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
+    databases: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """What flows move between, by the name of the secret and whose tables they are."""
 
     def __post_init__(self) -> None:
+        flows = FlowRoutes(
+            self.secrets, self.push, self.rows, self._opened,
+            wall_clock=self.wall_clock, outside=self.outside,
+        )  # fmt: skip
         self.polls = Polls(
             self.store, self.secrets, self.objects, self.push, self.rows,
-            wall_clock=self.wall_clock, outside=self.outside,
+            wall_clock=self.wall_clock, outside=self.outside, flows=flows,
         )  # fmt: skip
         self.webhooks = Webhooks(
             self.store, self.secrets, self.objects, self.push, self.rows, self.deliveries,
@@ -75,6 +84,16 @@ class PollingByHand:
             self.store, self.secrets, self, self.objects, self.access,
             wall_clock=self.wall_clock, outside=self.outside,
         )  # fmt: skip
+
+    def flow_admin(self, buffer: Buffer, destinations: DestinationAdmin) -> FlowAdmin:
+        """Give what declares flows."""
+        return FlowAdmin(buffer, destinations, self.admin, self.store, wall_clock=self.wall_clock)
+
+    def _opened(self, gateway: str, secret: str, kind: str, keeper: str) -> Any:
+        del gateway, kind
+        if (secret, keeper) not in self.databases:
+            raise AdapterRefused(f"the secret {secret} cannot be read")
+        return self.databases[secret, keeper]
 
     def put(self, gateway: str, name: str, every_minutes: int, *, paused: bool) -> None:
         """Note when a connector is polled."""

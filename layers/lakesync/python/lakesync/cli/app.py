@@ -42,6 +42,15 @@ from lakesync.cli.commands.destinations import resume as resume_destination
 from lakesync.cli.commands.diff import diff
 from lakesync.cli.commands.doctor import doctor
 from lakesync.cli.commands.erase import erase
+from lakesync.cli.commands.flows import apply as apply_flows
+from lakesync.cli.commands.flows import backfill as backfill_flow
+from lakesync.cli.commands.flows import list_ as list_flows
+from lakesync.cli.commands.flows import pause as pause_flow
+from lakesync.cli.commands.flows import plan as plan_flows
+from lakesync.cli.commands.flows import remove as remove_flow
+from lakesync.cli.commands.flows import resume as resume_flow
+from lakesync.cli.commands.flows import run as run_flow
+from lakesync.cli.commands.flows import status as status_flow
 from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.gateways import delete as delete_gateway
 from lakesync.cli.commands.gateways import export, find_row
@@ -187,6 +196,15 @@ destinations.command("backfill")(backfill_destination)
 destinations.command("replay")(replay_destination)
 destinations.command("remove")(remove_destination)
 app.add_typer(destinations, name="destinations")
+
+flows = typer.Typer(no_args_is_help=True, help="Move rows from any source to any destination.")
+for _name, _command in (
+    ("list", list_flows), ("plan", plan_flows), ("apply", apply_flows), ("status", status_flow),
+    ("run", run_flow), ("pause", pause_flow), ("resume", resume_flow),
+    ("backfill", backfill_flow), ("remove", remove_flow),
+):  # fmt: skip
+    flows.command(_name)(_command)
+app.add_typer(flows, name="flows")
 quota = typer.Typer(no_args_is_help=True, help="Say what a gateway may push in a second.")
 quota.command("show")(show_quota)
 quota.command("set")(set_quota)

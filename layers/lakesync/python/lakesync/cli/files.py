@@ -21,6 +21,21 @@ def read_json(file: str) -> object:
         raise UsageFault(f"{file} is not JSON: {exc}") from exc
 
 
+def read_yaml(file: str) -> object:
+    """Give what a YAML or JSON file holds; ``-`` is standard input.
+
+    Raises:
+        UsageFault: it is neither.
+        OSError: it cannot be read.
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(_text(file))
+    except yaml.YAMLError as exc:
+        raise UsageFault(f"{file} is not YAML: {exc}") from exc
+
+
 def read_objects(file: str) -> list[object]:
     """Give the JSON values of a file that holds one, or one a line.
 

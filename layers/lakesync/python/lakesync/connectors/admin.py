@@ -7,19 +7,20 @@ Laws N7-N8: ``docs/spec/connectors.md``.
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import Definition, Registration, check_name, definition_from
-from lakesync.connectors.deltas import client_id_of
 from lakesync.connectors.forgetting import forgotten, leased, makes_something, reset
+from lakesync.connectors.keeping import Keeping
 from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.registered import asked, made_connector, secret_name, secrets_in, shown
 from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
 from lakesync.connectors.storage import Storage
-from lakesync.errors import Conflict, LakeSyncError, NotFound, ValidationFailed
+from lakesync.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,12 +37,8 @@ if TYPE_CHECKING:
         WallClock,
     )
 
-CONNECTORS_MAX: Final = 50
-"""Connectors of one gateway; each has a secret of its own, at $0.40 a month."""
 LETTERS_SHOWN_MAX: Final = 20
 """Dead letters that are shown of a connector."""
-OWNER: Final = "|connectors"
-"""Whose the clients are that connectors write as: no user's."""
 
 
 class ConnectorAdmin:
@@ -62,9 +59,9 @@ class ConnectorAdmin:
         self._secrets = secrets
         self._schedules = schedules
         self._objects = objects
-        self._access = access
+        self.keeping = Keeping(store, secrets, schedules, access, wall_clock=wall_clock)
         self._wall_clock = wall_clock
-        self._outside = outside
+        self.outside = outside
 
     def register(self, gateway: str, wanted: Registration) -> str:
         """Register a connector, and begin to poll it; gives what its source said.
@@ -78,32 +75,16 @@ class ConnectorAdmin:
         secret = secret_names(kind)
         settings = configured(kind, dict(wanted.configuration))
         tables_of(kind, settings)
-        taken = [each.name for each in self._store.connectors(gateway)]
-        if wanted.name in taken:
-            raise _taken(wanted.name)
-        if len(taken) >= CONNECTORS_MAX:
-            raise ValidationFailed(f"a gateway has at most {CONNECTORS_MAX} connectors")
+        self.keeping.check_free(gateway, wanted.name)
         message = ""
         if wanted.check:
-            with closing(self._made(kind, settings, gateway, wanted.name)) as connector:
+            with closing(self.made(kind, settings, gateway, wanted.name)) as connector:
                 message = asked(connector)
-        if self._access.bind(gateway, client_id_of(wanted.name), OWNER) != OWNER:
-            raise Conflict("a client writes under this connector's id: choose another name")
         public = {name: value for name, value in wanted.configuration.items() if name not in secret}
         definition = Definition(wanted.type, public, wanted.every_minutes)
-        now_ms = self._wall_clock()
-        if not self._store.add(gateway, wanted.name, definition.to_json(), now_ms):
-            raise _taken(wanted.name)
-        given = wanted.configuration
-        hidden = secrets_in(given, secret)
-        try:
-            self._secrets.put(secret_name(gateway, wanted.name), hidden)
-            self._schedules.put(gateway, wanted.name, wanted.every_minutes, paused=False)
-        except LakeSyncError:
-            # Half of a connector would be polled, or not, without anybody knowing.
-            with suppress(LakeSyncError):  # the first failure is what counts
-                self.remove(gateway, wanted.name)
-            raise
+        hidden = secrets_in(wanted.configuration, secret)
+        undo = partial(self.remove, gateway, wanted.name)
+        self.keeping.begin(gateway, wanted.name, definition, hidden, undo)
         return message
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
@@ -133,7 +114,7 @@ class ConnectorAdmin:
         definition = definition_from(stored.definition)
         storage = self._storage(gateway, name)
         connector, _ = made_connector(
-            self._secrets, storage, self._outside, gateway, name, definition
+            self._secrets, storage, self.outside, gateway, name, definition
         )
         with closing(connector):
             return asked(connector)
@@ -159,7 +140,7 @@ class ConnectorAdmin:
         public = {key: value for key, value in configuration.items() if key not in secret}
         settings = configured(kind, {**public, **hidden})
         tables_of(kind, settings)
-        with closing(self._made(kind, settings, gateway, name)) as connector:
+        with closing(self.made(kind, settings, gateway, name)) as connector:
             message = asked(connector)
         self._secrets.put(secret_name(gateway, name), hidden)
         changed = replace(definition, configuration=public)
@@ -239,12 +220,9 @@ class ConnectorAdmin:
             raise NotFound(f"there is no connector {name}", field="name")
         return stored
 
-    def _made(self, kind: ConnectorType, settings: Any, gateway: str, name: str) -> Connector:
-        return kind.make(settings, self._storage(gateway, name), self._outside)
+    def made(self, kind: ConnectorType, settings: Any, gateway: str, name: str) -> Connector:
+        """Make a connector of settings that are valid; close it."""
+        return kind.make(settings, self._storage(gateway, name), self.outside)
 
     def _storage(self, gateway: str, name: str) -> Storage:
         return Storage(self._objects, gateway, name)
-
-
-def _taken(name: str) -> Conflict:
-    return Conflict(f"there is a connector {name} already: choose another name, or remove it first")

@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.core.flows import FLOW
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ class Definition:
     configuration: dict[str, Any] = field(default_factory=dict)
     every_minutes: int = EVERY_MINUTES_DEFAULT
     paused: bool = False
+
+    def reads(self) -> tuple[str, dict[str, Any]]:
+        """Give the type of connector that reads its source, with the settings: a flow's source's.
+
+        No type has an empty name: so it is of a flow from a database.
+        """
+        if self.type != FLOW:
+            return self.type, self.configuration
+        source = self.configuration["source"]
+        return source.get("connector", ""), source.get("configuration", {})
 
     def to_json(self) -> bytes:
         """Write it."""

@@ -52,7 +52,7 @@ def delta_of(
     """
     changed_us = poll_ms * _US if change.changed_us is None else change.changed_us
     milliseconds, rest = divmod(changed_us if is_dated else min(changed_us, poll_ms * _US), _US)
-    hlc = stamp(milliseconds, rest)
+    hlc = stamp(milliseconds, rest) if change.hlc is None else change.hlc
     op = Op.DELETE if change.columns is None else Op.INSERT
     return make_delta(op, table, change.row_id, change.columns, client_id=client_id, hlc=hlc)
 

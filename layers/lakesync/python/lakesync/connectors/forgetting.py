@@ -32,19 +32,19 @@ def leased(store: ConnectorStore, gateway: str, name: str, now_ms: int) -> Store
 def makes_something(stored: StoredConnector) -> bool:
     """Say whether connectors of a type make something at their sources."""
     try:
-        return connector_type(definition_from(stored.definition).type).forget is not None
+        return connector_type(definition_from(stored.definition).reads()[0]).forget is not None
     except NotFound:
         return False  # its package is gone: what it made, nobody can remove here
 
 
 def forgotten(secrets: SecretStore, storage: Storage, gateway: str, stored: StoredConnector) -> str:
     """Remove what a connector made at its source; gives what remains there, empty if nothing."""
-    definition = definition_from(stored.definition)
-    kind = connector_type(definition.type)
-    if kind.forget is None:
+    name, public = definition_from(stored.definition).reads()
+    kind = connector_type(name) if name else None
+    if kind is None or kind.forget is None:
         return ""
     hidden = secrets.get(secret_name(gateway, stored.name))
-    return kind.forget(configured(kind, {**definition.configuration, **hidden}), storage, None)
+    return kind.forget(configured(kind, {**public, **hidden}), storage, None)
 
 
 def reset(

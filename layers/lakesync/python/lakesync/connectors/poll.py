@@ -71,6 +71,7 @@ class Poll:
         letters: where rows go that are refused.
         save: makes the state durable.
         wall_clock: the time.
+        shape: gives what of a page's deltas is pushed.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Poll:
         letters: DeadLetters,
         save: Saves,
         wall_clock: WallClock,
+        shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list,
     ) -> None:
         self._client_id = client_id_of(name)
         self._connector = connector
@@ -91,6 +93,7 @@ class Poll:
         self._letters = letters
         self._save = save
         self._wall_clock = wall_clock
+        self._shape = shape
 
     def run(self, state: PollState, has_time: Callable[[], bool]) -> Polled:
         """Go on with the poll that is under way, or begin one, until its end or time is over.
@@ -174,7 +177,7 @@ class Poll:
         deltas, refused = deltas_of(page, source, self._tables, self._client_id, state.poll_ms)
         for row_id, error, table in refused:
             self._letters.add(table, row_id, error, None)
-        for part in pushes_of(deltas):
+        for part in pushes_of(self._shape(deltas)):
             self._hand_over(part, letters=bool(state.dead_letters))
             state.rows += len(part)
         if self._letters.changed:

@@ -18,14 +18,18 @@ from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.poll import Poll, Polled
 from lakesync.connectors.port import KEPT_BYTES
 from lakesync.connectors.registered import made_connector
+from lakesync.connectors.routes import Route
 from lakesync.connectors.state import state_from
 from lakesync.connectors.storage import Storage
+from lakesync.core.flows import FLOW
 from lakesync.errors import Conflict, LakeSyncError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.connectors.definition import Definition
     from lakesync.connectors.outside import Outside
+    from lakesync.connectors.routes import MakesRoutes
     from lakesync.connectors.state import PollState
     from lakesync.core.messages import Push, PushReceipt
     from lakesync.ports import (
@@ -66,6 +70,7 @@ class Polls:
         *,
         wall_clock: WallClock,
         outside: Outside = NOTHING_ALLOWED,
+        flows: MakesRoutes | None = None,
     ) -> None:
         self._store = store
         self._rows = rows
@@ -74,6 +79,7 @@ class Polls:
         self._push = push
         self._wall_clock = wall_clock
         self._outside = outside
+        self._flows = flows
 
     def poll(self, gateway: str, name: str, lease: int, has_time: Callable[[], bool]) -> Step:
         """Go on with a connector's poll, or begin one.
@@ -121,18 +127,22 @@ class Polls:
                 raise Conflict("somebody else polls this connector")
 
         try:
-            made = made_connector(
-                self._secrets, storage, self._outside, gateway, name,
-                definition_from(leased.definition),
-            )  # fmt: skip
+            route = self._route(gateway, name, definition_from(leased.definition), storage)
         except LakeSyncError as error:
             state.note(error, self._wall_clock())
             save(state, ends=True)
             return Polled("done")
-        with closing(made[0]) as connector:
+        with closing(route.connector) as connector, closing(route):
             poll = Poll(
-                name, connector, made[1],
-                push=lambda push: self._push(gateway, push), letters=DeadLetters(storage),
-                save=save, wall_clock=self._wall_clock,
+                name, connector, route.tables, push=route.push, letters=DeadLetters(storage),
+                save=save, wall_clock=self._wall_clock, shape=route.shape,
             )  # fmt: skip
             return poll.run(state, has_time)
+
+    def _route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:
+        if definition.type == FLOW and self._flows is not None:
+            return self._flows.route(gateway, name, definition, storage)
+        connector, tables = made_connector(
+            self._secrets, storage, self._outside, gateway, name, definition
+        )
+        return Route(connector, tables, lambda push: self._push(gateway, push))

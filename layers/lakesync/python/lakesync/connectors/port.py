@@ -60,6 +60,8 @@ class Change(NamedTuple):
     is then as old as the poll."""
     table: str = ""
     """The source's name for its table; empty for the one that was asked for."""
+    hlc: int | None = None
+    """The change's own stamp, from a source that has stamps; in place of ``changed_us``."""
 
 
 class Unreadable(NamedTuple):

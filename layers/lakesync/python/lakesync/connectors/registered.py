@@ -50,8 +50,9 @@ def made_with(
     hidden: Mapping[str, str], storage: Storage, outside: Outside, definition: Definition
 ) -> tuple[Connector, dict[str, str]]:
     """Make a connector whose secrets were read; and give the tables that it reads."""
-    kind = connector_type(definition.type)
-    settings = configured(kind, {**definition.configuration, **hidden})
+    name, public = definition.reads()
+    kind = connector_type(name)
+    settings = configured(kind, {**public, **hidden})
     return kind.make(settings, storage, outside), dict(tables_of(kind, settings))
 
 

@@ -6,7 +6,7 @@ of a row goes there is said as for a destination: tables, filters, column maps.
 - From the gateway to a database it *is* a destination (`lakesync.core.destinations`).
 - All others are polled as connectors are: their definition is kept among those of connectors.
 
-Laws Y1-Y7: ``docs/spec/flows.md``. Why so: ``docs/adr/0021-flows.md``.
+Laws Y1-Y10: ``docs/spec/flows.md``. Why so: ``docs/adr/0021-flows.md``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ GATEWAY: Final = "gateway"
 """As a source or a destination: the gateway for which the flow is declared."""
 FLOW: Final = "flow"
 """The type of connector under which a flow is kept; no other release polls it as something else."""
+POLLED_KINDS: Final = ("postgres", "mysql")
+"""Databases that a polled flow moves between."""
 FLOW_TABLES_MAX: Final = 100
 """Tables of one flow from a database: how far each is stands in one item."""
 CONTINUOUS_MINUTES: Final = 1

@@ -12,12 +12,20 @@ from lakesync.runtime.settings import PushSettings, not_empty, variable, words_o
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings(PushSettings):
-    """What ``functions/ingest`` needs: it pushes what connectors read."""
+    """What functions need that push what connectors read."""
 
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
     connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
     """Where connectors may ask over HTTP."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PollSettings(IngestSettings):
+    """What ``functions/ingest`` needs besides: flows move between databases too."""
+
+    secret_prefix: str = variable("SECRET_PREFIX", not_empty)
+    """What the names of the secrets begin with that hold databases' URLs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from lakesync.ports import Usage
 from lakesync.runtime import observe, wiring, wiring_access
 from lakesync.runtime.poll_schedules import EventBridgePolls
 from lakesync.runtime.secrets import Secrets
+from lakesync.runtime.wiring_deliver import database_opener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from lakesync.connectors.admin import ConnectorAdmin
     from lakesync.connectors.polls import Polls
     from lakesync.core.messages import Push, PushReceipt
+    from lakesync.flows.admin import FlowAdmin
+    from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.runtime.api.deletion import DeleteNow
     from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
-    from lakesync.runtime.settings_connectors import IngestSettings
+    from lakesync.runtime.settings_connectors import IngestSettings, PollSettings
 
 _OVERHEAD_BYTES: Final = 150
 """About what a delta is on the wire beside its values."""
@@ -81,18 +84,38 @@ def outside(settings: AdminSettings | IngestSettings) -> Outside:
     )
 
 
-def polls(settings: IngestSettings) -> Polls:
+def polls(settings: PollSettings) -> Polls:
     """Give what ``functions/ingest`` asks."""
     from lakesync.connectors.polls import Polls  # noqa: PLC0415
+    from lakesync.flows.routes import FlowRoutes  # noqa: PLC0415
 
+    kept, push = secrets(settings, settings.connector_secrets), pushing(settings)
+    rows, allowed = wiring.buffer(settings), outside(settings)
+    opened = database_opener(settings, settings.secret_prefix)
     return Polls(
         connector_store(settings),
-        secrets(settings, settings.connector_secrets),
+        kept,
         wiring.objects(settings, settings.lake_bucket),
-        pushing(settings),
-        wiring.buffer(settings),
+        push,
+        rows,
         wall_clock=wiring.wall_clock,
-        outside=outside(settings),
+        outside=allowed,
+        flows=FlowRoutes(kept, push, rows, opened, wall_clock=wiring.wall_clock, outside=allowed),
+    )
+
+
+def flow_admin(
+    settings: AdminSettings, destinations: DestinationAdmin, connectors: ConnectorAdmin
+) -> FlowAdmin:
+    """Give what declares flows; imported when a route first asks for it."""
+    from lakesync.flows.admin import FlowAdmin  # noqa: PLC0415
+
+    return FlowAdmin(
+        wiring.buffer(settings),
+        destinations,
+        connectors,
+        connector_store(settings),
+        wall_clock=wiring.wall_clock,
     )
 
 

@@ -50,16 +50,26 @@ def open_database(
 
     So a credential that was rotated is in force with the next message.
     """
+    opened = database_opener(settings, settings.secret_prefix)
+    return lambda gateway, destination: opened(
+        gateway, destination.secret, destination.kind, gateway
+    )
+
+
+def database_opener(
+    settings: Aws, prefix: str
+) -> Callable[[str, str, str, str], DestinationDatabase]:
+    """Give what opens the database at the URL in a gateway's secret, for one keeper's tables."""
     client = cache(lambda: wiring.client(settings, "secretsmanager"))
 
-    def opened(gateway: str, destination: Destination) -> DestinationDatabase:
+    def opened(gateway: str, secret: str, kind: str, keeper: str) -> DestinationDatabase:
         from lakesync.adapters.connect import database_adapter, read_connection  # noqa: PLC0415
 
-        name = f"{settings.secret_prefix}{gateway}/{destination.secret}"
+        name = f"{prefix}{gateway}/{secret}"
         connection = read_connection(secret_text(client(), name))
-        if connection.kind != destination.kind:
-            raise AdapterRefused(f"the secret {name} holds no URL of a {destination.kind} database")
-        return database_adapter(connection.url, gateway, connection.credentials)
+        if connection.kind != kind:
+            raise AdapterRefused(f"the secret {name} holds no URL of a {kind} database")
+        return database_adapter(connection.url, keeper, connection.credentials)
 
     return opened
 

@@ -14,6 +14,7 @@ from lakesync.runtime.api.clients import add_client_routes
 from lakesync.runtime.api.connectors import add_connector_routes
 from lakesync.runtime.api.deletion import add_deletion_route
 from lakesync.runtime.api.destinations import add_destination_routes
+from lakesync.runtime.api.flows import add_flow_routes
 from lakesync.runtime.api.registry import add_schema_routes
 from lakesync.runtime.api.rules import add_rules_routes
 from lakesync.runtime.api.tables import add_table_routes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from lakesync.actions.admin import ActionAdmin
     from lakesync.connectors.admin import ConnectorAdmin
+    from lakesync.flows.admin import FlowAdmin
     from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin import AdminService
     from lakesync.gateway.audit import Audit
@@ -45,6 +47,7 @@ def admin_routes(
     actions: Callable[[], ActionAdmin],
     audit: Audit,
     clients: Callable[[], ClientsAdmin],
+    flows: Callable[[], FlowAdmin],
 ) -> APIRouter:
     """Give the routes around the services.
 
@@ -58,6 +61,7 @@ def admin_routes(
         actions: gives what registers action handlers, made when it is first asked for.
         audit: gives what was changed, and by whom.
         clients: gives what shows clients and disconnects them, made when it is first asked for.
+        flows: gives what declares flows, made when it is first asked for.
     """
     router = guarded_router()
     add_schema_routes(router, service)
@@ -67,6 +71,7 @@ def admin_routes(
     add_connector_routes(router, connectors)
     add_action_routes(router, actions)
     add_destination_routes(router, destinations)
+    add_flow_routes(router, flows)
     add_deletion_route(router, access, delete_now)
     add_audit_route(router, audit)
     add_client_routes(router, clients)

@@ -45,7 +45,7 @@ class Description:
             ticket_routes(nothing),
             action_routes(nothing),
             webhook_routes(nothing),
-            admin_routes(*[nothing] * 9),
+            admin_routes(*[nothing] * 10),
         )
         self._routes = [route for family in families for route in family.routes]
 

@@ -14,6 +14,7 @@ from lakesync.runtime.api.admin_schemas import ADMIN_COMPONENTS
 from lakesync.runtime.api.client_schemas import CLIENT_COMPONENTS
 from lakesync.runtime.api.connector_schemas import CONNECTOR_COMPONENTS
 from lakesync.runtime.api.destination_schemas import DESTINATION_COMPONENTS
+from lakesync.runtime.api.flow_schemas import FLOW_COMPONENTS
 from lakesync.runtime.api.shapes import (
     CLIENT_ID,
     COUNT,
@@ -109,6 +110,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
     **CLIENT_COMPONENTS,
     **CONNECTOR_COMPONENTS,
     **DESTINATION_COMPONENTS,
+    **FLOW_COMPONENTS,
     "Health": object_of({"status": {"const": "ok"}}),
     "GatewayAnswer": object_of(
         {"message": TEXT | {"description": "API Gateway's own words; no function was asked."}}

@@ -1,0 +1,111 @@
+"""Beginning to poll something, and having it read again from somewhere: connectors and flows."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from lakesync.connectors.deltas import client_id_of
+from lakesync.connectors.forgetting import leased
+from lakesync.connectors.registered import secret_name
+from lakesync.connectors.state import state_from
+from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.connectors.definition import Definition
+    from lakesync.ports import (
+        AccessStore,
+        ConnectorStore,
+        PollSchedules,
+        SecretStore,
+        WallClock,
+    )
+
+CONNECTORS_MAX: Final = 50
+"""Connectors and polled flows of one gateway; each has a secret of its own, at $0.40 a month."""
+OWNER: Final = "|connectors"
+"""Whose the clients are that connectors write as: no user's."""
+
+
+class Keeping:
+    """Keeps what is polled of gateways."""
+
+    def __init__(
+        self,
+        store: ConnectorStore,
+        secrets: SecretStore,
+        schedules: PollSchedules,
+        access: AccessStore,
+        *,
+        wall_clock: WallClock,
+    ) -> None:
+        self._store = store
+        self._secrets = secrets
+        self._schedules = schedules
+        self._access = access
+        self._wall_clock = wall_clock
+
+    def check_free(self, gateway: str, name: str) -> None:
+        """Refuse a name that is in use, and one connector too many.
+
+        Raises:
+            Conflict: the name is in use.
+            ValidationFailed: there are as many as there may be.
+        """
+        taken = [each.name for each in self._store.connectors(gateway)]
+        if name in taken:
+            raise _taken(name)
+        if len(taken) >= CONNECTORS_MAX:
+            raise ValidationFailed(f"a gateway has at most {CONNECTORS_MAX} connectors")
+
+    def begin(
+        self,
+        gateway: str,
+        name: str,
+        definition: Definition,
+        hidden: Mapping[str, str],
+        undo: Callable[[], object],
+    ) -> None:
+        """Store a definition with its secrets, and poll it from now on.
+
+        Args:
+            gateway: whose.
+            name: under which name.
+            definition: without secrets.
+            hidden: the secrets.
+            undo: removes what was stored, if not all of it could be.
+
+        Raises:
+            Conflict: the name is in use, here or by a client.
+        """
+        if self._access.bind(gateway, client_id_of(name), OWNER) != OWNER:
+            raise Conflict("a client writes under this connector's id: choose another name")
+        if not self._store.add(gateway, name, definition.to_json(), self._wall_clock()):
+            raise _taken(name)
+        try:
+            self._secrets.put(secret_name(gateway, name), hidden)
+            self._schedules.put(gateway, name, definition.every_minutes, paused=False)
+        except LakeSyncError:
+            # Half of a connector would be polled, or not, without anybody knowing.
+            with suppress(LakeSyncError):  # the first failure is what counts
+                undo()
+            raise
+
+    def rewind(self, gateway: str, name: str, cursors: Mapping[str, str]) -> None:
+        """Have some tables read on from other cursors by the next poll. Safe to repeat.
+
+        Raises:
+            Conflict: it is being polled.
+        """
+        stored = leased(self._store, gateway, name, self._wall_clock())
+        state = state_from(stored.state)
+        state.cursors |= cursors
+        state.polled_ms, state.poll_ms = max(state.polled_ms, state.poll_ms), 0
+        state.finished = []
+        self._store.save(gateway, name, stored.lease, state.to_json(), 0)
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(f"there is a connector {name} already: choose another name, or remove it first")

@@ -1,0 +1,48 @@
+"""From where to where a poll moves rows: a connector's into its gateway, a flow's as it declares.
+
+A flow is registered as a connector of the type `FLOW` (`lakesync.core.flows`); how it is carried
+out is said by whoever knows flows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lakesync.connectors.definition import Definition
+    from lakesync.connectors.port import Connector
+    from lakesync.connectors.storage import Storage
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import Push, PushReceipt
+
+
+def _nothing() -> None:
+    """Close nothing."""
+
+
+class Route(NamedTuple):
+    """What one poll reads, and what becomes of it."""
+
+    connector: Connector
+    tables: Mapping[str, str]
+    """The source's tables in the order in which they are read, each with its name here."""
+    push: Callable[[Push], PushReceipt]
+    """Makes deltas durable; raises `lakesync.errors.LakeSyncError`."""
+    shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list
+    """Gives what of a page's deltas goes on."""
+    close: Callable[[], None] = _nothing
+    """Lets go of where it goes."""
+
+
+class MakesRoutes(Protocol):
+    """Knows how flows are carried out."""
+
+    def route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:
+        """Give the route of a flow.
+
+        Raises:
+            LakeSyncError: its source or its destination cannot be made.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Flows: from any source to any destination, as they are declared."""

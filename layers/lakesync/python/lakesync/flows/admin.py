@@ -1,0 +1,245 @@
+"""What administrators do with flows: plan, declare, look, pause, run, fill again, remove.
+
+A flow from the gateway is a declared destination, every other one a connector: each is asked of
+those, by its name. Laws Y4, Y7, Y10: ``docs/spec/flows.md``.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakesync.adapters.lake.memory import MemoryAdapter
+from lakesync.connectors.definition import Definition
+from lakesync.connectors.registered import asked, secrets_in
+from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
+from lakesync.connectors.storage import Storage
+from lakesync.core.flows import (
+    FLOW,
+    ConnectorSource,
+    DatabaseSource,
+    Flow,
+    flow_of_destination,
+    flow_to_json,
+    flow_to_stored,
+)
+from lakesync.core.flows_json import read_flow
+from lakesync.errors import Conflict, NotFound, ValidationFailed
+from lakesync.flows.declaring import (
+    as_destination,
+    check_source,
+    flow_of,
+    public,
+    says_same,
+    shown_flow,
+)
+from lakesync.flows.ledger_source import history_from
+from lakesync.flows.plan import of_connector, of_gateway
+from lakesync.flows.status import delivered_status, polled_status
+
+if TYPE_CHECKING:
+    from lakesync.connectors.admin import ConnectorAdmin
+    from lakesync.core.clock import Stamp
+    from lakesync.gateway.destinations import DestinationAdmin
+    from lakesync.ports import Buffer, ConnectorStore, WallClock
+
+
+class FlowAdmin:
+    """Declares and shows the flows of gateways.
+
+    Args:
+        buffer: the configuration of gateways.
+        destinations: declares flows from the gateway.
+        connectors: registers all others.
+        store: where those are.
+        wall_clock: the time.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        destinations: DestinationAdmin,
+        connectors: ConnectorAdmin,
+        store: ConnectorStore,
+        *,
+        wall_clock: WallClock,
+    ) -> None:
+        self._buffer = buffer
+        self._destinations = destinations
+        self._connectors = connectors
+        self._store = store
+        self._now_ms = wall_clock
+
+    def check(self, gateway: str, body: object) -> Flow:
+        """Read a declaration, and save nothing.
+
+        Raises:
+            FlowRefused: it has faults; names every one.
+            Conflict: the name is in use, or it is declared otherwise.
+        """
+        config = self._buffer.config(gateway)
+        config.check_not_deleted()
+        flow = read_flow(body, config, gateway)
+        check_source(flow)
+        declared = self._declared(gateway, flow.name)
+        if declared is not None and not says_same(declared, flow):
+            raise Conflict(
+                f"the flow {flow.name} is declared otherwise; remove it first, as other rows or "
+                "columns are another filling",
+                field="name",
+            )
+        if declared is None and self._store.connector(gateway, flow.name) is not None:
+            raise Conflict(f"there is a connector {flow.name} already: choose another name")
+        if flow.source is None:
+            self._destinations.check(gateway, flow.name, as_destination(flow))
+        return flow
+
+    def plan(self, gateway: str, body: object) -> dict[str, Any]:
+        """Tell what a declaration would move: from where, how much; and save nothing.
+
+        Raises:
+            FlowRefused: it has faults; names every one.
+            Conflict: the name is in use, or it is declared otherwise.
+            ValidationFailed: its source says no.
+        """
+        flow = self.check(gateway, body)
+        is_new = self._declared(gateway, flow.name) is None
+        answer: dict[str, Any] = {"flow": shown_flow(flow), "isNew": is_new}
+        if isinstance(flow.source, ConnectorSource):
+            kind = connector_type(flow.source.type)
+            # A connector that is made for a plan keeps nothing.
+            scratch = Storage(MemoryAdapter(), gateway, flow.name)
+            settings = configured(kind, dict(flow.source.configuration))
+            with closing(kind.make(settings, scratch, self._connectors.outside)) as connector:
+                answer["message"] = asked(connector)
+                reads = kind.forget is None  # what makes nothing at its source may be read
+                tables = tables_of(kind, settings)
+                answer["tables"] = of_connector(
+                    flow, connector, tables, self._now_ms(), reads=reads
+                )
+        elif flow.source is None:
+            answer["tables"] = of_gateway(flow, self._buffer, gateway)
+        else:
+            answer["tables"] = [{"table": table} for table in sorted(flow.to.tables)]
+        return answer
+
+    def declare(self, gateway: str, body: object) -> dict[str, Any]:
+        """Declare a flow, and let it begin. Safe to repeat.
+
+        Raises:
+            FlowRefused: the declaration has faults; names every one.
+            Conflict: the name is in use, or it is declared otherwise.
+            ValidationFailed: its source says no.
+        """
+        flow = self.check(gateway, body)
+        answer = {"flow": shown_flow(flow), "isNew": self._declared(gateway, flow.name) is None}
+        if flow.source is None:
+            self._destinations.declare(gateway, flow.name, as_destination(flow))
+        elif answer["isNew"]:
+            answer |= self._begin(gateway, flow)
+        return answer
+
+    def _begin(self, gateway: str, flow: Flow) -> dict[str, str]:
+        """Register a flow that is polled; gives what its source said."""
+        keeping, said, hidden = self._connectors.keeping, {}, dict[str, str]()
+        keeping.check_free(gateway, flow.name)
+        if isinstance(flow.source, ConnectorSource):
+            kind, given = connector_type(flow.source.type), flow.source.configuration
+            settings = configured(kind, dict(given))
+            with closing(self._connectors.made(kind, settings, gateway, flow.name)) as connector:
+                said = {"message": asked(connector)}
+            hidden = secrets_in(given, secret_names(kind))
+        definition = Definition(FLOW, flow_to_stored(public(flow)), flow.every_minutes)
+        undo = partial(self._connectors.remove, gateway, flow.name)
+        keeping.begin(gateway, flow.name, definition, hidden, undo)
+        return said
+
+    def declared(self, gateway: str, name: str) -> dict[str, Any] | None:
+        """Give what is declared of a flow, without secrets; None if nothing is."""
+        flow = self._declared(gateway, name)
+        return None if flow is None else flow_to_json(flow)
+
+    def all(self, gateway: str) -> list[dict[str, Any]]:
+        """Give all flows, each with how it goes."""
+        shown = [delivered_status(report) for report in self._destinations.reports(gateway)]
+        now_ms = self._now_ms()
+        shown += [
+            polled_status(flow, stored, now_ms)
+            for stored in self._store.connectors(gateway)
+            if (flow := flow_of(stored)) is not None
+        ]
+        return sorted(shown, key=lambda one: str(one["name"]))
+
+    def set_paused(self, gateway: str, name: str, *, paused: bool) -> None:
+        """Stop a flow, or let it go on where it was. Safe to repeat.
+
+        Raises:
+            NotFound: there is no such flow.
+        """
+        if self._known(gateway, name).source is None:
+            self._destinations.set_paused(gateway, name, paused=paused)
+        else:
+            self._connectors.set_paused(gateway, name, paused=paused)
+
+    def run(self, gateway: str, name: str) -> None:
+        """Begin a poll of a flow now, and do not wait for it.
+
+        Raises:
+            NotFound: there is no such flow.
+            ValidationFailed: it follows each flush, and is not polled.
+            Conflict: it is paused.
+        """
+        if self._known(gateway, name).source is None:
+            raise ValidationFailed(
+                f"{name} follows each flush: ask for one with `lakesync flush`", field="action"
+            )
+        self._connectors.run(gateway, name)
+
+    def backfill(self, gateway: str, name: str, since: Stamp = 0) -> None:
+        """Have a flow bring everything again, or what changed behind a commit. Safe to repeat.
+
+        Raises:
+            NotFound: there is no such flow.
+            ValidationFailed: its source is read whole or not at all.
+            Conflict: it is being polled.
+        """
+        flow = self._known(gateway, name)
+        if since and not isinstance(flow.source, DatabaseSource):
+            raise ValidationFailed(
+                "only a flow from a database can begin at a time, as its history is in the order "
+                "of its commits; leave it out to bring everything again",
+                field="from",
+            )
+        if flow.source is None:
+            self._destinations.backfill(gateway, name)
+        elif since:
+            cursors = {table: history_from(since) for table in flow.to.tables}
+            self._connectors.keeping.rewind(gateway, name, cursors)
+        else:
+            self._connectors.reset(gateway, name)
+
+    def remove(self, gateway: str, name: str) -> str:
+        """Let a flow end; what it brought stays. Gives what remains at its source.
+
+        Raises:
+            NotFound: there is no such flow.
+            Conflict: it is being polled, and makes something at its source.
+        """
+        if self._known(gateway, name).source is None:
+            self._destinations.remove(gateway, name)
+            return ""
+        return self._connectors.remove(gateway, name)
+
+    def _declared(self, gateway: str, name: str) -> Flow | None:
+        destination = self._destinations.declared(gateway, name)
+        if destination is not None:
+            return flow_of_destination(destination)
+        stored = self._store.connector(gateway, name)
+        return None if stored is None else flow_of(stored)
+
+    def _known(self, gateway: str, name: str) -> Flow:
+        flow = self._declared(gateway, name)
+        if flow is None:
+            raise NotFound(f"there is no flow {name[:40]}", field="name")
+        return flow

@@ -1,0 +1,173 @@
+"""A database that LakeSync keeps, read as a connector's source: its rows, then its history.
+
+A row that a commit changed is given whole, as it is now, and stamped with that commit: so changes
+come in the order of commits, whatever stamps their writers had, and a page that is read twice gives
+the same or what is newer. Where the history is forgotten, rows are read again, and those that went
+meanwhile are found by what the flow brought. Law Y5: ``docs/spec/flows.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lakesync.adapters.batches import values_of
+from lakesync.adapters.database import Position
+from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable
+from lakesync.core.clock import STAMP_MAX
+from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
+from lakesync.result import Err, Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.connectors.storage import TellsBrought
+    from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
+    from lakesync.result import Result
+
+_ROWS: Final = "rows"
+_CHECK: Final = "check"
+_HISTORY: Final = "history"
+
+
+class Place(NamedTuple):
+    """How far a table is read; a cursor in JSON."""
+
+    step: str
+    """Rows first, then which of those that were brought are gone, then the history."""
+    commit: Stamp
+    """As of when the rows are read; of the history, the last commit that was read."""
+    at: Any = ""
+    """Of rows the last id, of the check a place among what was brought, else the ordinal."""
+    again: bool = False
+    """Whether something was brought before these rows were read."""
+
+    def text(self) -> str:
+        """Write it."""
+        return json.dumps(self, separators=(",", ":"))
+
+
+def history_from(commit: Stamp) -> str:
+    """Give the cursor behind a commit."""
+    return Place(_HISTORY, commit, STAMP_MAX).text()
+
+
+class LedgerSource:
+    """Reads a database that LakeSync keeps; a `lakesync.connectors.port.Connector`.
+
+    Args:
+        database: what is read.
+        tables: the tables that are to be there.
+        brought: tells which rows the flow brought.
+    """
+
+    def __init__(
+        self, database: DatabaseAdapter, tables: Sequence[str], brought: TellsBrought
+    ) -> None:
+        self._database = database
+        self._tables = tables
+        self._brought = brought
+
+    def check(self) -> Result[str, LakeSyncError]:
+        """Tell whether the tables are there."""
+
+        def said(there: Any) -> Result[str, LakeSyncError]:
+            missing = sorted({*self._tables} - there.keys())
+            if missing:
+                return Err(ValidationFailed(f"it has no table {', '.join(missing)}"))
+            return Ok(f"It has all {len(self._tables)} tables.")
+
+        return self._database.tables().and_then(said)
+
+    def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Give the tables, with the columns of their schemas."""
+        return self._database.tables().map(
+            lambda there: tuple(
+                SourceTable(
+                    name,
+                    tuple(SourceColumn(one.name, one.type, one.nullable)
+                          for one in (schema.columns if schema else ())),
+                    ("row_id",),
+                )
+                for name, schema in there.items()
+            )
+        )  # fmt: skip
+
+    def read(
+        self,
+        table: str,
+        cursor: str,
+        *,
+        rows_max: int,
+        poll_ms: int,  # noqa: ARG002 - commits are dated
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give the rows that changed behind a cursor."""
+        try:
+            place = Place(*json.loads(cursor)) if cursor else self._begin(table)
+            if place is None:
+                return Ok(SourcePage((), cursor, has_more=False))  # it is being filled
+            if place.step == _ROWS:
+                return Ok(self._rows(table, place, rows_max))
+            if place.step == _CHECK:
+                return Ok(self._gone(table, place))
+            return Ok(self._history(table, place, rows_max))
+        except LakeSyncError as error:
+            return Err(error)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._database.close()
+
+    def _begin(self, table: str) -> Place | None:
+        mark = self._database.mark(table).unwrap()
+        first = self._brought(table, "")
+        return Place(_ROWS, mark, "", bool(first.row_ids or first.place)) if mark else None
+
+    def _rows(self, table: str, place: Place, rows_max: int) -> SourcePage:
+        page = self._database.rows_after(table, place.at, rows_max).unwrap()
+        changes = tuple(_change(row, state, place.commit) for row, state in page.rows.items())
+        if page.has_more:
+            following = place._replace(at=max(page.rows, key=str.encode))
+        elif place.again:
+            following = Place(_CHECK, place.commit)
+        else:
+            following = Place(_HISTORY, place.commit, STAMP_MAX)
+        return SourcePage(changes, following.text(), has_more=True, is_dated=True)
+
+    def _gone(self, table: str, place: Place) -> SourcePage:
+        """Give those rows that were brought and are no more."""
+        brought = self._brought(table, place.at)
+        there = self._database.rows_of(table, brought.row_ids).unwrap() if brought.row_ids else {}
+        changes = tuple(
+            Change(row_id, None, hlc=place.commit)
+            for row_id in brought.row_ids
+            if row_id not in there
+        )
+        following = Place(_CHECK, place.commit, brought.place)
+        if not brought.place:
+            following = Place(_HISTORY, place.commit, STAMP_MAX)
+        return SourcePage(changes, following.text(), has_more=True, is_dated=True)
+
+    def _history(self, table: str, place: Place, rows_max: int) -> SourcePage:
+        since = Position(place.commit, place.at)
+        answer = self._database.query_deltas_since(table, since, rows_max)
+        if isinstance(answer, Err) and isinstance(answer.error, CursorExpired):
+            begins = self._begin(table)
+            if begins is None:
+                return SourcePage((), place.text(), has_more=False)
+            return SourcePage((), begins._replace(again=True).text(), has_more=True)
+        page = answer.unwrap()
+        commits = {placed.delta.row_id: placed.position.commit for placed in page.deltas}
+        states = self._database.rows_of(table, list(commits)).unwrap() if commits else {}
+        changes = tuple(
+            _change(row_id, states.get(row_id), commit) for row_id, commit in commits.items()
+        )
+        following = Place(_HISTORY, *page.position)
+        return SourcePage(changes, following.text(), page.has_more, is_dated=True)
+
+
+def _change(row_id: str, state: RowState | None, commit: Stamp) -> Change:
+    values = None if state is None else values_of(state)
+    return Change(row_id, values, hlc=commit)

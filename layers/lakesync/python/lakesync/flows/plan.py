@@ -1,0 +1,104 @@
+"""What a flow would move, told before it is declared: tables, rows, columns as they would be there.
+
+No more than `PLAN_ROWS_MAX` rows of a table are looked at. Of a connector that makes something at
+its source, and of a database, nothing is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.connectors.port import FEED
+from lakesync.core.merge import view
+from lakesync.core.values import canonical
+from lakesync.core.visibility import rule_columns
+from lakesync.result import Ok
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakesync.connectors.port import Connector
+    from lakesync.core.flows import Flow
+    from lakesync.core.values import CanonicalJson
+    from lakesync.ports import Buffer
+
+PLAN_ROWS_MAX: Final = 5_000
+"""Rows of a table that a plan looks at."""
+PLAN_TABLES_MAX: Final = 20
+"""Tables of which a plan looks at rows; of others it names the columns."""
+_PAGE_ROWS: Final = 1_000
+
+
+def of_gateway(flow: Flow, buffer: Buffer, gateway: str) -> list[dict[str, Any]]:
+    """Tell what a flow from a gateway would move of what is there now."""
+    config = buffer.config(gateway)
+    tables = [table for table in sorted({*config.schemas, *config.tables}) if flow.to.wants(table)]
+    planned: list[dict[str, Any]] = []
+    for number, table in enumerate(tables):
+        schema = config.schemas.get(table)
+        columns = [one.name for one in schema.columns] if schema else sorted(config.tables[table])
+        entry: dict[str, Any] = {"table": table, "columns": _mapped(flow, table, columns)}
+        if number < PLAN_TABLES_MAX and not config.appends(table):
+            entry |= _counted_in_gateway(flow, buffer, gateway, table)
+        planned.append(entry)
+    return planned
+
+
+def of_connector(
+    flow: Flow, connector: Connector, tables: Mapping[str, str], now_ms: int, *, reads: bool
+) -> list[dict[str, Any]]:
+    """Tell what a flow from a connector would move.
+
+    Args:
+        flow: the flow.
+        connector: its source.
+        tables: the source's tables, each with its name here.
+        now_ms: the time.
+        reads: whether its first page may be read.
+
+    Raises:
+        LakeSyncError: the source does not say what tables it has.
+    """
+    there = {one.name: one.columns for one in connector.discover().unwrap()}
+    planned: list[dict[str, Any]] = []
+    for source, table in tables.items():
+        if source == FEED or (flow.to.tables and table not in flow.to.tables):
+            continue
+        columns = [one.name for one in there.get(source, ())]
+        entry: dict[str, Any] = {"table": table, "columns": _mapped(flow, table, columns)}
+        if reads and len(planned) < PLAN_TABLES_MAX:
+            page = connector.read(source, "", rows_max=_PAGE_ROWS, poll_ms=now_ms)
+            if isinstance(page, Ok):
+                rows = [one.columns for one in page.value.changes if one.columns is not None]
+                encoded = [{name: canonical(value) for name, value in row.items()} for row in rows]
+                entry |= _counted(flow, table, encoded) | {"hasMore": page.value.has_more}
+        planned.append(entry)
+    return planned
+
+
+def _counted_in_gateway(flow: Flow, buffer: Buffer, gateway: str, table: str) -> dict[str, Any]:
+    rows: list[Mapping[str, CanonicalJson]] = []
+    place, has_more = "", True
+    while has_more and len(rows) < PLAN_ROWS_MAX:
+        page = buffer.scan_rows(gateway, table, place, _PAGE_ROWS)
+        views = (view(decode_row_state(stored.state)) for _, stored in page.rows)
+        rows += [row for row in views if row is not None]
+        place, has_more = page.place, bool(page.place)
+    return _counted(flow, table, rows) | {"hasMore": has_more}
+
+
+def _counted(flow: Flow, table: str, rows: Iterable[Mapping[str, CanonicalJson]]) -> dict[str, Any]:
+    """Count rows, and those that the filter lets pass."""
+    viewer, columns = flow.to.viewer(), flow.to.rows.columns(table)
+    is_filtered = flow.to.is_filtered(table)
+    passing = [
+        not is_filtered or viewer.sees(table, rule_columns(row.items(), columns)) for row in rows
+    ]
+    return {"rows": len(passing), "passing": sum(passing)}
+
+
+def _mapped(flow: Flow, table: str, columns: Iterable[str]) -> list[str]:
+    column_map = flow.to.map_of(table)
+    targets = [target for name in columns if (target := column_map.target(name)) is not None]
+    return targets + sorted(column_map.constant)

@@ -1,0 +1,104 @@
+"""How a polled flow is carried out: what reads it, what shapes it, what takes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.connectors.port import FEED
+from lakesync.connectors.registered import made_connector
+from lakesync.connectors.routes import Route
+from lakesync.core.flows import DatabaseSource, flow_from_stored
+from lakesync.flows.database_sink import DatabaseSink, brought_to
+from lakesync.flows.ledger_source import LedgerSource
+from lakesync.flows.schemas import FlowSchemas
+from lakesync.flows.shaping import Shaping, there_in_database, there_in_gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.adapters.row_images import DestinationDatabase
+    from lakesync.connectors.definition import Definition
+    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.port import Connector
+    from lakesync.connectors.storage import Storage
+    from lakesync.core.flows import Flow
+    from lakesync.core.messages import Push, PushReceipt
+    from lakesync.ports import Rows, SecretStore, WallClock
+
+    OpenDatabase = Callable[[str, str, str, str], DestinationDatabase]
+    """Gives the database at the URL that a gateway's secret holds, for one keeper's tables."""
+
+
+class FlowRoutes:
+    """Makes the routes of flows; `lakesync.connectors.routes.MakesRoutes`.
+
+    Args:
+        secrets: those of connectors.
+        push: pushes to a gateway.
+        rows: the rows of gateways.
+        open_database: opens databases by the names of their secrets; nothing is connected yet.
+        wall_clock: the time.
+        outside: what connectors may use.
+    """
+
+    def __init__(
+        self,
+        secrets: SecretStore,
+        push: Callable[[str, Push], PushReceipt],
+        rows: Rows,
+        open_database: OpenDatabase,
+        *,
+        wall_clock: WallClock,
+        outside: Outside,
+    ) -> None:
+        self._secrets = secrets
+        self._push = push
+        self._rows = rows
+        self._open_database = open_database
+        self._wall_clock = wall_clock
+        self._outside = outside
+
+    def route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:
+        """Give the route of a flow.
+
+        Raises:
+            LakeSyncError: its source or its destination cannot be made.
+        """
+        flow = flow_from_stored(
+            name, definition.configuration, definition.every_minutes, paused=definition.paused
+        )
+        if flow.to_gateway:
+            connector, tables = self._source(gateway, flow, definition, storage)
+            shape = Shaping(flow.to, there_in_gateway(self._rows, gateway))
+            return Route(connector, tables, lambda push: self._push(gateway, push), shape)
+        database = self._open_database(gateway, flow.to.secret, flow.to.kind, keeper(gateway, name))
+        storage.brought = brought_to(database)
+        connector, tables = self._source(gateway, flow, definition, storage)
+        schemas = FlowSchemas(connector, tables, flow.to, storage, wall_clock=self._wall_clock)
+        sink = DatabaseSink(database, schemas.of, wall_clock=self._wall_clock)
+        shape = Shaping(flow.to, there_in_database(database))
+        return Route(connector, tables, sink.push, shape, database.close)
+
+    def _source(
+        self, gateway: str, flow: Flow, definition: Definition, storage: Storage
+    ) -> tuple[Connector, Mapping[str, str]]:
+        if isinstance(flow.source, DatabaseSource):
+            database = self._open_database(
+                gateway, flow.source.secret, flow.source.kind, flow.source.gateway
+            )
+            names = sorted(flow.to.tables)
+            return LedgerSource(database, names, storage.brought), {name: name for name in names}
+        connector, tables = made_connector(
+            self._secrets, storage, self._outside, gateway, flow.name, definition
+        )
+        if FEED in tables:
+            return connector, tables  # it tells of all of them in one sequence
+        wanted = flow.to.tables
+        return connector, {
+            source: name for source, name in tables.items() if not wanted or name in wanted
+        }
+
+
+def keeper(gateway: str, name: str) -> str:
+    """Give the name under which a flow keeps its tables in a database, apart from all others'."""
+    return f"{gateway}/{name}"

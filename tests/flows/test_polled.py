@@ -1,0 +1,326 @@
+"""Flows that are polled: from databases and connectors, to databases and the gateway."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.adapters.row_images import RowImages
+from lakesync.connectors import Change, SourceColumn, SourceTable, Unreadable
+from lakesync.core.clock import stamp
+from lakesync.core.column_map import map_state
+from lakesync.core.flows_json import read_flow
+from lakesync.core.merge import view
+from lakesync.core.schema import Column, TableSchema
+from lakesync.core.values import parse
+from lakesync.errors import AdapterUnreachable
+from lakesync.result import Ok
+from tests.flows.world import GATEWAY, NOW_MS, SOURCE_TABLE, World
+from tests.support.builders import delete, insert, update
+from tests.support.lake import Killed
+from tests.support.sources import use_memory_source
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+    from tests.support.sources import MemorySource
+
+MINE = [{"name": "m", "tables": [], "filters": [{"column": "n", "op": "lt", "value": 10}]}]
+MAP = {SOURCE_TABLE: {"rename": {"title": "name"}, "drop": ["n"], "constant": {"from": "shop"}}}
+TO_GATEWAY: dict[str, Any] = {"destination": "gateway"}
+
+
+def at(offset_ms: int) -> int:
+    """Give a stamp some time before the test begins."""
+    return stamp(NOW_MS - 1_000_000 + offset_ms)
+
+
+def row(number: int, offset_ms: int = 0, **more: object) -> Delta:
+    """Give the insert of a row at the source."""
+    columns: dict[str, Any] = {"n": number, "title": f"t{number}"} | more
+    return insert(f"r{number}", table=SOURCE_TABLE, at=at(offset_ms), **columns)
+
+
+def change(row_id: str, offset_ms: int, **columns: Any) -> Delta:
+    """Give an update at the source."""
+    return update(row_id, table=SOURCE_TABLE, at=at(offset_ms), **columns)
+
+
+def expected(world: World, **body: Any) -> dict[str, Any]:
+    """Give the rows that a flow's destination is to have, by its source's rows alone."""
+    declared = {
+        "name": "flow",
+        "source": {"database": "postgres", "secret": "shop"},
+        "tables": [SOURCE_TABLE],
+        "destination": "gateway",
+    }
+    config = world.buffer.config(GATEWAY)
+    to = read_flow(declared | body, config, GATEWAY).to
+    rows: dict[str, Any] = {}
+    for row_id, state in world.source.rows_after(SOURCE_TABLE, "", 10_000).unwrap().rows.items():
+        values = view(state)
+        if values is not None and (not to.is_filtered(SOURCE_TABLE)
+                                   or to.viewer().sees(SOURCE_TABLE, values)):  # fmt: skip
+            mapped = view(map_state(to.map_of(SOURCE_TABLE), state)) or {}
+            rows[row_id] = {name: parse(raw) for name, raw in mapped.items()}
+    return rows
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> MemorySource:
+    """Let there be connectors of the type ``memory``."""
+    return use_memory_source(monkeypatch)
+
+
+@pytest.mark.law("Y2", "Y5")
+@pytest.mark.parametrize("to", [{}, TO_GATEWAY])
+@pytest.mark.parametrize("what", [{}, {"map": MAP}, {"filter": MINE}, {"filter": MINE, "map": MAP}])
+def test_a_database_is_read_and_followed(to: dict[str, Any], what: dict[str, Any]) -> None:
+    world = World()
+    world.commit(*(row(number) for number in range(6, 14)))
+    world.commit(delete("r7", table=SOURCE_TABLE, at=at(50)))
+    world.declare(**to, **what)
+    assert world.poll() == "done"
+    read = world.in_gateway if to else world.rows
+    assert read() == expected(world, **what)
+
+    world.commit(
+        row(20, 60), change("r6", 61, n=70), change("r9", 62, title="new", fresh=1),
+        change("r12", 63, n=1), delete("r8", table=SOURCE_TABLE, at=at(64)),
+    )  # fmt: skip
+    assert world.poll() == "done"
+    assert read() == expected(world, **what)
+    assert read()["r9"]["fresh"] == 1
+    assert world.poll() == "done"
+    assert world.status()["state"] == "current"
+    assert world.poll() == "done"
+    assert read() == expected(world, **what)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["r1", "r2", "r3"]),
+        st.sampled_from(["insert", "update", "delete"]),
+        st.integers(1, 20),
+        st.sampled_from(["poll", "die before", "die after", "go on", "forget", "backfill"]),
+        st.integers(1, 6),
+    ),
+    max_size=10,
+)
+
+
+@pytest.mark.law("Y1", "Y5", "Y8")
+@pytest.mark.parametrize("to", [{}, TO_GATEWAY])
+@settings(max_examples=60, deadline=None)
+@given(STEPS, st.sampled_from([[], MINE]))
+def test_whoever_dies_wherever_the_rows_are_there_once(
+    to: dict[str, Any], steps: list[tuple[str, str, int, str, int]], buckets: Any
+) -> None:
+    world = World()
+    world.commit(row(1), row(15))
+    world.declare(map=MAP, filter=buckets, **to)
+    makes = {"insert": insert, "update": update}
+    for row_id, op, n, then, writes in steps:
+        one: dict[str, Any] = {
+            "table": SOURCE_TABLE,
+            "at": at(n),
+        }  # late ones too, as clients were offline
+        world.commit(
+            delete(row_id, **one) if op == "delete" else makes[op](row_id, n=n, title="x", **one)
+        )
+        if then.startswith("die"):
+            world.steps.left, world.steps.last_happens = writes, then.endswith("after")
+            with suppress(Killed):
+                world.poll()
+            world.steps.left = 1_000_000
+        if then == "poll":
+            world.poll()
+        if then == "forget":
+            world.source.forget_history(SOURCE_TABLE, world.source.mark(SOURCE_TABLE).unwrap())
+        if then == "backfill":
+            world.time.now_ms += 100_000
+            world.admin.backfill(GATEWAY, "flow")
+    assert world.poll() == "done", "one that was interrupted comes to its end"
+    assert world.poll() == "done", "and one that begins now has all there is"
+
+    read = world.in_gateway if to else world.rows
+    assert read() == expected(world, map=MAP, filter=buckets)
+    if not to:
+        history = [placed.delta for placed in _history(world)]
+        assert len({one.delta_id for one in history}) == len(history), "nothing comes twice"
+
+
+def _history(world: World) -> Any:
+    from lakesync.adapters.database import Position  # noqa: PLC0415
+
+    page = world.database().query_deltas_since(SOURCE_TABLE, Position(), 10_000).unwrap()
+    return page.deltas
+
+
+@pytest.mark.law("Y5")
+@pytest.mark.parametrize("to", [{}, TO_GATEWAY])
+def test_rows_that_went_while_the_history_was_forgotten_are_found(to: dict[str, Any]) -> None:
+    world = World()
+    world.commit(row(1), row(2), row(3))
+    world.declare(**to)
+    world.poll()
+    mark = world.source.mark(SOURCE_TABLE).unwrap()
+    gone: dict[str, Any] = {"r2": None}
+    world.source.put_rows(RowImages(SOURCE_TABLE, 0, mark + 1, gone)).unwrap()
+    world.source.restart(SOURCE_TABLE).unwrap()
+    assert world.poll() == "done", "it is being filled: nothing is known"
+    read = world.in_gateway if to else world.rows
+    assert set(read()) == {"r1", "r2", "r3"}
+
+    world.source.put_rows(RowImages(SOURCE_TABLE, 0, mark + 9, {})).unwrap()
+    assert world.poll() == "done"
+    assert set(read()) == {"r1", "r3"}
+
+
+@pytest.mark.law("Y8")
+def test_a_row_that_was_never_in_sight_leaves_no_trace() -> None:
+    world = World()
+    world.commit(row(50), row(51), delete("r51", table=SOURCE_TABLE, at=at(9)))
+    world.declare(filter=MINE, **TO_GATEWAY)
+    world.poll()
+    world.commit(change("r50", 20, n=60), delete("r50", table=SOURCE_TABLE, at=at(30)))
+    world.poll()
+
+    assert world.buffer.scan_rows(GATEWAY, SOURCE_TABLE, "", 10).rows == ()
+    assert world.status()["rows"] == 0
+
+
+@pytest.mark.law("Y5")
+def test_a_backfill_from_a_time_brings_what_changed_since() -> None:
+    world = World()
+    world.commit(row(1))
+    between_ms = world.time.wall_clock() + 1
+    world.commit(row(2))
+    world.declare()
+    world.poll()
+    lost = {"r1": None, "r2": None}
+    for row_id in lost:  # as somebody might who restored the database
+        del world.database()._tables[SOURCE_TABLE].rows[row_id]
+    world.time.now_ms += 100_000
+    world.admin.backfill(GATEWAY, "flow", stamp(between_ms))
+    world.poll()
+
+    assert set(world.rows()) == {"r2"}
+    world.time.now_ms += 100_000
+    world.admin.backfill(GATEWAY, "flow")
+    world.poll()
+    assert set(world.rows()) == {"r1", "r2"}
+
+
+@pytest.mark.law("Y2", "Y8")
+def test_a_connector_is_filtered_and_mapped_on_its_way_to_the_gateway(memory: MemorySource) -> None:
+    world = World()
+    world.declare(
+        name="items", source={"connector": "memory", "configuration": {"token": "hush"}},
+        filter=[{"name": "low", "tables": ["things"],
+                 "filters": [{"column": "value", "op": "lt", "value": 5}]}],
+        map={"things": {"hash": ["value"], "constant": {"origin": "shop"}}}, **TO_GATEWAY,
+    )  # fmt: skip
+    memory.put({"a": 1, "b": 9})
+    world.poll("items")
+    assert set(world.in_gateway("things")) == {"a"}
+    assert world.in_gateway("things")["a"]["origin"] == "shop"
+    assert len(world.in_gateway("things")["a"]["value"]) == 64
+    memory.put({"a": 7, "b": 2})
+    memory.delete("c")
+    world.poll("items")
+
+    assert set(world.in_gateway("things")) == {"b"}
+    assert {row_id for row_id, _ in world.buffer.scan_rows(GATEWAY, "things", "", 9).rows} == {
+        "a",
+        "b",
+    }
+
+
+@pytest.mark.law("Y3", "Y5")
+def test_a_schema_that_grows_at_the_source_grows_at_the_destination(
+    memory: MemorySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.database(name="items")
+    world.declare(
+        name="items",
+        source={"connector": "memory", "configuration": {"token": "hush"}},
+        map={"things": {"rename": {"value": "worth"}}},
+    )
+    memory.put({"a": 1})
+    world.poll("items")
+    database = world.database(name="items")
+    schema = database.tables().unwrap()["things"]
+    assert schema is not None
+    assert [(one.name, one.type) for one in schema.columns] == [("id", "string"), ("worth", "json")]
+
+    columns = (SourceColumn("value", "integer"), SourceColumn("size", "number"))
+    monkeypatch.setattr(
+        type(memory), "discover", lambda _: Ok((SourceTable("items", columns, ("id",)),))
+    )
+    memory.put({"b": 2})
+    world.poll("items")
+    grown = database.tables().unwrap()["things"]
+    assert grown is not None
+    assert [(one.name, one.type) for one in grown.columns] == [
+        ("id", "string"), ("worth", "json"), ("size", "number"),
+    ]  # fmt: skip
+    assert grown.version > schema.version
+    assert world.rows(database, "things") == {"a": {"worth": 1}, "b": {"worth": 2}}
+
+
+@pytest.mark.law("Y3")
+def test_a_schema_of_a_database_goes_with_its_rows() -> None:
+    world = World()
+    world.commit(row(1))
+    columns = (Column("n", "integer"), Column("title", "string"))
+    world.source.ensure_schema(TableSchema(SOURCE_TABLE, columns)).unwrap()
+    world.declare(map=MAP)
+    world.poll()
+
+    schema = world.database().tables().unwrap()[SOURCE_TABLE]
+    assert schema is not None
+    assert [one.name for one in schema.columns] == ["name", "from"]
+
+
+@pytest.mark.law("Y9")
+def test_what_is_wrong_with_a_row_stops_no_other_and_is_listed(memory: MemorySource) -> None:
+    world = World()
+    world.declare(
+        name="items",
+        source={"connector": "memory", "configuration": {"token": "hush"}},
+        **TO_GATEWAY,
+    )
+    memory.put({"a": 1})
+    memory.log.append(Unreadable("b", "it is no JSON"))
+    memory.log.append(Change("c" * 600, {"value": 1}, memory.clock_us))
+    memory.put({"d": 4})
+    assert world.poll("items") == "done"
+
+    assert set(world.in_gateway("things")) == {"a", "d"}
+    status = world.status("items")
+    assert (status["deadLetters"], status["rows"], status["state"]) == (2, 2, "current")
+
+
+@pytest.mark.law("Y9")
+def test_a_destination_that_is_away_is_waited_for_and_said_so() -> None:
+    world = World()
+    world.commit(row(1))
+    world.declare()
+    world.database().is_away = True
+    assert world.poll() == "wait"
+    status = world.status()
+    assert status["state"] == "failing"
+    assert "cannot be reached" in status["lastError"]["error"]
+    assert AdapterUnreachable.code == status["lastError"]["code"]
+
+    world.database().is_away = False
+    world.time.now_ms += 4_000_000
+    assert world.poll() == "done"
+    assert set(world.rows()) == {"r1"}
+    assert world.poll() == "done"
+    assert world.status()["state"] == "current"

@@ -1,0 +1,86 @@
+"""A flow from a real PostgreSQL to a real MariaDB: typed tables, growth, a refused row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.schema import Column, TableSchema
+from lakesync.flows.routes import keeper
+from tests.flows.world import GATEWAY, World
+from tests.support.destinations import (
+    SqlDestination,
+    mariadb_dialect,
+    new_table,
+    postgres_dialect,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tools.local_stack.databases import Database
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.fixture
+def ends(postgres: Database, mariadb: Database) -> Iterator[tuple[SqlDestination, SqlDestination]]:
+    """A source and a destination."""
+    opened = SqlDestination(postgres_dialect(postgres)), SqlDestination(mariadb_dialect(mariadb))
+    yield opened
+    for each in opened:
+        each.close()
+
+
+@pytest.mark.law("Y2", "Y3", "Y5", "Y9")
+def test_rows_go_from_postgres_to_mariadb_typed_mapped_and_once(
+    ends: tuple[SqlDestination, SqlDestination],
+) -> None:
+    source, destination = ends
+    table, world = new_table(), World()
+    world.source = world.by_hand.databases["shop", "other"] = source.adapter(f"other{table}")
+    name = "flow"
+    world.by_hand.databases["warehouse", keeper(GATEWAY, name)] = destination.adapter(
+        f"{table}/{name}"
+    )
+    columns = (Column("region", "string"), Column("total", "integer"), Column("email", "string"))
+    world.source.ensure_schema(TableSchema(table, columns)).unwrap()
+    world.declare(
+        tables=[table],
+        filter=[{"name": "eu", "tables": [table],
+                 "filters": [{"column": "region", "op": "eq", "value": "eu"}]}],
+        map={table: {"rename": {"total": "amount"}, "drop": ["region"], "hash": ["email"]}},
+    )  # fmt: skip
+
+    def put(row_id: str, at: int, **values: Any) -> None:
+        world.commit(make_delta(Op.INSERT, table, row_id, values, client_id="c", hlc=at))
+
+    for number in range(30):
+        region = "eu" if number % 3 else "us"
+        put(f"r{number:02}", 1 + number, region=region, total=number, email=f"{number}@x.example")
+    assert world.poll() == "done"
+    rows = destination.rows(table, "amount", "email")
+    assert len(rows) == 20
+    assert rows["r01"][0] == 1
+    assert len(rows["r01"][1]) == 64
+    assert destination.columns(table) >= {"amount", "email"}
+    assert "region" not in destination.columns(table)
+
+    wider = (*columns, Column("size", "number"))
+    world.source.ensure_schema(TableSchema(table, wider, version=2)).unwrap()
+    put("r01", 100, region="us")
+    put("r00", 101, region="eu", size=2.5)
+    assert world.poll() == "done"
+    rows = destination.rows(table, "amount", "size")
+    assert ("r01" in rows, rows["r00"]) == (False, (0, 2.5))
+    assert len(rows) == 20
+
+    put("r02", 110, total=1 << 50)
+    put("r04", 111, total=7)
+    assert world.poll() == "done"
+    assert world.poll() == "done"
+    rows = destination.rows(table, "amount")
+    assert (rows["r02"], rows["r04"]) == ((1 << 50,), (7,))
+    assert world.status()["rows"] == 20 + 2 + 2
