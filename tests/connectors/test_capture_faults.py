@@ -242,6 +242,21 @@ def test_a_table_that_cannot_be_captured_harms_no_other(world: CaptureWorld) -> 
     assert world.state.fault is None
 
 
+@pytest.mark.law("N13")
+def test_a_key_of_bytes_is_refused_as_its_rows_could_be_taken_for_deleted(
+    world: CaptureWorld,
+) -> None:
+    table = world.tables["a"]
+    world.run(
+        f"ALTER TABLE {table} DROP CONSTRAINT a_pkey",
+        f"ALTER TABLE {table} ADD k bytea PRIMARY KEY",
+    )
+    checked = checked_by(world.connector())
+
+    assert isinstance(checked, Err)
+    assert "has a key of bytes" in checked.error.message
+
+
 def test_without_an_identity_check_says_what_to_run(world: CaptureWorld) -> None:
     world.run(f"ALTER TABLE {world.tables['a']} REPLICA IDENTITY NOTHING")
     checked = checked_by(world.connector())

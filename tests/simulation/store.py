@@ -59,6 +59,8 @@ class Store(MemoryBuffer):
         """Items that are not visible yet, by whom and with what was there before, or None."""
         self._visible_ms: dict[str, int] = {}
         """When each torn commit, by its token, is visible as a whole."""
+        self._lanes_changed = 0
+        """The stamp at which lanes were opened or closed last, which the main head may not show."""
         self._is_lost = False
         """Another one was restored in its place; what still reaches this one concerns nobody."""
 
@@ -88,7 +90,7 @@ class Store(MemoryBuffer):
         return main.trimmed, main.epoch
 
     def is_quiet(self, now_ms: int) -> bool:
-        """Tell whether at most one commit, or change of heads, is of the last moment, and visible.
+        """Tell whether at most one commit, or change of lanes, is of the last moment, and visible.
 
         Args:
             now_ms: the time, by the clock of who asks.
@@ -96,7 +98,7 @@ class Store(MemoryBuffer):
         if self._hidden:
             return False
         heads = self._of("g1").heads.values()
-        stamps = {head.commit for head in heads}
+        stamps = {head.commit for head in heads} | {self._lanes_changed}
         stamps |= {item.stamp for item in self._world.history.log[-QUIET_LOOK:]}
         since_ms = max([now_ms, *map(stamp_ms, stamps)]) - RAISED_EVERY_MS
         return sum(stamp_ms(stamp) > since_ms for stamp in stamps) <= 1
@@ -177,6 +179,7 @@ class Store(MemoryBuffer):
         before = (seen or NO_HEAD).lanes.open()
         changed = super().change_lanes(gateway, seen, lanes, to)
         if changed:
+            self._lanes_changed = self._of(gateway).heads[MAIN_LANE].commit
             self._written([("head", MAIN_LANE)])
             self._world.count("lanes opened" if len(lanes.open()) > len(before) else "lanes closed")
         return changed

@@ -191,6 +191,9 @@ class Tables:
         key = settings.key or look.primary_key
         if not key:
             return f"{name} has no primary key: name what tells rows apart, key."
+        types = {column: column_type(sql_type) for column, sql_type in look.columns}
+        if any(types.get(column) == "bytes" for column in key):
+            return f"{name} has a key of bytes, by which rows cannot be read: name another, key."
         # Without it the source would refuse to update and delete rows, once they are published.
         if look.identity == "n" or not (look.identity_columns or look.identity == "f"):
             return (
