@@ -59,6 +59,10 @@ ROUTES = [
     ("POST", "/admin/destinations/{}/warehouse"),
     ("DELETE", "/admin/destinations/{}/warehouse"),
     ("POST", "/admin/destinations/{}/warehouse/pause"),
+    ("GET", "/admin/flows/{}"),
+    ("POST", "/admin/flows/{}"),
+    ("DELETE", "/admin/flows/{}/warehouse"),
+    ("POST", "/admin/flows/{}/warehouse/pause"),
 ]
 SIGNED = ("POST", "/connectors/{}/shop/webhook")
 """What a signature opens, and no token."""
