@@ -13,7 +13,7 @@ demo: ## the main job on real flights: start, deploy, sync, show the result; lea
 	@tools/bootstrap.sh
 	@$(python) -m tools.demo
 
-test: ## every test, lint, types and import contracts (a quarter of an hour on 2 cores)
+test: ## every test, lint, types and import contracts (half an hour on 2 cores)
 	@tools/test.sh
 
 check: ## the quick part of `test`: lint, types, import contracts, unit tests
