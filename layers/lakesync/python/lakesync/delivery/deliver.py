@@ -21,7 +21,7 @@ from lakesync.core.claims import (
 )
 from lakesync.core.clock import stamp_ms
 from lakesync.delivery.desk import Desk
-from lakesync.delivery.gathering import next_write_in_ms
+from lakesync.delivery.gathering import next_write_in_ms, state_of
 from lakesync.delivery.table import TableDelivery
 from lakesync.errors import Contention, LakeSyncError, ValidationFailed
 from lakesync.ports import DeliveryState
@@ -206,16 +206,14 @@ class Deliverer:
             return 0
         if table.has_written:
             return self._wall_clock()
-        states = self._buffer.delivery_states(place.gateway, place.destination)
-        return states.get(place.table, DeliveryState()).wrote_ms
+        return state_of(self._buffer, place).wrote_ms
 
     def _note(self, place: DeliveryPlace, mark: int, dead_letters: int, wrote_ms: int) -> None:
         state = DeliveryState(mark, dead_letters, "", self._wall_clock(), wrote_ms)
         self._buffer.save_delivery_state(place.gateway, place.destination, place.table, state)
 
     def _note_failure(self, place: DeliveryPlace, error: LakeSyncError, wrote_ms: int) -> None:
-        states = self._buffer.delivery_states(place.gateway, place.destination)
-        before = states.get(place.table, DeliveryState())
+        before = state_of(self._buffer, place)
         message = f"{error.code}: {error.message}"[:_ERROR_CHARACTERS_MAX]
         state = DeliveryState(
             before.mark,

@@ -31,15 +31,19 @@ def next_write_in_ms(
     if not pace.gather_ms:
         return 0
     keys = objects.list_objects(place.prefix)
-    state = states.delivery_states(place.gateway, place.destination).get(
-        place.table, DeliveryState()
-    )
+    state = state_of(states, place)
     if not keys:
         return 0 if state.error else None
     wait_ms = state.wrote_ms + pace.gather_ms - now_ms
     if wait_ms <= 0 or not all(map(claimed_last, keys)):
         return 0
     return 0 if _deltas(objects, keys) >= pace.deltas else wait_ms
+
+
+def state_of(states: DeliveryStates, place: DeliveryPlace) -> DeliveryState:
+    """Give how the delivery of a table stands; as if nothing was done yet, if nothing is noted."""
+    noted = states.delivery_states(place.gateway, place.destination)
+    return noted.get(place.table, DeliveryState())
 
 
 def _deltas(objects: ObjectStore, keys: list[str]) -> int:
