@@ -51,6 +51,8 @@ class FlowSchemas:
         self._storage = storage
         self._wall_clock = wall_clock
         self._columns: dict[str, tuple[SourceColumn, ...]] | None = None
+        self._schemas: dict[str, TableSchema | None] = {}
+        """What was given already: a poll asks the source, and what is kept, once for a table."""
 
     def of(self, table: str) -> TableSchema | None:
         """Give the schema that a table has at the destination; None without known columns.
@@ -58,6 +60,11 @@ class FlowSchemas:
         Raises:
             LakeSyncError: the source does not say what tables it has.
         """
+        if table not in self._schemas:
+            self._schemas[table] = self._read(table)
+        return self._schemas[table]
+
+    def _read(self, table: str) -> TableSchema | None:
         if self._columns is None:
             discovered = self._connector.discover().unwrap()
             self._columns = {
