@@ -36,9 +36,9 @@ class ReplayedLake:
         self._folder = folder
         self._flushed: list[Rows] = []
 
-    def ask(self, path: str, body: object = None, query: str = "") -> dict[str, Any]:
+    def ask(self, path: str, body: object = None, rest: str = "") -> dict[str, Any]:
         token = self._setting.token("demo", "admin")
-        address = f"{path}/{self._setting.gateway}{query}"
+        address = f"{path}/{self._setting.gateway}{rest}"
         return call(self._setting.url, token, "POST", address, body)
 
     def flush(self) -> dict[str, Any]:

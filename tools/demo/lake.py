@@ -37,10 +37,12 @@ class DemoLake:
         self._admin_token = admin_token
         self._flushed_at = datetime.now(UTC)
 
-    def ask(self, path: str, body: object = None, query: str = "") -> dict[str, Any]:
-        """Call an administrative route of the gateway."""
-        address = f"{path}/{self._gateway}{query}"
-        return call(self._url, self._admin_token(), "POST", address, body)
+    def ask(
+        self, path: str, body: object = None, rest: str = "", *, method: str = "POST"
+    ) -> dict[str, Any]:
+        """Call an administrative route of the gateway; ``rest`` follows the gateway's name."""
+        address = f"{path}/{self._gateway}{rest}"
+        return call(self._url, self._admin_token(), method, address, body)
 
     def flush(self) -> dict[str, Any]:
         """Write what the buffer holds to S3 and announce it.

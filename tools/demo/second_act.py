@@ -7,7 +7,6 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.cli.gateway import call
 from lakesync.client import Client
 from tools.demo.databases import CAPTURED_SCHEMA, REMARK, SOURCE_COLUMNS, Operations, Reports
 from tools.demo.evidence import compare, rows_of_client
@@ -78,23 +77,22 @@ class SecondAct:
             self._lake.ask("/admin/schema", CAPTURED_SCHEMA)
             self._open.callback(self._remove_secret, self._keep_secret(reports.url))
             declared = {"kind": "mysql", "secret": DESTINATION, "tables": [TABLE]}
-            self._ask("POST", f"destinations/{self._setting.gateway}/{DESTINATION}", declared)
+            self._lake.ask("/admin/destinations", declared, f"/{DESTINATION}")
             self._open.callback(self._remove, "destinations", DESTINATION)
             registered = {
                 "type": "postgres", "name": SOURCE, "configuration": operations.connector(),
                 "everyMinutes": _SELDOM_MINUTES,
             }  # fmt: skip
-            self._ask("POST", f"connectors/{self._setting.gateway}", registered)
+            self._lake.ask("/admin/connectors", registered)
             self._open.callback(self._remove, "connectors", SOURCE)
             step.result = f"connector {SOURCE}, destination {DESTINATION}"
 
     def _poll(self, sentence: str, dispatcher: Client) -> None:
         with self._screen.step(sentence) as step:
-            path = f"connectors/{self._setting.gateway}/{SOURCE}"
-            before = self._ask("GET", path)
-            self._ask("POST", path, {"do": "run"})
+            before = self._shown("connectors", f"/{SOURCE}")
+            self._lake.ask("/admin/connectors", {"do": "run"}, f"/{SOURCE}")
             shown = _until(
-                lambda: self._ask("GET", path),
+                lambda: self._shown("connectors", f"/{SOURCE}"),
                 lambda shown: shown["polls"] > before["polls"] and not shown["isReading"],
                 step,
                 "polled",
@@ -127,9 +125,8 @@ class SecondAct:
         with self._screen.step("the lake and MySQL follow") as step:
             done = self._lake.flush()
             seconds = self._lake.wait_until_merged(step.show)
-            path = f"destinations/{self._setting.gateway}"
             _until(
-                lambda: self._ask("GET", path)["destinations"][0],
+                lambda: self._shown("destinations")["destinations"][0],
                 lambda shown: shown["state"] == "current" and not shown["waiting"],
                 step,
                 "MySQL is filled",
@@ -173,13 +170,12 @@ class SecondAct:
         self._open.callback(client.close)
         return client
 
-    def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        token = self._setting.token("demo", "admin")
-        return call(self._setting.url, token, method, f"/admin/{path}", body)
+    def _shown(self, kind: str, rest: str = "") -> dict[str, Any]:
+        return self._lake.ask(f"/admin/{kind}", rest=rest, method="GET")
 
     def _remove(self, kind: str, name: str) -> None:
         """Take back a declaration: the databases end with the demo."""
-        self._ask("DELETE", f"{kind}/{self._setting.gateway}/{name}")
+        self._lake.ask(f"/admin/{kind}", rest=f"/{name}", method="DELETE")
 
     def _keep_secret(self, url: str) -> str:
         prefix = self._aws.output("DestinationSecretPrefix")

@@ -49,8 +49,8 @@ class Setting:
 class TheLake(Protocol):
     """What the story needs of the lake: `tools.demo.lake.DemoLake`, or a player of it in tests."""
 
-    def ask(self, path: str, body: object = None, query: str = "") -> dict[str, Any]:
-        """Call an administrative route of the gateway."""
+    def ask(self, path: str, body: object = None, rest: str = "") -> dict[str, Any]:
+        """Call an administrative route of the gateway; ``rest`` follows the gateway's name."""
         ...
 
     def flush(self) -> dict[str, Any]:
