@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _SETS_REMEMBERED: Final = 512
 
@@ -44,6 +45,19 @@ class Places:
                 self._of.clear()
             self._of[columns] = known
         return known
+
+
+def places_in(connection: sqlite3.Connection) -> Mapping[int, Places]:
+    """Give the places of all tables' columns by the tables' ids, as a connection sees a file now.
+
+    A table of which no columns are known has none.
+    """
+    names: dict[int, list[str]] = defaultdict(list)
+    columns = "SELECT table_id, name FROM _lakesync_columns ORDER BY table_id, place"
+    for table_id, name in connection.execute(columns):
+        names[table_id].append(name)
+    places = {table_id: Places(of_table) for table_id, of_table in names.items()}
+    return defaultdict(lambda: Places(()), places)
 
 
 class ClientNumbers:

@@ -13,17 +13,17 @@ A row of one insert, which most are, is one write without `alive`, and has no li
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.storage.row_names import ClientNumbers, Places
+from lakesync.client.storage.row_names import ClientNumbers, places_in
 from lakesync.core.merge import EMPTY, RowState
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable, Sequence
 
+    from lakesync.client.storage.row_names import Places
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import Register
     from lakesync.core.values import CanonicalJson
@@ -127,15 +127,10 @@ class States:
 
 def states_in(connection: sqlite3.Connection) -> Callable[[int, bytes | None], RowState]:
     """Give what reads row states, by the ids of their tables, as a connection sees a file now."""
-    names: dict[int, list[str]] = defaultdict(list)
-    columns = "SELECT table_id, name FROM _lakesync_columns ORDER BY table_id, place"
-    for table_id, name in connection.execute(columns):
-        names[table_id].append(name)
-    places = {table_id: Places(of_table) for table_id, of_table in names.items()}
+    places = places_in(connection)
     numbers = "SELECT number, client_id FROM _lakesync_clients"
     clients: dict[int, str] = dict(connection.execute(numbers).fetchall())
-    none = Places(())
-    return lambda table_id, stored: decode(stored, places.get(table_id, none), clients.__getitem__)
+    return lambda table_id, stored: decode(stored, places[table_id], clients.__getitem__)
 
 
 def _inserted(names: Sequence[str], row: tuple[Stamp, str, Sequence[CanonicalJson]]) -> RowState:

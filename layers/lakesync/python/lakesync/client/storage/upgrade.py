@@ -5,10 +5,9 @@ Layout 2 kept row states as they are sent, with the names of columns and clients
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.storage.row_names import Places
+from lakesync.client.storage.row_names import places_in
 from lakesync.client.storage.stored_state import States
 from lakesync.wire.row_state import decode_row_state
 
@@ -26,18 +25,14 @@ _ROWS: Final = (
 
 def upgrade(connection: sqlite3.Connection) -> None:
     """Write each row state anew, within the caller's transaction."""
-    names: dict[int, list[str]] = defaultdict(list)
-    columns = "SELECT table_id, name FROM _lakesync_columns ORDER BY table_id, place"
-    for table_id, name in connection.execute(columns):
-        names[table_id].append(name)
-    places = {table_id: Places(of_table) for table_id, of_table in names.items()}
+    places = places_in(connection)
     states = States(connection)
 
     def again(table_id: int, stored: bytes | None) -> bytes | None:
         if stored is None:
             return None
         state = decode_row_state(stored or None)
-        return states.encode(places.get(table_id) or Places(()), state)
+        return states.encode(places[table_id], state)
 
     for rows in _parts(connection):
         connection.executemany(
