@@ -62,6 +62,11 @@ class Asked:
         """What the address names, else what the body does."""
         return self.path.get("name") or self.text("name")
 
+    @property
+    def target(self) -> str:
+        """What is changed: its name, and what is done to it where the address says that."""
+        return f"{self.name} {self.path.get('action', '')}".rstrip()
+
     def text(self, field: str) -> str:
         """Give a text of the body; empty if there is none."""
         value = self.body.get(field) if isinstance(self.body, dict) else None

@@ -18,7 +18,7 @@ from lakesync.runtime.api.shapes import (
 )
 from lakesync.runtime.api.shapes import NAME as TABLE
 
-_DECLARED: Final[dict[str, Schema]] = {
+DECLARED: Final[dict[str, Schema]] = {
     "tables": list_of(TABLE) | {"description": "None: all tables."},
     "buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)
     | {"description": "Which rows, as in sync rules, without claims. None: all rows."},
@@ -37,9 +37,9 @@ _DECLARED: Final[dict[str, Schema]] = {
         "description": "Whether deleted rows go or stay; empty: as each table's schema says.",
     },
 }
-_MAP: Final[dict[str, Schema]] = {"map": _DECLARED["map"]}
-_SHOWN: Final = {name: shape for name, shape in _DECLARED.items() if name != "map"}
-_KIND: Final[dict[str, Schema]] = {
+_MAP: Final[dict[str, Schema]] = {"map": DECLARED["map"]}
+_SHOWN: Final = {name: shape for name, shape in DECLARED.items() if name != "map"}
+KIND: Final[dict[str, Schema]] = {
     "kind": {"enum": list(KINDS)},
     "secret": {
         "type": "string",
@@ -47,7 +47,7 @@ _KIND: Final[dict[str, Schema]] = {
         "description": "Of the secret that holds the URL the name, without its prefix.",
     },
 }
-_NAME: Final[Schema] = {"type": "string", "pattern": f"^{NAME.pattern}$"}
+DESTINATION_NAME: Final[Schema] = {"type": "string", "pattern": f"^{NAME.pattern}$"}
 
 DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
     "ColumnMap": object_of(
@@ -60,14 +60,14 @@ DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
         },
     )
     | {"additionalProperties": False},
-    "DestinationDeclared": object_of(_KIND, _DECLARED),
+    "DestinationDeclared": object_of(KIND, DECLARED),
     "Destination": object_of(
-        {"name": _NAME, **_KIND, **_SHOWN, "paused": FLAG, "declaredMs": COUNT}, _MAP
+        {"name": DESTINATION_NAME, **KIND, **_SHOWN, "paused": FLAG, "declaredMs": COUNT}, _MAP
     ),
     "DestinationReport": object_of(
         {
-            "name": _NAME,
-            **_KIND,
+            "name": DESTINATION_NAME,
+            **KIND,
             **_SHOWN,
             "paused": FLAG,
             "declaredMs": COUNT,
@@ -92,6 +92,6 @@ DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
         _MAP,
     ),
     "Destinations": object_of({"destinations": list_of(reference("DestinationReport"))}),
-    "DestinationRemoved": object_of({"removed": _NAME}),
-    "DestinationChanged": object_of({"name": _NAME, "action": TEXT}, {"tables": COUNT}),
+    "DestinationRemoved": object_of({"removed": DESTINATION_NAME}),
+    "DestinationChanged": object_of({"name": DESTINATION_NAME, "action": TEXT}, {"tables": COUNT}),
 }

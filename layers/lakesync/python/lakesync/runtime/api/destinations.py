@@ -32,8 +32,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
 
     def shows(asked: Asked) -> tuple[str, object]:
         declared = service.declared(asked.gateway, asked.name)
-        target = f"{asked.name} {asked.path.get('action', '')}".rstrip()
-        return target, None if declared is None else _shown(declared)
+        return asked.target, None if declared is None else _shown(declared)
 
     @router.get(
         "/admin/destinations/{gateway}",

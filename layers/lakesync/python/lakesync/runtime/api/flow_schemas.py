@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakesync.core.destinations import DELETES, KINDS, NAME, SECRET
 from lakesync.core.flows import GATEWAY
 from lakesync.core.flows_json import SCHEDULE_MINUTES_MAX
-from lakesync.core.rules import BUCKETS_MAX
+from lakesync.runtime.api.destination_schemas import DECLARED, DESTINATION_NAME, KIND
 from lakesync.runtime.api.shapes import (
     COUNT,
     FLAG,
@@ -17,22 +16,15 @@ from lakesync.runtime.api.shapes import (
     object_of,
     reference,
 )
-from lakesync.runtime.api.shapes import NAME as TABLE
 
-_NAME: Final[Schema] = {"type": "string", "pattern": f"^{NAME.pattern}$"}
-_SECRET: Final[Schema] = {
-    "type": "string",
-    "pattern": f"^{SECRET.pattern}$",
-    "description": "Of the secret that holds the URL the name, without its prefix.",
-}
-_KIND: Final[Schema] = {"enum": list(KINDS)}
+_DATABASE: Final[dict[str, Schema]] = {"database": KIND["kind"], "secret": KIND["secret"]}
 _THE_GATEWAY: Final[Schema] = {"enum": [GATEWAY]}
 _SOURCE: Final[Schema] = {
     "oneOf": [
         _THE_GATEWAY,
         object_of({"connector": TEXT}, {"configuration": {"type": "object"}}),
         object_of(
-            {"database": _KIND, "secret": _SECRET},
+            _DATABASE,
             {"gateway": TEXT | {"description": "Whose tables; this gateway's without it."}},
         ),
     ]
@@ -41,19 +33,15 @@ _DESTINATION: Final[Schema] = {
     "oneOf": [
         _THE_GATEWAY,
         object_of(
-            {"database": _KIND, "secret": _SECRET},
-            {
-                "tableNames": {"type": "object", "additionalProperties": TEXT},
-                "deletes": {"enum": ["", *DELETES]},
-            },
+            _DATABASE,
+            {name: DECLARED[name] for name in ("tableNames", "deletes")},
         ),
     ]
 }
 _WHAT: Final[dict[str, Schema]] = {
-    "tables": list_of(TABLE) | {"description": "None: all tables."},
-    "filter": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)
-    | {"description": "Which rows, as in sync rules, without claims; decided before the map."},
-    "map": {"type": "object", "additionalProperties": reference("ColumnMap")},
+    "tables": DECLARED["tables"],
+    "filter": DECLARED["buckets"],
+    "map": DECLARED["map"],
 }
 _EVERY: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": SCHEDULE_MINUTES_MAX}
 _WHEN: Final[dict[str, Schema]] = {
@@ -64,16 +52,22 @@ _ERROR: Final[Schema] = object_of({"error": TEXT, "atMs": COUNT}, {"code": TEXT,
 
 FLOW_COMPONENTS: Final[dict[str, Schema]] = {
     "FlowDeclared": object_of(
-        {"name": _NAME, "source": _SOURCE, "destination": _DESTINATION}, _WHAT | _WHEN
+        {"name": DESTINATION_NAME, "source": _SOURCE, "destination": _DESTINATION}, _WHAT | _WHEN
     )
     | {"additionalProperties": False},
     "Flow": object_of(
-        {"name": _NAME, "source": _SOURCE, "destination": _DESTINATION, **_WHAT, "paused": FLAG},
+        {
+            "name": DESTINATION_NAME,
+            "source": _SOURCE,
+            "destination": _DESTINATION,
+            **_WHAT,
+            "paused": FLAG,
+        },
         _WHEN,
     ),
     "FlowStatus": object_of(
         {
-            "name": _NAME,
+            "name": DESTINATION_NAME,
             "source": _SOURCE,
             "destination": _DESTINATION,
             **_WHAT,
@@ -110,8 +104,8 @@ FLOW_COMPONENTS: Final[dict[str, Schema]] = {
             "columns": list_of(TEXT) | {"description": "As they would be there."},
         },
     ),
-    "FlowRemoved": object_of({"removed": _NAME}, {"message": TEXT}),
+    "FlowRemoved": object_of({"removed": DESTINATION_NAME}, {"message": TEXT}),
     "FlowAction": object_of({}, {"from": {"type": "string", "format": "date-time"}})
     | {"additionalProperties": False},
-    "FlowChanged": object_of({"name": _NAME, "action": TEXT}),
+    "FlowChanged": object_of({"name": DESTINATION_NAME, "action": TEXT}),
 }

@@ -32,8 +32,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
     """Add the routes around the service, which is made when it is first asked."""
 
     def shows(asked: Asked) -> tuple[str, object]:
-        target = f"{asked.name} {asked.path.get('action', '')}".rstrip()
-        return target, service().declared(asked.gateway, asked.name)
+        return asked.target, service().declared(asked.gateway, asked.name)
 
     @router.get(
         "/admin/flows/{gateway}",
