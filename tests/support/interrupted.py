@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.errors import AdapterUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakesync.adapters.sql.dialect import Dialect
     from lakesync.errors import LakeSyncError
@@ -40,7 +40,7 @@ class _Interrupted:
     def connect(self) -> _Connection:
         return _Connection(self, self._dialect.connect())
 
-    def load(self, cursor: _Cursor, table: str, columns: Sequence[str], rows: Any) -> None:
+    def load(self, cursor: _Cursor, table: str, columns: Mapping[str, str], rows: Any) -> None:
         self.step()
         self._dialect.load(cursor.cursor, table, columns, rows)
 

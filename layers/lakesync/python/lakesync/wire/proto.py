@@ -22,7 +22,7 @@ from lakesync.core.values import recanonical
 from lakesync.errors import BY_CODE, InternalError, InvalidInput, LakeSyncError, ValidationFailed
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.incoming import OP_NAMES, check_count, incoming_delta, row_key, under
-from lakesync.wire.records import add_records
+from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
@@ -105,7 +105,8 @@ def encode_push(push: Push) -> bytes:
         epoch=push.epoch,
         own_cursor=push.own_cursor,
     )
-    add_records(message.deltas, (delta for _, delta in push.deltas))
+    run = encode_records(delta for _, delta in push.deltas)
+    message.deltas.extend(pb.SyncResponse.FromString(run).deltas)
     return message.SerializeToString()
 
 

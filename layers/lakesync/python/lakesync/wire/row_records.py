@@ -16,7 +16,7 @@ from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX, delta_id_of
 from lakesync.core.row_deltas import deltas_of
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.records import encode_records
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.row_state import decode_row_state, varint
 from lakesync.wire.rule_rows import delta_slices
 
 if TYPE_CHECKING:
@@ -201,14 +201,3 @@ def _client(field: bytes) -> str:
     """Give the client id of its field; 128 bytes need two to say so."""
     _, at = _length(field, 1)
     return field[at:].decode()
-
-
-@lru_cache(_NAMES_REMEMBERED)
-def varint(number: int) -> bytes:
-    """Give a number, seven bits a byte, the lowest first."""
-    encoded = bytearray()
-    while number >= _MORE:
-        encoded.append(number & 0x7F | _MORE)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)

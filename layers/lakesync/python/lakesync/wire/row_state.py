@@ -94,24 +94,25 @@ def column_opening(name: str, size: int) -> bytes:
 def _opening(name: str, size: int, behind: int) -> bytes:
     """Give what stands before a column's value of a size, with some bytes behind it."""
     encoded = name.encode()
-    inside = _NAME + _varint(len(encoded)) + encoded + _VALUE + _varint(size)
-    return _COLUMN + _varint(len(inside) + size + behind) + inside
+    inside = _NAME + varint(len(encoded)) + encoded + _VALUE + varint(size)
+    return _COLUMN + varint(len(inside) + size + behind) + inside
 
 
 @lru_cache(_NAMES_REMEMBERED)
 def _writer(client_id: str) -> tuple[bytes, bytes]:
     """Give what stands before and behind a writer's stamp."""
     encoded = client_id.encode()
-    client = _CLIENT + _varint(len(encoded)) + encoded if encoded else b""
-    return _WRITER + _varint(1 + 8 + len(client)) + _HLC, client
+    client = _CLIENT + varint(len(encoded)) + encoded if encoded else b""
+    return _WRITER + varint(1 + 8 + len(client)) + _HLC, client
 
 
 def _index(index: int) -> bytes:
     """Give the field that names a column's writer; the first one's is left out, being 0."""
-    return _INDEX + _varint(index) if index else b""
+    return _INDEX + varint(index) if index else b""
 
 
-def _varint(number: int) -> bytes:
+@lru_cache(_NAMES_REMEMBERED)
+def varint(number: int) -> bytes:
     """Give a number, seven bits a byte, the lowest first."""
     encoded = bytearray()
     while number >= _TWO_BYTES:

@@ -123,23 +123,33 @@ class MySql:
         return _TYPES[type_name]
 
     def load(
-        self, cursor: Any, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+        self,
+        cursor: Any,
+        table: str,
+        columns: Mapping[str, str],
+        rows: Iterable[Sequence[object]],
     ) -> None:
         """Load rows by inserts as large as `STATEMENT_BYTES_MAX`."""
         cursor.max_stmt_length = STATEMENT_BYTES_MAX
         names = ", ".join(map(self.quote, columns))
         places = ", ".join(["%s"] * len(columns))
-        cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({places})", rows)  # noqa: S608 - quoted
+        cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({places})", list(rows))  # noqa: S608 - quoted
 
     def upsert(
-        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
+        self,
+        table: str,
+        keys: Sequence[str],
+        constants: Sequence[str],
+        columns: Sequence[str],
+        updated: Sequence[str],
     ) -> str:
         """Copy the stage into a table of ours; a row that stays is set to itself."""
-        names = ", ".join(columns)
+        names = ", ".join((*constants, *columns))
+        values = ", ".join((*["%s"] * len(constants), *columns))
         assignments = [f"{name} = VALUES({name})" for name in updated]
         assignments = assignments or [f"{keys[0]} = {table}.{keys[0]}"]
         return (
-            f"INSERT INTO {table} ({names}) SELECT {names} FROM {STAGE} "  # noqa: S608 - our own names
+            f"INSERT INTO {table} ({names}) SELECT {values} FROM {STAGE} "  # noqa: S608 - our own names
             f"ON DUPLICATE KEY UPDATE {', '.join(assignments)}"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -51,6 +52,9 @@ _TYPES: Final[Mapping[str, str]] = {
 }
 
 
+_TYPE_NAME: Final = re.compile("double precision|[a-zA-Z]+")
+
+
 @dataclass(frozen=True)
 class Postgres:
     """`lakesync.adapters.sql.dialect.Dialect` of PostgreSQL 13 or newer."""
@@ -88,23 +92,34 @@ class Postgres:
         return _TYPES[type_name] + collation
 
     def load(
-        self, cursor: Any, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+        self,
+        cursor: Any,
+        table: str,
+        columns: Mapping[str, str],
+        rows: Iterable[Sequence[object]],
     ) -> None:
-        """Load rows by ``COPY``."""
+        """Load rows by binary ``COPY``: as text, bytes would be twice as many."""
         names = ", ".join(map(self.quote, columns)).replace("%%", "%")  # COPY has no parameters
-        with cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+        with cursor.copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types([_type_name(kind) for kind in columns.values()])
             for row in rows:
                 copy.write_row(row)
 
     def upsert(
-        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
+        self,
+        table: str,
+        keys: Sequence[str],
+        constants: Sequence[str],
+        columns: Sequence[str],
+        updated: Sequence[str],
     ) -> str:
         """Copy the stage into a table of ours."""
-        names = ", ".join(columns)
+        names = ", ".join((*constants, *columns))
+        values = ", ".join((*["%s"] * len(constants), *columns))
         assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name in updated)
         action = f"DO UPDATE SET {assignments}" if updated else "DO NOTHING"
         return (
-            f"INSERT INTO {table} ({names}) SELECT {names} FROM {STAGE} "  # noqa: S608 - our own names
+            f"INSERT INTO {table} ({names}) SELECT {values} FROM {STAGE} "  # noqa: S608 - our own names
             f"ON CONFLICT ({', '.join(keys)}) {action}"
         )
 
@@ -190,6 +205,12 @@ _ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
     ),
     ((psycopg.IntegrityError, psycopg.DataError), ConstraintViolated),
 )  # fmt: skip
+
+
+def _type_name(kind: str) -> str:
+    """Give the name of a type without its precision, collation or constraint."""
+    match = _TYPE_NAME.match(kind)
+    return "int4" if match is None else match[0].lower()
 
 
 def _connection_error(state: str | None, message: str) -> type[LakeSyncError]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from lakesync.adapters.batches import merged, parts, values_of
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
 from lakesync.adapters.row_images import merged_images
+from lakesync.adapters.sql.destination_table import NO_ROWS
 from lakesync.adapters.sql.query_tables import QueryTables
 from lakesync.adapters.sql.transactions import Transactions
 from lakesync.core.merge import EMPTY
@@ -140,7 +141,7 @@ class SqlAdapter:
 
         def work(cursor: Cursor, ledger: Ledger) -> tuple[DeadLetter, ...]:
             ledger.lock_mark(table)
-            return self._tables.write(cursor, ledger, table, {})
+            return self._tables.write(cursor, ledger, table, NO_ROWS)
 
         def retry() -> tuple[DeadLetter, ...]:
             self._tables.prepare(table, None, ())
@@ -190,8 +191,7 @@ class SqlAdapter:
         fresh = [placed for placed in part if placed.position.commit > mark]
         ledger.add_deltas(batch.table, fresh)
         changed = merged(fresh, partial(ledger.states, batch.table))
-        ledger.save_states(batch.table, changed)
-        refused = self._tables.write(cursor, ledger, batch.table, changed)
+        refused = self._tables.save(cursor, ledger, batch.table, changed)
         ledger.save_mark(batch.table, last)
         return Inserted(len(fresh), len(changed), refused)
 
@@ -209,8 +209,7 @@ class SqlAdapter:
             raise missing_batch(images, mark)
         changed, gone = merged_images(images, ledger.states(table, list(images.rows)))
         self._tables.remove(cursor, ledger, table, gone)
-        ledger.save_states(table, changed)
-        refused = self._tables.write(cursor, ledger, table, changed)
+        refused = self._tables.save(cursor, ledger, table, changed)
         if images.is_last:
             ledger.save_mark(table, images.last)
             ledger.forget_commits(table, images.last)

@@ -20,12 +20,13 @@ from lakesync.adapters.sql.definition import (
 )
 from lakesync.adapters.sql.dialect import STAGE
 from lakesync.adapters.sql.staging import fill_stage
-from lakesync.adapters.sql.values import Unfit, sql_value
+from lakesync.adapters.sql.values import Unfit, converter
 from lakesync.core.clock import stamp_ms
 from lakesync.core.column_types import precision_scale
 from lakesync.core.merge import view
 from lakesync.core.names import folded
 from lakesync.core.schema import ROW_ID
+from lakesync.core.values import NULL
 from lakesync.errors import ConstraintViolated
 
 if TYPE_CHECKING:
@@ -53,6 +54,17 @@ class Row(NamedTuple):
     values: Sequence[object]
 
 
+class Converted(NamedTuple):
+    """Rows in the types of their columns."""
+
+    rows: Sequence[Row]
+    refused: Sequence[DeadLetter]
+    """Those with a value that its column cannot hold."""
+
+
+NO_ROWS: Final = Converted((), ())
+
+
 class DestinationTable:
     """One table to query, as its definition says."""
 
@@ -60,6 +72,7 @@ class DestinationTable:
         self._dialect = dialect
         self.definition = definition
         self._columns = definition.stored_columns()
+        self._converters = [(name, converter(kind)) for name, kind in self._columns.items()]
         self._quoted = dialect.quote(definition.destination)
 
     # --- definition -------------------------------------------------------------------------------
@@ -131,16 +144,20 @@ class DestinationTable:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    def write(self, cursor: Cursor, states: Mapping[str, RowState]) -> list[DeadLetter]:
-        """Write rows as their states say; gives those that the database refuses."""
-        table = self.definition.table
+    def converted(self, states: Mapping[str, RowState]) -> Converted:
+        """Give rows as they go to the destination; asks it nothing, so any thread may."""
         rows: list[Row] = []
         refused: list[DeadLetter] = []
         for row_id, state in states.items():
             try:
                 rows.append(self._row(row_id, state))
             except Unfit as exc:
-                refused.append(DeadLetter(table, row_id, str(exc)))
+                refused.append(DeadLetter(self.definition.table, row_id, str(exc)))
+        return Converted(rows, refused)
+
+    def write(self, cursor: Cursor, converted: Converted) -> list[DeadLetter]:
+        """Write rows; gives those that are refused, those that were not to be converted too."""
+        table, rows, refused = self.definition.table, converted.rows, list(converted.refused)
         if rows:
             self._load(cursor, rows)
             faults = self._written(cursor, 0, len(rows))
@@ -164,15 +181,20 @@ class DestinationTable:
         return f"DELETE FROM {self._quoted} WHERE {ROW_ID} IN ({gone})"  # noqa: S608
 
     def _row(self, row_id: str, state: RowState) -> Row:
-        self._dialect.value(row_id)
+        driver_value = self._dialect.value
+        driver_value(row_id)
         values = view(state)
         if values is None:
             deleted_at = _EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
             return Row(row_id, deleted_at, [None] * len(self._columns))
-        converted = []
-        for name, kind in self._columns.items():
+        converted: list[object] = []
+        for name, convert in self._converters:
+            value = values.get(name, NULL)
+            if value == NULL:
+                converted.append(None)
+                continue
             try:
-                converted.append(self._dialect.value(sql_value(kind, values.get(name))))
+                converted.append(driver_value(convert(value)))
             except Unfit as exc:
                 raise Unfit(f"column {name}: {exc}") from exc
         return Row(row_id, None, converted)
@@ -189,7 +211,7 @@ class DestinationTable:
         loaded = (
             (number, row.deleted_at, row.row_id, *row.values) for number, row in enumerate(rows)
         )
-        fill_stage(self._dialect, cursor, key | kinds, list(loaded))
+        fill_stage(self._dialect, cursor, key | kinds, loaded)
 
     def _written(self, cursor: Cursor, start: int, end: int) -> list[tuple[int, str]]:
         """Write the staged rows from one to another; gives those that are refused, and why.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from lakesync.errors import LakeSyncError
@@ -97,17 +97,34 @@ class Dialect(Protocol):
         ...
 
     def load(
-        self, cursor: Any, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+        self,
+        cursor: Any,
+        table: str,
+        columns: Mapping[str, str],
+        rows: Iterable[Sequence[object]],
     ) -> None:
-        """Load rows that are new into `STAGE`, or a table of ours, as fast as it takes them."""
+        """Load rows that are new into `STAGE`, or a table of ours, as fast as it takes them.
+
+        Args:
+            cursor: of the transaction.
+            table: where to.
+            columns: names with their SQL types.
+            rows: their values, in the order of the columns.
+        """
         ...
 
     def upsert(
-        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
+        self,
+        table: str,
+        keys: Sequence[str],
+        constants: Sequence[str],
+        columns: Sequence[str],
+        updated: Sequence[str],
     ) -> str:
         """Give the statement that copies `STAGE` into a table with no unique key but ``keys``.
 
-        Of rows that are there, ``updated`` columns change; without any they stay as they are.
+        Of rows that are there, ``updated`` columns change; without any they stay as they are. The
+        ``constants`` are columns that the stage lacks: each takes a parameter's value in all rows.
         """
         ...
 

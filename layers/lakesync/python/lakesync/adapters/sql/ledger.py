@@ -13,13 +13,13 @@ from lakesync.adapters.batches import deltas_behind
 from lakesync.adapters.database import DeadLetter, check_history
 from lakesync.adapters.sql.definition import PREFIX, Definition, from_json
 from lakesync.adapters.sql.dialect import STAGE
-from lakesync.adapters.sql.ledger_tables import KEYS, definitions
+from lakesync.adapters.sql.ledger_tables import KEYS, SCOPE, definitions
 from lakesync.adapters.sql.staging import fill_stage
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.database import PlacedDelta, Position
     from lakesync.adapters.sql.dialect import Cursor, Dialect
@@ -45,7 +45,7 @@ class Ledger:
 
     def lock_mark(self, table: str) -> Stamp:
         """Give a table's mark; nobody else writes the table until this transaction ends."""
-        self._stage("marks", [(self._gateway, table, 0, 0)], keep=True)
+        self._stage("marks", table, [(0, 0)], keep=True)
         self._cursor.execute(
             "SELECT mark FROM lakesync_marks WHERE gateway = %s AND table_name = %s FOR UPDATE",
             (self._gateway, table),
@@ -77,11 +77,11 @@ class Ledger:
 
     def add_deltas(self, table: str, deltas: Sequence[PlacedDelta]) -> None:
         """Add whole commits to the history, which is above none of them."""
-        rows = [
+        rows = (
             (self._gateway, table, commit, encode_records(delta for _, delta in placed))
             for commit, placed in groupby(deltas, key=lambda placed: placed.position.commit)
-        ]
-        columns = list(definitions(self._dialect)["commits"])
+        )
+        columns = definitions(self._dialect)["commits"]
         self._dialect.load(self._cursor, f"{PREFIX}commits", columns, rows)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
@@ -135,11 +135,8 @@ class Ledger:
 
     def save_states(self, table: str, states: Mapping[str, RowState]) -> None:
         """Save the states of rows."""
-        rows = [
-            (self._gateway, table, row_id.encode(), encode_row_state(state))
-            for row_id, state in states.items()
-        ]
-        self._stage("rows", rows)
+        rows = ((row_id.encode(), encode_row_state(state)) for row_id, state in states.items())
+        self._stage("rows", table, rows)
 
     def remove_states(self, table: str, row_ids: Sequence[str]) -> None:
         """Remove the states of rows, as if they had never been."""
@@ -171,11 +168,10 @@ class Ledger:
             (self._gateway, table),
         )
         rows = [
-            (self._gateway, table, letter.row_id.encode(), letter.reason[:REASON_CHARACTERS_MAX])
-            for letter in letters
+            (letter.row_id.encode(), letter.reason[:REASON_CHARACTERS_MAX]) for letter in letters
         ]
         if rows:
-            self._stage("dead_letters", rows)
+            self._stage("dead_letters", table, rows)
 
     # --- what tables to query look like -----------------------------------------------------------
 
@@ -208,21 +204,25 @@ class Ledger:
     def save_definition(self, definition: Definition) -> None:
         """Note what a table to query looks like."""
         name, text = definition.destination, definition.to_json()
-        self._stage("tables", [(self._gateway, definition.table, name, text)])
+        self._stage("tables", definition.table, [(name, text)])
 
     # --- staging ----------------------------------------------------------------------------------
 
-    def _stage(self, name: str, rows: Sequence[tuple[object, ...]], *, keep: bool = False) -> int:
-        """Copy rows into a table of ours; gives how many are new, if those there are kept."""
-        columns = list(definitions(self._dialect)[name])
+    def _stage(
+        self, name: str, table: str, rows: Iterable[tuple[object, ...]], *, keep: bool = False
+    ) -> None:
+        """Copy rows into a table of ours; those that are there may be kept.
+
+        Rows lack gateway and table, which are the same for all.
+        """
+        columns = list(definitions(self._dialect)[name])[len(SCOPE) :]
         self._fill(name, columns, rows)
         keys = KEYS[name]
         updated = [] if keep else [column for column in columns if column not in keys]
-        statement = self._dialect.upsert(PREFIX + name, keys, columns, updated)
-        self._cursor.execute(statement, ())
-        return self._cursor.rowcount
+        statement = self._dialect.upsert(PREFIX + name, keys, SCOPE, columns, updated)
+        self._cursor.execute(statement, (self._gateway, table))
 
-    def _fill(self, name: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
+    def _fill(self, name: str, columns: Sequence[str], rows: Iterable[tuple[object, ...]]) -> None:
         types = definitions(self._dialect)[name]
         fill_stage(self._dialect, self._cursor, {c: types[c] for c in columns}, rows)
 

@@ -9,18 +9,20 @@ from lakesync.adapters.sql.definition import PREFIX
 if TYPE_CHECKING:
     from lakesync.adapters.sql.dialect import Cursor, Dialect
 
+SCOPE: Final = ("gateway", "table_name")
+"""The columns that all of our tables begin with: whose rows they are, and of which table."""
 KEYS: Final = {
-    "commits": ("gateway", "table_name", "commit_stamp"),
-    "rows": ("gateway", "table_name", "row_id"),
-    "marks": ("gateway", "table_name"),
-    "dead_letters": ("gateway", "table_name", "row_id"),
-    "tables": ("gateway", "table_name"),
+    "commits": (*SCOPE, "commit_stamp"),
+    "rows": (*SCOPE, "row_id"),
+    "marks": SCOPE,
+    "dead_letters": (*SCOPE, "row_id"),
+    "tables": SCOPE,
 }
 
 
 def definitions(dialect: Dialect) -> dict[str, dict[str, str]]:
     """Give the columns of our tables, with their SQL types."""
-    key = {"gateway": dialect.name_type, "table_name": dialect.name_type}
+    key = dict.fromkeys(SCOPE, dialect.name_type)
     stamp = "BIGINT NOT NULL"
     row = {"row_id": dialect.key_bytes_type}
     text = dialect.column_type("string", in_key=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from lakesync.adapters.sql.destination_table import DestinationTable
+from lakesync.adapters.sql.destination_table import Converted, DestinationTable
 from lakesync.adapters.sql.ledger_tables import create_ledger
 from lakesync.errors import SchemaMismatch
 
@@ -91,7 +92,7 @@ class QueryTables:
             def page(cursor: Cursor, ledger: Ledger, after: bytes = after) -> list[str]:
                 ledger.lock_mark(table)
                 states = ledger.states_after(table, after, ROWS_PAGE)
-                self.write(cursor, ledger, table, states)
+                self.write(cursor, ledger, table, self._tables[table].converted(states))
                 return list(states)
 
             row_ids = self._transactions.run(page)
@@ -113,14 +114,30 @@ class QueryTables:
             ledger.remove_states(table, row_ids)
             self._tables[table].remove(cursor, row_ids)
 
-    def write(
+    def save(
         self, cursor: Cursor, ledger: Ledger, table: str, changed: Mapping[str, RowState]
+    ) -> tuple[DeadLetter, ...]:
+        """Save the states of rows, and write the rows; gives what is refused now."""
+        with ThreadPoolExecutor(1) as beside:  # the database works on the states meanwhile
+            converting = beside.submit(self._tables[table].converted, changed)
+            ledger.save_states(table, changed)
+            converted = converting.result()
+        return self.write(cursor, ledger, table, converted)
+
+    def write(
+        self, cursor: Cursor, ledger: Ledger, table: str, converted: Converted
     ) -> tuple[DeadLetter, ...]:
         """Write rows, and those again that were refused before; gives what is refused now."""
         before = ledger.dead_letters(table)
-        again = [letter.row_id for letter in before if letter.row_id not in changed]
-        states = {**changed, **(ledger.states(table, again) if again else {})}
-        refused = tuple(self._tables[table].write(cursor, states))
+        if before:
+            known = {row.row_id for row in converted.rows}
+            known |= {letter.row_id for letter in converted.refused}
+            again = [letter.row_id for letter in before if letter.row_id not in known]
+            more = self._tables[table].converted(ledger.states(table, again) if again else {})
+            converted = Converted(
+                (*converted.rows, *more.rows), (*converted.refused, *more.refused)
+            )
+        refused = tuple(self._tables[table].write(cursor, converted))
         if refused != before:
             ledger.save_dead_letters(table, refused)
         return refused

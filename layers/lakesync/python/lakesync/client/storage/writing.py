@@ -17,7 +17,7 @@ from lakesync.core.forgetting import is_tombstone
 from lakesync.core.merge import apply, view
 from lakesync.core.values import canonical
 from lakesync.errors import ValidationFailed
-from lakesync.wire.one_record import encode_record
+from lakesync.wire.records import encode_record
 
 if TYPE_CHECKING:
     from lakesync.client.storage.app_table import AppTable
