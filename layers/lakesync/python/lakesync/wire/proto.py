@@ -98,16 +98,15 @@ def _incoming(record: pb.RowDelta) -> Delta:
 
 def encode_push(push: Push) -> bytes:
     """Write a ``SyncPush``."""
-    message = pb.SyncPush(
+    run = pb.SyncResponse.FromString(encode_records(delta for _, delta in push.deltas))
+    return pb.SyncPush(
         client_id=push.client_id,
+        deltas=run.deltas,
         last_seen_hlc=push.last_seen_hlc,
         atomic=push.atomic,
         epoch=push.epoch,
         own_cursor=push.own_cursor,
-    )
-    run = encode_records(delta for _, delta in push.deltas)
-    message.deltas.extend(pb.SyncResponse.FromString(run).deltas)
-    return message.SerializeToString()
+    ).SerializeToString()
 
 
 def encode_receipt(receipt: PushReceipt) -> bytes:

@@ -15,7 +15,7 @@ import pymysql
 from pymysql.constants import CR, ER
 
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import STAGE, quoted
+from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import (
     AdapterFailed,
@@ -85,19 +85,14 @@ class MySql:
     def connect(self) -> Connection:
         """Connect."""
         connection = pymysql.connect(
-            host=self.host,
-            port=self.port,
-            user=self.user,
-            password=self.password,
-            database=self.database,
-            charset="utf8mb4",
+            host=self.host, port=self.port, database=self.database, charset="utf8mb4",
+            user=self.user, password=self.password,
             connect_timeout=CONNECT_TIMEOUT_S,
-            read_timeout=STATEMENT_TIMEOUT_S,
-            write_timeout=STATEMENT_TIMEOUT_S,
+            read_timeout=STATEMENT_TIMEOUT_S, write_timeout=STATEMENT_TIMEOUT_S,
             ssl=cast("Any", self.tls),
             sql_mode="STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
             init_command="SET time_zone = '+00:00'",
-        )
+        )  # fmt: skip
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         return cast("Connection", connection)
@@ -136,16 +131,11 @@ class MySql:
         cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({places})", list(rows))  # noqa: S608 - quoted
 
     def upsert(
-        self,
-        table: str,
-        keys: Sequence[str],
-        constants: Sequence[str],
-        columns: Sequence[str],
-        updated: Sequence[str],
+        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
     ) -> str:
         """Copy the stage into a table of ours; a row that stays is set to itself."""
-        names = ", ".join((*constants, *columns))
-        values = ", ".join((*["%s"] * len(constants), *columns))
+        names = ", ".join((*SCOPE, *columns))
+        values = ", ".join(("%s", "%s", *columns))
         assignments = [f"{name} = VALUES({name})" for name in updated]
         assignments = assignments or [f"{keys[0]} = {table}.{keys[0]}"]
         return (

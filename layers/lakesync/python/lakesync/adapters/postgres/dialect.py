@@ -11,7 +11,7 @@ import psycopg
 from psycopg import errors as pg
 
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import STAGE, quoted
+from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
 from lakesync.adapters.sql.values import Unfit
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import (
@@ -106,16 +106,11 @@ class Postgres:
                 copy.write_row(row)
 
     def upsert(
-        self,
-        table: str,
-        keys: Sequence[str],
-        constants: Sequence[str],
-        columns: Sequence[str],
-        updated: Sequence[str],
+        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
     ) -> str:
         """Copy the stage into a table of ours."""
-        names = ", ".join((*constants, *columns))
-        values = ", ".join((*["%s"] * len(constants), *columns))
+        names = ", ".join((*SCOPE, *columns))
+        values = ", ".join(("%s", "%s", *columns))
         assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name in updated)
         action = f"DO UPDATE SET {assignments}" if updated else "DO NOTHING"
         return (

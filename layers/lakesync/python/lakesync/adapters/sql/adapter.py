@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from lakesync.adapters.batches import merged, parts, values_of
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
 from lakesync.adapters.row_images import merged_images
-from lakesync.adapters.sql.destination_table import NO_ROWS
+from lakesync.adapters.sql.conversion import NO_ROWS
 from lakesync.adapters.sql.query_tables import QueryTables
 from lakesync.adapters.sql.transactions import Transactions
 from lakesync.core.merge import EMPTY

@@ -6,10 +6,10 @@ database refuses becomes a dead letter by itself; the others are written.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.database import DeadLetter
+from lakesync.adapters.sql.conversion import EPOCH, Converted, Row, RowConverter
 from lakesync.adapters.sql.definition import (
     DELETED_AT,
     PROPS,
@@ -20,21 +20,16 @@ from lakesync.adapters.sql.definition import (
 )
 from lakesync.adapters.sql.dialect import STAGE
 from lakesync.adapters.sql.staging import fill_stage
-from lakesync.adapters.sql.values import Unfit, converter
-from lakesync.core.clock import stamp_ms
 from lakesync.core.column_types import precision_scale
-from lakesync.core.merge import view
 from lakesync.core.names import folded
 from lakesync.core.schema import ROW_ID
-from lakesync.core.values import NULL
 from lakesync.errors import ConstraintViolated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from lakesync.adapters.sql.definition import Definition
     from lakesync.adapters.sql.dialect import Cursor, Dialect
-    from lakesync.core.merge import RowState
 
 _STAGED_NUMBER: Final = "lakesync_number"
 _STAGED_DELETED_AT: Final = "lakesync_deleted_at"
@@ -42,27 +37,6 @@ _SPAN: Final = f"s.{_STAGED_NUMBER} >= %s AND s.{_STAGED_NUMBER} < %s"
 _DELETED_SPAN: Final = f"{_SPAN} AND s.{_STAGED_DELETED_AT} IS NOT NULL"
 DEAD_LETTERS_MAX: Final = 1_000
 """Rows of one table that may be refused: with more the table is at fault, not the rows."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Row(NamedTuple):
-    """A row as it goes to the destination."""
-
-    row_id: str
-    deleted_at: datetime | None
-    """When it was deleted; None if it is there."""
-    values: Sequence[object]
-
-
-class Converted(NamedTuple):
-    """Rows in the types of their columns."""
-
-    rows: Sequence[Row]
-    refused: Sequence[DeadLetter]
-    """Those with a value that its column cannot hold."""
-
-
-NO_ROWS: Final = Converted((), ())
 
 
 class DestinationTable:
@@ -72,8 +46,8 @@ class DestinationTable:
         self._dialect = dialect
         self.definition = definition
         self._columns = definition.stored_columns()
-        self._converters = [(name, converter(kind)) for name, kind in self._columns.items()]
         self._quoted = dialect.quote(definition.destination)
+        self.convert = RowConverter(dialect, definition).converted
 
     # --- definition -------------------------------------------------------------------------------
 
@@ -144,17 +118,6 @@ class DestinationTable:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    def converted(self, states: Mapping[str, RowState]) -> Converted:
-        """Give rows as they go to the destination; asks it nothing, so any thread may."""
-        rows: list[Row] = []
-        refused: list[DeadLetter] = []
-        for row_id, state in states.items():
-            try:
-                rows.append(self._row(row_id, state))
-            except Unfit as exc:
-                refused.append(DeadLetter(self.definition.table, row_id, str(exc)))
-        return Converted(rows, refused)
-
     def write(self, cursor: Cursor, converted: Converted) -> list[DeadLetter]:
         """Write rows; gives those that are refused, those that were not to be converted too."""
         table, rows, refused = self.definition.table, converted.rows, list(converted.refused)
@@ -172,32 +135,13 @@ class DestinationTable:
     def remove(self, cursor: Cursor, row_ids: Sequence[str]) -> None:
         """Remove rows, whether deleted rows are kept or not."""
         nothing = [None] * len(self._columns)
-        self._load(cursor, [Row(row_id, _EPOCH, nothing) for row_id in row_ids])
+        self._load(cursor, [Row(row_id, EPOCH, nothing) for row_id in row_ids])
         cursor.execute(self._removal(_DELETED_SPAN), (0, len(row_ids)))
 
     def _removal(self, deleted: str) -> str:
         # Every name is quoted or ours.
         gone = f"SELECT s.{ROW_ID} FROM {STAGE} s WHERE {deleted}"  # noqa: S608
         return f"DELETE FROM {self._quoted} WHERE {ROW_ID} IN ({gone})"  # noqa: S608
-
-    def _row(self, row_id: str, state: RowState) -> Row:
-        driver_value = self._dialect.value
-        driver_value(row_id)
-        values = view(state)
-        if values is None:
-            deleted_at = _EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
-            return Row(row_id, deleted_at, [None] * len(self._columns))
-        converted: list[object] = []
-        for name, convert in self._converters:
-            value = values.get(name, NULL)
-            if value == NULL:
-                converted.append(None)
-                continue
-            try:
-                converted.append(driver_value(convert(value)))
-            except Unfit as exc:
-                raise Unfit(f"column {name}: {exc}") from exc
-        return Row(row_id, None, converted)
 
     def _load(self, cursor: Cursor, rows: Sequence[Row]) -> None:
         kinds = {

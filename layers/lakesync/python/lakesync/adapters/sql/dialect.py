@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from lakesync.errors import LakeSyncError
 
+SCOPE = ("gateway", "table_name")
+"""The columns that all tables of ours begin with: whose rows they are, and of which table."""
 STAGE = "lakesync_stage"
 """The temporary table through which rows come in; one at a time for each connection."""
 
@@ -114,17 +116,12 @@ class Dialect(Protocol):
         ...
 
     def upsert(
-        self,
-        table: str,
-        keys: Sequence[str],
-        constants: Sequence[str],
-        columns: Sequence[str],
-        updated: Sequence[str],
+        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
     ) -> str:
         """Give the statement that copies `STAGE` into a table with no unique key but ``keys``.
 
         Of rows that are there, ``updated`` columns change; without any they stay as they are. The
-        ``constants`` are columns that the stage lacks: each takes a parameter's value in all rows.
+        statement's parameters are the columns of `SCOPE`, which the stage lacks.
         """
         ...
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.adapters.batches import deltas_behind
 from lakesync.adapters.database import DeadLetter, check_history
 from lakesync.adapters.sql.definition import PREFIX, Definition, from_json
-from lakesync.adapters.sql.dialect import STAGE
-from lakesync.adapters.sql.ledger_tables import KEYS, SCOPE, definitions
+from lakesync.adapters.sql.dialect import SCOPE, STAGE
+from lakesync.adapters.sql.ledger_tables import KEYS, definitions
 from lakesync.adapters.sql.staging import fill_stage
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
@@ -219,7 +219,7 @@ class Ledger:
         self._fill(name, columns, rows)
         keys = KEYS[name]
         updated = [] if keep else [column for column in columns if column not in keys]
-        statement = self._dialect.upsert(PREFIX + name, keys, SCOPE, columns, updated)
+        statement = self._dialect.upsert(PREFIX + name, keys, columns, updated)
         self._cursor.execute(statement, (self._gateway, table))
 
     def _fill(self, name: str, columns: Sequence[str], rows: Iterable[tuple[object, ...]]) -> None:

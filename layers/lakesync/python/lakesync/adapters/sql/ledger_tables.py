@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.sql.definition import PREFIX
+from lakesync.adapters.sql.dialect import SCOPE
 
 if TYPE_CHECKING:
     from lakesync.adapters.sql.dialect import Cursor, Dialect
 
-SCOPE: Final = ("gateway", "table_name")
-"""The columns that all of our tables begin with: whose rows they are, and of which table."""
 KEYS: Final = {
     "commits": (*SCOPE, "commit_stamp"),
     "rows": (*SCOPE, "row_id"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from lakesync.adapters.sql.destination_table import Converted, DestinationTable
+from lakesync.adapters.sql.conversion import Converted
+from lakesync.adapters.sql.destination_table import DestinationTable
 from lakesync.adapters.sql.ledger_tables import create_ledger
 from lakesync.errors import SchemaMismatch
 
@@ -92,7 +93,7 @@ class QueryTables:
             def page(cursor: Cursor, ledger: Ledger, after: bytes = after) -> list[str]:
                 ledger.lock_mark(table)
                 states = ledger.states_after(table, after, ROWS_PAGE)
-                self.write(cursor, ledger, table, self._tables[table].converted(states))
+                self.write(cursor, ledger, table, self._tables[table].convert(states))
                 return list(states)
 
             row_ids = self._transactions.run(page)
@@ -119,7 +120,7 @@ class QueryTables:
     ) -> tuple[DeadLetter, ...]:
         """Save the states of rows, and write the rows; gives what is refused now."""
         with ThreadPoolExecutor(1) as beside:  # the database works on the states meanwhile
-            converting = beside.submit(self._tables[table].converted, changed)
+            converting = beside.submit(self._tables[table].convert, changed)
             ledger.save_states(table, changed)
             converted = converting.result()
         return self.write(cursor, ledger, table, converted)
@@ -133,7 +134,7 @@ class QueryTables:
             known = {row.row_id for row in converted.rows}
             known |= {letter.row_id for letter in converted.refused}
             again = [letter.row_id for letter in before if letter.row_id not in known]
-            more = self._tables[table].converted(ledger.states(table, again) if again else {})
+            more = self._tables[table].convert(ledger.states(table, again) if again else {})
             converted = Converted(
                 (*converted.rows, *more.rows), (*converted.refused, *more.refused)
             )

@@ -1,0 +1,81 @@
+"""Row states to the rows of a table to query, in the types of its columns."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.adapters.database import DeadLetter
+from lakesync.adapters.sql.values import Unfit, converter
+from lakesync.core.clock import stamp_ms
+from lakesync.core.merge import view
+from lakesync.core.values import NULL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakesync.adapters.sql.definition import Definition
+    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.core.merge import RowState
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Row(NamedTuple):
+    """A row as it goes to the destination."""
+
+    row_id: str
+    deleted_at: datetime | None
+    """When it was deleted; None if it is there."""
+    values: Sequence[object]
+
+
+class Converted(NamedTuple):
+    """Rows in the types of their columns."""
+
+    rows: Sequence[Row]
+    refused: Sequence[DeadLetter]
+    """Those with a value that its column cannot hold."""
+
+
+NO_ROWS: Final = Converted((), ())
+
+
+class RowConverter:
+    """Converts the rows of one table; asks the database nothing, so any thread may use it."""
+
+    def __init__(self, dialect: Dialect, definition: Definition) -> None:
+        self._table = definition.table
+        self._driver_value = dialect.value
+        columns = definition.stored_columns()
+        self._converters = [(name, converter(kind)) for name, kind in columns.items()]
+
+    def converted(self, states: Mapping[str, RowState]) -> Converted:
+        """Give rows as they go to the destination."""
+        rows: list[Row] = []
+        refused: list[DeadLetter] = []
+        for row_id, state in states.items():
+            try:
+                rows.append(self._row(row_id, state))
+            except Unfit as exc:
+                refused.append(DeadLetter(self._table, row_id, str(exc)))
+        return Converted(rows, refused)
+
+    def _row(self, row_id: str, state: RowState) -> Row:
+        driver_value = self._driver_value
+        driver_value(row_id)
+        values = view(state)
+        if values is None:
+            deleted_at = EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
+            return Row(row_id, deleted_at, [None] * len(self._converters))
+        converted: list[object] = []
+        for name, convert in self._converters:
+            value = values.get(name, NULL)
+            if value == NULL:
+                converted.append(None)
+                continue
+            try:
+                converted.append(driver_value(convert(value)))
+            except Unfit as exc:
+                raise Unfit(f"column {name}: {exc}") from exc
+        return Row(row_id, None, converted)
