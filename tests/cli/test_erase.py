@@ -8,11 +8,18 @@ from uuid import uuid4
 
 import pytest
 
+from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.cli import audited, lake_erasure
 from lakesync.cli.commands import erase, gateways
+from lakesync.connectors import Storage
+from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.core.erasure_claims import is_erasure, read_erasure
+from lakesync.errors import ValidationFailed
 from lakesync.gateway.audit import Audit, Who
 from lakesync.ports import AuditQuery
 from tests.cli.test_declaring import RULES, gateway, run, write
+from tests.support.builders import insert
+from tests.support.lake import Messages
 from tests.support.local_gateway import GATEWAY
 
 if TYPE_CHECKING:
@@ -25,15 +32,34 @@ ALONE = (*WORDS, "--yes", "--no-lake")
 
 
 @pytest.fixture
-def slept(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def taken() -> list[tuple[str, bytes]]:
+    """Give the claims that were taken while the command waited."""
+    return []
+
+
+@pytest.fixture
+def connectors() -> MemoryConnectors:
+    """Give the connectors."""
+    return MemoryConnectors()
+
+
+@pytest.fixture
+def slept(
+    gateway: LocalGateway,
+    taken: list[tuple[str, bytes]],
+    connectors: MemoryConnectors,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[float]:
     """Give how long the command waited, while the gateway's time passes."""
     seconds: list[float] = []
 
     def sleep(wait_s: float) -> None:
         seconds.append(wait_s)
         gateway.ahead_ms += int(wait_s * 1000)
-        for key in gateway.objects.list_objects("claims/"):
-            gateway.objects.delete_object(key)  # delivered meanwhile
+        for prefix in ("claims/", "deliveries/"):
+            for key in gateway.objects.list_objects(prefix):
+                taken.append((key, gateway.objects.get_object(key)))
+                gateway.objects.delete_object(key)  # delivered meanwhile
 
     def now_ms() -> int:
         return real_now_ms() + gateway.ahead_ms
@@ -47,6 +73,7 @@ def slept(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> list[float]
     )
     for module in (erase, gateways):
         monkeypatch.setattr(module, "stores", lambda _: (gateway.buffer, gateway.objects))
+    monkeypatch.setattr(erase, "outlets", lambda _: (connectors, Messages()))
     return seconds
 
 
@@ -66,7 +93,8 @@ def test_a_row_is_deleted_and_nothing_of_it_is_left(
     report = json.loads(done.stdout)
 
     assert done.exit_code == 0, done.stderr
-    assert report["left"] == {"row": 0, "log": 0, "checkpoints": 0, "batches": 0}
+    assert report["left"] == {"row": 0, "log": 0, "checkpoints": 0, "batches": 0, "connectors": 0}
+    assert report["destinations"] == []
     assert 50 < sum(slept) < 70
     assert "not erased: the lake's history" in done.stderr
     assert run("gateways", "find-row", GATEWAY, "flights", "UA3", "--no-lake").exit_code == 1
@@ -101,6 +129,62 @@ def test_it_says_what_it_waits_for_when_its_time_is_up(
     (record,), _ = gateway.audit.records(GATEWAY, AuditQuery(operation="eraseRows"))
     assert (record.outcome, record.code) == ("failed", "UNAVAILABLE")
     assert "the same command goes on" in late.stderr
+    assert run(*ALONE, "UA1").exit_code == 0
+
+
+@pytest.mark.law("E9", "E10")
+def test_destinations_and_connectors_are_asked_to_forget_the_row(
+    slept: list[float],
+    gateway: LocalGateway,
+    taken: list[tuple[str, bytes]],
+    connectors: MemoryConnectors,
+) -> None:
+    write("warehouse.json", {"kind": "postgres", "secret": "warehouse", "tables": ["flights"]})
+    assert run("destinations", "add", "warehouse", "warehouse.json").exit_code == 0
+    connectors.add(GATEWAY, "shop", b"{}", 0)
+    storage = Storage(gateway.objects, GATEWAY, "shop")
+    delta = insert("UA1", at=1, table="flights", carrier=7)
+    DeadLetters(storage).add("flights", "UA1", ValidationFailed("no carrier"), delta)
+
+    done = run(*ALONE, "UA1", "UA2", "--json")
+    report = json.loads(done.stdout)
+
+    assert done.exit_code == 0, done.stderr
+    assert report["destinations"] == ["warehouse"]
+    assert "erased by the destinations warehouse" in done.stderr
+    [body] = [body for key, body in taken if is_erasure(key)]
+    assert read_erasure(body) == ("UA1", "UA2")
+    assert is_erasure(taken[-1][0]), "behind the batches"
+    assert storage.paths() == []
+    assert report["left"]["connectors"] == 0
+
+
+@pytest.mark.law("E9", "E10")
+def test_it_names_who_it_waits_for(
+    slept: list[float], connectors: MemoryConnectors, gateway: LocalGateway
+) -> None:
+    assert run(*ALONE, "UA1").exit_code == 0
+    connectors.add(GATEWAY, "shop", b"{}", 0)
+    assert connectors.lease(GATEWAY, "shop", 0, 1 << 62)
+    Storage(gateway.objects, GATEWAY, "shop").write({"page": []}, "listing", "flights")
+    late = run(*ALONE, "UA1", "--timeout", "1")
+
+    assert late.exit_code == 3
+    assert "still waits for the connectors shop to end their polls" in late.stderr
+
+
+@pytest.mark.law("E9")
+def test_batches_that_claims_need_which_were_set_aside_are_not_taken_away(
+    slept: list[float], gateway: LocalGateway
+) -> None:
+    gateway.objects.put_object(f"claims-failed/{GATEWAY}/flights/1-2.json", b"{}", "a/b")
+
+    refused = run(*ALONE, "UA1")
+
+    assert refused.exit_code == 1
+    assert "1 claim of flights could not succeed" in refused.stderr
+    assert gateway.objects.list_objects(f"staging/{GATEWAY}/flights/") != []
+    gateway.objects.delete_object(f"claims-failed/{GATEWAY}/flights/1-2.json")
     assert run(*ALONE, "UA1").exit_code == 0
 
 

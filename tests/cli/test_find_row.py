@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.cli.commands import gateways
 from lakesync.cli.row_copies import copies
+from lakesync.connectors import Storage
+from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.core.clock import VISIBLE_MS_MAX
+from lakesync.errors import ValidationFailed
 from lakesync.maintenance.checkpoint_keep import KEEP_MS, Keeper
 from lakesync.maintenance.flush import Flusher
 from tests.cli.test_declaring import gateway, run
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["gateway"]  # the fixture
 
-NONE = {"row": 0, "log": 0, "checkpoints": 0, "batches": 0}
+NONE = {"row": 0, "log": 0, "checkpoints": 0, "batches": 0, "connectors": 0}
 
 
 def counted(kept: Kept, row: str = "r1", table: str = "todos") -> dict[str, int]:
@@ -44,8 +47,12 @@ def test_a_row_is_counted_in_every_store() -> None:
     flush(kept)
     kept.build()
 
-    assert counted(kept) == {"row": 1, "log": 2, "checkpoints": 2, "batches": 2}
-    assert counted(kept, table="todo") == {"row": 1, "log": 1, "checkpoints": 1, "batches": 1}
+    letters = DeadLetters(Storage(kept.objects, GATEWAY, "shop"))
+    letters.add("todos", "r1", ValidationFailed("no"), insert("r1", at=at_ms(5), n="x"))
+
+    counts = {"row": 1, "log": 2, "checkpoints": 2, "batches": 2, "connectors": 1}
+    assert counted(kept) == counts
+    assert counted(kept, table="todo") == {name: int(name != "connectors") for name in counts}
     assert counted(kept, row="r2") == counted(kept, table="other") == NONE
 
 
@@ -56,7 +63,7 @@ def test_a_row_that_was_deleted_is_found_until_the_last_copy_is_gone() -> None:
     flush(kept)
     kept.build()
     kept.push(delete("r1", at=at_ms(3)))
-    assert counted(kept) == {"row": 0, "log": 1, "checkpoints": 1, "batches": 1}
+    assert counted(kept) == NONE | {"log": 1, "checkpoints": 1, "batches": 1}
 
     keeper = Keeper(kept.objects, kept.checkpoints, wall_clock=kept.time.wall_clock)
     for number in range(2):
@@ -65,7 +72,7 @@ def test_a_row_that_was_deleted_is_found_until_the_last_copy_is_gone() -> None:
         kept.build()
     kept.time.now_ms += 2 * KEEP_MS
     keeper.clean(GATEWAY, "")
-    assert counted(kept) == {"row": 0, "log": 1, "checkpoints": 0, "batches": 1}
+    assert counted(kept) == NONE | {"log": 1, "batches": 1}
     kept.trim(keeper.covered(GATEWAY, ""))
     assert counted(kept) == NONE | {"batches": 1}
     for key in kept.objects.list_objects("staging/"):
@@ -85,4 +92,4 @@ def test_the_exit_status_says_whether_anything_is_left(
 
     assert (there.exit_code, absent.exit_code) == (1, 0)
     assert json.loads(there.stdout)["copies"] == NONE | {"row": 1, "log": 1}
-    assert absent.stdout == "flights nowhere: row 0, log 0, checkpoints 0, batches 0\n"
+    assert absent.stdout == "flights nowhere: " + ", ".join(f"{k} 0" for k in NONE) + "\n"

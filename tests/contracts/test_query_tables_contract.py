@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakesync.adapters.database import Position
 from lakesync.adapters.row_images import Fillable, RowImages
 from lakesync.adapters.sql.definition import digested
 from lakesync.core.delta import Op, make_delta
@@ -347,6 +348,36 @@ def test_a_row_that_is_removed_leaves_the_table_and_its_dead_letter_goes(
     assert adapter.put_rows(gone).unwrap().rows == 2
     assert destination.rows(table, "n") == {}
     assert adapter.dead_letters(table).unwrap() == ()
+
+
+@pytest.mark.law("P11", "E9")
+@pytest.mark.parametrize("soft", [True, False])
+def test_a_deleted_row_can_be_removed_behind_the_mark_with_what_a_soft_delete_left(
+    destination: Destination, table: str, *, soft: bool
+) -> None:
+    wanted = schema(table, {"n": "number"}, soft_delete=soft)
+    adapter: Any = destination.adapter()
+    deltas = [insert(table, "r1", {"n": 1}), insert(table, "r2", {"n": 2})]
+    adapter.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    stamp = 1_700_000_000_000 << 16
+    gone = batch(table, [delete(table, "r1", hlc=stamp)], after=1, schema=wanted)
+    adapter.insert_deltas(gone).unwrap()
+    mark = adapter.mark(table).unwrap()
+    assert ("r1" in destination.rows(table, "n")) is soft
+
+    images = RowImages(table, mark, mark + 1, {"r1": None}, wanted, is_last=False)
+    assert adapter.put_rows(images).unwrap().rows == 1
+    adapter.forget_history(table, mark).unwrap()
+
+    assert destination.rows(table, "n") == {"r2": (2.0,)}
+    assert list(adapter.rows_of(table, ["r1", "r2"]).unwrap()) == ["r2"]
+    assert adapter.mark(table).unwrap() == mark
+    history = adapter.query_deltas_since(table, Position(mark, 0), 10).unwrap()
+    assert history.deltas == ()
+    assert isinstance(adapter.query_deltas_since(table, Position(1, 0), 10), Err)
+    follows = batch(table, [insert(table, "r3", {"n": 3})], after=mark, schema=wanted)
+    adapter.insert_deltas(follows).unwrap()
+    assert destination.rows(table, "n").keys() == {"r2", "r3"}
 
 
 @pytest.mark.law("P6")

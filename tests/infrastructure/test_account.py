@@ -109,6 +109,19 @@ def test_old_versions_of_objects_are_kept_and_end() -> None:
     assert everywhere[0]["ExpiredObjectDeleteMarker"] is True
 
 
+@pytest.mark.law("E7")
+def test_a_request_to_erase_whose_run_was_killed_ends_within_days() -> None:
+    bucket = resources("AWS::S3::Bucket")["LakeBucket"]["Properties"]
+    [rule] = [
+        rule
+        for rule in bucket["LifecycleConfiguration"]["Rules"]
+        if rule.get("Prefix") == "maintenance/"
+    ]
+
+    assert rule["ExpirationInDays"] == 7
+    assert rule["NoncurrentVersionExpiration"] == {"NoncurrentDays": 1}
+
+
 # --- transport and encryption ---------------------------------------------------------------------
 
 
@@ -206,7 +219,8 @@ def test_old_versions_are_removed_by_the_job_that_erases_alone_and_only_where_co
     assert set(allowed) == {"MaintainJobRole", "MaterialiserMaintains"}
     for places in allowed.values():
         prefixes = [one.rpartition("LakeBucket.Arn}/")[2].strip("'}\"") for one in places]
-        assert prefixes == ["warehouse/*", "checkpoints/*", "staging/*", "maintenance/erase-*"]
+        copies = ["warehouse", "checkpoints", "staging", "connectors", "deliveries"]
+        assert prefixes == [*(f"{kind}/*" for kind in copies), "maintenance/erase-*"]
 
 
 def statements_in(part: Any) -> Iterator[dict[str, Any]]:

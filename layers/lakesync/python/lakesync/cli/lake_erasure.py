@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from lakesync.cli.lake_job import run_job
 from lakesync.cli.output import plural
@@ -23,15 +23,15 @@ def erase_from_lake(
     """Have rows of one table erased from the lake and from old versions; give the job's report.
 
     The rows are named in an object, which the job removes at its end: arguments of Glue jobs are
-    shown to everybody who may look at them. Safe to repeat: the same rows are the same object.
+    shown to everybody who may look at them. Each erasure has one of its own, so that two of the
+    same rows at once take nothing from each other. Safe to repeat.
 
     Raises:
         Unavailable: the job failed, or takes longer; what it did is done.
     """
     table = keys[0][0]
     body = json.dumps({"rows": sorted(row for _, row in keys)}).encode()
-    name = sha256(f"{gateway}/{table}/".encode() + body).hexdigest()[:32]
-    request = f"maintenance/erase-{name}.json"
+    request = f"maintenance/erase-{uuid4().hex}.json"
     objects.put_object(request, body, "application/json")
     return run_job(session, f"{gateway}/{table}", timeout_s, {"--erase_key": request})
 

@@ -35,8 +35,8 @@ def run_job(
     glue, job = session.aws.client("glue"), session.aws.output("MaintainJobName")
     report_key = f"maintenance/{uuid.uuid4().hex}.json"
     given = {"--only": only, "--report_key": report_key, **(arguments or {})}
-    run_id = glue.start_job_run(JobName=job, Arguments=given)["JobRunId"]
     ends = time.monotonic() + timeout_s
+    run_id = _started(glue, job, given, ends)
     with session.out.progress(f"the Glue run {run_id[:12]} is at work …"):
         while (run := glue.get_job_run(JobName=job, RunId=run_id)["JobRun"])[
             "JobRunState"
@@ -57,3 +57,22 @@ def run_job(
     )["Body"]
     report: dict[str, Any] = json.loads(body.read())
     return report
+
+
+def _started(glue: Any, job: str, given: Mapping[str, str], ends: float) -> str:
+    """Start a run as soon as there may be one more.
+
+    Raises:
+        Unavailable: as many as may be were at work all the time.
+    """
+    while True:
+        try:
+            run_id: str = glue.start_job_run(JobName=job, Arguments=given)["JobRunId"]
+        except glue.exceptions.ConcurrentRunsExceededException as exc:
+            if time.monotonic() > ends:
+                raise Unavailable(
+                    f"as many runs of {job} are at work as may be; repeat it when one has ended"
+                ) from exc
+            time.sleep(_POLL_S)
+        else:
+            return run_id

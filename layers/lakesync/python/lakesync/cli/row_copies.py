@@ -1,7 +1,8 @@
 """Where values of one row are stored, of now or of before: what erasing a row has to end with.
 
 Every store is read in full as far as it can hold the row: the log from its beginning, all chunks of
-checkpoints, all batches, all snapshots of the lake. It takes the operator's own credentials.
+checkpoints, all batches, what connectors keep, all snapshots of the lake. It takes the operator's
+own credentials.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import io
 from typing import TYPE_CHECKING, Final
 
 from lakesync.checkpoint import manifest as names
+from lakesync.connectors.erasing import kept_of
 from lakesync.core.delta import Op
 from lakesync.core.names import CHANGES_SUFFIX
 from lakesync.errors import NotFound
@@ -46,6 +48,7 @@ def copies(
         "log": _in_log(gateway, key, buffer),
         "checkpoints": sum(_in_run(run, key) for run in _checkpointed(objects, gateway, key[0])),
         "batches": sum(_in_batch(body, key) for body in _batches(objects, gateway, key[0])),
+        "connectors": kept_of(objects, gateway, key),
     }
     if lake is not None:
         counts["lake"] = lake.copies(key[0], key[1])

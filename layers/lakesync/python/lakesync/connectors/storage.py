@@ -79,6 +79,11 @@ class Storage:
         prefix = f"{self._prefix}{'/'.join(path)}/"
         return [key.rpartition("/")[2] for key in self._objects.list_objects(prefix)]
 
+    def paths(self) -> list[tuple[str, ...]]:
+        """Give all paths at which something is written, in order."""
+        keys = self._objects.list_objects(self._prefix)
+        return [tuple(key.removeprefix(self._prefix).split("/")) for key in keys]
+
     def clear(self) -> None:
         """Remove everything. Safe to repeat, and to kill."""
         for key in self._objects.list_objects(self._prefix):

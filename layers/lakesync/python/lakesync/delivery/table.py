@@ -23,6 +23,8 @@ from lakesync.core.claims import (
     claimed_last,
     parse_claim,
 )
+from lakesync.core.erasure_claims import is_erasure
+from lakesync.delivery.erasing import erase
 from lakesync.delivery.filling import Filling
 from lakesync.delivery.images import IMAGES_MAX
 from lakesync.errors import LakeSyncError, NotFound, Retry, ValidationFailed
@@ -65,9 +67,15 @@ class TableDelivery:
                 desk.database.retry_dead_letters(desk.table).unwrap()
                 desk.objects.delete_object(self._prefix + RETRY)
                 continue
+            if erasures := [key for key in keys if is_erasure(key)]:
+                erase(desk, erasures[0])
+                continue
+            batches = [key for key in keys if claimed_last(key)]
             # The mark is read after the listing: what continues it is in there, or never was.
-            if not self._follow([key for key in keys if claimed_last(key)], desk.mark(), has_time):
+            if not self._follow(batches, desk.mark(), has_time):
                 return False
+            if not batches:
+                return True  # what is left is of a later release, and waits for it
             if desk.destination.pace.gather_ms and self._prefix + FILL not in self._listed():
                 return True  # what came meanwhile is gathered, and is announced by itself
         return True

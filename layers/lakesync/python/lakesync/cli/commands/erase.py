@@ -10,16 +10,16 @@ import typer
 
 from lakesync.cli.audited import audited
 from lakesync.cli.commands.gateways import now_ms, stores
+from lakesync.cli.erasure_steps import Steps, outlets
 from lakesync.cli.faults import FAILED, UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
-from lakesync.core.claims import CLAIMS, deliveries_of, delivery_place
 from lakesync.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync.ports import ObjectStore, RowKey
+    from lakesync.ports import RowKey
 
 _POLL_S: Final = 2.0
 _REASONS: Final = {
@@ -27,7 +27,6 @@ _REASONS: Final = {
     "time": "a minute to pass since the deletion",
     "checkpoint": "a checkpoint behind the deletion",
     "later commits": "later commits that lie in one item with it",
-    "delivery": "the lake and other destinations to take its batches",
 }
 
 
@@ -47,10 +46,11 @@ def erase(
     """Delete rows, and erase what is kept of them: log, checkpoints, batches, lake, old versions.
 
     Devices drop the rows with their next pull; those that are behind by more than some minutes read
-    a checkpoint first. It waits until the deletion is flushed and delivered, then has a Glue run
-    write the lake's files anew; the past of that table goes with it. Repeating it, and killing it,
-    does no harm. It works with your own AWS credentials, counts what is left, ends with 0 if no
-    value is, and says which copies are not its to erase: docs/operations.md.
+    a checkpoint first. It waits until the deletion is flushed and delivered, has declared
+    destinations and connectors forget them, then has a Glue run write the lake's files anew; the
+    past of that table goes with it. Repeating it, and killing it, does no harm. It works with your
+    own AWS credentials, counts what is left, ends with 0 if no value is, and says which copies are
+    not its to erase: docs/operations.md.
 
     Example:
       lakesync gateways erase prod users ann --yes
@@ -69,13 +69,13 @@ def erase(
     with audited(session, "eraseRows", f"{table}: {plural(len(keys), 'row')}"):
         _delete(session, name, keys)
         with session.out.progress(f"erasing {plural(len(keys), 'row')} …"):
-            _erase(session, name, keys, ends)
+            destinations = _erase(session, name, keys, ends)
         if lake:
             from lakesync.cli.lake_erasure import erase_from_lake
 
             _, objects = stores(session)
             report = erase_from_lake(session, objects, name, keys, max(ends - time.monotonic(), 1))
-    _tell(session, name, keys, report)
+    _tell(session, name, keys, destinations, report)
 
 
 def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
@@ -105,44 +105,37 @@ def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
         )
 
 
-def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: float) -> None:
-    """Flush and erase until nothing is waited for.
+def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: float) -> list[str]:
+    """Flush and erase until nothing is waited for; gives the destinations that erased them.
 
     Raises:
         Unavailable: it did not come to its end in time.
+        Conflict: claims were set aside that need the batches.
     """
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.maintenance.erasure import Eraser
 
     buffer, objects = stores(session)
     eraser = Eraser(buffer, objects, Checkpoints(objects), wall_clock=now_ms)
+    steps = Steps(buffer, objects, *outlets(session), gateway, keys, wall_clock=now_ms)
     while True:
         session.ask("POST", f"/admin/flush/{gateway}")
         report = eraser.erase(gateway, keys)
-        waits_for = report.waits_for or _remove_batches(objects, gateway, keys[0][0])
+        waits_for = _REASONS[report.waits_for] if report.waits_for else steps.go_on()
         if not waits_for:
-            return
+            return steps.destinations or []
         wait_s = max((report.ready_ms - now_ms()) / 1000, _POLL_S)
         if time.monotonic() + wait_s > deadline_s:
-            raise Unavailable(
-                f"the erasure still waits for {_REASONS[waits_for]}; the same command goes on"
-            )
+            raise Unavailable(f"the erasure still waits for {waits_for}; the same command goes on")
         time.sleep(wait_s)
 
 
-def _remove_batches(objects: ObjectStore, gateway: str, table: str) -> str:
-    """Remove the table's staged batches; returns what is waited for if one is not delivered yet."""
-    deliveries = objects.list_objects(deliveries_of(gateway))
-    waits = any(delivery_place(key).table == table for key in deliveries)
-    if waits or objects.list_objects(f"{CLAIMS}{gateway}/{table}/"):
-        return "delivery"
-    for key in objects.list_objects(f"staging/{gateway}/{table}/"):
-        objects.delete_object(key)
-    return ""
-
-
 def _tell(
-    session: Session, gateway: str, keys: Sequence[RowKey], report: dict[str, Any] | None
+    session: Session,
+    gateway: str,
+    keys: Sequence[RowKey],
+    destinations: Sequence[str],
+    report: dict[str, Any] | None,
 ) -> None:
     """Count what is left: as `find-row` does, and what the lake's job counted."""
     from lakesync.cli.lake_erasure import left_in_lake, remarks
@@ -157,14 +150,17 @@ def _tell(
     left |= left_in_lake(report) if report else {}
     counted = ", ".join(f"{store} {number}" for store, number in left.items())
     answer = {
-        "gateway": gateway, "table": keys[0][0], "rows": len(keys), "left": left, "lake": report
+        "gateway": gateway, "table": keys[0][0], "rows": len(keys), "left": left,
+        "destinations": list(destinations), "lake": report,
     }  # fmt: skip
     session.out.answer(answer, f"{plural(len(keys), 'row')} erased; left: {counted}")
+    if destinations:
+        session.out.note(f"erased by the destinations {', '.join(destinations)}")
     for remark in remarks(report) if report else ():
         session.out.note(remark)
     rest = "" if report else "the lake's history, old versions of objects, "
     session.out.note(
-        f"not erased: {rest}backups, declared destinations and devices that are offline; "
+        f"not erased: {rest}backups, also those of databases, and devices that are offline; "
         "docs/operations.md says what removes them"
     )
     if any(left.values()):

@@ -112,7 +112,7 @@ def find_row(
     row: Annotated[str, typer.Argument(help="The row's id.")],
     lake: Annotated[bool, typer.Option(help="Look into the lake's snapshots, too.")] = True,
 ) -> None:
-    """Count where values of a row are stored: row, log, checkpoints, batches, the lake's snapshots.
+    """Count where values of a row are stored: row, log, checkpoints, batches, connectors, the lake.
 
     It is the proof that a row was erased: it ends with 0 if there are none, else with 1. It reads
     all of these stores that can hold the row, with your own AWS credentials. docs/operations.md

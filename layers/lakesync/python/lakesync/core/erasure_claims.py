@@ -1,0 +1,45 @@
+"""Claims that ask a declared destination to keep nothing of some rows. Pure.
+
+They lie beside the claims of batches, and are removed once that is done. Law E9:
+``docs/spec/erasure.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.stored import WRITES, check_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_END: Final = ".erase.json"
+"""What their names end with; no claim of a batch does."""
+
+
+def erasure_name(row_ids: Iterable[str]) -> str:
+    """Give the name of a claim: the same rows have the same, and others another."""
+    return sha256(json.dumps(sorted(row_ids)).encode()).hexdigest()[:32] + _END
+
+
+def is_erasure(key: str) -> bool:
+    """Tell whether a claim asks for an erasure, by its key."""
+    return key.endswith(_END)
+
+
+def erasure_to_json(row_ids: Iterable[str]) -> str:
+    """Give a claim's text."""
+    return json.dumps({"version": WRITES, "rows": sorted(row_ids)})
+
+
+def read_erasure(body: bytes) -> tuple[str, ...]:
+    """Read the row ids of a claim.
+
+    Raises:
+        UpgradeRequired: only a later release can read it.
+    """
+    stored = json.loads(body)
+    check_format(stored["version"], "a claim")
+    return tuple(stored["rows"])

@@ -1,0 +1,67 @@
+"""Removes all that a destination keeps of rows: themselves, their history, their dead letters.
+
+Rules of this module
+    1. A row that has values stays: it is there again, or its deletion is not there yet. Events are
+       never deleted, so they go.
+    2. Rows go before the history: whoever is killed between is followed by one that repeats.
+
+Law E9: ``docs/spec/erasure.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.adapters.row_images import RowImages
+from lakesync.core.erasure_claims import read_erasure
+from lakesync.core.merge import view
+from lakesync.errors import Contention, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.core.merge import RowState
+    from lakesync.delivery.desk import Desk
+
+
+def erase(desk: Desk, key: str) -> None:
+    """Do what a claim asks for, and remove it. Safe to repeat, and to kill.
+
+    Raises:
+        Contention: somebody else wrote the table; the claim stays.
+        LakeSyncError: a store or the database refused; the claim stays.
+    """
+    try:
+        row_ids = read_erasure(desk.objects.get_object(key))
+    except NotFound:
+        return  # done meanwhile
+    mark = desk.mark()
+    if mark:
+        _remove(desk, row_ids, mark)
+        desk.database.forget_history(desk.table, mark).unwrap()
+        desk.database.retry_dead_letters(desk.table).unwrap()
+    desk.objects.delete_object(key)
+
+
+def _remove(desk: Desk, row_ids: Sequence[str], mark: int) -> None:
+    """Remove rows without a trace: tombstones, and what soft deletes left of them."""
+    schema = desk.schema()
+    is_events = bool(schema and schema.append)
+
+    def doomed() -> list[str]:
+        there = desk.database.rows_of(desk.table, row_ids).unwrap()
+        return [row_id for row_id, state in there.items() if is_events or _is_gone(state)]
+
+    gone = doomed()
+    if not gone:
+        return
+    images = RowImages(
+        desk.table, mark, mark + 1, dict.fromkeys(gone), schema, is_last=False
+    )  # behind the mark, which stays
+    desk.database.put_rows(images).unwrap()
+    if doomed():
+        raise Contention("somebody else just wrote the table", retry_after_s=1)
+
+
+def _is_gone(state: RowState) -> bool:
+    return view(state) is None

@@ -1,0 +1,56 @@
+"""Asks declared destinations to keep nothing of rows, and tells who has not done so yet.
+
+It is asked for once the rows' deletions were delivered. A destination that is paused or down keeps
+its claim, and does it later. Law E9: ``docs/spec/erasure.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakesync.core.claims import (
+    CLAIMS_FAILED,
+    DELIVERIES_FAILED,
+    DeliveryPlace,
+    announcement,
+    deliveries_of,
+    delivery_place,
+)
+from lakesync.core.erasure_claims import erasure_name, erasure_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.core.destinations import Destinations
+    from lakesync.ports import ObjectStore, Queue
+
+
+def ask_destinations(
+    declared: Destinations,
+    objects: ObjectStore,
+    queue: Queue,
+    gateway: str,
+    table: str,
+    row_ids: Sequence[str],
+) -> list[str]:
+    """Ask each destination that has the table; gives their names. Safe to repeat, and to kill."""
+    names = [one.name for one in declared.wanting(table)]
+    body = erasure_to_json(row_ids).encode()
+    for name in names:
+        place = DeliveryPlace(gateway, name, table)
+        objects.put_object(place.prefix + erasure_name(row_ids), body, "application/json")
+        queue.send(announcement(place.prefix))
+    return names
+
+
+def undelivered(objects: ObjectStore, gateway: str, table: str) -> list[str]:
+    """Give the destinations that wait for something of a table, erasures too, in order."""
+    places = map(delivery_place, objects.list_objects(deliveries_of(gateway)))
+    return sorted({place.destination for place in places if place.table in {table, ""}})
+
+
+def set_aside(objects: ObjectStore, gateway: str, table: str) -> list[str]:
+    """Give the claims of a table that could not succeed: they need its batches still."""
+    lake = objects.list_objects(f"{CLAIMS_FAILED}{gateway}/{table}/")
+    others = objects.list_objects(f"{DELIVERIES_FAILED}{gateway}/")
+    return [*lake, *(key for key in others if key.split("/")[3:-1] == [table])]

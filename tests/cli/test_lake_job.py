@@ -1,0 +1,86 @@
+"""Runs of the job that maintains the lake, as commands start them and wait for them."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.cli import lake_job
+from lakesync.cli.lake_erasure import erase_from_lake
+from lakesync.errors import Unavailable
+from tests.support.lake import Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROWS = [("users", "ann"), ("users", "bob")]
+
+
+class Busy(Exception):
+    """As many runs are at work as may be."""
+
+
+class Stack:
+    """A stack whose job is asked, and answers with a report; busy for some tries."""
+
+    def __init__(self, busy: int = 0) -> None:
+        self.started: list[dict[str, str]] = []
+        self.exceptions = SimpleNamespace(ConcurrentRunsExceededException=Busy)
+        self.aws = SimpleNamespace(client=lambda _: self, output=lambda name: name)
+        self.out = SimpleNamespace(progress=lambda _: nullcontext())
+        self._busy = busy
+
+    def start_job_run(self, *, JobName: str, Arguments: dict[str, str]) -> dict[str, str]:  # noqa: N803 - boto3's names
+        assert JobName == "MaintainJobName"
+        self._busy -= 1
+        if self._busy >= 0:
+            raise Busy
+        self.started.append(Arguments)
+        return {"JobRunId": "jr_1"}
+
+    def get_job_run(self, **_: str) -> dict[str, Any]:
+        return {"JobRun": {"JobRunState": "SUCCEEDED"}}
+
+    def get_object(self, **_: str) -> dict[str, Any]:
+        return {"Body": io.BytesIO(json.dumps({"tables": []}).encode())}
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setattr(lake_job, "_POLL_S", 0.001)
+        yield
+
+
+@pytest.mark.law("E2", "E7")
+def test_two_erasures_of_the_same_rows_take_no_request_from_each_other() -> None:
+    stack: Any = Stack()
+    objects = Objects()
+    for _ in range(2):
+        erase_from_lake(stack, objects, "g", ROWS, 1)
+    keys = [given["--erase_key"] for given in stack.started]
+
+    assert len({*keys}) == 2
+    assert all(key.startswith("maintenance/erase-") for key in keys)
+    assert [json.loads(objects.held[key]) for key in keys] == [{"rows": ["ann", "bob"]}] * 2
+    assert [given["--only"] for given in stack.started] == ["g/users"] * 2
+    assert not any("ann" in str(given) for given in stack.started), "everybody sees arguments"
+
+
+def test_where_as_many_are_at_work_as_may_be_it_waits() -> None:
+    stack: Any = Stack(busy=3)
+
+    assert lake_job.run_job(stack, "g", 60) == {"tables": []}
+    assert len(stack.started) == 1
+
+
+def test_it_does_not_wait_for_longer_than_it_may() -> None:
+    stack: Any = Stack(busy=1_000_000)
+
+    with pytest.raises(Unavailable, match="as many runs of MaintainJobName"):
+        lake_job.run_job(stack, "g", 0.01)

@@ -1,0 +1,192 @@
+"""Connectors keep nothing of erased rows: neither dead letters nor pages that were given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.buffer.memory_connectors import MemoryConnectors
+from lakesync.connectors import Storage, listing
+from lakesync.connectors import poll as poll_module
+from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.dlt import extraction
+from lakesync.connectors.erasing import erase, kept_of
+from lakesync.connectors.listing import Listing
+from lakesync.connectors.state import PollState, state_from
+from lakesync.errors import ValidationFailed
+from lakesync.testing.connector_contract import Reader
+from tests.support.builders import insert
+from tests.support.dlt_sources import Api
+from tests.support.lake import Objects
+from tests.support.sources import SqlSource
+from tests.support.vendors.world import World
+
+if TYPE_CHECKING:
+    from tools.local_stack.databases import Database
+
+GATEWAY, NAME, NOW_MS = "g", "c", 1_800_000_000_000
+SECRET = "the value that has to go"
+ANN = ("people", "ann")
+
+
+def registered(name: str = NAME, state: bytes = b"") -> MemoryConnectors:
+    """Give a store with one connector, and how far it is."""
+    store = MemoryConnectors()
+    store.add(GATEWAY, name, b"{}", 0)
+    save(store, state, name)
+    return store
+
+
+def save(store: MemoryConnectors, state: bytes, name: str = NAME) -> None:
+    leased = store.lease(GATEWAY, name, NOW_MS, NOW_MS + 1)
+    assert leased
+    store.save(GATEWAY, name, leased.lease, state, 0)
+
+
+def now() -> int:
+    return NOW_MS
+
+
+def later() -> int:
+    return NOW_MS + 60_000
+
+
+def bearing(objects: Objects) -> list[str]:
+    """Give the objects in which the value stands."""
+    return [key for key, body in objects.held.items() if SECRET.encode() in body]
+
+
+def lists_of(rows: dict[str, dict[str, Any]]) -> Listing:
+    return Listing(lambda _: (list(rows.items()), None), lambda row: row in rows)
+
+
+@pytest.mark.law("E10")
+def test_a_dead_letter_goes_and_is_no_longer_counted() -> None:
+    objects, store = Objects(), registered(state=PollState(dead_letters=2).to_json())
+    letters = DeadLetters(Storage(objects, GATEWAY, NAME))
+    for row in ("ann", "bob"):
+        delta = insert(row, at=1, table="people", title=SECRET if row == "ann" else "b")
+        letters.add("people", row, ValidationFailed(f"no {row}"), delta)
+    assert kept_of(objects, GATEWAY, ANN) == 1
+    assert kept_of(objects, GATEWAY, ("other", "ann")) == 0
+
+    assert erase(store, objects, GATEWAY, [ANN, ("people", "nobody")], now) == []
+
+    assert (kept_of(objects, GATEWAY, ANN), bearing(objects)) == (0, [])
+    stored = store.connector(GATEWAY, NAME)
+    assert stored
+    assert state_from(stored.state).dead_letters == 1
+    assert stored.leased_until_ms == 0
+    assert [one["rowId"] for one in DeadLetters(letters._storage).first(9)] == ["bob"]
+
+
+@pytest.mark.law("E10")
+def test_the_last_page_of_a_listing_loses_the_row_and_what_is_compared_stays() -> None:
+    objects, rows = Objects(), {"ann": {"mail": SECRET}, "bob": {"mail": "b"}}
+    storage = Storage(objects, GATEWAY, NAME)
+    first = listing.read("users", lists_of(rows), storage, "", 1)
+    assert [change.row_id for change in first.changes] == ["ann", "bob"]
+    assert kept_of(objects, GATEWAY, ANN) == 1
+
+    assert erase(registered(), objects, GATEWAY, [ANN], now) == []
+
+    assert (kept_of(objects, GATEWAY, ANN), bearing(objects)) == (0, [])
+    assert listing.read("users", lists_of(rows), storage, "", 2).changes == (), "it did not change"
+
+
+@pytest.mark.law("E10")
+def test_it_waits_for_a_poll_that_is_under_way_whose_page_may_be_asked_for_again() -> None:
+    objects, rows = Objects(), {"ann": {"mail": SECRET}, "bob": {"mail": "b"}}
+    storage = Storage(objects, GATEWAY, NAME)
+    given = listing.read("users", lists_of(rows), storage, "", 1)
+    store = registered(state=PollState(poll_ms=1).to_json())
+
+    assert erase(store, objects, GATEWAY, [ANN], now) == [NAME]
+    assert listing.read("users", lists_of({}), storage, "", 1) == given
+    assert erase(store, objects, GATEWAY, [("people", "else")], now) == [], "of no concern"
+
+    assert store.lease(GATEWAY, NAME, NOW_MS, NOW_MS + 60_000)
+    assert erase(store, objects, GATEWAY, [ANN], now) == [NAME], "it is being polled"
+    assert erase(store, objects, GATEWAY, [ANN], later) == [NAME]
+    save(store, PollState(polled_ms=1).to_json())
+    assert erase(store, objects, GATEWAY, [ANN], now) == []
+    assert bearing(objects) == []
+
+
+@pytest.mark.law("E10")
+def test_who_lost_the_lease_writes_over_nothing() -> None:
+    objects, rows = Objects(), {"ann": {"mail": SECRET}}
+    storage = Storage(objects, GATEWAY, NAME)
+    listing.read("users", lists_of(rows), storage, "", 1)
+    store, before = registered(), dict(objects.held)
+    times = iter([NOW_MS, NOW_MS + 60_000])
+
+    def slow() -> int:
+        if (ms := next(times, NOW_MS + 60_000)) != NOW_MS:
+            store.lease(GATEWAY, NAME, ms, ms + 60_000)  # a poll begins meanwhile
+        return ms
+
+    assert erase(store, objects, GATEWAY, [ANN], slow) == [NAME]
+    assert objects.held == before
+
+
+@pytest.mark.emulator
+@pytest.mark.law("E10")
+def test_ranges_of_a_table_lose_the_row_that_they_gave(postgres: Database) -> None:
+    source = SqlSource(postgres, "postgres", by_time=False)
+    try:
+        source.put({"1": SECRET, "2": "b"})
+        reader = Reader(source)
+        reader.poll()
+        objects: Any = source.storage._objects
+        assert kept_of(objects, GATEWAY, (source.table, "1")) == 1
+
+        store = registered(source.storage.name)
+        assert erase(store, objects, GATEWAY, [(source.table, "1")], now) == []
+
+        assert bearing(objects) == []
+        assert kept_of(objects, GATEWAY, (source.table, "1")) == 0
+        source.put({"3": "c"})
+        source.delete("1")
+        reader.poll()
+        assert reader.rows == {"2": "b", "3": "c"}
+    finally:
+        source.close()
+
+
+@pytest.mark.law("E10")
+def test_of_an_extraction_parts_that_were_given_go_and_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(poll_module, "PAGE_ROWS_MAX", 2)
+    monkeypatch.setattr(extraction, "_EXTRACT_PARTS", 100)
+    with Api(by_time=True) as api:
+        api.put({"1": SECRET, "2": "b", "3": "c", "4": SECRET, "5": "e"})
+        world = World(api, {"orders": "o"})
+        world.poll_to_the_end()
+        assert kept_of(world.objects, GATEWAY, ("orders", "5")) == 1, "the last part"
+        store = registered(state=world.saved)
+
+        for row in "145":
+            assert erase(store, world.objects, GATEWAY, [("orders", row)], now) == []
+            assert kept_of(world.objects, GATEWAY, ("orders", row)) == 0
+
+        state = state_from(world.saved)
+        number, _, given = state.cursors["orders"].partition(":")
+        state.cursors["orders"] = f"{number}:{int(given) - 1}"
+        part = [[["9", {"value": SECRET}]], []]
+        storage = Storage(world.objects, GATEWAY, NAME)
+        path = next(each for each in storage.paths() if each[-1] == "extracted")
+        storage.write(part, *path[:-1], f"part{int(given) - 1}")
+        save(store, state.to_json())
+        assert erase(store, world.objects, GATEWAY, [("orders", "9")], now) == [NAME]
+        assert kept_of(world.objects, GATEWAY, ("orders", "9")) == 1, "it was not given yet"
+
+
+@pytest.mark.law("E10")
+def test_a_connector_that_keeps_nothing_is_left_alone() -> None:
+    store = registered()
+    assert store.lease(GATEWAY, NAME, NOW_MS, NOW_MS + 60_000)
+
+    assert erase(store, Objects(), GATEWAY, [ANN], now) == []
