@@ -121,6 +121,7 @@ def test_a_plan_says_what_would_move_and_saves_nothing(source: MemorySource) -> 
     ]
     assert into["message"] == "The source in memory answers."
     assert across["tables"] == [{"table": "orders"}]
+    assert across["message"] == "Its rows are not counted: the secret shop cannot be read."
     assert "hush" not in run("flows", "plan", "flows.yaml").stdout
     assert "not known" in run("flows", "plan", "flows.yaml").stdout
     assert run("flows", "list", "--json").stdout == ""

@@ -73,7 +73,10 @@ def test_a_flow_says_from_where_to_where_what_and_as_what() -> None:
     assert (tickets.to_gateway, tickets.every_minutes) == (True, 5)
     assert across.source == DatabaseSource("mysql", "shop", "other")
     assert across.every_minutes == 15
-    assert read_flow(ACROSS | {"continuous": True}, CONFIG, "acme").every_minutes == 1
+    continuous = ACROSS | {"continuous": True}
+    assert read_flow(continuous, CONFIG, "acme").every_minutes == 1
+    dear = continuous | {"destination": {"database": "bigquery", "secret": "reports"}}
+    assert read_flow(dear, CONFIG, "acme").every_minutes == 2, "as often as it may be written"
 
 
 @pytest.mark.law("Y4")

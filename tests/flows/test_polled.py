@@ -49,22 +49,22 @@ def change(row_id: str, offset_ms: int, **columns: Any) -> Delta:
     return update(row_id, table=SOURCE_TABLE, at=at(offset_ms), **columns)
 
 
-def expected(world: World, **body: Any) -> dict[str, Any]:
+def expected(world: World, table: str = SOURCE_TABLE, **body: Any) -> dict[str, Any]:
     """Give the rows that a flow's destination is to have, by its source's rows alone."""
     declared = {
         "name": "flow",
         "source": {"database": "postgres", "secret": "shop"},
-        "tables": [SOURCE_TABLE],
+        "tables": [table],
         "destination": "gateway",
     }
     config = world.buffer.config(GATEWAY)
     to = read_flow(declared | body, config, GATEWAY).to
     rows: dict[str, Any] = {}
-    for row_id, state in world.source.rows_after(SOURCE_TABLE, "", 10_000).unwrap().rows.items():
+    for row_id, state in world.source.rows_after(table, "", 10_000).unwrap().rows.items():
         values = view(state)
-        if values is not None and (not to.is_filtered(SOURCE_TABLE)
-                                   or to.viewer().sees(SOURCE_TABLE, values)):  # fmt: skip
-            mapped = view(map_state(to.map_of(SOURCE_TABLE), state)) or {}
+        if values is not None and (not to.is_filtered(table)
+                                   or to.viewer().sees(table, values)):  # fmt: skip
+            mapped = view(map_state(to.map_of(table), state)) or {}
             rows[row_id] = {name: parse(raw) for name, raw in mapped.items()}
     return rows
 

@@ -64,6 +64,25 @@ class MortalDatabase(KeptDatabase):
         return inserted
 
 
+class MortalEnd:
+    """Any database, whose writer may die."""
+
+    def __init__(self, database: Any, steps: Steps) -> None:
+        self._database = database
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take a batch, or die."""
+        dies = self._steps.dies()
+        inserted: Result[Inserted, LakeSyncError] = self._database.insert_deltas(batch)
+        if dies:
+            raise Killed
+        return inserted
+
+
 class MortalStore(MemoryConnectors):
     """Connectors whose poller may die."""
 
@@ -107,16 +126,20 @@ class World:
 
     def declare(self, **body: Any) -> dict[str, Any]:
         """Declare a flow between two databases, or as it is said."""
+        self.database()
+        return self.admin.declare(GATEWAY, self.body(**body))
+
+    def body(self, **body: Any) -> dict[str, Any]:
+        """Give the declaration of a flow between two databases, or as it is said."""
         declared = {
             "name": "flow",
             "source": {"database": "postgres", "secret": "shop", "gateway": "other"},
             "tables": [SOURCE_TABLE],
             "destination": {"database": "mysql", "secret": "warehouse"},
         }
-        self.database()
         if body.get("source", {}).get("connector"):
             del declared["tables"]
-        return self.admin.declare(GATEWAY, declared | body)
+        return declared | body
 
     def commit(self, *deltas: Delta) -> None:
         """Commit deltas at the source, each by itself."""

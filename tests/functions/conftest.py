@@ -43,6 +43,7 @@ ENVIRONMENT = {
     "ACTIONS_FUNCTION": "actions",
     "RETAIN_FUNCTION": "retain",
     "SOURCE_FUNCTION": "pull_source",
+    "FLOW_FUNCTION": "flow",
     "LAKE_BUCKET": "lake",
     "CONNECTOR_SECRETS": "stack/connectors/",
     "POLL_MACHINE": "arn:aws:states:eu-central-1:123456789012:stateMachine:poll",

@@ -77,6 +77,21 @@ def test_an_execution_begins_nothing_that_it_could_not_end() -> None:
     assert polling.leases[1:] == [7] * (len(polling.leases) - 1)
 
 
+def test_a_poll_goes_on_where_the_flow_is_polled_and_stays_there() -> None:
+    polling = Polling(Step("elsewhere", place="databases"), Step("more", 0, 7), Step("done"))
+    sent: dict[str, Any] = dict(EVENT)
+    places = []
+    while sent.get("next") in {None, "again"}:
+        sent = polling.handle(sent)
+        places.append((sent["place"], sent["next"]))
+
+    assert places == [("databases", "again"), ("databases", "again"), ("databases", "end")]
+    states = json.loads((ROOT / "stepfunctions" / "poll_connector.asl.json").read_text())["States"]
+    chosen = states["Poll"]["Arguments"]["FunctionName"]
+    assert "$states.input.place = 'databases' ? '${FlowFunction}' : '${IngestFunction}'" in chosen
+    assert "place" in states["GoOn"]["Arguments"]["Input"]
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -85,6 +100,7 @@ def test_an_execution_begins_nothing_that_it_could_not_end() -> None:
         {"gateway": "g"},
         EVENT | {"lease": "1"},
         EVENT | {"spentS": None},
+        EVENT | {"place": 7},
     ],
 )
 def test_what_names_no_connector_is_refused(sent: dict[str, Any]) -> None:

@@ -106,6 +106,7 @@ def test_only_these_write_to_the_buffer() -> None:
         "FlushFunction",
         "RetainFunction",
         "IngestFunction",
+        "FlowFunction",
         "WebhookFunction",
         "DeliverFunction",
     }
@@ -217,7 +218,7 @@ def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_database
         for owner, held in statements()
         if any(action.startswith("secretsmanager:") for action in as_list(held["Action"]))
         and "/connectors/*" not in json.dumps(held["Resource"])
-        and owner != "ActionsFunction"
+        and owner not in {"ActionsFunction", "FlowFunction"}
     }
 
     assert read.keys() == {"AuthoriseFunction", "DeliverFunction", "PullSourceFunction"}
@@ -226,18 +227,59 @@ def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_database
         assert read[owner]["Fn::Sub"].endswith(":secret:${AWS::StackName}/destinations/*")
 
 
-def test_who_polls_reads_the_secrets_of_connectors_and_of_databases_and_no_others() -> None:
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [("IngestFunction", ["connectors"]), ("FlowFunction", ["connectors", "destinations"])],
+)
+def test_who_polls_reads_the_secrets_of_what_it_polls_and_no_others(
+    name: str, of: list[str]
+) -> None:
     [reads] = [
-        held["Resource"]
+        as_list(held["Resource"])
         for owner, held in statements()
-        if owner == "IngestFunction"
+        if owner == name
         and any(action.startswith("secretsmanager:") for action in as_list(held["Action"]))
     ]
 
     assert [resource["Fn::Sub"].partition(":secret:")[2] for resource in reads] == [
-        "${AWS::StackName}/connectors/*",
-        "${AWS::StackName}/destinations/*",
+        f"${{AWS::StackName}}/{one}/*" for one in of
     ]
+
+
+def test_every_function_that_reads_urls_of_databases_is_in_their_subnets() -> None:
+    """And no other: what asks the internet needs no way out of a subnet."""
+    where = {
+        "Fn::If": [
+            "HasDestinationSubnets",
+            {
+                "SubnetIds": {"Ref": "DestinationSubnetIds"},
+                "SecurityGroupIds": {"Ref": "DestinationSecurityGroupIds"},
+            },
+            {"Ref": "AWS::NoValue"},
+        ]
+    }
+    reading = {
+        owner
+        for owner, held in statements()
+        if "secretsmanager:GetSecretValue" in as_list(held["Action"])
+        and "/destinations/*" in json.dumps(held["Resource"])
+    }
+    inside = {name: each["VpcConfig"] for name, each in functions().items() if "VpcConfig" in each}
+
+    assert inside == dict.fromkeys(reading, where)
+    assert reading == {"DeliverFunction", "PullSourceFunction", "FlowFunction"}
+
+
+def test_flows_between_databases_are_polled_and_counted_where_their_drivers_are() -> None:
+    layers = [one.get("Ref") for one in functions()["FlowFunction"]["Layers"]]
+    assert {"DriversLayer", "GoogleLayer"} <= set(layers)
+    askers = [
+        owner
+        for owner, held in statements()
+        if "lambda:InvokeFunction" in as_list(held["Action"])
+        and "FlowFunction" in json.dumps(held["Resource"])
+    ]
+    assert sorted(askers) == ["AdminFunction", "PollConnector"]
 
 
 def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() -> None:
@@ -312,7 +354,9 @@ def test_the_operators_policy_goes_to_the_functions_in_which_connectors_run_alon
         if "ConnectorPolicy" in str(role.get("Properties", {}).get("ManagedPolicyArns", ""))
     }
 
-    assert given == {"AdminFunctionRole", "IngestFunctionRole", "WebhookFunctionRole"}
+    assert given == {
+        "AdminFunctionRole", "IngestFunctionRole", "FlowFunctionRole", "WebhookFunctionRole",
+    }  # fmt: skip
     for name in given:
         choice = {
             "Fn::If": ["HasConnectorPolicy", {"Ref": "ConnectorPolicy"}, {"Ref": "AWS::NoValue"}]
@@ -324,7 +368,7 @@ def test_the_operators_layer_is_in_the_functions_in_which_connectors_run_alone()
     choice = {"Fn::If": ["HasConnectorLayer", {"Ref": "ConnectorLayer"}, {"Ref": "AWS::NoValue"}]}
     having = {name for name, each in functions().items() if choice in each["Layers"]}
 
-    assert having == {"AdminFunction", "IngestFunction", "WebhookFunction"}
+    assert having == {"AdminFunction", "IngestFunction", "FlowFunction", "WebhookFunction"}
     assert all(len(functions()[name]["Layers"]) <= 5 for name in having), "Lambda's limit"
 
 
@@ -341,8 +385,9 @@ def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() 
         if each["Environment"]["Variables"].get("CONNECTOR_SECRETS") == {"Fn::Sub": prefix}
     }
 
-    assert users.keys() == expected == {"AdminFunction", "IngestFunction", "WebhookFunction"}
-    for reads in ("IngestFunction", "WebhookFunction"):
+    polling = {"IngestFunction", "FlowFunction", "WebhookFunction"}
+    assert users.keys() == expected == polling | {"AdminFunction"}
+    for reads in polling:
         assert users[reads] == ["secretsmanager:GetSecretValue"]
 
 
@@ -537,7 +582,7 @@ def test_functions_that_answer_end_before_api_gateway_gives_up() -> None:
 
 @pytest.mark.law("B11")
 def test_a_function_that_pushes_ends_long_before_its_commits_must_be_visible() -> None:
-    for name in ("PushFunction", "FramesFunction", "IngestFunction"):
+    for name in ("PushFunction", "FramesFunction", "IngestFunction", "FlowFunction"):
         assert functions()[name]["Timeout"] * 1000 <= VISIBLE_MS_MAX // 2
     assert Limits().commit_deadline_ms < VISIBLE_MS_MAX // 2
 
@@ -622,6 +667,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("MaterialiseFunction", settings.MaterialiseSettings),
         ("RetainFunction", settings.RetainSettings),
         ("IngestFunction", settings_connectors.PollSettings),
+        ("FlowFunction", settings_connectors.PollSettings),
         ("ActionsFunction", settings_actions.ActionSettings),
         ("DeliverFunction", settings.DeliverSettings),
         ("PullSourceFunction", settings_sources.SourcePullSettings),

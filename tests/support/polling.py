@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,13 @@ from lakesync.connectors.webhooks import Webhooks
 from lakesync.errors import AdapterFailed, AdapterRefused
 from lakesync.flows.admin import FlowAdmin
 from lakesync.flows.routes import FlowRoutes
+from lakesync.runtime.flow_counts import counted_by, with_counts
 from tests.support.lake import Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakesync.core.flows import Flow
     from lakesync.core.messages import Push, PushReceipt
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.ports import Buffer, Rows
@@ -87,7 +90,18 @@ class PollingByHand:
 
     def flow_admin(self, buffer: Buffer, destinations: DestinationAdmin) -> FlowAdmin:
         """Give what declares flows."""
-        return FlowAdmin(buffer, destinations, self.admin, self.store, wall_clock=self.wall_clock)
+        return FlowAdmin(
+            buffer, destinations, self.admin, self.store, self._counts, wall_clock=self.wall_clock
+        )
+
+    def _counts(self, gateway: str, flow: Flow) -> Mapping[str, Any]:
+        """Count as ``functions/flow`` does, when the administration asks it."""
+        handler = with_counts(lambda *_: None, self._opened, time.monotonic)
+
+        def invoke(request: str) -> tuple[bool, bytes]:
+            return True, json.dumps(handler(json.loads(request), None)).encode()
+
+        return counted_by(invoke)(gateway, flow)
 
     def _opened(self, gateway: str, secret: str, kind: str, keeper: str) -> Any:
         del gateway, kind

@@ -85,13 +85,14 @@ def deltas_of(
     return deltas, refused
 
 
-def pushes_of(deltas: Sequence[Delta]) -> Iterator[tuple[Delta, ...]]:
-    """Cut deltas into pushes."""
+def pushes_of(deltas: Sequence[Delta], pages: int = 1) -> Iterator[tuple[Delta, ...]]:
+    """Cut deltas into pushes, each as large as so many usual ones."""
+    deltas_max, bytes_max = PUSH_DELTAS_MAX * pages, PUSH_BYTES_MAX * pages
     part: list[Delta] = []
     size = 0
     for delta in deltas:
         delta_bytes = sum(len(name) + len(value) for name, value in delta.columns)
-        if part and (len(part) == PUSH_DELTAS_MAX or size + delta_bytes > PUSH_BYTES_MAX):
+        if part and (len(part) == deltas_max or size + delta_bytes > bytes_max):
             yield tuple(part)
             part, size = [], 0
         part.append(delta)

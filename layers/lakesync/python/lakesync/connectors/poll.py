@@ -5,7 +5,7 @@ Rules of this module
        letter. Whoever is killed between is done again, with the same deltas.
     2. `PollState.poll_ms` is saved before the first page is read: what has no time of its own is
        stamped with it, also after a crash.
-    3. One page is in memory, whatever the source holds.
+    3. One page is in memory, or a few where writes are dear, whatever the source holds.
     4. What is wrong with one row harms no other row; what is wrong with one table, no other table.
 
 Laws N1-N6: ``docs/spec/connectors.md``.
@@ -72,6 +72,7 @@ class Poll:
         save: makes the state durable.
         wall_clock: the time.
         shape: gives what of a page's deltas is pushed.
+        pages: usual pages that are read, and pushed, at a time.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Poll:
         save: Saves,
         wall_clock: WallClock,
         shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list,
+        pages: int = 1,
     ) -> None:
         self._client_id = client_id_of(name)
         self._connector = connector
@@ -94,6 +96,7 @@ class Poll:
         self._save = save
         self._wall_clock = wall_clock
         self._shape = shape
+        self._pages = pages
 
     def run(self, state: PollState, has_time: Callable[[], bool]) -> Polled:
         """Go on with the poll that is under way, or begin one, until its end or time is over.
@@ -161,7 +164,7 @@ class Poll:
         cursor = state.cursors.get(source, "")
         try:
             page = self._connector.read(
-                source, cursor, rows_max=PAGE_ROWS_MAX, poll_ms=state.poll_ms
+                source, cursor, rows_max=PAGE_ROWS_MAX * self._pages, poll_ms=state.poll_ms
             )
         except Exception as exc:
             # A connector may be anybody's: what is wrong with it stops this table alone.
@@ -177,7 +180,7 @@ class Poll:
         deltas, refused = deltas_of(page, source, self._tables, self._client_id, state.poll_ms)
         for row_id, error, table in refused:
             self._letters.add(table, row_id, error, None)
-        for part in pushes_of(self._shape(deltas)):
+        for part in pushes_of(self._shape(deltas), self._pages):
             self._hand_over(part, letters=bool(state.dead_letters))
             state.rows += len(part)
         if self._letters.changed:

@@ -49,12 +49,14 @@ class Step(NamedTuple):
     """What one call of the function did."""
 
     status: str
-    """As `Polled.status`; or ``busy``, ``paused`` and ``gone``: nothing was read."""
+    """As `Polled.status`; or ``busy``, ``paused``, ``gone`` and ``elsewhere``: nothing was read."""
     wait_s: int = 0
     lease: int = 0
     """What to come back with, for ``more``."""
     kept_bytes: int = 0
     """What the source keeps for this connector: `lakesync.connectors.port.KEPT_BYTES`."""
+    place: str = ""
+    """Where it is polled, for ``elsewhere``: `lakesync.core.flows.Flow.place`."""
 
 
 class Polls:
@@ -94,8 +96,11 @@ class Polls:
         stored = self._store.connector(gateway, name)
         if stored is None:
             return Step("gone")
-        if definition_from(stored.definition).paused:
+        definition = definition_from(stored.definition)
+        if definition.paused:
             return Step("paused")
+        if definition.type == FLOW and self._flows and (at := self._flows.elsewhere(definition)):
+            return Step("elsewhere", place=at)
         waits_ms = state_from(stored.state).wait_until_ms - now_ms
         if waits_ms > 0:
             return Step("busy")
@@ -135,7 +140,7 @@ class Polls:
         with closing(route.connector) as connector, closing(route):
             poll = Poll(
                 name, connector, route.tables, push=route.push, letters=DeadLetters(storage),
-                save=save, wall_clock=self._wall_clock, shape=route.shape,
+                save=save, wall_clock=self._wall_clock, shape=route.shape, pages=route.pages,
             )  # fmt: skip
             return poll.run(state, has_time)
 

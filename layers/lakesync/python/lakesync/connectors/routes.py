@@ -32,12 +32,18 @@ class Route(NamedTuple):
     """Makes deltas durable; raises `lakesync.errors.LakeSyncError`."""
     shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list
     """Gives what of a page's deltas goes on."""
+    pages: int = 1
+    """Usual pages that are read, and pushed, at a time: more where each write is dear."""
     close: Callable[[], None] = _nothing
     """Lets go of where it goes."""
 
 
 class MakesRoutes(Protocol):
     """Knows how flows are carried out."""
+
+    def elsewhere(self, definition: Definition) -> str:
+        """Give where a flow is polled (`lakesync.core.flows.Flow.place`); empty if here."""
+        ...
 
     def route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:
         """Give the route of a flow.

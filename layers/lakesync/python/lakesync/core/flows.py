@@ -23,8 +23,10 @@ GATEWAY: Final = "gateway"
 """As a source or a destination: the gateway for which the flow is declared."""
 FLOW: Final = "flow"
 """The type of connector under which a flow is kept; no other release polls it as something else."""
-POLLED_KINDS: Final = ("postgres", "mysql")
-"""Databases that a polled flow moves between."""
+CONNECTORS: Final = "connectors"
+DATABASES: Final = "databases"
+"""Where a poll runs: in the function that reaches outside systems, or in the one that has the
+drivers, secrets and subnets of declared databases."""
 FLOW_TABLES_MAX: Final = 100
 """Tables of one flow from a database: how far each is stands in one item."""
 CONTINUOUS_MINUTES: Final = 1
@@ -69,6 +71,12 @@ class Flow:
     def to_gateway(self) -> bool:
         """Whether its rows go to the gateway."""
         return not self.to.kind
+
+    @property
+    def place(self) -> str:
+        """Where it is polled."""
+        reaches = isinstance(self.source, DatabaseSource) or not self.to_gateway
+        return DATABASES if reaches else CONNECTORS
 
     def without(self, secrets: frozenset[str]) -> Flow:
         """Give it without those settings of its source that are secrets."""

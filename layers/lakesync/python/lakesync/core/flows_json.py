@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.config import GatewayConfig
@@ -12,7 +13,6 @@ from lakesync.core.flows import (
     CONTINUOUS_MINUTES,
     FLOW_TABLES_MAX,
     GATEWAY,
-    POLLED_KINDS,
     ConnectorSource,
     DatabaseSource,
     Flow,
@@ -89,15 +89,14 @@ class _Reader:
         if source is None and to_gateway:
             self.fault("destination", "is the source as well: nothing would move")
         to = self._to(body, from_gateway=source is None, to_gateway=to_gateway)
-        if source is not None and not to_gateway and to.kind in {*KINDS} - {*POLLED_KINDS}:
-            message = f"a flow from elsewhere than the gateway goes to {' or '.join(POLLED_KINDS)}"
-            self.fault("destination.database", message)
         if isinstance(source, DatabaseSource):
             if not 0 < len(to.tables) <= FLOW_TABLES_MAX:
                 self.fault("tables", f"name 1 to {FLOW_TABLES_MAX} tables of the database")
             if source.secret == to.secret:
                 self.fault("destination.secret", "is the source as well: nothing would move")
         every = self._every(body, from_gateway=source is None)
+        if source is not None:  # no more often than what it goes to may be written
+            every = max(every, ceil(to.pace.gather_ms / 60_000))
         return Flow(to.name, source, to, every)
 
     def _to(self, body: Mapping[str, Any], *, from_gateway: bool, to_gateway: bool) -> Destination:
@@ -161,8 +160,8 @@ class _Reader:
             self.fault(f"source.{unknown[:64]}", "there is no such field")
         kind, secret = value["database"], value.get("secret")
         gateway = value.get("gateway", self._gateway)
-        if kind not in POLLED_KINDS:
-            self.fault("source.database", f"must be one of {', '.join(POLLED_KINDS)}")
+        if kind not in KINDS:
+            self.fault("source.database", f"must be one of {', '.join(KINDS)}")
         if not isinstance(secret, str) or not SECRET.fullmatch(secret):
             self.fault(
                 "source.secret",

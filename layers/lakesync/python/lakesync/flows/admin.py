@@ -35,12 +35,13 @@ from lakesync.flows.declaring import (
     shown_flow,
 )
 from lakesync.flows.ledger_source import history_from
-from lakesync.flows.plan import of_connector, of_gateway
+from lakesync.flows.plan import of_connector, of_gateway, of_source
 from lakesync.flows.status import delivered_status, polled_status
 
 if TYPE_CHECKING:
     from lakesync.connectors.admin import ConnectorAdmin
     from lakesync.core.clock import Stamp
+    from lakesync.flows.plan import CountsRows
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.ports import Buffer, ConnectorStore, WallClock
 
@@ -53,6 +54,7 @@ class FlowAdmin:
         destinations: declares flows from the gateway.
         connectors: registers all others.
         store: where those are.
+        counts: tells what a flow from a database would move: `lakesync.flows.plan.of_database`.
         wall_clock: the time.
     """
 
@@ -62,6 +64,7 @@ class FlowAdmin:
         destinations: DestinationAdmin,
         connectors: ConnectorAdmin,
         store: ConnectorStore,
+        counts: CountsRows,
         *,
         wall_clock: WallClock,
     ) -> None:
@@ -69,6 +72,7 @@ class FlowAdmin:
         self._destinations = destinations
         self._connectors = connectors
         self._store = store
+        self._counts = counts
         self._now_ms = wall_clock
 
     def check(self, gateway: str, body: object) -> Flow:
@@ -121,7 +125,7 @@ class FlowAdmin:
         elif flow.source is None:
             answer["tables"] = of_gateway(flow, self._buffer, gateway)
         else:
-            answer["tables"] = [{"table": table} for table in sorted(flow.to.tables)]
+            answer |= of_source(flow, gateway, self._counts)
         return answer
 
     def declare(self, gateway: str, body: object) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a flow would move, told before it is declared: tables, rows, columns as they would be there.
 
 No more than `PLAN_ROWS_MAX` rows of a table are looked at. Of a connector that makes something at
-its source, and of a database, nothing is read.
+its source nothing is read.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ from lakesync.connectors.port import FEED
 from lakesync.core.merge import view
 from lakesync.core.values import canonical
 from lakesync.core.visibility import rule_columns
+from lakesync.errors import LakeSyncError
 from lakesync.result import Ok
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from lakesync.adapters.database import DatabaseAdapter
     from lakesync.connectors.port import Connector
     from lakesync.core.flows import Flow
     from lakesync.core.values import CanonicalJson
     from lakesync.ports import Buffer
+
+    CountsRows = Callable[[str, Flow], Mapping[str, Any]]
+    """Gives for a gateway's flow what `of_database` gives, wherever the database is reached."""
 
 PLAN_ROWS_MAX: Final = 5_000
 """Rows of a table that a plan looks at."""
@@ -75,6 +80,49 @@ def of_connector(
                 entry |= _counted(flow, table, encoded) | {"hasMore": page.value.has_more}
         planned.append(entry)
     return planned
+
+
+def of_source(flow: Flow, gateway: str, counts: CountsRows) -> dict[str, Any]:
+    """Tell what a flow from a database would move; a database that is not there yet is no fault."""
+    try:
+        return dict(counts(gateway, flow))
+    except LakeSyncError as error:
+        tables = [{"table": table} for table in sorted(flow.to.tables)]
+        return {"tables": tables, "message": f"Its rows are not counted: {error.message}."}
+
+
+def of_database(
+    flow: Flow, database: DatabaseAdapter, has_time: Callable[[], bool]
+) -> dict[str, Any]:
+    """Tell what a flow from a database would move of what is there now.
+
+    Args:
+        flow: the flow.
+        database: its source.
+        has_time: asked before rows of a table are looked at; once it has none they are not counted.
+
+    Returns:
+        The tables, and a sentence of those that are not there.
+
+    Raises:
+        LakeSyncError: the database does not answer.
+    """
+    there = database.tables().unwrap()
+    planned: list[dict[str, Any]] = []
+    for table in sorted(flow.to.tables):
+        entry: dict[str, Any] = {"table": table}
+        schema = there.get(table)
+        if schema is not None:
+            columns = [one.name for one in schema.columns]
+            entry["columns"] = _mapped(flow, table, columns)
+        if table in there and len(planned) < PLAN_TABLES_MAX and has_time():
+            page = database.rows_after(table, "", PLAN_ROWS_MAX).unwrap()
+            rows = [row for state in page.rows.values() if (row := view(state)) is not None]
+            entry |= _counted(flow, table, rows) | {"hasMore": page.has_more}
+        planned.append(entry)
+    missing = sorted(flow.to.tables - there.keys())
+    said = f"It has no table {', '.join(missing)}." if missing else "It has all the tables."
+    return {"tables": planned, "message": said}
 
 
 def _counted_in_gateway(flow: Flow, buffer: Buffer, gateway: str, table: str) -> dict[str, Any]:

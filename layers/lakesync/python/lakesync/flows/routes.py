@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakesync.connectors.poll import PAGE_ROWS_MAX
 from lakesync.connectors.port import FEED
 from lakesync.connectors.registered import made_connector
 from lakesync.connectors.routes import Route
@@ -39,6 +40,7 @@ class FlowRoutes:
         open_database: opens databases by the names of their secrets; nothing is connected yet.
         wall_clock: the time.
         outside: what connectors may use.
+        place: where this is (`lakesync.core.flows.Flow.place`); empty where all flows are polled.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class FlowRoutes:
         *,
         wall_clock: WallClock,
         outside: Outside,
+        place: str = "",
     ) -> None:
         self._secrets = secrets
         self._push = push
@@ -57,6 +60,12 @@ class FlowRoutes:
         self._open_database = open_database
         self._wall_clock = wall_clock
         self._outside = outside
+        self._place = place
+
+    def elsewhere(self, definition: Definition) -> str:
+        """Give where a flow is polled; empty if here."""
+        place = flow_from_stored("", definition.configuration, 0, paused=False).place
+        return "" if self._place in {"", place} else place
 
     def route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:
         """Give the route of a flow.
@@ -77,7 +86,8 @@ class FlowRoutes:
         schemas = FlowSchemas(connector, tables, flow.to, storage, wall_clock=self._wall_clock)
         sink = DatabaseSink(database, schemas.of, wall_clock=self._wall_clock)
         shape = Shaping(flow.to, there_in_database(database))
-        return Route(connector, tables, sink.push, shape, database.close)
+        pages = max(1, flow.to.pace.rows // PAGE_ROWS_MAX)
+        return Route(connector, tables, sink.push, shape, pages, database.close)
 
     def _source(
         self, gateway: str, flow: Flow, definition: Definition, storage: Storage

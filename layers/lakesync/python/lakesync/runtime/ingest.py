@@ -28,8 +28,8 @@ _MARGIN_S: Final = 12
 def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
     """Give the handler of ``functions/ingest``.
 
-    Its answer is its next event: who polls, by which lease, after how long; and what is next:
-    ``again``, ``wait``, ``goOn`` in another execution, or ``end``.
+    Its answer is its next event: who polls, where, by which lease, after how long; and what is
+    next: ``again``, ``wait``, ``goOn`` in another execution, or ``end``.
 
     Args:
         polls: polls registered connectors.
@@ -41,7 +41,10 @@ def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
         ends = begins + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
         gateway = event.get("gateway")
         lease, spent_s = event.get("lease", 0), event.get("spentS", 0)
-        if not isinstance(gateway, str) or type(lease) is not int or type(spent_s) is not int:
+        place = event.get("place", "")
+        if not (isinstance(gateway, str) and isinstance(place, str)) or not (
+            type(lease) is type(spent_s) is int
+        ):
             raise ValidationFailed("name a gateway and one of its connectors", field="gateway")
         name = check_name(event.get("name"))
         try:
@@ -60,6 +63,7 @@ def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
             "status": step.status,
             "waitS": step.wait_s,
             "spentS": spent_s,
+            "place": step.place or place,
             "next": _following(step.status, step.wait_s, spent_s),
         }
 
@@ -68,7 +72,7 @@ def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
 
 def _following(status: str, wait_s: int, spent_s: int) -> str:
     has_time = spent_s <= EXECUTION_S_MAX
-    if status == "more":
+    if status in {"more", "elsewhere"}:
         return "again" if has_time else "goOn"
     is_brief = status == "wait" and 0 < wait_s <= WAIT_IN_MACHINE_S_MAX
     return "wait" if is_brief and has_time else "end"

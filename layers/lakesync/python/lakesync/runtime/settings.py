@@ -118,6 +118,8 @@ class AdminSettings(BufferSettings):
     """The name of ``functions/flush``, which ``POST /admin/flush`` waits for."""
     retain_function: str = variable("RETAIN_FUNCTION", not_empty)
     """The name of ``functions/retain``, which ``DELETE /admin/gateways`` waits for."""
+    flow_function: str = variable("FLOW_FUNCTION", not_empty)
+    """The name of ``functions/flow``, which counts what a flow from a database would move."""
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     """Where claims are, and what of connectors is too large for an item."""
     deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)

@@ -22,10 +22,11 @@ class IngestSettings(PushSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PollSettings(IngestSettings):
-    """What ``functions/ingest`` needs besides: flows move between databases too."""
+    """What ``functions/ingest`` and ``functions/flow`` need besides."""
 
-    secret_prefix: str = variable("SECRET_PREFIX", not_empty)
-    """What the names of the secrets begin with that hold databases' URLs."""
+    secret_prefix: str = variable("SECRET_PREFIX", not_empty, "")
+    """What the names of the secrets begin with that hold databases' URLs; empty where no flow to or
+    from a database is polled."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.outside import Outside
+from lakesync.core.flows import CONNECTORS, DATABASES
 from lakesync.ports import Usage
 from lakesync.runtime import observe, wiring, wiring_access
 from lakesync.runtime.poll_schedules import EventBridgePolls
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lakesync.runtime.api.deletion import DeleteNow
     from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
     from lakesync.runtime.settings_connectors import IngestSettings, PollSettings
+    from lakesync.runtime.tasks import Handler
 
 _OVERHEAD_BYTES: Final = 150
 """About what a delta is on the wire beside its values."""
@@ -85,13 +87,17 @@ def outside(settings: AdminSettings | IngestSettings) -> Outside:
 
 
 def polls(settings: PollSettings) -> Polls:
-    """Give what ``functions/ingest`` asks."""
+    """Give what ``functions/ingest`` and ``functions/flow`` ask."""
     from lakesync.connectors.polls import Polls  # noqa: PLC0415
     from lakesync.flows.routes import FlowRoutes  # noqa: PLC0415
 
     kept, push = secrets(settings, settings.connector_secrets), pushing(settings)
     rows, allowed = wiring.buffer(settings), outside(settings)
-    opened = database_opener(settings, settings.secret_prefix)
+    place = DATABASES if settings.secret_prefix else CONNECTORS
+    flows = FlowRoutes(
+        kept, push, rows, database_opener(settings, settings.secret_prefix),
+        wall_clock=wiring.wall_clock, outside=allowed, place=place,
+    )  # fmt: skip
     return Polls(
         connector_store(settings),
         kept,
@@ -100,8 +106,17 @@ def polls(settings: PollSettings) -> Polls:
         rows,
         wall_clock=wiring.wall_clock,
         outside=allowed,
-        flows=FlowRoutes(kept, push, rows, opened, wall_clock=wiring.wall_clock, outside=allowed),
+        flows=flows,
     )
+
+
+def flow_handler(settings: PollSettings, seconds: Callable[[], float]) -> Handler:
+    """Give the handler of ``functions/flow``."""
+    from lakesync.runtime.flow_counts import with_counts  # noqa: PLC0415
+    from lakesync.runtime.ingest import ingest_handler  # noqa: PLC0415
+
+    opened = database_opener(settings, settings.secret_prefix)
+    return with_counts(ingest_handler(polls(settings), seconds), opened, seconds)
 
 
 def flow_admin(
@@ -109,12 +124,14 @@ def flow_admin(
 ) -> FlowAdmin:
     """Give what declares flows; imported when a route first asks for it."""
     from lakesync.flows.admin import FlowAdmin  # noqa: PLC0415
+    from lakesync.runtime.flow_counts import COUNT_S, counted_by  # noqa: PLC0415
 
     return FlowAdmin(
         wiring.buffer(settings),
         destinations,
         connectors,
         connector_store(settings),
+        counted_by(wiring.invoker(settings, settings.flow_function, COUNT_S)),
         wall_clock=wiring.wall_clock,
     )
 

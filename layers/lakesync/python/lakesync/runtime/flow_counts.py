@@ -1,0 +1,91 @@
+"""What a flow from a database would move is counted by ``functions/flow``, which reaches databases.
+
+The administration has neither their drivers nor their secrets, and is in no subnet of theirs: it
+hands a plan on.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.flows import DatabaseSource, flow_from_stored, flow_to_stored
+from lakesync.errors import LakeSyncError, SourceUnavailable, ValidationFailed
+from lakesync.runtime import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.core.flows import Flow
+    from lakesync.flows.routes import OpenDatabase
+    from lakesync.runtime.tasks import Handler
+
+COUNT_S: Final = 20
+"""How long the administration waits for a plan's rows."""
+_BEGINS_S: Final = 12
+"""After this the rows of no other table are counted."""
+
+
+def counted_by(
+    invoke: Callable[[str], tuple[bool, bytes]],
+) -> Callable[[str, Flow], Mapping[str, Any]]:
+    """Give what has a flow's rows counted by ``functions/flow``.
+
+    Args:
+        invoke: hands it a request; tells whether it answered, and what.
+    """
+
+    def counts(gateway: str, flow: Flow) -> Mapping[str, Any]:
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - a cold start
+
+        request = {"gateway": gateway, "name": flow.name, "plan": flow_to_stored(flow)}
+        try:
+            returned, payload = invoke(json.dumps(request))
+        except (BotoCoreError, ClientError) as exc:
+            raise SourceUnavailable("the function that reads databases did not answer") from exc
+        answer: dict[str, Any] = json.loads(payload) if returned else {}
+        if "tables" not in answer:
+            reason = answer.get("reason", "the function that reads databases did not answer")
+            raise SourceUnavailable(reason)
+        return answer
+
+    return counts
+
+
+def with_counts(handler: Handler, opened: OpenDatabase, seconds: Callable[[], float]) -> Handler:
+    """Give the handler that also counts what a flow would move.
+
+    Args:
+        handler: answers everything else.
+        opened: opens databases.
+        seconds: a clock that only goes forward.
+    """
+
+    def handle(event: dict[str, Any], context: Any) -> object:
+        if "plan" not in event:
+            return handler(event, context)
+        ends = seconds() + _BEGINS_S
+        try:
+            return _counted(event, opened, lambda: seconds() < ends)
+        except LakeSyncError as error:
+            observe.failure(error, gateway=str(event.get("gateway")))
+            return {"reason": error.message}
+        finally:
+            observe.publish()
+
+    return handle
+
+
+def _counted(
+    event: Mapping[str, Any], opened: OpenDatabase, has_time: Callable[[], bool]
+) -> Mapping[str, Any]:
+    from lakesync.flows.plan import of_database  # noqa: PLC0415 - polls do without
+
+    flow = flow_from_stored(event["name"], event["plan"], 0, paused=False)
+    source = flow.source
+    if not isinstance(source, DatabaseSource):
+        raise ValidationFailed("the flow is none from a database", field="source")
+    database = opened(event["gateway"], source.secret, source.kind, source.gateway)
+    with closing(database):
+        return of_database(flow, database, has_time)

@@ -1,0 +1,202 @@
+"""What each end of a polled flow does, as its source and as its destination.
+
+Laws Y2, Y3, Y5, Y8, Y9: ``docs/spec/flows.md``.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.core.schema import Column, TableSchema
+from lakesync.flows.routes import keeper
+from tests.delivery.world import KeptDatabase
+from tests.flows.test_polled import expected
+from tests.flows.world import GATEWAY, MortalEnd, World
+from tests.support.bigquery import bigquery_destination
+from tests.support.builders import delete, insert, update
+from tests.support.destinations import (
+    SqlDestination,
+    mariadb_dialect,
+    new_gateway,
+    new_table,
+    postgres_dialect,
+)
+from tests.support.lake import Killed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakesync.core.delta import Delta
+
+    Opens = Callable[[str], Any]
+
+ENDS = [
+    "memory",
+    pytest.param("postgres", marks=pytest.mark.emulator),
+    pytest.param("mariadb", marks=pytest.mark.emulator),
+    pytest.param("bigquery", marks=pytest.mark.emulator),
+]
+COLUMNS = (Column("n", "integer"), Column("title", "string"))
+
+
+@pytest.fixture(params=ENDS)
+def opens(request: pytest.FixtureRequest) -> Iterator[Opens]:
+    """Open an end of each kind, for one keeper's tables."""
+    kind: str = request.param
+    if kind == "memory":
+        kept: dict[str, KeptDatabase] = {}
+        yield lambda keeper: kept.setdefault(keeper, KeptDatabase())
+        return
+    server = request.getfixturevalue(kind)
+    end: Any
+    if kind == "bigquery":
+        end = bigquery_destination(server)
+    else:
+        dialect = postgres_dialect if kind == "postgres" else mariadb_dialect
+        end = SqlDestination(dialect(server))
+    yield end.adapter
+    end.close()
+
+
+class Ends:
+    """A flow of one table between an end under test and one in memory."""
+
+    def __init__(self, opens: Opens, *, is_source: bool) -> None:
+        self.table, self.world, name = new_table(), World(), new_gateway()
+        self.name = f"flow-{name}"
+        kept = MortalEnd(opens(name), self.world.steps)
+        databases = self.world.by_hand.databases
+        if is_source:
+            self.world.source = databases["shop", "other"] = kept
+        else:
+            databases["warehouse", keeper(GATEWAY, self.name)] = kept
+        self.end = kept
+        self._at = 0
+
+    def body(self, **body: Any) -> dict[str, Any]:
+        """Give the flow's declaration."""
+        return self.world.body(name=self.name, tables=[self.table], **body)
+
+    def declare(self, **body: Any) -> None:
+        """Declare the flow."""
+        self.world.database("warehouse", self.name)
+        self.world.admin.declare(GATEWAY, self.body(**body))
+
+    def commit(self, *deltas: Delta) -> None:
+        """Commit at the source."""
+        self.world.commit(*deltas)
+
+    def row(self, number: int, **columns: Any) -> Delta:
+        """Give the insert of a row."""
+        return insert(f"r{number:02}", table=self.table, at=self.at(), n=number, **columns)
+
+    def change(self, number: int, **columns: Any) -> Delta:
+        """Give an update."""
+        return update(f"r{number:02}", table=self.table, at=self.at(), **columns)
+
+    def gone(self, number: int) -> Delta:
+        """Give a deletion."""
+        return delete(f"r{number:02}", table=self.table, at=self.at())
+
+    def at(self) -> int:
+        """Give a stamp above those before."""
+        self._at += 1
+        return self._at
+
+    def poll(self) -> str:
+        """Poll the flow to its end."""
+        return self.world.poll(self.name)
+
+    def rows(self) -> Any:
+        """Give the rows at the destination."""
+        databases = self.world.by_hand.databases
+        return self.world.rows(databases["warehouse", keeper(GATEWAY, self.name)], self.table)
+
+    def expected(self, **body: Any) -> Any:
+        """Give the rows that are to be there."""
+        return expected(self.world, table=self.table, **body)
+
+
+@pytest.fixture(params=["source", "destination"])
+def ends(opens: Opens, request: pytest.FixtureRequest) -> Ends:
+    """Give a flow from, and to, each kind."""
+    return Ends(opens, is_source=request.param == "source")
+
+
+@pytest.mark.law("Y2", "Y3", "Y5", "Y8")
+def test_rows_are_brought_followed_filtered_and_mapped(ends: Ends) -> None:
+    low = {"column": "n", "op": "lt", "value": 10}
+    what: dict[str, Any] = {
+        "filter": [{"name": "low", "tables": [ends.table], "filters": [low]}],
+        "map": {ends.table: {"rename": {"title": "name"}, "constant": {"from": "shop"}}},
+    }
+    ends.world.source.ensure_schema(TableSchema(ends.table, COLUMNS)).unwrap()
+    ends.commit(*(ends.row(number, title=f"t{number}") for number in (1, 2, 3, 20)), ends.gone(3))
+    ends.declare(**what)
+    assert ends.poll() == "done"
+    assert ends.rows() == ends.expected(**what)
+    assert set(ends.rows()) == {"r01", "r02"}
+
+    wider = (*COLUMNS, Column("size", "number"))
+    ends.world.source.ensure_schema(TableSchema(ends.table, wider, version=2)).unwrap()
+    ends.commit(ends.change(1, n=11), ends.change(20, n=2), ends.gone(2), ends.row(4, size=2.5))
+    assert ends.poll() == "done"
+    assert ends.poll() == "done"
+    assert ends.rows() == ends.expected(**what)
+    assert set(ends.rows()) == {"r04", "r20"}
+    assert ends.rows()["r04"]["size"] == 2.5
+    assert ends.world.status(ends.name)["state"] == "current"
+
+
+@pytest.mark.law("Y5")
+def test_whoever_dies_between_any_two_steps_is_made_up_for(ends: Ends) -> None:
+    ends.commit(ends.row(1), ends.row(2))
+    ends.declare()
+    deaths, number = 0, 2
+    for after in (False, True):
+        for step in range(1, 8):
+            number += 1
+            ends.commit(ends.row(number), ends.change(1, n=number), ends.gone(number - 2))
+            ends.world.steps.left, ends.world.steps.last_happens = step, after
+            with suppress(Killed):
+                ends.poll()
+                ends.world.steps.left = 1_000_000
+                continue
+            ends.world.steps.left, deaths = 1_000_000, deaths + 1
+    assert deaths > 4
+    assert ends.poll() == "done"
+    assert ends.poll() == "done"
+    assert ends.rows() == ends.expected()
+    assert len(ends.rows()) == 3
+
+
+@pytest.mark.law("Y5")
+def test_what_comes_again_changes_nothing_and_is_brought_where_it_was_lost(ends: Ends) -> None:
+    ends.commit(ends.row(1), ends.row(2))
+    ends.declare()
+    ends.poll()
+    rows = ends.rows()
+    marks = [end.mark(ends.table).unwrap() for end in (ends.end, ends.world.source)]
+    ends.world.time.now_ms += 100_000
+    ends.world.admin.backfill(GATEWAY, ends.name)
+    assert ends.poll() == "done"
+    assert ends.rows() == rows == ends.expected()
+    assert [end.mark(ends.table).unwrap() for end in (ends.end, ends.world.source)] == marks
+
+
+@pytest.mark.law("Y10")
+def test_a_plan_counts_what_is_at_the_source(ends: Ends) -> None:
+    ends.world.source.ensure_schema(TableSchema(ends.table, COLUMNS)).unwrap()
+    ends.commit(*(ends.row(number) for number in range(5)), ends.gone(0))
+    body = ends.body(filter=[{"name": "f", "tables": [], "filters": [
+        {"column": "n", "op": "gt", "value": 2}]}])  # fmt: skip
+    planned = ends.world.admin.plan(GATEWAY, body)
+
+    assert planned["tables"] == [
+        {"table": ends.table, "columns": ["n", "title"], "rows": 4, "passing": 2, "hasMore": False}
+    ]
+    assert planned["message"] == "It has all the tables."
+    assert ends.world.admin.all(GATEWAY) == []

@@ -1,0 +1,130 @@
+"""``functions/flow``: polls flows of databases, and counts what one would move."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ReadTimeoutError
+
+from lakesync.adapters.memory import MemoryDatabase
+from lakesync.connectors.definition import Definition
+from lakesync.core.config import GatewayConfig
+from lakesync.core.flows import flow_to_stored
+from lakesync.core.flows_json import read_flow
+from lakesync.errors import AdapterUnreachable, SourceUnavailable
+from lakesync.flows.routes import FlowRoutes
+from lakesync.runtime import flow_counts, wiring_connectors
+from lakesync.runtime.flow_counts import COUNT_S, counted_by, with_counts
+from tests.functions.conftest import Context, event
+from tests.support.builders import insert
+from tests.support.destinations import batch
+
+if TYPE_CHECKING:
+    from tests.functions.conftest import Functions
+
+ACROSS: dict[str, Any] = {
+    "name": "across",
+    "source": {"database": "postgres", "secret": "shop"},
+    "tables": ["orders"],
+    "destination": {"database": "bigquery", "secret": "reports"},
+}
+FLOW = read_flow(ACROSS, GatewayConfig(), "demo")
+
+
+class Database(MemoryDatabase):
+    """A database that notes that it was closed."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        """Note it."""
+        self.is_closed = True
+
+
+def opening(monkeypatch: pytest.MonkeyPatch, opened: Any) -> None:
+    """Have databases opened so."""
+    monkeypatch.setattr(wiring_connectors, "database_opener", lambda *_: opened)
+
+
+@pytest.mark.law("Y10")
+def test_rows_are_counted_for_the_administration(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database()
+    rows = [insert(f"r{number}", table="orders", at=number + 1) for number in range(3)]
+    database.insert_deltas(batch("orders", rows)).unwrap()
+    asked = []
+
+    def opened(*names: str) -> Database:
+        asked.append(names)
+        return database
+
+    opening(monkeypatch, opened)
+    answer = functions.load("flow")(event("flow_plan"), Context())
+
+    assert answer["tables"] == [{"table": "orders", "rows": 3, "passing": 3, "hasMore": False}]
+    assert (asked, database.is_closed) == ([("demo", "shop", "postgres", "demo")], True)
+
+
+def test_a_database_that_is_away_is_a_sentence_in_the_plan(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: str) -> Database:
+        raise AdapterUnreachable("shop cannot be reached")
+
+    opening(monkeypatch, away)
+    handler = functions.load("flow")
+    assert handler(event("flow_plan"), Context()) == {"reason": "shop cannot be reached"}
+    counts = counted_by(lambda sent: (True, json.dumps(handler(json.loads(sent), None)).encode()))
+    with pytest.raises(SourceUnavailable, match="shop cannot be reached"):
+        counts("demo", FLOW)
+
+
+def test_who_has_no_time_left_counts_no_more() -> None:
+    database, now = Database(), iter([0.0, 100.0])
+    database.insert_deltas(batch("orders", [insert("r", table="orders")])).unwrap()
+    handler = with_counts(lambda *_: None, lambda *_: database, lambda: next(now))  # type: ignore[arg-type]
+    sent = {"gateway": "demo", "name": "across", "plan": flow_to_stored(FLOW)}
+
+    assert handler(sent, None)["tables"] == [{"table": "orders"}]
+    assert flow_counts._BEGINS_S < COUNT_S < 29
+
+
+@pytest.mark.parametrize("answer", [(False, b""), (True, b"{}")])
+def test_a_function_that_dies_is_a_sentence(answer: tuple[bool, bytes]) -> None:
+    with pytest.raises(SourceUnavailable, match="did not answer"):
+        counted_by(lambda _: answer)("demo", FLOW)
+
+    def late(_: str) -> tuple[bool, bytes]:
+        raise ReadTimeoutError(endpoint_url="lambda")
+
+    with pytest.raises(SourceUnavailable, match="did not answer"):
+        counted_by(late)("demo", FLOW)
+
+
+def test_everything_else_is_a_poll(functions: Functions) -> None:
+    answer = functions.load("flow")(event("flow_poll"), Context())
+    assert (answer["status"], answer["next"]) == ("gone", "end")
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({}, "databases"),
+        ({"destination": "gateway"}, "databases"),
+        ({"source": {"connector": "jira"}}, "databases"),
+        ({"source": {"connector": "jira"}, "destination": "gateway"}, "connectors"),
+    ],
+)
+def test_a_flow_is_polled_where_its_ends_are_reached(body: dict[str, Any], place: str) -> None:
+    flow = read_flow(ACROSS | body, GatewayConfig(), "demo")
+    definition = Definition("flow", flow_to_stored(flow))
+
+    def routes(here: str) -> FlowRoutes:
+        return FlowRoutes(None, None, None, None, wall_clock=None, outside=None, place=here)  # type: ignore[arg-type]
+
+    assert routes("").elsewhere(definition) == ""
+    for here in ("connectors", "databases"):
+        assert routes(here).elsewhere(definition) == ("" if here == place else place)
