@@ -11,14 +11,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from lakesync.client.download.arrived import Arrived
 from lakesync.client.storage.app_table import AppTable
-from lakesync.client.storage.new_rows import cells_by_column, sort_out
+from lakesync.client.storage.new_rows import cells_by_column
 from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.stored_state import States, decode, states_in
 from lakesync.client.storage.tables import CLIENTS
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.wire.row_state import encode_row_state
+from tests.client.support.pages import page
 from tests.client.support.world import check_sound, rows_of, states_of
 from tests.support import strategies
 from tests.support.builders import insert
@@ -67,11 +69,14 @@ def test_a_new_row_is_kept_as_any_other(delta: Delta, random: object) -> None:
     state = fold([delta._replace(op=Op.INSERT, columns=columns)])
     names = [name for name, _ in columns]
     random.shuffle(names)  # type: ignore[attr-defined]
-    places, row = Places(names), (delta.hlc, delta.client_id, [value for _, value in columns])
+    assume(columns)
+    places, count = Places(names), 3
+    values = [[value] * count for _, value in columns]
+    rows = [delta.hlc] * count, [delta.client_id] * count, values
 
-    encoded = states.encode_inserts(places, tuple(name for name, _ in columns), [row])
+    encoded = states.encode_inserts(places, tuple(name for name, _ in columns), *rows)
 
-    assert encoded == [states.encode(places, state)]
+    assert encoded == [states.encode(places, state)] * count
 
 
 def _columns(name: str, size: int) -> dict[str, Any]:
@@ -90,9 +95,9 @@ def test_long_values_and_many_clients_are_kept(states: States, size: int, client
 
     assert states.decode(places, states.encode(places, state)) == state
     last = deltas[-1]
-    row = (last.hlc, last.client_id, [value for _, value in last.columns])
+    row = [last.hlc], [last.client_id], [[value] for _, value in last.columns]
     names = tuple(name for name, _ in last.columns)
-    (encoded,) = states.encode_inserts(places, names, [row])
+    (encoded,) = states.encode_inserts(places, names, *row)
     assert states.decode(places, encoded) == fold([last])
 
 
@@ -190,11 +195,11 @@ def test_new_rows_are_shown_as_any_others(rows: list[dict[str, Any]]) -> None:
     table, one = (AppTable(1, "t", "t", dict.fromkeys("abcd", "x")) for _ in range(2))
     for made in (table, one):
         made.prepare()
-    arrived = sort_out({delta.row_id: [delta] for delta in deltas}, "me")
+    arrived = Arrived(page(*deltas, cursor=1), "me").tables["t"]
     known = {
         cells[0]: list(cells)
-        for names, inserts in arrived.inserts.items()
-        for cells in cells_by_column(table, names, inserts)
+        for alike in arrived.inserts
+        for cells in cells_by_column(table, alike.names, alike.row_ids, alike.values)
     }
 
     bare = {delta.row_id for delta in deltas if not delta.columns}

@@ -63,14 +63,14 @@ def has_more_is_ignored() -> list[Replaced]:
 def cursor_before_page() -> list[Replaced]:
     real = Pages.apply
 
-    def apply(self: Pages, page: PullPage, grouped: Any) -> None:
+    def apply(self: Pages, page: PullPage, arrived: Any) -> None:
         connection = self.file.connection
         connection.execute(
             "UPDATE _lakesync_sync SET cursor = ?, epoch = ?", (page.cursor, page.epoch)
         )
         connection.execute("COMMIT")
         connection.execute("BEGIN IMMEDIATE")
-        real(self, page, grouped)
+        real(self, page, arrived)
 
     return [(Pages, "apply", apply)]
 

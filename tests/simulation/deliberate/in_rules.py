@@ -28,7 +28,7 @@ from tests.simulation.themes import FORGOTTEN, HOSTILE, RESTORED, RULES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakesync.client.download.apply import Grouped
+    from lakesync.client.download.arrived import Arrived
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
@@ -198,10 +198,10 @@ def resync_without_horizon() -> list[Replaced]:
         del horizons
         return real(self, {})
 
-    def apply_page(self: Pages, page: PullPage, grouped: Grouped) -> None:
+    def apply_page(self: Pages, page: PullPage, arrived: Arrived) -> None:
         nonlocal is_of_rows
         is_of_rows = bool(page.snapshot)
-        apply(self, page, grouped)
+        apply(self, page, arrived)
 
     def told_by(
         self: PendingEcho, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp

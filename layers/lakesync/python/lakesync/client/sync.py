@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.client.actions.send import ActionSummary, Sender
-from lakesync.client.download.apply import Pages, grouped_deltas
+from lakesync.client.download.apply import Pages
+from lakesync.client.download.arrived import Arrived
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import NOTHING_READ
 from lakesync.client.summaries import PullSummary, SyncSummary
@@ -174,7 +175,7 @@ class Syncer:
         with self._file.database.lock:
             if not rebuilt and not self._pages.is_news(page, at):
                 return True
-        grouped = grouped_deltas(page)
+        arrived = Arrived(page, self._file.client_id)
         lost_writes = self._file.lost_writes
         with self._file.database.transaction():
             if self._file.position() != at:
@@ -183,7 +184,7 @@ class Syncer:
                 # Other rules lose no edit; another buffer may have.
                 self._pages.resync.start(is_restored=page.epoch != at.epoch or at.shows_as(page))
             lost_writes.take()  # of a page that was undone
-            self._pages.apply(page, grouped)
+            self._pages.apply(page, arrived)
             lost = lost_writes.take()
         self._activity.lost(lost)
         return True

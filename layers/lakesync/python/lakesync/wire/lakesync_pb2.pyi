@@ -207,6 +207,30 @@ class ActionResponse(_message.Message):
     request_id: int
     def __init__(self, results: _Optional[_Iterable[_Union[ActionResult, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
+class RawRecords(_message.Message):
+    __slots__ = ("deltas",)
+    DELTAS_FIELD_NUMBER: _ClassVar[int]
+    deltas: _containers.RepeatedCompositeFieldContainer[RawDelta]
+    def __init__(self, deltas: _Optional[_Iterable[_Union[RawDelta, _Mapping]]] = ...) -> None: ...
+
+class RawDelta(_message.Message):
+    __slots__ = ("op", "table", "row_id", "columns", "hlc", "client_id", "delta_id")
+    OP_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ROW_ID_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    HLC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    DELTA_ID_FIELD_NUMBER: _ClassVar[int]
+    op: DeltaOp
+    table: str
+    row_id: str
+    columns: _containers.RepeatedScalarFieldContainer[bytes]
+    hlc: int
+    client_id: str
+    delta_id: str
+    def __init__(self, op: _Optional[_Union[DeltaOp, str]] = ..., table: _Optional[str] = ..., row_id: _Optional[str] = ..., columns: _Optional[_Iterable[bytes]] = ..., hlc: _Optional[int] = ..., client_id: _Optional[str] = ..., delta_id: _Optional[str] = ...) -> None: ...
+
 class DeltaOutcome(_message.Message):
     __slots__ = ("index", "delta_id", "outcome", "code", "message", "field")
     INDEX_FIELD_NUMBER: _ClassVar[int]

@@ -7,24 +7,23 @@ nothing is executed for a single delta.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.storage.new_rows import insert_new, sort_out
+from lakesync.client.storage.new_rows import insert_new
 from lakesync.client.storage.rows import NOT_STORED
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, fold
 from lakesync.core.messages import log_behind
 from lakesync.core.scope import EVERYTHING
-from lakesync.errors import InternalError
-from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakesync.client.download.arrived import Arrived, ArrivedRows
     from lakesync.client.download.lost_writes import LostWrites
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.file import ClientFile, Position
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PullPage
 
-Grouped: TypeAlias = "dict[str, dict[str, list[Delta]]]"
-"""A page's deltas by table and row id."""
 Echoed: TypeAlias = "Counter[tuple[str, str]]"
 """How many deltas of a row, by table and row id, left the outbox because the page shows them."""
 
@@ -62,25 +59,20 @@ class Pages:
         )
         return row.fetchone() is not None
 
-    def apply(self, page: PullPage, grouped: Grouped) -> None:
+    def apply(self, page: PullPage, arrived: Arrived) -> None:
         """Merge a page, which follows the position, and move the cursor; safe to repeat."""
         if page.resync is not None:
             self.resync.read_again(page.resync)
-        deltas = [delta for rows in grouped.values() for row in rows.values() for delta in row]
-        echoed = self._acknowledge_echoes(deltas)
+        echoed = self._acknowledge_echoes(arrived.own)
         log_start = None if page.snapshot else self._begin_log()
         until = log_behind(page.snapshot) if page.snapshot else page.cursor
-        for name, by_row in grouped.items():
-            arrived = sort_out(by_row, self.file.client_id)
-            table = self.file.catalogue.table(name, sorted(arrived.columns), received=True)
-            # Of what is not stored, stale or pending there is nothing to merge with.
-            may_be_new = self.pending_echo.is_empty and not self.resync.has_stale(table.id)
-            is_new = may_be_new and insert_new(self.file.rows, table, arrived)
-            rest = arrived.others if is_new else by_row
+        for name, rows in arrived.tables.items():
+            table = self.file.catalogue.table(name, sorted(rows.columns), received=True)
+            rest = self._insert_new(table, rows)
             if rest:
                 self._bring(table, rest, echoed, log_start=log_start, until=until)
-        if deltas:
-            newest = max(delta.hlc for delta in deltas)
+        if arrived.newest:
+            newest = arrived.newest
             # Where rules decide, a row that came into sight comes as it is, ahead of the cursor.
             ruled = page.scope not in {"", EVERYTHING}
             self.file.clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
@@ -108,6 +100,14 @@ class Pages:
             since = log_behind(at.snapshot)
             self.resync.on_snapshot_complete(since)
         return since + stamp(DRIFT_MS_MAX)
+
+    def _insert_new(self, table: AppTable, arrived: ArrivedRows) -> dict[str, list[Delta]]:
+        """Write the rows that may be new, if all of them are; gives those that are yet to merge."""
+        # Of what is not stored, stale or pending there is nothing to merge with.
+        may_be_new = self.pending_echo.is_empty and not self.resync.has_stale(table.id)
+        if may_be_new and insert_new(self.file.rows, table, arrived.inserts, arrived.several):
+            return arrived.others
+        return arrived.by_row()
 
     def _bring(
         self,
@@ -142,26 +142,12 @@ class Pages:
         lost = None if log_start is None else self.file.lost_writes
         rows.save(_merged(table, by_row, stored, echoed, lost))
 
-    def _acknowledge_echoes(self, deltas: list[Delta]) -> Echoed:
+    def _acknowledge_echoes(self, own: list[Delta]) -> Echoed:
         """Take out of the outbox what the page proves to be at the gateway: a receipt was lost."""
-        own = [delta for delta in deltas if delta.client_id == self.file.client_id]
         # A page may bring a delta twice: with the row that came into sight, and by itself.
         known = {delta.delta_id: delta for delta in self.file.outbox.known(own)}
         self.file.outbox.remove(delta.hlc for delta in known.values())
         return Counter((delta.table, delta.row_id) for delta in known.values())
-
-
-def grouped_deltas(page: PullPage) -> Grouped:
-    """Decode a page and sort its deltas by row; needs no lock."""
-    grouped: Grouped = defaultdict(lambda: defaultdict(list))
-    count = 0
-    for run in page.records:
-        for delta in decode_records(run):
-            grouped[delta.table][delta.row_id].append(delta)
-            count += 1
-    if count != page.count:
-        raise InternalError(f"the page counts {page.count} deltas and holds {count}; pull again")
-    return grouped
 
 
 def _after_removal(deltas: list[Delta]) -> list[Delta]:

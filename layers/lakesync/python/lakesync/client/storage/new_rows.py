@@ -1,8 +1,8 @@
 """Rows that a page brings whole and the file does not have: written by the thousand.
 
 Most rows of a first sync are one insert each. Those are not read first, and are written by columns:
-one JSON text of all their values is parsed at once. What is written is what `Rows.save` writes of
-the same deltas.
+one JSON text of all the values of one is parsed at once. What is written is what `Rows.save` writes
+of the same deltas.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from itertools import repeat
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.core.delta import Op
-from lakesync.core.merge import fold, view
+from lakesync.client.storage.app_table import cell
+from lakesync.core.merge import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.client.storage.app_table import AppTable, Cell
     from lakesync.client.storage.rows import Rows
@@ -24,102 +24,89 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.values import CanonicalJson
 
-_WRITES: Final = frozenset({Op.INSERT, Op.UPDATE})
 _INT64: Final = range(-(1 << 63), 1 << 63)
-_NONE: Final = type(None)
+_PLAIN: Final = {str, float, type(None)}
+"""Kinds of values that are cells as they are."""
+_KINDS_OF_WORDS: Final[dict[bytes, type]] = {b"true": bool, b"false": bool, b"null": type(None)}
 _INSERT_ROW: Final = (
     "INSERT INTO _lakesync_rows (table_id, row_id, state, waiting) VALUES (?, ?, ?, 0) "
     "ON CONFLICT (table_id, row_id) DO NOTHING"
 )
 
-Written: TypeAlias = "tuple[Stamp, str, Sequence[CanonicalJson]]"
-"""An insert: its stamp, its client, its values."""
+
+class Inserts(NamedTuple):
+    """Rows of one insert each, all of the same columns, by columns."""
+
+    names: tuple[str, ...]
+    """Of their columns, at least one."""
+    row_ids: Sequence[str]
+    stamps: Sequence[Stamp]
+    client_ids: Sequence[str]
+    values: Sequence[Sequence[CanonicalJson]]
+    """Of each column those of all rows."""
 
 
-class Arrived(NamedTuple):
-    """A page's deltas of one table, by what they may be."""
-
-    inserts: dict[tuple[str, ...], dict[str, Written]]
-    """Rows of one insert by another client, by the names of its columns and their ids."""
-    several: dict[str, list[Delta]]
-    """Rows that begin with such an insert, and go on."""
-    others: dict[str, list[Delta]]
-    columns: set[str]
-    """The names of all columns."""
-
-
-def sort_out(by_row: Mapping[str, list[Delta]], client_id: str) -> Arrived:
-    """Tell rows whose deltas may be all there ever was of them from others."""
-    inserts: dict[tuple[str, ...], dict[str, Written]] = defaultdict(dict)
-    several: dict[str, list[Delta]] = {}
-    others: dict[str, list[Delta]] = {}
-    columns: set[str] = set()
-    for row_id, deltas in by_row.items():
-        op, _, _, by, hlc, written, _ = deltas[0]
-        may_be_new = op is Op.INSERT and by != client_id
-        if may_be_new and len(deltas) == 1 and written:
-            names, values = zip(*written, strict=True)
-            inserts[names][row_id] = hlc, by, values
-            continue
-        if may_be_new and all(delta.op in _WRITES for delta in deltas):
-            several[row_id] = deltas
-        else:
-            others[row_id] = deltas
-        columns.update([name for delta in deltas for name, _ in delta.columns])
-    return Arrived(inserts, several, others, columns.union(*inserts))
-
-
-def insert_new(rows: Rows, table: AppTable, arrived: Arrived) -> bool:
+def insert_new(
+    rows: Rows,
+    table: AppTable,
+    inserts: Iterable[Inserts],
+    several: Mapping[str, Sequence[Delta]],
+) -> bool:
     """Write what may be new, if none of it is stored; else write nothing.
 
     Cost: 5 us for a row of one insert and five columns.
+
+    Args:
+        rows: the rows of the file.
+        table: their table.
+        inserts: rows of one insert.
+        several: rows of several deltas by their ids, of which one is an insert and none a deletion.
     """
     states, places = rows.states, table.places
     stored: list[tuple[int, str, bytes]] = []
-    for names, inserts in arrived.inserts.items():
-        encoded = states.encode_inserts(places, names, inserts.values())
-        stored += zip(repeat(table.id), inserts, encoded)
-    seen: dict[str, Mapping[str, CanonicalJson]] = {}
-    for row_id, deltas in arrived.several.items():
+    for alike in inserts:
+        names, row_ids, stamps, client_ids, values = alike
+        encoded = states.encode_inserts(places, names, stamps, client_ids, values)
+        stored += zip(repeat(table.id), row_ids, encoded, strict=False)
+    seen: dict[tuple[str, ...], dict[str, list[CanonicalJson]]] = defaultdict(dict)
+    for row_id, deltas in several.items():
         merged = fold(deltas)
-        values = view(merged)
-        if values is None:
-            return False
-        seen[row_id] = values
+        columns = merged.columns
+        seen[tuple(columns)][row_id] = [value for _, _, value in columns.values()]
         stored.append((table.id, row_id, states.encode(places, merged)))
     if not rows.insert_all(_INSERT_ROW, stored):
         return False
-    if seen:
-        rows.show(table, [table.cells(row_id, values) for row_id, values in seen.items()])
-    for names, inserts in arrived.inserts.items():
-        rows.show(table, cells_by_column(table, names, inserts))
+    for alike in inserts:
+        rows.show(table, cells_by_column(table, alike.names, alike.row_ids, alike.values))
+    for names, by_row in seen.items():
+        values = list(zip(*by_row.values(), strict=True))
+        rows.show(table, cells_by_column(table, names, by_row, values))
     return True
 
 
 def cells_by_column(
-    table: AppTable, names: tuple[str, ...], inserts: Mapping[str, Written]
+    table: AppTable,
+    names: tuple[str, ...],
+    row_ids: Collection[str],
+    values: Sequence[Sequence[CanonicalJson]],
 ) -> Iterable[Sequence[Cell]]:
     """Give what `AppTable.cells` gives for each of some rows with the same columns.
 
     Cost: 1 us a row of five columns.
     """
-    rows = [values for _, _, values in inserts.values()]
-    text = b"[[%b]]" % b"],[".join([b",".join(values) for values in rows])
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):  # too many digits, too deep
-        return [
-            table.cells(row_id, dict(zip(names, values, strict=True)))
-            for row_id, values in zip(inserts, rows, strict=True)
-        ]
     columns: dict[str, Iterable[Cell]] = {}
-    for place, (name, column) in enumerate(zip(names, zip(*parsed, strict=True), strict=True)):
-        kinds = set(map(type, column))
+    for name, raw in zip(names, values, strict=True):
+        try:
+            parsed = json.loads(b"[%b]" % b",".join(raw))
+        except (ValueError, RecursionError):  # too many digits, too deep
+            table.note_kinds(name, {_KINDS_OF_WORDS.get(value, str) for value in raw})
+            columns[name] = map(cell, raw)
+            continue
+        kinds = set(map(type, parsed))
         table.note_kinds(name, kinds)
-        plain = kinds <= {str, float, _NONE}
-        columns[name] = column if plain else _cells(column, [values[place] for values in rows])
-    nulls: list[Cell] = [None] * len(rows)
-    return zip(inserts, *[columns.get(name, nulls) for name in table.shown], strict=True)
+        columns[name] = parsed if kinds <= _PLAIN else _cells(parsed, raw)
+    nulls: list[Cell] = [None] * len(row_ids)
+    return zip(row_ids, *[columns.get(name, nulls) for name in table.shown], strict=True)
 
 
 def _cells(column: Iterable[object], raw: Iterable[CanonicalJson]) -> Iterator[Cell]:

@@ -82,7 +82,8 @@ def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, Canoni
     key = app.id, delta.row_id
     if delta.op is Op.INSERT and delta.columns:  # mostly of a row that is not there
         names, values = zip(*delta.columns, strict=True)
-        (new,) = states.encode_inserts(app.places, names, ((delta.hlc, delta.client_id, values),))
+        columns = [(value,) for value in values]
+        (new,) = states.encode_inserts(app.places, names, (delta.hlc,), (delta.client_id,), columns)
         if run(INSERT_EDITED, (*key, new)).rowcount:
             return dict(delta.columns)
     row = run(SELECT_ROW, key).fetchone()
