@@ -13,10 +13,8 @@ from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.core.clock import STAMP_MAX, stamp_ms
 from lakesync.core.layout import MAIN_LANE, lane_name
-from lakesync.log.ages import Ages
 from lakesync.log.lanes import close_lanes
 from lakesync.log.read_barrier import ReadBarrier, read_all
-from lakesync.log.restraint import Restraint
 from tests.support.commits import Writer
 from tests.support.modelled import LockedModel
 
@@ -159,8 +157,9 @@ def test_whatever_happens_between_the_heads_and_the_list_no_commit_is_missed(
     newest = max(stamp for _, stamp in lanes.entries())
 
     side.meanwhile = lambda: lanes.let_pass(meanwhile)
-    restraint = Restraint(Ages(lambda: stamp_ms(newest)))
-    log = barrier.raise_heads(GATEWAY, since, at_least=at_least, restraint=restraint)
+    log = barrier.raise_heads(
+        GATEWAY, since, at_least=at_least, wall_clock=lambda: stamp_ms(newest)
+    )
     page = {
         (lane, entry.stamp)
         for lane in log.heads

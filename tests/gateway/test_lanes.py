@@ -11,7 +11,7 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Pull
-from lakesync.errors import Backpressure, Contention, Unavailable
+from lakesync.errors import Backpressure, Contention
 from lakesync.log.lanes import FREE_MS, IDLE_MS, close_lanes
 from lakesync.log.limits import Limits
 from lakesync.log.raising import RAISED_EVERY_MS
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.gateway.push import PushService
-    from lakesync.ports import Head, RowKey, StoredRow
+    from lakesync.ports import RowKey, StoredRow
 
 GATEWAY = "g"
 
@@ -120,7 +120,6 @@ def test_a_lane_that_is_closed_and_opened_again_hides_nothing(
     assert pulled(buffer, GATEWAY) == made + more
 
 
-@pytest.mark.law("B16")
 def test_flushes_close_lanes_in_which_nothing_happens(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
@@ -277,81 +276,6 @@ def test_a_race_for_a_lane_whose_shard_was_closed_meanwhile_is_tried_again(
     assert services[0].push(GATEWAY, push(late)).accepted == 1
 
     assert pulled(buffer, GATEWAY)[-1] == late
-
-
-# --- quiet again
-
-
-class Heads(MemoryBuffer):
-    """Counts how many heads are read, and may refuse to close any."""
-
-    read = 0
-    is_away = False
-
-    def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
-        heads = super().heads(gateway, since, at_once=at_once)
-        self.read += len(heads)
-        return heads
-
-    def close_lane(self, gateway: str, lane: str, seen: Head | None, to: int) -> bool:
-        if self.is_away:
-            raise Unavailable("it is away")
-        return super().close_lane(gateway, lane, seen, to)
-
-
-@pytest.fixture
-def after_a_burst(time: GivenTime) -> tuple[Heads, int]:
-    """Give a gateway that was busy, of which all is flushed, and the cursor of who has read it."""
-    buffer = Heads()
-    race([pusher(buffer, seed=seed, time_=time) for seed in range(3)], time, 6)
-    Flusher(buffer, Objects(), Messages(), ParquetEncoder(), Messages()).flush(GATEWAY)
-    cursor = puller(buffer, time_=time).pull(GATEWAY, Pull("r", at_least=STAMP_MAX)).cursor
-    assert len(buffer.heads(GATEWAY)) >= 3
-    return buffer, cursor
-
-
-@pytest.mark.law("B16")
-def test_who_reads_a_quiet_gateway_reads_one_head_though_nothing_is_flushed_any_more(
-    after_a_burst: tuple[Heads, int], time: GivenTime
-) -> None:
-    buffer, cursor = after_a_burst
-    readers = [puller(buffer, time_=time) for _ in range(3)]
-    time.now_ms += IDLE_MS - 1_000
-    readers[0].pull(GATEWAY, Pull("r", cursor))
-    assert len(buffer.heads(GATEWAY)) >= 3
-    time.now_ms += 1_001
-
-    for reader in readers:
-        page = reader.pull(GATEWAY, Pull("r", cursor))
-        assert (page.count, page.has_more, page.behind_ms) == (0, False, 0)
-        cursor = page.cursor
-
-    assert buffer.heads(GATEWAY)[MAIN_LANE].lanes.open() == [MAIN_LANE]
-    before = buffer.read
-    for reader in readers:
-        reader.pull(GATEWAY, Pull("r", cursor))
-    assert buffer.read == before + len(readers)
-    late = insert("late", at=at_ms(99), n=1)
-    assert pusher(buffer, seed=9, time_=time).push(GATEWAY, push(late)).accepted == 1
-    assert deltas_of(readers[0].pull(GATEWAY, Pull("r", cursor))) == [late]
-
-
-@pytest.mark.law("B16")
-def test_a_pull_is_answered_though_lanes_cannot_be_closed_just_now(
-    after_a_burst: tuple[Heads, int], time: GivenTime
-) -> None:
-    buffer, cursor = after_a_burst
-    reader = puller(buffer, time_=time)
-    time.now_ms += IDLE_MS + 1
-    buffer.is_away = True
-
-    page = reader.pull(GATEWAY, Pull("r", cursor))
-
-    assert (page.count, page.has_more) == (0, False)
-    assert len(buffer.heads(GATEWAY)) >= 3
-    buffer.is_away = False
-    reader.pull(GATEWAY, Pull("r", page.cursor))
-    assert buffer.heads(GATEWAY)[MAIN_LANE].lanes.open() == [MAIN_LANE]
 
 
 # --- pages

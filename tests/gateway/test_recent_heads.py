@@ -200,38 +200,6 @@ def test_a_clock_that_went_back_makes_nothing_younger() -> None:
         assert world.buffer.reads == reads + 1
 
 
-@pytest.mark.law("B7", "B15")
-@pytest.mark.parametrize("reader_ms", [-5_000, -400, -250, 0])
-@pytest.mark.parametrize("writer_ms", [0, 5_000])
-def test_what_was_accepted_is_in_the_next_pull_but_one_though_clocks_are_apart(
-    writer_ms: int, reader_ms: int
-) -> None:
-    """By their stamps the lanes are in use for as long as the clocks are apart: nobody uses them.
-
-    Who reads for the first time cannot know; a quarter of a second later it has seen them stand.
-    """
-    world = World()
-    world.reader = PullService(
-        world.buffer,
-        wall_clock=lambda: world.time.wall_clock() + reader_ms,
-        monotonic_ms=world.time.wall_clock,
-    )
-    cursor = world.pull(0, at_least=STAMP_MAX).cursor
-    world.time.now_ms += writer_ms  # one that writes is ahead, and takes the others along
-    for writer in (0, 0, 1, 1, 2):
-        world.time.now_ms += 1
-        world.push(writer)
-    world.time.now_ms -= writer_ms
-    first = world.pull(cursor)
-    assert first.behind_ms > 0
-    world.time.now_ms += RAISED_EVERY_MS
-
-    page = world.pull(first.cursor)
-
-    assert page.cursor >= world.accepted[-1][1]
-    assert (page.has_more, page.behind_ms) == (False, 0)
-
-
 STEPS = st.one_of(
     st.tuples(st.just("push"), st.integers(0, OTHERS - 1)),
     st.tuples(st.just("pull"), st.integers(0, 2)),

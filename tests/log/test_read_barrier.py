@@ -12,10 +12,8 @@ from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import ONE_LANE
 from lakesync.errors import Contention
-from lakesync.log.ages import Ages
 from lakesync.log.raising import RAISED_EVERY_MS
 from lakesync.log.read_barrier import ReadBarrier, read_all
-from lakesync.log.restraint import Restraint
 from lakesync.maintenance import restore
 from lakesync.ports import NO_HEAD, Head, HeadMoved
 from tests.support.builders import WALL_MS, at_ms, insert, push
@@ -130,8 +128,8 @@ class Raised(MemoryBuffer):
     def log(self, at_least: Stamp = STAMP_MAX, now_ms: int = WALL_MS) -> FinalLog:
         """Give the log as a process reads it that knows nothing yet."""
         self.raises.clear()
-        barrier, restraint = ReadBarrier(self), Restraint(Ages(lambda: now_ms))
-        return barrier.raise_heads(GATEWAY, at_least=at_least, restraint=restraint)
+        barrier = ReadBarrier(self)
+        return barrier.raise_heads(GATEWAY, at_least=at_least, wall_clock=lambda: now_ms)
 
 
 def stamps(buffer: Raised, log: FinalLog) -> list[Stamp]:

@@ -66,8 +66,6 @@ class Began(NamedTuple):
     """What ``settled`` was `RAISED_EVERY_MS` before."""
     is_quiet: bool = False
     """No more than one commit happened in that time, by the clock of who answers."""
-    stood: bool = False
-    """Who answers has read the heads as they are that long ago, whatever its clock."""
 
 
 class Logged(NamedTuple):
@@ -332,7 +330,7 @@ class History:
         if page.cursor < pull.since or (page.has_more and page.cursor == pull.since):
             raise Violation("pages lead on", f"{pull.since} to {page.cursor}")
         # Under load a page may end a little before the newest commit, if it says so.
-        is_under_load = page.behind_ms and not began.is_quiet and not began.stood
+        is_under_load = page.behind_ms and not began.is_quiet
         wanted = min(settled, pull.at_least) if is_under_load else settled
         shown_ms = stamp_ms(page.cursor) + page.behind_ms
         behind = page.cursor < wanted or stamp_ms(began.settled_before) > shown_ms

@@ -211,33 +211,6 @@ class Link:
         raise Unreachable("no answer came in time")
 
 
-class HeadsRead:
-    """What one function has seen of the heads: to know what it may not take for load."""
-
-    def __init__(self, world: World) -> None:
-        self._scheduler = world.scheduler
-        self._standing: dict[str, int] | None = None
-        self._seen_ms = self._last_ms = -RAISED_EVERY_MS
-        self._is_late = False
-
-    def stood(self, standing: dict[str, int] | None) -> bool:
-        """Tell whether the heads, as they are when a pull begins, were read a moment before."""
-        now_ms = self._scheduler.elapsed_ms
-        # What was read for another page before may be used again for less than that.
-        self._is_late = now_ms - self._last_ms >= RAISED_EVERY_MS
-        is_known = standing is not None and standing == self._standing
-        return self._is_late and is_known and now_ms - self._seen_ms >= RAISED_EVERY_MS
-
-    def saw(self, standing: dict[str, int] | None) -> None:
-        """Note the heads, which were the same when a pull began and ended."""
-        if self._is_late and standing != self._standing:
-            self._standing, self._seen_ms = standing, self._scheduler.elapsed_ms
-
-    def ends(self) -> None:
-        """Note that a pull ended."""
-        self._last_ms = self._scheduler.elapsed_ms
-
-
 class Container:
     """One warm function: a process with its services, working on one request at a time."""
 
@@ -258,7 +231,6 @@ class Container:
             on_threshold=lambda gateway: flush_queue.send(json.dumps({"gateway": gateway})),
         )
         self._random = world.stream("lanes")
-        self._heads_read = HeadsRead(world)
         checkpoints = Checkpoints(SimulatedObjects(world, self.process))
         self._pull = PullService(
             buffer,
@@ -323,8 +295,7 @@ class Container:
             history.settled, history.whole, latest, *world.store.void(GATEWAY), before,
             world.store.is_quiet(self._clock()),
         )  # fmt: skip
-        lanes, standing = world.store.lanes(), world.store.standing()
-        stood = self._heads_read.stood(standing)
+        lanes = world.store.lanes()
         try:
             page = self._pull.pull(gateway, pull)
         except LakeSyncError as error:
@@ -332,10 +303,6 @@ class Container:
             raise
         if world.store.lanes() != lanes or not world.store.is_quiet(self._clock()):
             began = began._replace(is_quiet=False)
-        if world.store.standing() == standing:
-            began = began._replace(stood=stood)
-            self._heads_read.saw(standing)
-        self._heads_read.ends()
         if page.behind_ms:
             world.count("page behind")
         if page.snapshot:

@@ -103,12 +103,6 @@ class Store(MemoryBuffer):
         since_ms = max([now_ms, *map(stamp_ms, stamps)]) - RAISED_EVERY_MS
         return sum(stamp_ms(stamp) > since_ms for stamp in stamps) <= 1
 
-    def standing(self) -> dict[str, int] | None:
-        """Give where each head stands; None while one of them does not show it everywhere."""
-        if self._hidden:
-            return None
-        return {lane: head.commit for lane, head in self._of("g1").heads.items()}
-
     # --- writes -----------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:

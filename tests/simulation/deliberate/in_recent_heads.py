@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from lakesync.log import recent_heads
 from lakesync.log.recent_heads import RecentHeads, _Recent
-from lakesync.log.restraint import Restraint
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import APART, READERS, RULED_READERS
+from tests.simulation.themes import READERS, RULED_READERS
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
@@ -33,11 +32,6 @@ def recent_heads_suffice_for_everybody() -> list[Replaced]:
         return real(self, since, 0)
 
     return [(_Recent, "suffices", suffices)]
-
-
-@deliberate("whether a lane is in use is told by stamps alone, whoever's clock they are of", APART)
-def standing_heads_are_not_raised() -> list[Replaced]:
-    return [(Restraint, "_standing", lambda *_: frozenset())]
 
 
 @deliberate("what else changed is not looked at, if heads were just read", RULED_READERS)

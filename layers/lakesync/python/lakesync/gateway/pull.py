@@ -23,12 +23,10 @@ from lakesync.gateway.records import batch_of
 from lakesync.gateway.resume_token import Reads, ResumeToken, check_cursor, resume_token_of
 from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.ages import Ages
-from lakesync.log.lanes import close_if_quiet
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.log_cache import Tails
 from lakesync.log.read_barrier import ReadBarrier, read
 from lakesync.log.recent_heads import RecentHeads
-from lakesync.log.restraint import Restraint
 
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
 
@@ -59,8 +57,7 @@ class PullService:
         self._wall_clock = wall_clock
         self._limits = limits
         self._barrier = ReadBarrier(buffer)
-        ages = Ages(wall_clock, monotonic_ms)
-        self._recent, self._restraint = RecentHeads(buffer, ages), Restraint(ages)
+        self._recent = RecentHeads(buffer, Ages(wall_clock, monotonic_ms))
         self._bootstraps = Bootstraps(buffer, wall_clock, checkpoints)
         self._tails = Tails(buffer)
 
@@ -83,8 +80,6 @@ class PullService:
         log, page = self._recent_page(gateway, pull) or self._page(gateway, pull)
         if page.has_more and not page.snapshot:
             self._recent.read_on(gateway, page.cursor)
-        if not page.has_more and not page.count:
-            close_if_quiet(self._buffer, gateway, log.heads, self._wall_clock())
         behind_ms = 0 if page.has_more else log.behind_ms
         return replace(page, schema_version=log.config.schema_version, behind_ms=behind_ms)
 
@@ -113,7 +108,7 @@ class PullService:
     ) -> FinalLog:  # fmt: skip
         """Give a gateway's log behind a stamp, final up to ``at_least`` or further."""
         return self._barrier.raise_heads(
-            gateway, since, at_least=at_least, restraint=self._restraint, beside=beside
+            gateway, since, at_least=at_least, wall_clock=self._wall_clock, beside=beside
         )
 
     def _read_ahead(self, pull: Pull, log: FinalLog) -> list[Callable[[], None]]:

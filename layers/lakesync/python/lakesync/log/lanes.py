@@ -3,19 +3,18 @@
 A process keeps to a lane until it loses a race there; then it moves to one in which nothing
 happens, and opens more if there is none. Whoever opens lanes moves the main lane's head, in the
 same write that lists them: so a page that was read without them ends below anything that is
-committed to them. Lanes in which nothing happened for a while are closed by flushes, and once
-nothing comes that would be flushed, by who reads. Laws B7, B16: ``docs/spec/commit.md``.
+committed to them. Flushes close lanes in which nothing happened for a while. Law B7:
+``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import STAMP_MAX, stamp, stamp_ms
 from lakesync.core.layout import LANES_MAX, MAIN_LANE, lane_name, lane_number, lane_shard
-from lakesync.errors import Contention, Unavailable
+from lakesync.errors import Contention
 from lakesync.ports import NO_HEAD
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def may_commit(cached: CachedGateway, lane: str) -> bool:
 
 def idle_lanes(heads: Mapping[str, Head], now_ms: int) -> dict[str, int]:
     """Give how many lanes of each shard stay open, where the last ones are idle."""
-    lanes = heads.get(MAIN_LANE, NO_HEAD).lanes
+    lanes = heads[MAIN_LANE].lanes
     stay: dict[str, int] = {}
     for shard, count in lanes.counts.items():
         kept = count.open
@@ -137,40 +136,6 @@ def idle_lanes(heads: Mapping[str, Head], now_ms: int) -> dict[str, int]:
         if kept < count.open:
             stay[shard] = kept
     return stay
-
-
-def close_idle(buffer: Buffer, gateway: str, now_ms: int = 0) -> None:
-    """Close lanes in which nothing happened for a while. Safe to repeat, and to kill.
-
-    Cost: a read of all heads; for each lane that is closed a write unit, and one for the list.
-
-    Args:
-        buffer: the buffer.
-        gateway: whose.
-        now_ms: the time; if left out, what happened in other lanes is all that tells it.
-    """
-    heads = buffer.heads(gateway, STAMP_MAX)
-    newest = max((head.commit for head in heads.values()), default=0)
-    if stay := idle_lanes(heads, max(stamp_ms(newest), now_ms)):
-        close_lanes(buffer, gateway, heads, stay)
-
-
-def close_if_quiet(buffer: Buffer, gateway: str, heads: Mapping[str, Head], now_ms: int) -> None:
-    """Close the lanes of a gateway in which nothing happens at all, as who reads it finds them.
-
-    Else all who ask after a burst would read their heads, as nothing is flushed any more.
-
-    Args:
-        buffer: the buffer.
-        gateway: whose.
-        heads: its heads, as they were read for a page.
-        now_ms: the time.
-    """
-    newest = max((head.commit for head in heads.values()), default=0)
-    if now_ms - stamp_ms(newest) >= IDLE_MS and idle_lanes(heads, now_ms):
-        # Failing to costs nothing: whoever asks next does it.
-        with suppress(Unavailable):
-            close_idle(buffer, gateway, now_ms)
 
 
 def close_lanes(

@@ -24,18 +24,14 @@ def commit_of(head: Head | None) -> Stamp:
 
 
 def heads_to_raise(
-    heads: Mapping[str, Head | None], newest: Stamp, wanted: Stamp, now_ms: int,
-    standing: frozenset[str] = frozenset(),
-) -> dict[str, Head | None]:  # fmt: skip
-    """Give the heads that are raised: all below ``wanted``, and others below ``newest`` if idle.
-
-    Those of lanes that are ``standing`` are, whatever their stamps say.
-    """
+    heads: Mapping[str, Head | None], newest: Stamp, wanted: Stamp, now_ms: int
+) -> dict[str, Head | None]:
+    """Give the heads that are raised: all below ``wanted``, and others below ``newest`` if idle."""
     return {
         lane: head
         for lane, head in heads.items()
         if commit_of(head) < wanted
-        or (commit_of(head) < newest and (lane in standing or may_raise(head, now_ms, len(heads))))
+        or (commit_of(head) < newest and may_raise(head, now_ms, len(heads)))
     }
 
 

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from lakesync.core.clock import STAMP_MAX, stamp_ms
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
-from lakesync.log.raising import commit_of, may_end_at
-from lakesync.log.restraint import NO_RESTRAINT, Restraint
+from lakesync.log.raising import commit_of, heads_to_raise, may_end_at
 from lakesync.ports import NO_HEAD, HeadMoved, LogSlice
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
-    from lakesync.ports import Buffer, Head, LogEntry
+    from lakesync.ports import Buffer, Head, LogEntry, WallClock
 
 CONFIGS_REMEMBERED_MAX: Final = 64
 """Gateways whose configuration one process remembers; each may hold 350 KB."""
@@ -80,7 +79,7 @@ class ReadBarrier:
         since: Stamp = 0,
         *,
         at_least: Stamp = STAMP_MAX,
-        restraint: Restraint = NO_RESTRAINT,
+        wall_clock: WallClock = lambda: 0,
         beside: Callable[[FinalLog], list[Callable[[], None]]] = lambda _: [],
     ) -> FinalLog:
         """Make a gateway's log final up to its highest head. Safe to repeat.
@@ -93,7 +92,7 @@ class ReadBarrier:
             since: nothing at or below is read.
             at_least: the stamp that has to be final, if there is a commit so far. Up to it heads
                 are raised at once; above, each at most every `RAISED_EVERY_MS`.
-            restraint: chooses those above; if left out, all heads are raised.
+            wall_clock: the clock, if not all heads shall be raised.
             beside: gives calls to be made beside the raises, by the log as it is before them.
 
         Raises:
@@ -110,7 +109,7 @@ class ReadBarrier:
                 config.check_not_deleted()
                 log = FinalLog(gateway, config, heads, 0)
                 with suppress(HeadMoved):
-                    return self._raised(log, main, at_least, restraint, beside(log))
+                    return self._raised(log, main, at_least, wall_clock, beside(log))
             self._configs.pop(gateway, None)  # it may be declared anew
             self._buffer.pause(tries)
         raise Contention("the gateway's configuration is just changing; try again in a moment")
@@ -124,20 +123,21 @@ class ReadBarrier:
         return config
 
     def _raised(
-        self, log: FinalLog, main: Head, at_least: Stamp, restraint: Restraint,
+        self, log: FinalLog, main: Head, at_least: Stamp, wall_clock: WallClock,
         beside: list[Callable[[], None]],
     ) -> FinalLog:  # fmt: skip
         """Give the log once lagging heads were raised."""
         open_heads = {lane: log.heads.get(lane) for lane in main.lanes.open()}
         newest = max(main.lanes.quiet, *(head.commit for head in open_heads.values() if head))
         wanted = min(at_least, newest)
+        now_ms = 0 if at_least >= newest else max(wall_clock(), stamp_ms(newest))
         raised: dict[str, tuple[Head, Stamp]] = {}
 
         def raise_one(lane: str, head: Head | None) -> None:
             act = self._try_raise if may_end_at(head, wanted) else self._raise
             raised[lane] = act(log.gateway, lane, head, newest, main)
 
-        lagging = restraint.heads_to_raise(log.gateway, open_heads, newest, wanted)
+        lagging = heads_to_raise(open_heads, newest, wanted, now_ms)
         raises = [partial(raise_one, lane, head) for lane, head in lagging.items()]
         self._buffer.in_parallel(raises + beside)
         heads = {**log.heads, **{lane: head for lane, (head, _) in raised.items()}}

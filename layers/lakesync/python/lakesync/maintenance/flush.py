@@ -23,8 +23,9 @@ from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.core.clock import STAMP_MAX, stamp_ms
 from lakesync.errors import GatewayDeleted
-from lakesync.log.lanes import close_idle
+from lakesync.log.lanes import close_lanes, idle_lanes
 from lakesync.log.read_barrier import ReadBarrier, read
 from lakesync.maintenance.announce import Announcer
 from lakesync.maintenance.batches import batches, rows_of
@@ -107,7 +108,7 @@ class Flusher:
             if not state.until:
                 if not report.batches:
                     self._note_all(log)
-                close_idle(self._buffer, log.gateway)
+                self._close_idle(log.gateway)
                 return replace(report, watermark=state.watermark)
             if not has_time():
                 return replace(report, watermark=state.watermark, finished=False)
@@ -201,6 +202,14 @@ class Flusher:
         for lane, head in log.heads.items():
             if head.logged_bytes > head.flushed_bytes and head.last_logged <= log.top:
                 self._buffer.note_flushed(log.gateway, lane, log.top, head.logged_bytes)
+
+    def _close_idle(self, gateway: str) -> None:
+        """Close lanes in which nothing happened, while something did in others."""
+        heads = self._buffer.heads(gateway, STAMP_MAX)
+        if len(heads) > 1:
+            newest_ms = stamp_ms(max(head.commit for head in heads.values()))
+            if stay := idle_lanes(heads, newest_ms):
+                close_lanes(self._buffer, gateway, heads, stay)
 
 
 def due_slices(buffer: FlushStates, place: str = "") -> Iterator[GatewaySlice]:
