@@ -30,12 +30,10 @@ def audit_of(session: Session) -> tuple[Audit, Who]:
         UsageFault: the stack keeps no records: it is of an older release.
     """
     from lakesync.buffer.audit import DynamoAudit
-    from lakesync.buffer.caller import DynamoCaller
     from lakesync.gateway.audit import Audit, Who
 
     aws = session.aws
-    caller = DynamoCaller(aws.region or "", aws.endpoint, credentials=aws.credentials)
-    store = DynamoAudit(aws.output("AuditTable"), caller)
+    store = DynamoAudit(aws.output("AuditTable"), aws.dynamo())
     arn: str = aws.client("sts").get_caller_identity()["Arn"]
     audit = Audit(store, wall_clock=_now_ms, token=lambda: uuid4().hex)
     return audit, Who(arn, ROLE)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.cli.faults import UsageFault
 
 if TYPE_CHECKING:
+    from lakesync.buffer.caller import DynamoCaller
     from lakesync.buffer.dynamo import DynamoBuffer
     from lakesync.cli.connection import Connection
 
@@ -52,13 +53,17 @@ class Aws:
         frozen = session_credentials.get_frozen_credentials()
         return frozen.access_key, frozen.secret_key, frozen.token
 
+    def dynamo(self) -> DynamoCaller:
+        """Give what calls DynamoDB as the clients do."""
+        from lakesync.buffer.caller import DynamoCaller
+
+        return DynamoCaller(self.region or "", self.endpoint, credentials=self.credentials)
+
     def buffer(self, table: str) -> DynamoBuffer:
         """Give the buffer that a table holds."""
-        from lakesync.buffer.caller import DynamoCaller
         from lakesync.buffer.dynamo import DynamoBuffer
 
-        caller = DynamoCaller(self.region or "", self.endpoint, credentials=self.credentials)
-        return DynamoBuffer(table, caller)
+        return DynamoBuffer(table, self.dynamo())
 
     @property
     def stack(self) -> str:

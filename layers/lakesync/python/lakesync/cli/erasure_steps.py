@@ -30,13 +30,11 @@ if TYPE_CHECKING:
 def outlets(session: Session) -> tuple[ConnectorStore, Queue]:
     """Give the stack's connectors, and the queue that wakes deliveries."""
     from lakesync.adapters.lake.sqs import SqsQueue
-    from lakesync.buffer.caller import DynamoCaller
     from lakesync.buffer.connectors import DynamoConnectors
 
     aws = session.aws
-    caller = DynamoCaller(aws.region or "", aws.endpoint, credentials=aws.credentials)
     queue = SqsQueue(aws.output("DeliverQueueUrl"), aws.client("sqs"))
-    return DynamoConnectors(aws.output("BufferTable"), caller), queue
+    return DynamoConnectors(aws.output("BufferTable"), aws.dynamo()), queue
 
 
 class Steps:

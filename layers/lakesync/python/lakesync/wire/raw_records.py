@@ -9,15 +9,15 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.delta import Delta, Op
+from lakesync.core.delta import Delta
 from lakesync.wire import lakesync_pb2 as pb
+from lakesync.wire.records import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakesync.core.values import CanonicalJson
 
-OPS: Final = (None, Op.INSERT, Op.UPDATE, Op.DELETE, Op.REMOVE)
 _NAME: Final = b"\x0a"
 _VALUE: Final = 0x12
 """Field numbers and wire types of a column."""

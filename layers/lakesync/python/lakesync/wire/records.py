@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.delta import Delta, Op
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire.row_state import column_opening, varint
+from lakesync.wire.row_state import column_opening, text_field, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,7 @@ _CLIENT_ID: Final = b"\x32"
 _DELTA_ID: Final = b"\x3a"
 """Field numbers and wire types of a run and its deltas, as the schema has them."""
 _REMEMBERED: Final = 1_024
-_OPS = (None, Op.INSERT, Op.UPDATE, Op.DELETE, Op.REMOVE)
+OPS: Final = (None, Op.INSERT, Op.UPDATE, Op.DELETE, Op.REMOVE)
 
 
 def encode_records(deltas: Iterable[Delta]) -> bytes:
@@ -39,12 +39,12 @@ def encode_record(delta: Delta) -> bytes:
     is in them.
     """
     op, table, row_id, client_id, hlc, columns, delta_id = delta
-    parts = [_table(op, table), _text(_ROW_ID, row_id)]
+    parts = [_table(op, table), text_field(_ROW_ID, row_id)]
     for name, value in columns:
         parts += (column_opening(name, len(value)), value)
     if hlc:
         parts += (_HLC, hlc.to_bytes(8, "little"))
-    parts += (_client(client_id), _text(_DELTA_ID, delta_id))
+    parts += (_client(client_id), text_field(_DELTA_ID, delta_id))
     record = b"".join(parts)
     return _DELTA + varint(len(record)) + record
 
@@ -57,13 +57,7 @@ def _table(op: Op, table: str) -> bytes:
 
 @lru_cache(_REMEMBERED)
 def _client(client_id: str) -> bytes:
-    return _text(_CLIENT_ID, client_id)
-
-
-def _text(tag: bytes, text: str) -> bytes:
-    """Give a field of text; protobuf leaves out what is empty."""
-    encoded = text.encode()
-    return tag + varint(len(encoded)) + encoded if encoded else b""
+    return text_field(_CLIENT_ID, client_id)
 
 
 def decode_records(run: bytes) -> list[Delta]:
@@ -74,7 +68,7 @@ def decode_records(run: bytes) -> list[Delta]:
 def trusted_delta(record: pb.RowDelta) -> Delta:
     """Give the delta of a record that this system wrote itself."""
     return Delta(
-        _OPS[record.op],  # type: ignore[arg-type]  # our own records always have an op
+        OPS[record.op],  # type: ignore[arg-type]  # our own records always have an op
         record.table,
         record.row_id,
         record.client_id,

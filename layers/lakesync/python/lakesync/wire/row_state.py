@@ -101,14 +101,19 @@ def _opening(name: str, size: int, behind: int) -> bytes:
 @lru_cache(_NAMES_REMEMBERED)
 def _writer(client_id: str) -> tuple[bytes, bytes]:
     """Give what stands before and behind a writer's stamp."""
-    encoded = client_id.encode()
-    client = _CLIENT + varint(len(encoded)) + encoded if encoded else b""
+    client = text_field(_CLIENT, client_id)
     return _WRITER + varint(1 + 8 + len(client)) + _HLC, client
 
 
 def _index(index: int) -> bytes:
     """Give the field that names a column's writer; the first one's is left out, being 0."""
     return _INDEX + varint(index) if index else b""
+
+
+def text_field(tag: bytes, text: str) -> bytes:
+    """Give a field of text; protobuf leaves out what is empty."""
+    encoded = text.encode()
+    return tag + varint(len(encoded)) + encoded if encoded else b""
 
 
 @lru_cache(_NAMES_REMEMBERED)

@@ -15,7 +15,7 @@ import pymysql
 from pymysql.constants import CR, ER
 
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
+from lakesync.adapters.sql.dialect import STAGE, quoted, scoped
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import (
     AdapterFailed,
@@ -85,14 +85,19 @@ class MySql:
     def connect(self) -> Connection:
         """Connect."""
         connection = pymysql.connect(
-            host=self.host, port=self.port, database=self.database, charset="utf8mb4",
-            user=self.user, password=self.password,
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            database=self.database,
+            charset="utf8mb4",
             connect_timeout=CONNECT_TIMEOUT_S,
-            read_timeout=STATEMENT_TIMEOUT_S, write_timeout=STATEMENT_TIMEOUT_S,
+            read_timeout=STATEMENT_TIMEOUT_S,
+            write_timeout=STATEMENT_TIMEOUT_S,
             ssl=cast("Any", self.tls),
             sql_mode="STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
             init_command="SET time_zone = '+00:00'",
-        )  # fmt: skip
+        )
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         return cast("Connection", connection)
@@ -118,11 +123,7 @@ class MySql:
         return _TYPES[type_name]
 
     def load(
-        self,
-        cursor: Any,
-        table: str,
-        columns: Mapping[str, str],
-        rows: Iterable[Sequence[object]],
+        self, cursor: Any, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]
     ) -> None:
         """Load rows by inserts as large as `STATEMENT_BYTES_MAX`."""
         cursor.max_stmt_length = STATEMENT_BYTES_MAX
@@ -134,8 +135,7 @@ class MySql:
         self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
     ) -> str:
         """Copy the stage into a table of ours; a row that stays is set to itself."""
-        names = ", ".join((*SCOPE, *columns))
-        values = ", ".join(("%s", "%s", *columns))
+        names, values = scoped(columns)
         assignments = [f"{name} = VALUES({name})" for name in updated]
         assignments = assignments or [f"{keys[0]} = {table}.{keys[0]}"]
         return (

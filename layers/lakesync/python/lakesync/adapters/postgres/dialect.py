@@ -11,7 +11,7 @@ import psycopg
 from psycopg import errors as pg
 
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
+from lakesync.adapters.sql.dialect import STAGE, quoted, scoped
 from lakesync.adapters.sql.values import Unfit
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import (
@@ -50,9 +50,8 @@ _TYPES: Final[Mapping[str, str]] = {
     "date": "date",
     "bytes": "bytea",
 }
-
-
-_TYPE_NAME: Final = re.compile("double precision|[a-zA-Z]+")
+_TYPE_NAME: Final = re.compile("double precision|[a-z]+", re.IGNORECASE)
+"""What a type begins with: its name, without precision, collation or constraint."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +91,12 @@ class Postgres:
         return _TYPES[type_name] + collation
 
     def load(
-        self,
-        cursor: Any,
-        table: str,
-        columns: Mapping[str, str],
-        rows: Iterable[Sequence[object]],
+        self, cursor: Any, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]
     ) -> None:
         """Load rows by binary ``COPY``: as text, bytes would be twice as many."""
         names = ", ".join(map(self.quote, columns)).replace("%%", "%")  # COPY has no parameters
         with cursor.copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy:
-            copy.set_types([_type_name(kind) for kind in columns.values()])
+            copy.set_types([_TYPE_NAME.findall(kind)[0].lower() for kind in columns.values()])
             for row in rows:
                 copy.write_row(row)
 
@@ -109,8 +104,7 @@ class Postgres:
         self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
     ) -> str:
         """Copy the stage into a table of ours."""
-        names = ", ".join((*SCOPE, *columns))
-        values = ", ".join(("%s", "%s", *columns))
+        names, values = scoped(columns)
         assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name in updated)
         action = f"DO UPDATE SET {assignments}" if updated else "DO NOTHING"
         return (
@@ -200,12 +194,6 @@ _ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
     ),
     ((psycopg.IntegrityError, psycopg.DataError), ConstraintViolated),
 )  # fmt: skip
-
-
-def _type_name(kind: str) -> str:
-    """Give the name of a type without its precision, collation or constraint."""
-    match = _TYPE_NAME.match(kind)
-    return "int4" if match is None else match[0].lower()
 
 
 def _connection_error(state: str | None, message: str) -> type[LakeSyncError]:

@@ -99,11 +99,7 @@ class Dialect(Protocol):
         ...
 
     def load(
-        self,
-        cursor: Any,
-        table: str,
-        columns: Mapping[str, str],
-        rows: Iterable[Sequence[object]],
+        self, cursor: Any, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]
     ) -> None:
         """Load rows that are new into `STAGE`, or a table of ours, as fast as it takes them.
 
@@ -180,3 +176,8 @@ def quoted(name: str, mark: str) -> str:
     """Quote a name between marks, each part that a dot divides; ``%`` would be a parameter's."""
     parts = (part.replace(mark, mark * 2).replace("%", "%%") for part in name.split("."))
     return ".".join(f"{mark}{part}{mark}" for part in parts)
+
+
+def scoped(columns: Sequence[str]) -> tuple[str, str]:
+    """Give the columns of a table of ours, and what `STAGE` has of them: of `SCOPE` parameters."""
+    return ", ".join((*SCOPE, *columns)), ", ".join((*["%s"] * len(SCOPE), *columns))

@@ -67,11 +67,9 @@ def _set(session: Session, quota: Quota) -> None:
 
 
 def _store(session: Session) -> QuotaStore:
-    from lakesync.buffer.caller import DynamoCaller
     from lakesync.buffer.quota import DynamoQuotas
 
-    caller = DynamoCaller(session.aws.region or "", session.aws.endpoint)
-    return DynamoQuotas(session.aws.output("BufferTable"), caller)
+    return DynamoQuotas(session.aws.output("BufferTable"), session.aws.dynamo())
 
 
 def _tell(session: Session, quota: Quota) -> None:
