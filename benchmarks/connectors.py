@@ -58,10 +58,10 @@ _INDEX: Final = "CREATE INDEX ON items (changed, id)"
 def run() -> list[Entry]:
     """Measure, and give one entry for each figure."""
     with start_postgres() as database:
-        _fill(database, ROWS)
+        fill(database, ROWS)
         cpu_s = min(_polled_s(database, ROWS) for _ in range(ROUNDS))
         idle = _idle(database)
-        _fill(database, ROWS_OF_MEMORY)
+        fill(database, ROWS_OF_MEMORY)
         memory = _of_a_fresh_process(database)
     return [
         at_least(
@@ -87,7 +87,8 @@ def settings_of(database: Database) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _fill(database: Database, rows: int) -> None:
+def fill(database: Database, rows: int) -> None:
+    """Make the table anew, with so many rows."""
     source = PostgresSource(PostgresSettings.model_validate(settings_of(database)))
     connection: Any = source.dialect.connect()
     with connection.cursor() as cursor:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from lakesync.adapters.collector import collector_paused
 from lakesync.connectors.deltas import client_id_of, deltas_of, pushes_of
 from lakesync.connectors.state import check_cursor
 from lakesync.core.messages import OutcomeKind, Push
@@ -143,22 +144,27 @@ class Poll:
         while source not in state.finished:
             if not has_time():
                 return False
-            try:
-                page = self._page(state, source)
-            except LakeSyncError as error:
-                if error.retry is Retry.LATER:
-                    raise
-                state.note(error, self._wall_clock(), source)
-                state.finished.append(source)
-            else:
-                self._take(state, source, page)
-                state.cursors[source] = check_cursor(page.cursor)
-                if not page.has_more:
-                    state.finished.append(source)
-                if not (page.has_more or page.changes or page.unreadable):
-                    continue  # nothing is lost with it; the next save has it
-            self._save(state)
+            with collector_paused():
+                moved_on = self._moved_on(state, source)
+            if moved_on:
+                self._save(state)
         return True
+
+    def _moved_on(self, state: PollState, source: str) -> bool:
+        """Take a table's next page; False if nothing would be lost with the state of now."""
+        try:
+            page = self._page(state, source)
+        except LakeSyncError as error:
+            if error.retry is Retry.LATER:
+                raise
+            state.note(error, self._wall_clock(), source)
+            state.finished.append(source)
+            return True
+        self._take(state, source, page)
+        state.cursors[source] = check_cursor(page.cursor)
+        if not page.has_more:
+            state.finished.append(source)
+        return bool(page.has_more or page.changes or page.unreadable)
 
     def _page(self, state: PollState, source: str) -> SourcePage:
         cursor = state.cursors.get(source, "")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 import re
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.values import parse
+from lakesync.core.values import text_of
 from lakesync.errors import SchemaMismatch
 
 if TYPE_CHECKING:
@@ -36,8 +37,10 @@ _TIMESTAMP = re.compile(
 )
 _INT64 = range(-(1 << 63), 1 << 63)
 _NUMBER_START: Final = b"-0123456789"
+_TYPES_REMEMBERED: Final = 1_024
 
 
+@lru_cache(_TYPES_REMEMBERED)
 def precision_scale(type_name: str) -> tuple[int, int] | None:
     """Give ``(p, s)`` of a decimal type, None for any other.
 
@@ -89,7 +92,7 @@ def _fits_text(check: Callable[[str], object]) -> Callable[[CanonicalJson], bool
         if value[:1] != b'"':
             return False
         try:
-            check(parse(value))
+            check(text_of(value))
         except (ValueError, OverflowError):
             return False
         return True

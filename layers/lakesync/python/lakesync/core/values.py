@@ -74,9 +74,7 @@ def parse(raw: bytes) -> Any:
         ValidationFailed: not valid UTF-8, not JSON, or an object that repeats a key.
     """
     try:
-        return json.loads(
-            _decode(raw), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
-        )
+        return _DECODER.decode(_decode(raw))
     except ValidationFailed:
         raise
     except json.JSONDecodeError as exc:
@@ -85,6 +83,11 @@ def parse(raw: bytes) -> Any:
         raise ValidationFailed("not JSON that can be read: it nests too deeply") from exc
     except ValueError as exc:  # Python's own bound on the digits of an integer
         raise ValidationFailed("not JSON that can be read: a number has too many digits") from exc
+
+
+def text_of(value: CanonicalJson) -> str:
+    """Give the text that canonical bytes beginning with a quote stand for, as `parse` does."""
+    return value[1:-1].decode() if b"\\" not in value else str(parse(value))
 
 
 def _decode(raw: bytes) -> str:
@@ -103,6 +106,9 @@ def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValidationFailed(f"{name} is not JSON; send null or text")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
 
 
 def _text(value: object, depth: int) -> str:

@@ -9,13 +9,12 @@ Statements for a batch are constant: none is run for each row.
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from lakesync.adapters.batches import merged, parts, values_of
+from lakesync.adapters.collector import collector_paused
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
 from lakesync.adapters.row_images import merged_images
 from lakesync.adapters.sql.conversion import NO_ROWS
@@ -26,7 +25,7 @@ from lakesync.errors import LakeSyncError, NotFound
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, TableBatch
     from lakesync.adapters.row_images import RowImages
@@ -168,7 +167,7 @@ class SqlAdapter:
         self._tables.prepare(batch.table, batch.schema, written)
         deltas, rows, dead = 0, 0, {}
         for part, last in parts(batch, DELTAS_MAX):
-            with _collector_paused():
+            with collector_paused():
                 inserted = self._transactions.run(partial(self._insert_part, batch, part, last))
             deltas += inserted.deltas
             rows += inserted.rows
@@ -198,7 +197,7 @@ class SqlAdapter:
     def _put(self, images: RowImages) -> Inserted:
         written = {name for state in images.rows.values() if state for name in state.columns}
         self._tables.prepare(images.table, images.schema, written)
-        with _collector_paused():
+        with collector_paused():
             return self._transactions.run(partial(self._put_rows, images))
 
     def _put_rows(self, images: RowImages, cursor: Cursor, ledger: Ledger) -> Inserted:
@@ -230,15 +229,3 @@ class SqlAdapter:
         except LakeSyncError as error:
             self._tables.forget()  # another writer may have changed them: they are read again
             return Err(error)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Make no search for cycles meanwhile: a batch's many tuples hold none, and it took a third."""
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            gc.enable()

@@ -45,13 +45,19 @@ class Ledger:
 
     def lock_mark(self, table: str) -> Stamp:
         """Give a table's mark; nobody else writes the table until this transaction ends."""
-        self._stage("marks", table, [(0, 0)], keep=True)
+        mark = self._locked_mark(table)
+        if mark is None:
+            self._stage("marks", table, [(0, 0)], keep=True)
+            mark = self._locked_mark(table)
+        return mark or 0
+
+    def _locked_mark(self, table: str) -> Stamp | None:
         self._cursor.execute(
             "SELECT mark FROM lakesync_marks WHERE gateway = %s AND table_name = %s FOR UPDATE",
             (self._gateway, table),
         )
-        ((mark,),) = self._cursor.fetchall()
-        return int(mark)
+        row = self._cursor.fetchone()
+        return int(row[0]) if row else None
 
     def mark(self, table: str) -> Stamp:
         """Give a table's mark; 0 if it never took a batch."""

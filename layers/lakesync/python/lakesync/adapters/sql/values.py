@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.column_types import fits
-from lakesync.core.values import NULL, parse
+from lakesync.core.values import NULL, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ def converter(type_name: str) -> Callable[[CanonicalJson], object]:
 def _text(value: CanonicalJson) -> str:
     if value[:1] != b'"':
         raise ValueError(value)
-    return value[1:-1].decode() if b"\\" not in value else str(parse(value))
+    return text_of(value)
 
 
 def _decimal(value: CanonicalJson) -> Decimal:
@@ -62,7 +62,7 @@ def _decimal(value: CanonicalJson) -> Decimal:
 
 
 def _timestamp(value: CanonicalJson) -> datetime:
-    parsed = datetime.fromisoformat(parse(value))
+    parsed = datetime.fromisoformat(text_of(value))
     return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
 
 
@@ -73,8 +73,8 @@ _CONVERTED: Final[Mapping[str, Callable[[CanonicalJson], Any]]] = {
     "json": bytes.decode,
     "integer": lambda value: int(value.strip(b'"')),
     "timestamp": _timestamp,
-    "date": lambda value: date.fromisoformat(parse(value)),
-    "bytes": lambda value: base64.b64decode(parse(value)),
+    "date": lambda value: date.fromisoformat(text_of(value)),
+    "bytes": lambda value: base64.b64decode(text_of(value)),
 }
 _CHECK_BY_THEMSELVES: Final = frozenset({"string", "number", "boolean"})
 """The types whose conversion fails for every value that is not of them: they are the most common,

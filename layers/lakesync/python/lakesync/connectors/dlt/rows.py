@@ -9,9 +9,10 @@ from dlt.common import jsonpath
 
 from lakesync.connectors.deltas import identifier
 from lakesync.connectors.dlt.readings import MODIFIED
+from lakesync.connectors.instants import microseconds
 from lakesync.connectors.port import Change, Unreadable
 from lakesync.connectors.sql.plan import row_id_of
-from lakesync.connectors.sql.values import json_value, microseconds
+from lakesync.connectors.sql.values import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,7 +88,7 @@ def _is_marked(value: Any, data_type: Any) -> bool:
 def _reader(path: str) -> Callable[[dict[str, Any]], int | None]:
     """Give what reads a row's change time, in microseconds since 1970; None if it has none."""
     if path == MODIFIED:
-        return lambda row: microseconds(row.get(MODIFIED))
+        return lambda row: instant_us(row.get(MODIFIED))
     compiled = jsonpath.compile_path(path)
     simple = jsonpath.extract_simple_field_name(compiled)
 

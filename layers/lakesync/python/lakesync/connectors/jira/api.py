@@ -7,7 +7,6 @@ issue of the order a page begins, and is good for the search that it came from.
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
@@ -15,10 +14,12 @@ from zoneinfo import ZoneInfo
 
 from lakesync.connectors.http import Caller
 from lakesync.connectors.http_answers import CREDENTIALS
+from lakesync.connectors.instants import instant, microseconds
 from lakesync.errors import AdapterFailed, AdapterRefused, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from lakesync.connectors.http_answers import Answer
     from lakesync.connectors.jira.configuration import JiraSite
@@ -161,22 +162,13 @@ class JiraApi:
         self.caller.close()
 
 
-def instant(text: str) -> datetime:
-    """Give a time as Jira writes it.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return datetime.fromisoformat(text).astimezone(UTC)
-
-
 def milliseconds(text: str) -> int:
     """Give a time of Jira in milliseconds since 1970.
 
     Raises:
         ValueError: it is none.
     """
-    return round(instant(text).timestamp() * 1000)
+    return microseconds(instant(text)) // 1_000
 
 
 def _not_logged_in(answer: Answer) -> LakeSyncError | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.connectors.deltas import identifier
-from lakesync.connectors.jira.api import instant
+from lakesync.connectors.instants import instant, utc_text
 from lakesync.connectors.jira.configuration import ALL
 from lakesync.connectors.port import SourceColumn
 from lakesync.errors import AdapterRefused
@@ -27,7 +27,7 @@ def _text(value: Any) -> Any:
 
 
 def _time(value: Any) -> str:
-    return instant(value).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_text(instant(value), "milliseconds")
 
 
 def _plain(value: Any) -> Any:

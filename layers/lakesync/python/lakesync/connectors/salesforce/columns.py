@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.connectors.deltas import identifier
+from lakesync.connectors.instants import instant, microseconds, utc_text
 from lakesync.connectors.port import Change, SourceColumn, SourceTable, Unreadable
 from lakesync.errors import AdapterFailed, AdapterRefused
 
@@ -72,15 +72,6 @@ def source_table(plan: Plan) -> SourceTable:
     return SourceTable(plan.name, tuple(columns), ("Id",))
 
 
-def instant(text: str) -> datetime:
-    """Give a time as Salesforce writes it.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return datetime.fromisoformat(text).astimezone(UTC)
-
-
 def changes_of(
     plan: Plan, records: Iterable[Mapping[str, Any]]
 ) -> tuple[list[Change], list[Unreadable]]:
@@ -90,7 +81,7 @@ def changes_of(
     for record in records:
         row_id = str(record["Id"])
         try:
-            changed_us = round(instant(record[CHANGED]).timestamp() * 1_000_000)
+            changed_us = microseconds(instant(record[CHANGED]))
             gone = record.get(DELETED) is True
             columns = {
                 identifier(name): _value(record.get(name), kind)
@@ -122,7 +113,7 @@ def _value(value: Any, kind: str) -> Any:
     if value is None or value == "":
         return None
     if kind == "timestamp":
-        return instant(value).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return utc_text(instant(value), "milliseconds")
     if kind == "boolean":
         return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
     if kind == "integer":

@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from lakesync.connectors.instants import instant
 from lakesync.connectors.port import SourcePage
 from lakesync.connectors.salesforce.api import Queried, SalesforceApi
 from lakesync.connectors.salesforce.columns import (
     CHANGED,
     Plan,
     changes_of,
-    instant,
     plan_of,
     records_in,
     source_table,

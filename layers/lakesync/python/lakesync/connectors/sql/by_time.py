@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.port import Change, SourcePage, Unreadable
 from lakesync.connectors.sql.query import Bound, behind, key_value, page_of
-from lakesync.connectors.sql.values import microseconds
+from lakesync.connectors.sql.values import instant_us
 from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _changes(
     for row in rows:
         row_id = plan.row_id(row)
         try:
-            changes.append(Change(row_id, plan.values(row), microseconds(row[place])))
+            changes.append(Change(row_id, plan.values(row), instant_us(row[place])))
         except ValueError as exc:
             unreadable.append(Unreadable(row_id, str(exc)))
     return tuple(changes), tuple(unreadable)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.deltas import identifier
-from lakesync.connectors.sql.values import json_value
+from lakesync.connectors.sql.values import converter_of, json_value
 from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lakesync.connectors.port import SourceTable
     from lakesync.connectors.sql.configuration import PolledTable
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """How a table is read."""
 
     settings: PolledTable
@@ -31,10 +34,19 @@ class Plan(NamedTuple):
         """Give where a column stands in a row."""
         return self.columns.index(column)
 
+    @cached_property
+    def key_places(self) -> tuple[int, ...]:
+        """Where the key's columns stand in a row."""
+        return tuple(map(self.place, self.key))
+
+    @cached_property
+    def _read(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+        """What each column is called in the gateway, and what makes JSON of its values."""
+        return tuple(zip(self.names, map(converter_of, self.types), strict=True))
+
     def row_id(self, row: Sequence[Any]) -> str:
         """Give the id of a row: its key's value, or several as a JSON array."""
-        places = map(self.place, self.key)
-        return row_id_of([json_value(row[at], self.types[at]) for at in places])
+        return row_id_of([json_value(row[at], self.types[at]) for at in self.key_places])
 
     def values(self, row: Sequence[Any]) -> dict[str, Any]:
         """Give a row as JSON values.
@@ -43,9 +55,9 @@ class Plan(NamedTuple):
             ValueError: it holds what JSON has not; the sentence names the column.
         """
         values = {}
-        for name, kind, value in zip(self.names, self.types, row, strict=True):
+        for (name, convert), value in zip(self._read, row, strict=True):
             try:
-                values[name] = json_value(value, kind)
+                values[name] = None if value is None else convert(value)
             except ValueError as exc:
                 raise ValueError(f"the column {name}: {exc}") from exc
         return values

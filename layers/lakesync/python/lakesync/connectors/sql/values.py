@@ -6,11 +6,15 @@ import base64
 import json
 import math
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.connectors.instants import microseconds, utc_text
 from lakesync.core.column_types import DECIMAL_DIGITS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
 
 _EXACT_INT_MAX: Final = (1 << 53) - 1
 _NUMERIC: Final = re.compile(r"(?:numeric|decimal)\((\d+),\s*(-?\d+)\)")
@@ -45,50 +49,15 @@ def json_value(value: Any, type_name: str) -> Any:
     Raises:
         ValueError: JSON has no such value.
     """
-    if value is None:
-        return None
-    if type_name == "boolean":
-        return bool(value)
-    if type_name == "string" and not isinstance(value, bytes | bytearray | memoryview):
-        return value if isinstance(value, str) else _as_text(value)
-    if type_name == "json" and isinstance(value, str):
-        return _exact(json.loads(value))  # MySQL's driver gives JSON as its text
-    return _exact(value)
+    return None if value is None else converter_of(type_name)(value)
 
 
-def _exact(value: Any) -> Any:
-    """Give a value without what JSON would round."""
-    if isinstance(value, str | bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return value if abs(value) <= _EXACT_INT_MAX else str(value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{value} is no JSON number")
-        return value
-    if isinstance(value, dict):
-        return {str(name): _exact(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_exact(part) for part in value]
-    return _as_text(value)
+def converter_of(type_name: str) -> Callable[[Any], Any]:
+    """Give what makes JSON of a column's values that are not null, as `json_value` does."""
+    return _CONVERTERS.get(type_name, _exact)
 
 
-def _as_text(value: Any) -> str:
-    if isinstance(value, datetime):
-        moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
-        return moment.isoformat() + ("Z" if value.tzinfo else "")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(bytes(value)).decode()
-    if isinstance(value, timedelta):
-        return str(value)
-    return str(value)
-
-
-def microseconds(value: object) -> int | None:
+def instant_us(value: object) -> int | None:
     """Give an instant in microseconds since 1970, one without a zone in UTC; None for no instant.
 
     Raises:
@@ -98,8 +67,79 @@ def microseconds(value: object) -> int | None:
         return None
     if not isinstance(value, datetime):
         raise ValueError(f"{str(value)[:60]} is no time")  # noqa: TRY004 - a value of the source
-    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return microseconds(value)
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+def _exact(value: Any) -> Any:
+    """Give a value without what JSON would round."""
+    return _by_kind(_EXACT, value)
+
+
+def _text(value: Any) -> Any:
+    """Give what stands in a column of text."""
+    return value if isinstance(value, str) else _by_kind(_TEXT, value)
+
+
+def _json(value: Any) -> Any:
+    """Give JSON; MySQL's driver gives it as its text."""
+    return _exact(json.loads(value) if isinstance(value, str) else value)
+
+
+def _by_kind(kinds: Mapping[type, Callable[[Any], Any]], value: Any) -> Any:
+    convert = kinds.get(type(value))
+    if convert is None:  # of a kind of the driver's own, or of none of these
+        convert = next((kinds[kind] for kind in kinds if isinstance(value, kind)), str)
+    return convert(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _int(value: int) -> int | str:
+    return value if abs(value) <= _EXACT_INT_MAX else str(value)
+
+
+def _float(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no JSON number")
+    return value
+
+
+def _parts(value: Iterable[Any]) -> list[Any]:
+    return [_exact(part) for part in value]
+
+
+def _members(value: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(name): _exact(part) for name, part in value.items()}
+
+
+def _base64(value: bytes | bytearray | memoryview) -> str:
+    return base64.b64encode(bytes(value)).decode()
+
+
+_TEXT: Final[Mapping[type, Callable[[Any], str]]] = {
+    datetime: utc_text,  # before days, of which it is one
+    date: date.isoformat,
+    Decimal: "{:f}".format,
+    bytes: _base64,
+    bytearray: _base64,
+    memoryview: _base64,
+}
+"""What writes values as text that are not as Python prints them."""
+_EXACT: Final[Mapping[type, Callable[[Any], Any]]] = {
+    str: _same,
+    bool: _same,  # before whole numbers, of which it is one
+    type(None): _same,
+    int: _int,
+    float: _float,
+    dict: _members,
+    list: _parts,
+    tuple: _parts,
+    **_TEXT,
+}
+_CONVERTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "boolean": bool,
+    "string": _text,
+    "json": _json,
+}

@@ -63,7 +63,7 @@ def captured_table(logged: LoggedTable, look: TableLook, settings: PolledTable) 
         _convert(logged.columns[at], look.columns.get(name, ""), kind, look.charsets.get(name, ""))
         for at, kind, name in zip(places, plan.types, plan.columns, strict=True)
     )
-    return CapturedTable(plan, places, converts, tuple(map(plan.place, plan.key)))
+    return CapturedTable(plan, places, converts, plan.key_places)
 
 
 def _kind(column: LoggedColumn, sql_type: str) -> str:

@@ -129,7 +129,7 @@ def captured_table(
             _convert(typed[at][1], typed[at][0], transformer.get_loader(typed[at][1], Format.TEXT))
             for at in places
         ),
-        tuple(map(plan.place, plan.key)),
+        plan.key_places,
     )
 
 
