@@ -316,6 +316,11 @@ REST = {"client": {"base_url": "https://api.example.com/"}, "resources": ["order
 FILES = {"bucketUrl": "s3://acme/in", "files": [{"name": "orders", "glob": "*.jsonl"}]}
 
 
+def asked(**endpoint: Any) -> dict[str, Any]:
+    """Give settings of one resource, by how it is asked for."""
+    return {"rest": {**REST, "resources": [{"name": "orders", "endpoint": endpoint}]}}
+
+
 @pytest.mark.law("N8", "N15")
 @pytest.mark.parametrize(
     ("given_", "sentence"),
@@ -341,6 +346,13 @@ FILES = {"bucketUrl": "s3://acme/in", "files": [{"name": "orders", "glob": "*.js
             {"rest": {**REST, "client": {**REST["client"], "auth": {"token": {"secret": "t"}}}}},  # type: ignore[dict-item]
             "there is no value of t",
         ),
+        (asked(params={"apiKey": "s3cret", "page": 1}), "the parameter apiKey is a secret"),
+        (asked(params={"key": "s3cret"}), "the parameter key is a secret"),
+        (asked(path="/orders?api_key=s3cret"), "the parameter api_key is a secret"),
+        (asked(data="grant=x&client_secret=s3cret"), "the parameter client_secret is a secret"),
+        (asked(data={"password": "s3cret"}), "the parameter password is a secret"),
+        (asked(json={"who": [{"access-token": "s3cret"}]}), "the member access-token is a secret"),
+        (asked(params={"token": {"secret": "t"}}), "there is no value of t"),
         ({"filesystem": {**FILES, "bucketUrl": "s3://acme/../other"}}, "out of the folder"),
         ({"filesystem": {**FILES, "bucketUrl": "https://acme"}}, "filesystem.bucketUrl"),
         ({"filesystem": {**FILES, "files": [{"name": "a", "glob": "../*"}]}}, "out of the folder"),
@@ -353,6 +365,16 @@ def test_settings_are_refused_with_their_faults(given_: dict[str, Any], sentence
 
     assert sentence in raised.value.message
     assert "s3cret" not in raised.value.message
+
+
+@pytest.mark.law("N8", "N15")
+def test_what_only_looks_like_a_secret_is_taken_as_it_is() -> None:
+    given_ = asked(
+        path="/orders?author=ann",
+        params={"page_token": "1", "sort": "key", "token": "{resources.logins.token}"},
+        json={"key": "status", "keywords": ["secret"], "filter": {"author": "ann"}},
+    )
+    assert configured(DLT, given_)
 
 
 @pytest.mark.law("N8", "N15")

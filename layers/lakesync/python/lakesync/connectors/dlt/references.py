@@ -7,7 +7,9 @@ which is stored as a secret and told to nobody.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr
 from typing_extensions import TypedDict
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
 
 SECRETS_MAX = 16
 """Secrets of one connector of dlt."""
+_SECRET: Final = re.compile(
+    r"pass(word|wd|phrase)|secret|credential|bearer|^(token|auth|authorization)$"
+    r"|(api|access|auth|private|session|refresh)(key|token)"
+)
+"""What a secret is called, in lower case, without what parts the words."""
+_SECRET_PARAMETER: Final = re.compile(rf"^key$|{_SECRET.pattern}")
+"""The same of an address or a form, where a key is nearly always that of an API."""
 
 
 class _Reference(TypedDict):
@@ -35,6 +44,39 @@ def _is_reference(value: object) -> object:
 def _parsed(value: object) -> object:
     """Give secrets as they are registered, or as they were stored: as the text of JSON."""
     return json.loads(value) if isinstance(value, str) else value
+
+
+def unnamed_in(body: object) -> Iterator[str]:
+    """Give the names of what is a secret by its name, and is written out in a body of JSON."""
+    parts = body.items() if isinstance(body, dict) else ()
+    for name, value in parts:
+        if _is_written_out(value) and _SECRET.search(_plain(name)):
+            yield name
+        else:
+            yield from unnamed_in(value)
+    if isinstance(body, list):
+        for part in body:
+            yield from unnamed_in(part)
+
+
+def unnamed_parameters(parameters: object) -> Iterator[str]:
+    """Give the same of parameters: a dictionary, a form as text, or the address of a request."""
+    if isinstance(parameters, str):
+        parameters = dict(parse_qsl(urlsplit(parameters).query or parameters))
+    for name, value in parameters.items() if isinstance(parameters, dict) else ():
+        if _is_written_out(value) and _SECRET_PARAMETER.search(_plain(name)):
+            yield name
+
+
+def _is_written_out(value: object) -> bool:
+    """Tell whether a value stands for itself; dlt fills in what is in braces."""
+    if isinstance(value, str):
+        return value != "" and not (value.startswith("{") and value.endswith("}"))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
 
 
 SecretReference = Annotated[_Reference, BeforeValidator(_is_reference)]

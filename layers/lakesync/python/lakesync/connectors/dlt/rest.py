@@ -7,12 +7,22 @@ only be named: see `lakesync.connectors.dlt.references`.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, Literal, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from lakesync.connectors.dlt.references import SecretReference, name_of
+from lakesync.connectors.dlt.references import (
+    SecretReference,
+    name_of,
+    unnamed_in,
+    unnamed_parameters,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+P = TypeVar("P", str, dict[str, Any])
 
 STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True)
 _SECRET_HEADER: Final = re.compile(r"auth|token|key|secret|cookie|password", re.IGNORECASE)
@@ -22,16 +32,33 @@ Key = str | list[str]
 
 
 def _no_secret(headers: dict[str, Any]) -> dict[str, Any]:
-    for name, value in headers.items():
-        if _SECRET_HEADER.search(name) and name_of(value) is None:
-            raise ValueError(
-                f'the header {name} is a secret: write {{"secret": "<name>"}} as its value, and '
-                "that under its name in secrets"
-            )
+    unnamed = [name for name in headers if _SECRET_HEADER.search(name)]
+    _refuse("header", (name for name in unnamed if name_of(headers[name]) is None))
     return headers
 
 
+def _no_parameter(parameters: P) -> P:
+    _refuse("parameter", unnamed_parameters(parameters))
+    return parameters
+
+
+def _no_member(body: dict[str, Any]) -> dict[str, Any]:
+    _refuse("member", unnamed_in(body))
+    return body
+
+
+def _refuse(kind: str, unnamed: Iterator[str]) -> None:
+    for name in unnamed:
+        raise ValueError(
+            f'the {kind} {name} is a secret: write {{"secret": "<name>"}} as its value, and '
+            "that under its name in secrets"
+        )
+
+
 Headers = Annotated[dict[str, str | SecretReference], AfterValidator(_no_secret)]
+Parameters = Annotated[dict[str, Any], AfterValidator(_no_parameter)]
+Address = Annotated[str, AfterValidator(_no_parameter)]
+Body = Annotated[dict[str, Any], AfterValidator(_no_member)]
 
 
 class Incremental(TypedDict):
@@ -73,7 +100,7 @@ class Auth(TypedDict, total=False):
     access_token_url: str
     client_id: str | SecretReference
     client_secret: SecretReference
-    access_token_request_data: dict[str, Any]
+    access_token_request_data: Parameters
     default_token_expiration: int
 
 
@@ -103,11 +130,11 @@ class Endpoint(TypedDict, total=False):
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
 
-    path: str
+    path: Address
     method: Method
-    params: dict[str, Any]
-    json: dict[str, Any]
-    data: str | dict[str, Any]
+    params: Parameters
+    json: Body
+    data: Address | Parameters
     headers: Headers
     auth: Auth
     paginator: Paginator
@@ -121,7 +148,7 @@ class Defaults(TypedDict, total=False):
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
 
-    endpoint: str | Endpoint
+    endpoint: Address | Endpoint
     primary_key: Key
     write_disposition: str | dict[str, Any]
     columns: dict[str, dict[str, Any]]
