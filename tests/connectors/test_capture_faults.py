@@ -16,6 +16,7 @@ from lakesync.connectors.definition import registration_from
 from lakesync.connectors.port import KEPT_BYTES
 from lakesync.connectors.sql.capture import source as capture_source
 from lakesync.connectors.sql.capture import waiting
+from lakesync.connectors.sql.capture.feed import DECODE_TRIES_MAX
 from lakesync.connectors.sql.capture.slot import lsn_of, lsn_text
 from lakesync.connectors.sql.capture.source import CaptureConnector, forget
 from lakesync.connectors.sql.catalogue import PostgresSource
@@ -89,6 +90,51 @@ def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
     assert values(world) == rows
     assert world.state.fault is None
     assert ("readAgain" in world.state.source) == (loss != "recreated table")
+
+
+class SlowSlot(SteppedSlot):
+    """A slot whose changes the source does not decode in time."""
+
+    slow = 0
+
+    def peek(self, connection: Any, until: int) -> Iterator[bytes]:
+        """Give the messages, or what a source says that was too slow."""
+        if SlowSlot.slow:
+            SlowSlot.slow -= 1
+            connection.execute("SET LOCAL statement_timeout = 10")
+            connection.execute("SELECT pg_sleep(5)")
+        yield from super().peek(connection, until)
+
+
+@pytest.mark.law("N12")
+def test_what_the_source_never_decodes_in_time_is_read_again_with_all_tables(
+    world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_source, "Slot", SlowSlot)
+    insert(world, 1, 2)
+    assert world.poll() == "done"
+    world.run(f"DELETE FROM {world.tables['a']} WHERE id = 1")
+    insert(world, 3)
+
+    def tried(times: int) -> list[str]:
+        SlowSlot.slow, said = times, []
+        while SlowSlot.slow:
+            said.append(world.poll())
+            world.time.sleep_ms(60_000)
+        return said
+
+    assert tried(DECODE_TRIES_MAX - 1) == ["wait"] * (DECODE_TRIES_MAX - 1)
+    assert world.state.fault is not None
+    assert world.state.fault.code == "ADAPTER_TIMED_OUT"
+    assert world.poll() == "done"
+    assert "readAgain" not in world.state.source
+    assert values(world) == {"2": "x", "3": "x"}
+
+    world.run(f"DELETE FROM {world.tables['a']} WHERE id = 2")
+    insert(world, 4)
+    assert tried(DECODE_TRIES_MAX)[-1] == "done"
+    assert "did not decode" in str(world.state.source["readAgain"])
+    assert values(world) == {"3": "x", "4": "x"}
 
 
 @pytest.mark.law("N12")

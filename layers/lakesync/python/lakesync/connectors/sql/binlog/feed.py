@@ -28,8 +28,8 @@ from lakesync.connectors.sql.binlog.logged import Logged
 from lakesync.connectors.sql.binlog.parts import GapError, Parts
 from lakesync.connectors.sql.binlog.stream import Stream
 from lakesync.connectors.sql.capture.captured import Captured
+from lakesync.connectors.sql.capture.gathering import Gathering
 from lakesync.connectors.sql.capture.omitted import with_omitted
-from lakesync.connectors.sql.capture.parts import PART_BYTES_MAX, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lakesync.adapters.sql.dialect import Dialect
     from lakesync.connectors.sql.binlog.log import Look
     from lakesync.connectors.sql.binlog.tables import Tables
+    from lakesync.connectors.sql.capture.parts import Part
     from lakesync.connectors.sql.configuration import PolledTable
     from lakesync.connectors.storage import Storage
 
@@ -55,13 +56,11 @@ class _Reading:
     server: str
     poll_ms: int
     stream: Stream | None = None
-    parts: Iterator[Part] = field(default_factory=lambda: iter(()))
+    gathering: Gathering = field(default_factory=lambda: Gathering(iter(())))
     expected: str = ""
     """The cursor that its next page is asked for with."""
     size: int = 0
     """Bytes of the log that were read for this page."""
-    carried: Part | None = None
-    """Read already, for the next page."""
 
 
 class Feed:
@@ -167,7 +166,8 @@ class Feed:
             emptied,
             logged.stated,
         )
-        reading.parts = self._until(parts.of(decoder, self._counted(reading)), reading)
+        behind = self._until(parts.of(decoder, self._counted(reading)), reading)
+        reading.gathering = Gathering(behind, lambda: reading.size < READ_BYTES_MAX)
 
     def _counted(self, reading: _Reading) -> Iterator[bytes]:
         assert reading.stream is not None  # noqa: S101 - it was just asked for
@@ -205,22 +205,13 @@ class Feed:
         return report | ({"readAgain": again} if again else {})
 
     def _next(self, cursor: Any, reading: _Reading, rows_max: int) -> SourcePage:
-        """Give the parts that fit a page: whole transactions, unless one alone is larger."""
-        parts: list[Part] = []
-        rows = size = reading.size = 0
-        while rows < rows_max and reading.size < READ_BYTES_MAX:
-            part = reading.carried or next(reading.parts, None)
-            reading.carried = None
-            if part is None:
-                return self._last(cursor, reading, parts)
-            if parts and (rows + part.rows > rows_max or size + part.size > PART_BYTES_MAX):
-                reading.carried = part
-                break
-            reading.position = part.end
-            if part.rows:
-                parts.append(part)
-            rows, size = rows + part.rows, size + part.size
-        return self._page(cursor, reading, parts, has_more=True)
+        reading.size = 0
+        gathered = reading.gathering.page(rows_max)
+        if gathered.last is not None:
+            reading.position = gathered.last.end
+        if gathered.is_end:
+            return self._last(cursor, reading, gathered.parts)
+        return self._page(cursor, reading, gathered.parts, has_more=True)
 
     def _last(self, cursor: Any, reading: _Reading, parts: list[Part]) -> SourcePage:
         """Give what is left of a reading."""

@@ -16,41 +16,46 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import errors as pg
 
 from lakesync.connectors.port import KEPT_BYTES, SourcePage
 from lakesync.connectors.sql.capture.captured import Captured
+from lakesync.connectors.sql.capture.gathering import Gathering
 from lakesync.connectors.sql.capture.omitted import with_omitted
-from lakesync.connectors.sql.capture.parts import PART_BYTES_MAX, Part
 from lakesync.connectors.sql.capture.slot import PEEK_MESSAGES_MAX
 from lakesync.connectors.sql.capture.tables import Tables
 from lakesync.connectors.sql.capture.transactions import Parts, Position
-from lakesync.errors import AdapterFailed, AdapterRefused
+from lakesync.connectors.sql.catalogue import READ_S_MAX
+from lakesync.errors import AdapterFailed, AdapterRefused, AdapterTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from lakesync.connectors.sql.capture.parts import Part
     from lakesync.connectors.sql.capture.slot import Look, Slot
     from lakesync.connectors.sql.catalogue import PostgresSource
     from lakesync.connectors.sql.configuration import PolledTable
     from lakesync.connectors.storage import Storage
+
+DECODE_TRIES_MAX: Final = 3
+"""How often the source is asked for a transaction that it does not decode in time."""
+_TIMED_OUT: Final = "timed-out"
+"""Where it lies in the storage how often it was."""
 
 
 @dataclass
 class _Peek:
     """One reading of the log, page by page."""
 
-    parts: Iterator[Part]
+    gathering: Gathering
     position: Position
     until: int
     poll_ms: int
     expected: str
     """The cursor that its next page is asked for with."""
     messages: int = 0
-    carried: Part | None = None
-    """Read already, for the next page."""
 
 
 class Feed:
@@ -95,6 +100,30 @@ class Feed:
             return self._lost(" ".join(str(exc).split()), us)
         except pg.ObjectInUse as exc:
             raise AdapterFailed(f"the slot is in use: {str(exc).splitlines()[0]}") from exc
+        except pg.QueryCanceled as exc:
+            if self._peek is None or self._peek.messages:
+                raise
+            cursor.connection.rollback()
+            return self._timed_out(json.loads(after), exc)
+
+    def _timed_out(self, at: dict[str, Any], exc: Exception) -> SourcePage:
+        """Go on without what the source cannot decode in time: all tables are read again.
+
+        Raises:
+            AdapterTimedOut: it may have been slow for another reason, and is asked again first.
+        """
+        self._peek = None
+        place = [at["lsn"], at["rows"]]
+        before = self._storage.read(_TIMED_OUT) or {"place": place, "tries": 0}
+        tries = before["tries"] + 1 if before["place"] == place else 1
+        if tries >= DECODE_TRIES_MAX:
+            reason = f"{tries} times the source did not decode a transaction in {READ_S_MAX} s"
+            return self._lost(reason, at["us"])
+        self._storage.write({"place": place, "tries": tries}, _TIMED_OUT)
+        raise AdapterTimedOut(
+            f"the source did not decode what was committed in {READ_S_MAX} s; after "
+            f"{DECODE_TRIES_MAX} times all tables are read again"
+        ) from exc
 
     def _begun(
         self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
@@ -116,8 +145,8 @@ class Feed:
         # A cursor of its own: it goes on when this page's is closed.
         logged = self.captured.logged(cursor.connection.cursor())
         parts = Parts(position, rows_max, poll_ms * 1000, logged.table_of, logged.emptied)
-        peek = _Peek(iter(()), position, until, poll_ms, "")
-        peek.parts = parts.of(self._counted(peek, cursor.connection))
+        peek = _Peek(Gathering(iter(())), position, until, poll_ms, "")
+        peek.gathering = Gathering(parts.of(self._counted(peek, cursor.connection)))
         self._peek = peek
         return None
 
@@ -129,28 +158,17 @@ class Feed:
             yield data
 
     def _next(self, cursor: Any, rows_max: int) -> SourcePage:
-        """Give the parts that fit a page: whole transactions, unless one alone is larger."""
         peek = self._peek
         assert peek is not None  # noqa: S101 - it was just begun
-        parts: list[Part] = []
-        rows = size = 0
-        while rows < rows_max:
-            part = peek.carried or next(peek.parts, None)
-            peek.carried = None
-            if part is None:
-                return self._last(cursor, peek, parts)
-            if parts and (rows + part.rows > rows_max or size + part.size > PART_BYTES_MAX):
-                peek.carried = part
-                break
-            parts.append(part)
-            rows, size = rows + part.rows, size + part.size
-        peek.position = parts[-1].end
-        return self._page(cursor, peek, parts, has_more=True)
+        gathered = peek.gathering.page(rows_max)
+        if gathered.last is not None:
+            peek.position = gathered.last.end
+        if gathered.is_end:
+            return self._last(cursor, peek, gathered.parts)
+        return self._page(cursor, peek, gathered.parts, has_more=True)
 
     def _last(self, cursor: Any, peek: _Peek, parts: list[Part]) -> SourcePage:
         """Give what is left of a reading: all until its end was read, or there is more."""
-        if parts:
-            peek.position = parts[-1].end
         has_more = peek.messages >= PEEK_MESSAGES_MAX
         if not has_more:
             # What others do in the database moves the slot, too.
