@@ -16,7 +16,7 @@ from lakesync.connectors.port import KEPT_BYTES
 from lakesync.connectors.sql.binlog import feed as binlog_feed
 from lakesync.connectors.sql.binlog import log as binlog_log
 from lakesync.connectors.sql.configuration import MySqlSettings
-from lakesync.errors import AdapterRefused, Conflict
+from lakesync.errors import AdapterRefused
 from lakesync.result import Err, Ok
 from tests.support.capturing import GATEWAY, BinlogWorld
 from tests.support.polling import PollingByHand
@@ -149,78 +149,6 @@ def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
     assert values(world) == {"1": "x", "3": "y", "4": "x"}
     assert world.state.fault is None
     assert world.state.source["readAgain"]
-
-
-@pytest.mark.law("N12")
-def test_two_polls_at_once_bring_everything_once(world: BinlogWorld) -> None:
-    insert(world, 1)
-    world.poll()
-    insert(world, 2, 3)
-
-    def meanwhile() -> None:
-        world.during_push = None
-        assert world.poll() == "done"
-        world.is_refused = True
-
-    world.during_push = meanwhile
-    with pytest.raises(Conflict):
-        world.poll()
-    world.is_refused = False
-    insert(world, 4)
-
-    assert world.poll() == "done"
-    assert values(world) == dict.fromkeys("1234", "x")
-    assert len(world.deltas()) == 4
-
-
-@pytest.mark.law("N12")
-def test_a_large_transaction_is_cut_at_the_same_places_wherever_it_is_killed(
-    world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 100)
-    world.poll()
-    world.run(f"INSERT INTO {world.tables['a']} (id, v) SELECT seq, 'x' FROM seq_1_to_2500")
-    for kill in (3, 5, 7, 9, 11, 13):
-        world.poll(kill=kill)
-    while world.poll() == "more":
-        pass
-
-    assert len(world.rows("a")) == len(world.deltas()) == 2500
-
-
-@pytest.mark.law("N13")
-def test_what_is_deleted_or_changed_while_a_table_is_read_stays_so(
-    world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 2)
-    insert(world, 1, 2, 3, 4, 5)
-    assert world.poll(pages=4) == "more"
-    assert {"1", "2"} <= world.rows("a").keys()
-    world.run(
-        f"DELETE FROM {world.tables['a']} WHERE id IN (1, 4)",
-        f"UPDATE {world.tables['a']} SET v = 'y' WHERE id IN (2, 5)",
-    )
-    while world.poll() == "more":
-        pass
-    world.poll()
-
-    assert values(world) == {"2": "y", "3": "x", "5": "y"}
-
-
-@pytest.mark.law("N13")
-def test_a_table_that_left_and_came_back_lacks_nothing(world: BinlogWorld) -> None:
-    insert(world, 1, 2)
-    world.poll()
-    world.configure(only=("b",))
-    world.poll()
-    world.run(f"DELETE FROM {world.tables['a']} WHERE id = 1")
-    insert(world, 3)
-    world.poll()
-    assert values(world) == {"1": "x", "2": "x"}
-    world.configure()
-    world.poll()
-
-    assert values(world) == {"2": "x", "3": "x"}
 
 
 @pytest.mark.law("N12")

@@ -22,7 +22,7 @@ from lakesync.connectors.sql.capture.source import CaptureConnector, forget
 from lakesync.connectors.sql.catalogue import PostgresSource
 from lakesync.connectors.sql.configuration import PostgresSettings
 from lakesync.core.delta import Op
-from lakesync.errors import AdapterRefused, Conflict
+from lakesync.errors import AdapterRefused
 from lakesync.result import Err, Ok
 from tests.support.capturing import GATEWAY, CaptureWorld, SteppedSlot
 from tests.support.polling import PollingByHand
@@ -156,47 +156,6 @@ def test_a_slot_is_moved_for_what_is_durable_and_nothing_else(world: CaptureWorl
     assert len(world.deltas()) == 2
 
 
-@pytest.mark.law("N12")
-def test_two_polls_at_once_bring_everything_once(world: CaptureWorld) -> None:
-    insert(world, 1)
-    world.poll()
-    insert(world, 2, 3)
-
-    def meanwhile() -> None:
-        world.during_push = None
-        assert world.poll() == "done"
-        world.is_refused = True
-
-    world.during_push = meanwhile
-    with pytest.raises(Conflict):
-        world.poll()
-    world.is_refused = False
-    insert(world, 4)
-
-    assert world.poll() == "done"
-    assert values(world) == dict.fromkeys("1234", "x")
-    assert len(world.deltas()) == 4
-
-
-@pytest.mark.law("N13")
-def test_what_is_deleted_or_changed_while_a_table_is_read_stays_so(
-    world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 2)
-    insert(world, 1, 2, 3, 4, 5)
-    assert world.poll(pages=4) == "more"
-    assert {"1", "2"} <= world.rows("a").keys()
-    world.run(
-        f"DELETE FROM {world.tables['a']} WHERE id IN (1, 4)",
-        f"UPDATE {world.tables['a']} SET v = 'y' WHERE id IN (2, 5)",
-    )
-    while world.poll() == "more":
-        pass
-    world.poll()
-
-    assert values(world) == {"2": "y", "3": "x", "5": "y"}
-
-
 @pytest.mark.law("N13")
 def test_a_table_waits_for_transactions_that_are_older_than_its_baseline(
     world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
@@ -218,22 +177,6 @@ def test_a_table_waits_for_transactions_that_are_older_than_its_baseline(
     assert world.poll() == "done"
     assert values(world) == {"9": "late"}
     assert values(world, "b") == {"1": "x"}
-
-
-@pytest.mark.law("N13")
-def test_a_table_that_left_and_came_back_lacks_nothing(world: CaptureWorld) -> None:
-    insert(world, 1, 2)
-    world.poll()
-    world.configure(only=("b",))
-    world.poll()
-    world.run(f"DELETE FROM {world.tables['a']} WHERE id = 1")
-    insert(world, 3)
-    world.poll()
-    assert values(world) == {"1": "x", "2": "x"}
-    world.configure()
-    world.poll()
-
-    assert values(world) == {"2": "x", "3": "x"}
 
 
 @pytest.mark.law("N12")

@@ -374,7 +374,7 @@ def test_what_only_looks_like_a_secret_is_taken_as_it_is() -> None:
         params={"page_token": "1", "sort": "key", "token": "{resources.logins.token}"},
         json={"key": "status", "keywords": ["secret"], "filter": {"author": "ann"}},
     )
-    assert configured(DLT, given_)
+    assert configured(DLT, given_).model_dump()["rest"]["resources"]
 
 
 @pytest.mark.law("N8", "N15")
