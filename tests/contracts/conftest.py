@@ -10,6 +10,7 @@ import pytest
 from lakesync.buffer.memory import MemoryBuffer
 from tests.support.modelled import modelled_buffer
 from tests.support.stores import Servers
+from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,16 @@ def servers() -> Iterator[Servers]:
             yield held
         finally:
             held.close()
+
+
+@pytest.fixture(scope="session")
+def bucket_endpoint() -> Iterator[str]:
+    """The AWS emulator's S3, by its address."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        with start_emulator() as emulator:
+            yield str(emulator.client_options()["endpoint_url"])
 
 
 @pytest.fixture

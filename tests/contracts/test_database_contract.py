@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from lakesync.adapters.compositions import Composite, FanOut, Lifecycle
 from lakesync.adapters.copying import compare_table, copy_table
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
+from lakesync.adapters.objects import ObjectsDatabase
 from lakesync.adapters.row_images import Fillable, RowImages
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
 from lakesync.errors import Conflict, CursorExpired
 from lakesync.result import Err
 from tests.support.bigquery import bigquery_destination
+from tests.support.buckets import BucketDatabases
 from tests.support.destinations import (
     SqlDestination,
     batch,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 KINDS = [
     "memory",
+    "objects",
     "composite",
     "fan_out",
     "lifecycle",
@@ -58,11 +62,22 @@ def opened() -> Iterator[list[DatabaseAdapter]]:
         adapter.close()
 
 
-@pytest.fixture(params=[*KINDS, pytest.param("bigquery", marks=pytest.mark.emulator)])
+IN_MEMORY: dict[str, Callable[[], DatabaseAdapter]] = {
+    "memory": MemoryDatabase,
+    "objects": lambda: ObjectsDatabase(MemoryAdapter(), "", "g"),
+    "composite": lambda: Composite(MemoryDatabase(), {"elsewhere": MemoryDatabase()}),
+    "fan_out": lambda: FanOut(MemoryDatabase(), {"second": MemoryDatabase()}),
+    "lifecycle": lambda: Lifecycle(MemoryDatabase(), MemoryDatabase()),
+}
+SLOW = [pytest.param(kind, marks=pytest.mark.emulator) for kind in ("bigquery", "s3")]
+
+
+@pytest.fixture(params=[*KINDS, *SLOW])
 def make(
-    request: pytest.FixtureRequest, opened: list[DatabaseAdapter]
+    request: pytest.FixtureRequest, opened: list[DatabaseAdapter], credentials: None
 ) -> Callable[[], DatabaseAdapter]:
     """Make an empty database of each kind."""
+    del credentials
 
     def database(kind: str) -> DatabaseAdapter:
         if kind == "postgres":
@@ -71,16 +86,12 @@ def make(
             return SqlDestination(mariadb_dialect(request.getfixturevalue("mariadb"))).adapter()
         if kind == "bigquery":
             return bigquery_destination(request.getfixturevalue("bigquery")).adapter()
-        if kind == "composite":
-            return Composite(MemoryDatabase(), {"elsewhere": MemoryDatabase()})
-        if kind == "fan_out":
-            return FanOut(MemoryDatabase(), {"second": MemoryDatabase()})
-        if kind == "lifecycle":
-            return Lifecycle(MemoryDatabase(), MemoryDatabase())
+        if kind == "s3":
+            return BucketDatabases(request.getfixturevalue("bucket_endpoint")).adapter("g")
         if kind == "nested":
             primary = Composite(database("postgres"), {"elsewhere": database("mariadb")})
             return FanOut(Lifecycle(primary, database("mariadb")), {"second": MemoryDatabase()})
-        return MemoryDatabase()
+        return IN_MEMORY[kind]()
 
     def made() -> DatabaseAdapter:
         adapter = database(request.param)

@@ -16,6 +16,7 @@ from tests.delivery.world import KeptDatabase
 from tests.flows.test_polled import expected
 from tests.flows.world import GATEWAY, MortalEnd, World
 from tests.support.bigquery import bigquery_destination
+from tests.support.buckets import BucketDatabases
 from tests.support.builders import delete, insert, update
 from tests.support.destinations import (
     SqlDestination,
@@ -38,17 +39,22 @@ ENDS = [
     pytest.param("postgres", marks=pytest.mark.emulator),
     pytest.param("mariadb", marks=pytest.mark.emulator),
     pytest.param("bigquery", marks=pytest.mark.emulator),
+    pytest.param("s3", marks=pytest.mark.emulator),
 ]
 COLUMNS = (Column("n", "integer"), Column("title", "string"))
 
 
 @pytest.fixture(params=ENDS)
-def opens(request: pytest.FixtureRequest) -> Iterator[Opens]:
+def opens(request: pytest.FixtureRequest, credentials: None) -> Iterator[Opens]:
     """Open an end of each kind, for one keeper's tables."""
+    del credentials
     kind: str = request.param
     if kind == "memory":
         kept: dict[str, KeptDatabase] = {}
         yield lambda keeper: kept.setdefault(keeper, KeptDatabase())
+        return
+    if kind == "s3":
+        yield BucketDatabases(request.getfixturevalue("bucket_endpoint")).adapter
         return
     server = request.getfixturevalue(kind)
     end: Any

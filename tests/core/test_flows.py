@@ -77,6 +77,10 @@ def test_a_flow_says_from_where_to_where_what_and_as_what() -> None:
     assert read_flow(continuous, CONFIG, "acme").every_minutes == 1
     dear = continuous | {"destination": {"database": "bigquery", "secret": "reports"}}
     assert read_flow(dear, CONFIG, "acme").every_minutes == 2, "as often as it may be written"
+    named = {"database": "s3", "secret": "r", "tableNames": {"orders": "o"}}
+    kept = ACROSS | {"destination": named}
+    with pytest.raises(FlowRefused, match="the table's own name"):
+        read_flow(kept, CONFIG, "acme")
 
 
 @pytest.mark.law("Y4")

@@ -13,18 +13,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.adapters.bigquery import BigQueryAdapter
+    from lakesync.adapters.objects import ObjectsDatabase
     from lakesync.adapters.sql.adapter import SqlAdapter
 
-    OpenedAdapter = SqlAdapter | BigQueryAdapter
+    OpenedAdapter = SqlAdapter | BigQueryAdapter | ObjectsDatabase
 
 _FORMS = (
     "postgresql://user:password@host:5432/database, mysql://user:password@host:3306/database or "
     "mariadb://…, with ?ca=/path/to/certificates.pem for TLS, or "
-    "bigquery://project/dataset?location=EU, with &endpoint=https://… for another endpoint"
+    "bigquery://project/dataset?location=EU, with &endpoint=https://… for another endpoint, or "
+    "s3://bucket/folder?region=eu-central-1, with &endpoint=https://… and &style=path for another "
+    "store"
 )
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{2,62}")
 _DATASET = re.compile(r"[A-Za-z0-9_]{1,1024}")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_FOLDER = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9_.=-]*(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*")
+_STYLES = ("", "path")
 _EXTRAS = {"mysql": "mysql", "mariadb": "mysql", "bigquery": "bigquery"}
 _KINDS: Final[Mapping[str, str]] = {
     "postgres": "postgres",
@@ -32,6 +38,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "mysql": "mysql",
     "mariadb": "mysql",
     "bigquery": "bigquery",
+    "s3": "s3",
 }
 
 
@@ -101,6 +108,8 @@ def database_adapter(
             return _mysql(url, gateway, is_mariadb=scheme == "mariadb")
         if scheme == "bigquery":
             return _bigquery(url, gateway, credentials)
+        if scheme == "s3":
+            return _objects(url, gateway)
     except ImportError as exc:
         extra = _EXTRAS.get(scheme, "postgres")
         raise AdapterRefused(f"install the driver: pip install 'lakesync[{extra}]'") from exc
@@ -149,3 +158,24 @@ def _bigquery(url: str, gateway: str, credentials: Mapping[str, Any] | None) -> 
     location = options.get("location", [""])[0]
     jobs = Jobs(parts.netloc, dataset, location, endpoint=endpoint, credentials=credentials)
     return BigQueryAdapter(jobs, gateway)
+
+
+def _objects(url: str, gateway: str) -> ObjectsDatabase:
+    from lakesync.adapters.lake.s3_adapter import s3_adapter  # noqa: PLC0415 - its driver
+    from lakesync.adapters.objects import ObjectsDatabase  # noqa: PLC0415
+
+    try:
+        parts = urlsplit(url)
+        options = parse_qs(parts.query, strict_parsing=bool(parts.query))
+    except ValueError as exc:
+        raise ValidationFailed(f"a database's URL is {_FORMS}", field="url") from exc
+    folder = parts.path.strip("/")
+    endpoint, region, style = (options.get(one, [""])[0] for one in ("endpoint", "region", "style"))
+    named = _BUCKET.fullmatch(parts.netloc) and (not folder or _FOLDER.fullmatch(folder))
+    known = not options.keys() - {"endpoint", "region", "style"} and style in _STYLES
+    if not named or not known or (endpoint and not _ENDPOINT.fullmatch(endpoint)):
+        raise ValidationFailed(f"a database's URL is {_FORMS}", field="url")
+    objects = s3_adapter(
+        parts.netloc, endpoint=endpoint or None, region=region or None, path_style=style == "path"
+    )
+    return ObjectsDatabase(objects, f"{folder}/" if folder else "", gateway)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LAKE: Final = "lake"
 """The destination that every gateway has."""
-KINDS: Final = ("postgres", "mysql", "bigquery")
+KINDS: Final = ("postgres", "mysql", "bigquery", "s3")
 """What can be declared; MariaDB is ``mysql`` with a URL of its own scheme."""
 DESTINATIONS_MAX: Final = 10
 """Destinations of one gateway, the lake apart: each has a claim for every batch."""

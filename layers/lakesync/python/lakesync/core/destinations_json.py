@@ -89,6 +89,8 @@ class DestinationReader:
             self.fault("deletes", f"must be one of {', '.join(DELETES)}; without it each table's "
                        "schema decides")  # fmt: skip
         tables = frozenset(self._tables(body.get("tables", [])))
+        if kind == "s3" and body.get("tableNames"):
+            self.fault("tableNames", "a table's folder has the table's own name: leave it out")
         return Destination(
             name,
             str(kind),

@@ -38,7 +38,8 @@ def copy(
 
     It goes on from where the target is: repeat it after any failure, or to follow a source that
     grows. URLs are read from environment variables, so that no password is in a command:
-    postgresql://user:password@host/database, mysql://…, mariadb://… or bigquery://project/dataset.
+    postgresql://user:password@host/database, mysql://…, mariadb://…, bigquery://project/dataset or
+    s3://bucket/folder.
 
     Example:
       lakesync databases copy --gateway acme --from-env OLD_URL --to-env NEW_URL
