@@ -15,6 +15,7 @@ from lakesync.connectors.polls import LEASE_MS
 from lakesync.errors import (
     AdapterFailed,
     AdapterRefused,
+    AdapterUnreachable,
     ClientTaken,
     Conflict,
     NotFound,
@@ -63,6 +64,26 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """A gateway without connectors."""
     return World(use_memory_source(monkeypatch))
+
+
+def test_a_poll_says_how_far_behind_it_is_and_whether_somebody_must_mend_something(
+    world: World,
+) -> None:
+    world.add(everyMinutes=5)
+
+    def step() -> tuple[str, int, bool]:
+        done = world.by_hand.polls.poll(G, "shop", 0, lambda: True)
+        return done.status, done.behind, done.has_fault
+
+    assert step() == ("done", 0, False)
+    world.time.now_ms += 31 * 60_000
+    world.source.fails = [AdapterUnreachable("away", retry_after_s=1)]
+    assert step() == ("wait", 6, False), "what is away is not somebody's to mend, but it is late"
+    world.time.now_ms += 5 * 60_000
+    world.source.fails = [AdapterRefused("no such column")]
+    assert step() == ("done", 1, True), "it began five minutes ago"
+    world.time.now_ms += 5 * 60_000
+    assert step() == ("done", 0, False)
 
 
 @pytest.mark.law("N8")

@@ -9,7 +9,13 @@ import pytest
 
 from lakesync.connectors.polls import Step
 from lakesync.errors import Unavailable, ValidationFailed
-from lakesync.runtime.ingest import EXECUTION_S_MAX, WAIT_IN_MACHINE_S_MAX, ingest_handler
+from lakesync.runtime.ingest import (
+    EXECUTION_S_MAX,
+    POLLS_BEHIND,
+    POLLS_FAULTY,
+    WAIT_IN_MACHINE_S_MAX,
+    ingest_handler,
+)
 from tests.functions.conftest import Context, event
 from tests.support.repository import ROOT
 
@@ -61,6 +67,17 @@ def test_its_answer_says_what_is_next(step: Step, following: str) -> None:
 
     assert answer["next"] == following
     assert (answer["lease"], answer["waitS"]) == (step.lease, step.wait_s)
+
+
+def test_polls_that_are_behind_or_need_mending_are_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for step in (Step("done"), Step("more", 0, 7, behind=9), Step("done", has_fault=True)):
+        Polling(step).handle(EVENT)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert [line[POLLS_BEHIND] for line in lines if POLLS_BEHIND in line] == [[9.0]]
+    assert [line[POLLS_FAULTY] for line in lines if POLLS_FAULTY in line] == [[1.0]]
 
 
 def test_an_execution_begins_nothing_that_it_could_not_end() -> None:

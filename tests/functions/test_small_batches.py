@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakesync.materialise import small_batches
+from lakesync.materialise.left import LeftToSpark, MergeLeft
 from lakesync.materialise.small_batches import BYTES_MAX, CLAIMS_MAX, SmallBatches, Taken
-from lakesync.runtime.materialise import SMALL_TRIES_MAX, materialise_handler
+from lakesync.runtime.materialise import SMALL_FAULTS, SMALL_TRIES_MAX, materialise_handler
 from tests.functions.conftest import Context
 from tests.functions.test_materialise import BACK, DONE, SENT, Runs
 from tests.glue.support.files import FileStore
@@ -132,6 +134,27 @@ def test_a_fault_stays_with_its_table_and_the_others_are_taken(tmp_path: Path) -
         "demo/c": "a claim must be JSON",
     }
     assert len(list(store.claims())) == 4
+    assert taken.faults == 1, "a claim that cannot be read is the run's to set aside"
+
+
+@pytest.mark.law("L19")
+def test_what_is_decided_to_be_a_runs_is_no_fault_and_what_fails_is_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = FileStore(tmp_path / "few")
+    for table in ("a", "b", "c"):
+        claim_of(store, "demo", table, 0, deltas=1)
+    faults = (LeftToSpark("its columns change"), MergeLeft("many files"), OSError("denied"))
+    taken = taken_of(store, Table(*faults))
+
+    assert (len(taken.left), taken.faults) == (3, 1)
+    runs = Runs(3)
+    materialise_handler(runs, 4, Small(taken, runs, 3))(SENT, Context())
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line[SMALL_FAULTS] for line in lines if SMALL_FAULTS in line] == [[1.0]]
+    [told] = [each for each in caplog.records if each.getMessage() == "left to a Glue run"]
+    assert told.levelname == "WARNING"
+    assert "OSError: denied" in told.__dict__["reasons"].values()
 
 
 def test_no_table_is_begun_that_may_not_be_ended(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from lakesync.runtime.deliver import LAG
+from lakesync.runtime.ingest import POLLS_BEHIND, POLLS_FAULTY, SOURCE_KEPT
+from lakesync.runtime.materialise import SMALL_FAULTS
 from lakesync.runtime.schedule import UNFLUSHED_AGE
 from lakesync_spark.iceberg.maintenance_report import SERVICE as MAINTENANCE
 from lakesync_spark.iceberg.maintenance_report import MaintenanceReport
@@ -83,6 +86,14 @@ TABLE = {"Fn::If": ["OwnBuffer", {"Ref": "BufferTable"}, {"Ref": "BufferTableNam
         ("AWS/Scheduler", "TargetErrorCount", {"Ref": "Schedules"}),
         ("AWS/Scheduler", "InvocationDroppedCount", {"Ref": "Schedules"}),
         ("LakeSync", "Contended", "push"),
+        ("LakeSync", "Contended", "frames"),
+        ("LakeSync", "PushesHeldBack", "push"),
+        ("LakeSync", "PushesHeldBack", "frames"),
+        ("LakeSync", SMALL_FAULTS, "materialise"),
+        ("LakeSync", POLLS_BEHIND, "ingest"),
+        ("LakeSync", POLLS_FAULTY, "ingest"),
+        ("LakeSync", SOURCE_KEPT, "ingest"),
+        ("LakeSync", LAG, "deliver"),
         ("LakeSync", "LakeTablesLeft", MAINTENANCE),
         ("LakeSync", "LakeSmallFilesMost", MAINTENANCE),
         ("LakeSync", UNFLUSHED_AGE, "schedule_flush"),

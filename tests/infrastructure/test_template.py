@@ -557,7 +557,7 @@ def test_each_function_that_answers_rather_than_raises_is_watched_for_bugs(name:
 
     assert service == folder_of(properties)
     assert (service in alarms_on("LakeSync", "InternalErrors")) == (
-        answers(name, properties) or service in {"flush", "deliver"}
+        answers(name, properties) or service in {"flush", "deliver", "notify"}
     )
 
 
@@ -570,7 +570,7 @@ def test_each_function_that_asks_a_store_for_its_callers_is_watched_forrefusals(
     asks = answers(name, properties) and has_tables
 
     assert (folder_of(properties) in alarms_on("LakeSync", "DependenciesFailed")) == bool(
-        asks or name == "AuthoriseFunction"
+        asks or name in {"AuthoriseFunction", "NotifyFunction"}
     )
 
 

@@ -57,6 +57,10 @@ class Step(NamedTuple):
     """What the source keeps for this connector: `lakesync.connectors.port.KEPT_BYTES`."""
     place: str = ""
     """Where it is polled, for ``elsewhere``: `lakesync.core.flows.Flow.place`."""
+    behind: int = 0
+    """Intervals that went by since the beginning of the last poll that came to its end."""
+    has_fault: bool = False
+    """The poll came to its end with something that somebody must mend."""
 
 
 class Polls:
@@ -113,7 +117,16 @@ class Polls:
         except Conflict:
             return Step("busy")
         lease = leased.lease if polled.status == "more" else 0
-        return Step(polled.status, polled.wait_s, lease, int(state.source.get(KEPT_BYTES, 0)))
+        interval_ms = definition_from(leased.definition).every_minutes * 60_000
+        behind = (now_ms - state.polled_ms) // interval_ms if state.polled_ms else 0
+        return Step(
+            polled.status,
+            polled.wait_s,
+            lease,
+            kept_bytes=int(state.source.get(KEPT_BYTES, 0)),
+            behind=max(behind, 0),
+            has_fault=polled.status == "done" and state.fault is not None,
+        )
 
     def _polled(
         self,

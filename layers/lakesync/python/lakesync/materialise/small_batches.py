@@ -15,7 +15,7 @@ from lakesync.core.claims import parse_claim
 from lakesync.errors import Conflict, LakeSyncError
 from lakesync.materialise.groups import group_of_table, table_of
 from lakesync.materialise.lease import Lease
-from lakesync.materialise.left import MergeLeft
+from lakesync.materialise.left import LeftToSpark, MergeLeft
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,8 @@ class Taken:
     """By table: why Spark has to do it."""
     merges: dict[str, str] = field(default_factory=dict)
     """By table: why Spark has to merge what is in its changes table, where it may wait for more."""
+    faults: int = 0
+    """Tables of which something failed, rather than being decided to be Spark's."""
     busy: bool = False
     """Somebody else works on the rest."""
 
@@ -147,6 +149,7 @@ class SmallBatches:
             (taken.merges if may_wait else taken.left)[name] = str(reason)
         except Exception as error:  # noqa: BLE001 - whatever it is, the batch waits as it was
             taken.left[name] = f"{type(error).__name__}: {error}"[:300]
+            taken.faults += not isinstance(error, LeftToSpark)
 
 
 def _bytes_of(claim: bytes) -> int:

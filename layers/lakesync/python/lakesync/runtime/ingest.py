@@ -21,6 +21,10 @@ EXECUTION_S_MAX: Final = 200
 """How long one execution begins anything: it may take five minutes. Then another goes on."""
 SOURCE_KEPT: Final = "SourceKept"
 """The bytes that a source keeps until its connector has read them: the largest is alarmed."""
+POLLS_BEHIND: Final = "PollsBehind"
+"""Intervals since a connector's last poll that came to its end: the most is alarmed."""
+POLLS_FAULTY: Final = "PollsFaulty"
+"""Polls that ended with something that somebody must mend. Alarmed if it lasts."""
 _MARGIN_S: Final = 12
 """Left of a function's time when it reads no other page: a push gives up after 8 s."""
 
@@ -50,6 +54,8 @@ def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
         try:
             step = polls.poll(gateway, name, lease, lambda: seconds() < ends)
             observe.count(SOURCE_KEPT, step.kept_bytes, "Bytes")
+            observe.count(POLLS_BEHIND, step.behind)
+            observe.count(POLLS_FAULTY, int(step.has_fault))
         except LakeSyncError as error:
             observe.failure(error, gateway=gateway, connector=name)
             raise

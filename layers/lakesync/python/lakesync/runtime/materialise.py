@@ -25,6 +25,10 @@ SMALL_TRIES_MAX: Final = 3
 stops the function, whatever it is, is Spark's from then on."""
 
 
+SMALL_FAULTS: Final = "SmallBatchFaults"
+"""Tables that the function failed at: a run does them, at the price of one. Alarmed if it lasts."""
+
+
 class Small(Protocol):
     """What takes small batches without a run: `lakesync.materialise.small_batches`."""
 
@@ -94,9 +98,11 @@ def _answer(event: dict[str, Any], *, again: bool) -> dict[str, Any]:
 def _tell(taken: Taken) -> None:
     observe.count("SmallBatchDeltas", taken.deltas)
     observe.count("SmallBatchesLeft", len(taken.left))
+    observe.count(SMALL_FAULTS, taken.faults)
     observe.count("MergesWaiting", len(taken.merges))
     if taken.left:
-        observe.logger.info("left to a Glue run", extra={"reasons": taken.left})
+        say = observe.logger.warning if taken.faults else observe.logger.info
+        say("left to a Glue run", extra={"reasons": taken.left})
 
 
 def _is_tried(event: dict[str, Any]) -> bool:

@@ -29,8 +29,9 @@ def doctor(
     """Check a deployment from outside and inside, and say for each finding what to do.
 
     Nothing is changed. Checks: the stack, its address, the clock, functions and layers, permissions
-    (by IAM's simulation), quotas, alarms and who hears them, schedules, the lag of buffer and lake,
-    queues, whether the buffer can be restored, versions in the bucket.
+    (by IAM's simulation), quotas, alarms and who hears them, schedules, the lag of buffer, lake and
+    destinations, connectors and polled flows, queues, whether the buffer can be restored, versions
+    in the bucket.
 
     Ends with 0 if all is well, 1 if something is wrong, 2 if something could not be checked.
 

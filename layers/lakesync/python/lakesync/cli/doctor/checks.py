@@ -9,6 +9,7 @@ from lakesync.cli.doctor.diagnosis import Diagnosis, Verdict, unchecked
 from lakesync.cli.doctor.functions import check_functions
 from lakesync.cli.doctor.gateway import check_clock, check_gateway
 from lakesync.cli.doctor.lag import check_buffer_lag, check_lake_lag
+from lakesync.cli.doctor.outlets import check_connectors, check_destinations
 from lakesync.cli.doctor.permissions import check_permissions
 from lakesync.cli.doctor.queues import check_queues
 from lakesync.cli.doctor.quotas import check_quotas, check_service_quotas
@@ -34,6 +35,8 @@ CHECKS: Final[dict[str, Callable[[Deployed], list[Diagnosis]]]] = {
     "schedules": check_schedules,
     "buffer": check_buffer_lag,
     "lake": check_lake_lag,
+    "destinations": check_destinations,
+    "connectors": check_connectors,
     "queues": check_queues,
     "restore": check_restore,
     "bucket": check_bucket,
