@@ -17,7 +17,7 @@ from lakesync.cli.changes import LakeChanges, read_tail
 from lakesync.cli.rows_past import pasts, row_diffs
 from lakesync.core.clock import stamp
 from lakesync.core.delta import CHANGES, Op, make_delta
-from lakesync.core.merge import fold, view
+from lakesync.core.merge import as_read, fold, view
 from tests.cli.test_declaring import lines, run
 from tests.cli.test_history import edit, gateway, past, placed
 from tests.support.lake_tables import FolderLake, materialise
@@ -39,14 +39,17 @@ def without_nulls(row: dict[str, bytes] | None) -> dict[str, bytes] | None:
 
 
 @pytest.mark.law("H3")
-@given(row_deltas, st.integers(0, 9))
+@given(deltas=row_deltas, after=st.integers(0, 9), delete_wins=st.booleans())
 def test_a_difference_is_that_of_the_rows_which_the_core_merges(
-    deltas: list[Delta], after: int
+    deltas: list[Delta], after: int, *, delete_wins: bool
 ) -> None:
     pasts_of = [("r1", iter(placed(*deltas)))] if deltas else []
-    diffs = list(row_diffs(pasts_of, lambda one: one.position.commit <= after))
-    before = without_nulls(view(fold(deltas[:after])))
-    now = without_nulls(view(fold(deltas)))
+    keeps = lambda one: one.position.commit <= after  # noqa: E731 - as the command gives it
+    diffs = list(row_diffs(pasts_of, keeps, delete_wins=delete_wins))
+    before, now = (
+        without_nulls(view(as_read(fold(some), delete_wins=delete_wins)))
+        for some in (deltas[:after], deltas)
+    )
 
     assert [(one.before, one.after) for one in diffs] == ([(before, now)] if before != now else [])
     for one in diffs:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from lakesync.adapters.database import PlacedDelta, Position
 from lakesync.cli.cells import LOST, WON, cells
 from lakesync.cli.changes import LakeChanges, read_tail
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.merge import fold, view
+from lakesync.core.merge import as_read, fold, view
 from tests.cli.test_declaring import gateway, lines, run
 from tests.support.builders import delete, insert, update
 from tests.support.lake_tables import FolderLake, in_folder, materialise
@@ -51,10 +52,12 @@ def placed(*deltas: Delta) -> list[PlacedDelta]:
 
 
 @pytest.mark.law("H2")
-@given(row_deltas)
-def test_cells_lead_from_nothing_to_the_row_that_the_core_merges(deltas: list[Delta]) -> None:
+@given(deltas=row_deltas, delete_wins=st.booleans())
+def test_cells_lead_from_nothing_to_the_row_that_the_core_merges(
+    deltas: list[Delta], *, delete_wins: bool
+) -> None:
     row: dict[str, bytes] = {}
-    for cell in cells(placed(*deltas)):
+    for cell in cells(placed(*deltas), delete_wins=delete_wins):
         if cell.column is None:
             continue
         assert cell.before == row.get(cell.column)
@@ -62,7 +65,7 @@ def test_cells_lead_from_nothing_to_the_row_that_the_core_merges(deltas: list[De
             row[cell.column] = cell.after
         elif cell.effect == WON:
             del row[cell.column]
-    assert row == (view(fold(deltas)) or {})
+    assert row == (view(as_read(fold(deltas), delete_wins=delete_wins)) or {})
 
 
 @pytest.mark.law("H2")

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.restore_plan import Plan, Selection, deltas_for, restoring
 from lakesync.cli.row_filter import matching
 from lakesync.cli.rows_past import RowDiff, row_diffs, shown
-from lakesync.core.merge import fold
+from lakesync.core.merge import as_read, fold
 from tests.cli.test_declaring import lines, run, write
 from tests.cli.test_history import edit, gateway, past, placed
+from tests.support.builders import delete, insert, update
 from tests.support.lake_tables import materialise
 from tests.support.strategies import FEW_CLIENTS, row_deltas
 
@@ -63,20 +64,35 @@ BEFORE = {"t1": {"title": "Milk", "n": 1}, "t2": {"title": "Bread"}}
 
 
 @pytest.mark.law("H4")
-@given(row_deltas, st.integers(0, 8), st.sampled_from(["", *FEW_CLIENTS]), st.integers(1, 9))
+@given(
+    deltas=row_deltas,
+    commit=st.integers(0, 8),
+    by=st.sampled_from(["", *FEW_CLIENTS]),
+    now=st.integers(1, 9),
+    delete_wins=st.booleans(),
+)
+@example(
+    deltas=[insert(at=1, p=1), delete(at=2), update(at=3, q=1)],
+    commit=1,
+    by="",
+    now=5,
+    delete_wins=True,
+)
 def test_the_planned_deltas_make_the_row_that_the_core_merges(
-    deltas: list[Delta], commit: int, by: str, now: int
+    deltas: list[Delta], commit: int, by: str, now: int, *, delete_wins: bool
 ) -> None:
     selection = Selection("g", "todos", commit, by=by)
     stay = [one.delta for one in placed(*deltas) if selection.keeps(one)]
     plan = Plan(selection, "restore", 9)
+    pasts_of = [("r1", iter(placed(*deltas)))] if deltas else []
     made = [
         delta
-        for diff in row_diffs([("r1", iter(placed(*deltas)))] if deltas else [], selection.keeps)
+        for diff in row_diffs(pasts_of, selection.keeps, delete_wins=delete_wins)
         for delta in deltas_for(plan, restoring(diff), now)
     ]
+    rows = [as_read(fold(some), delete_wins=delete_wins) for some in ([*deltas, *made], stay)]
 
-    assert shown(fold([*deltas, *made])) == shown(fold(stay))
+    assert shown(rows[0]) == shown(rows[1])
     assert all(delta.hlc >= now for delta in made)
     if not by:
         assert stay == deltas[:commit]

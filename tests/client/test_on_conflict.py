@@ -150,7 +150,7 @@ def test_of_many_rows_that_were_accepted_the_oldest_are_forgotten() -> None:
     for row, reported in (("r0", 0), ("r1", 1)):
         after = fold([theirs], before)
         stored = StoredRow(before, None, 0)
-        lost.compare(("todos", row), stored, (before, after), [theirs])
+        lost.compare(("todos", row), stored, (before, after), [theirs], delete_wins=False)
         assert len(lost.take()) == reported
 
 
@@ -166,12 +166,18 @@ writes = st.lists(
 
 
 @pytest.mark.law("K27")
-@given(page=writes, at=st.integers(1, 9), value=st.integers(0, 2), deletes=st.booleans())
+@given(
+    page=writes,
+    at=st.integers(1, 9),
+    value=st.integers(0, 2),
+    deletes=st.booleans(),
+    delete_wins=st.booleans(),
+)
 def test_what_is_reported_is_what_the_row_shows_instead(
-    *, page: list[tuple[str, int, int]], at: int, value: int, deletes: bool
+    *, page: list[tuple[str, int, int]], at: int, value: int, deletes: bool, delete_wins: bool
 ) -> None:
     """Whatever a page brings: a report names a value that is gone, and who is to thank for it."""
-    mine = update(client=ME, at=at, n=value)
+    mine = (insert if delete_wins else update)(client=ME, at=at, n=value)
     deltas = [
         delete(client=client, at=stamp) if deletes and n == 0
         else update(client=client, at=stamp, n=n)
@@ -181,7 +187,8 @@ def test_what_is_reported_is_what_the_row_shows_instead(
     after = fold(deltas, before)
     lost = LostWrites(ME)
     lost.accepted([mine], 5)
-    lost.compare(("todos", "r1"), StoredRow(before, None, 0), (before, after), deltas)
+    stored = StoredRow(before, None, 0)
+    lost.compare(("todos", "r1"), stored, (before, after), deltas, delete_wins=delete_wins)
     for report in lost.take():
         assert report.own == value
         assert report.other_client != ME

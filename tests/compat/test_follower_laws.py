@@ -12,6 +12,7 @@ from lakesync.compat.progress import (
     DELIVERIES_ASSUMED_READ,
     RESEND_ROWS_MAX,
 )
+from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import Op, checked_delta
 from lakesync.core.merge import EMPTY, fold, view
 from lakesync.core.messages import Pull, Push
@@ -173,6 +174,75 @@ class TestReceipts:
         assert applied[-1] == 0
 
 
+@pytest.mark.law("F9")
+class TestDeleteWins:
+    @pytest.fixture
+    def world(self) -> World:
+        return World(delete_wins=True)
+
+    def test_its_own_late_edit_is_answered_by_the_row_s_removal(self, world: World) -> None:
+        a = world.client("a")
+        world.write(insert("r1", at=at_ms(0), client="w", title="one"))
+        a.sync()
+        world.write(delete("r1", at=at_ms(1), client="w"))
+        a.pull()
+        assert rows_of(a) == {}
+        late = update("r1", at=at_ms(5), client="a", title="late")
+        a.rows[TABLE, "r1"] = {"title": "late"}  # what it has, whatever led to it
+        a.queue.append(late)
+        a.sync()
+        a.sync()
+
+        assert rows_of(a) == {}
+        assert a.failures == 0
+        assert view(world.state("r1")) == {"title": b'"late"'}, "the edit is kept, and not seen"
+
+    def test_an_edit_that_was_made_before_it_heard_of_the_delete(self, world: World) -> None:
+        a = world.client("a")
+        world.write(insert("r1", at=at_ms(0), client="w", title="one"))
+        a.sync()
+        world.write(delete("r1", at=at_ms(1), client="w"))
+        a.update(TABLE, "r1", title="late")
+        a.push()
+        for _ in range(3):
+            a.sync()
+
+        assert rows_of(a) == {}
+
+    def test_others_are_not_sent_an_edit_that_would_show_the_row(self, world: World) -> None:
+        a, b = world.client("a"), world.client("b")
+        world.write(insert("r1", at=at_ms(0), client="w", title="one"))
+        a.sync()
+        b.sync()
+        world.write(delete("r1", at=at_ms(1), client="w"))
+        world.write(update("r1", at=at_ms(5), client="w", title="late"))
+        assert written(world.pull("a", a.cursor)) == [("DELETE", "r1")]
+        a.sync()
+        world.write(update("r1", at=at_ms(6), client="w", state="later"))
+        assert written(world.pull("a", a.cursor)) == [("DELETE", "r1")]
+        a.sync()
+        fresh = world.client("c")
+        for client in (b, fresh):
+            client.sync()
+
+        assert rows_of(a) == rows_of(b) == rows_of(fresh) == {}
+
+    def test_an_insert_brings_the_row_with_what_is_newer_than_the_delete(
+        self, world: World
+    ) -> None:
+        a = world.client("a")
+        world.write(insert("r1", at=at_ms(0), client="w", title="one", owner="o"))
+        a.sync()
+        world.write(delete("r1", at=at_ms(1), client="w"))
+        world.write(update("r1", at=at_ms(5), client="w", title="late"))
+        a.sync()
+        world.write(insert("r1", at=at_ms(4), client="w", state="back"))
+        a.sync()
+
+        assert rows_of(a) == {"r1": {"title": "late", "state": "back"}}
+        assert a.failures == 0
+
+
 @pytest.mark.law("F2")
 class TestInOrder:
     def test_what_is_new_is_sent_as_it_was_pushed(self, world: World) -> None:
@@ -293,7 +363,7 @@ class TestInOrder:
         half = "x" * 150_000
         state = fold([insert(at=at_ms(1), title=half), update(at=at_ms(2), owner=half)])
         ((*before, first, second),) = rows_in_order(
-            deltas_of_state(TABLE, "r1", state), again=again
+            deltas_of_state(TABLE, "r1", state), GatewayConfig(), again=again
         )
 
         assert all(delta == checked_delta(*delta[:6]) for delta in (*before, first, second))

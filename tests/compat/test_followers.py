@@ -109,7 +109,8 @@ class Story:
             columns = self.values(COLUMNS)
             self.push(make_delta(Op.INSERT, TABLE, self.new_row(), columns, client_id="w", hlc=hlc))
             return
-        op = self.chance.choice([Op.UPDATE, Op.UPDATE, Op.DELETE])
+        back = [Op.INSERT] if self.world.delete_wins else []
+        op = self.chance.choice([Op.UPDATE, Op.UPDATE, Op.DELETE, *back])
         changed = {} if op is Op.DELETE else self.values(self.chance.sample(COLUMNS, 2))
         row_id = self.chance.choice(self.rows)
         self.push(make_delta(op, TABLE, row_id, changed, client_id="w", hlc=hlc))
@@ -148,6 +149,16 @@ class Story:
 def test_whatever_happens_a_follower_ends_with_what_it_may_see(seed: int) -> None:
     """And every edit that was answered by 200 is in the gateway's rows."""
     story = Story(seed)
+    ends_with_what_it_may_see(story)
+
+
+@pytest.mark.law("F1", "F2", "F3", "F6", "F9")
+@pytest.mark.parametrize("seed", range(60))
+def test_so_it_does_where_deletes_win(seed: int) -> None:
+    ends_with_what_it_may_see(Story(seed, World(delete_wins=True)))
+
+
+def ends_with_what_it_may_see(story: Story) -> None:
     story.run(60)
     story.settle()
 

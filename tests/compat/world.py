@@ -56,6 +56,8 @@ class World:
     time: GivenTime = field(default_factory=lambda: GivenTime(WALL_MS))
     claims: dict[str, dict[str, Any]] = field(default_factory=dict)
     rules: dict[str, Any] = field(default_factory=dict)
+    delete_wins: bool = False
+    """What the schema of the table says."""
 
     def __post_init__(self) -> None:
         self.pushes = FollowingPushes(pusher(self.buffer, time_=self.time), self.buffer)
@@ -65,7 +67,7 @@ class World:
         )
         columns = [{"name": name, "type": "string"} for name in COLUMNS]
         administrator(self.buffer, time_=self.time).register_schema(
-            GATEWAY, {"table": TABLE, "columns": columns}
+            GATEWAY, {"table": TABLE, "columns": columns, "deleteWins": self.delete_wins}
         )
 
     def save_rules(self, rules: dict[str, Any]) -> None:
@@ -112,7 +114,11 @@ class World:
     def visible(self, client_id: str, row_ids: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
         """Give what a client may see, said in other words than the product's."""
         held = self.buffer.rows(GATEWAY, [(TABLE, row_id) for row_id in row_ids])
-        rows = {key: view(decode_row_state(stored.state)) for key, stored in held.items()}
+        states = {key: decode_row_state(stored.state) for key, stored in held.items()}
+        rows = {
+            key: None if self.delete_wins and not state.alive else view(state)
+            for key, state in states.items()
+        }
         found = {
             key: {name: parse(value) for name, value in row.items()}
             for key, row in rows.items()

@@ -157,10 +157,14 @@ def test_rows_and_history_are_those_of_what_was_inserted_in_bigquery(
 def rows_and_history_are_those_inserted(adapter: DatabaseAdapter, data: st.DataObject) -> None:
     table = new_table()
     deltas = data.draw(changed_rows(table))
+    delete_wins = data.draw(st.booleans())
+    kinds = dict.fromkeys(["a", "B", "order"], "json")
+    wanted = schema(table, kinds, delete_wins=True) if delete_wins else None
+    expected = merged(deltas, delete_wins=delete_wins)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(deltas)), max_size=3)))
     after = 0
     for start, end in zip([0, *cuts], [*cuts, len(deltas)], strict=True):
-        part = batch(table, deltas[start:end], after=after)
+        part = batch(table, deltas[start:end], after=after, schema=wanted)
         adapter.insert_deltas(part).unwrap()
         if data.draw(st.booleans()):
             again = adapter.insert_deltas(part).unwrap()
@@ -169,7 +173,7 @@ def rows_and_history_are_those_inserted(adapter: DatabaseAdapter, data: st.DataO
             adapter.archive_until(data.draw(st.integers(0, part.last))).unwrap()
         after = part.last
     for row_id in {delta.row_id for delta in deltas}:
-        assert adapter.latest_state(table, row_id).unwrap() == merged(deltas).get(row_id)
+        assert adapter.latest_state(table, row_id).unwrap() == expected.get(row_id)
     assert history(adapter, table) == deltas
     target = MemoryDatabase()
     copy_table(adapter, target, table).unwrap()

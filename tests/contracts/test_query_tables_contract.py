@@ -114,17 +114,20 @@ def test_rows_are_those_of_core_merge_in_bigquery(
 def rows_are_merged(destination: Destination, data: st.DataObject) -> None:
     table = new_table()
     deltas = data.draw(changed_rows(table))
+    delete_wins = data.draw(st.booleans())
+    kinds = dict.fromkeys(["a", "B", "order"], "json")
+    wanted = schema(table, kinds, delete_wins=True) if delete_wins else None
     adapter = destination.adapter()
     after = 0
     cuts = sorted(data.draw(st.lists(st.integers(0, len(deltas)), max_size=3)))
     for start, end in zip([0, *cuts], [*cuts, len(deltas)], strict=True):
-        part = batch(table, deltas[start:end], after=after)
+        part = batch(table, deltas[start:end], after=after, schema=wanted)
         adapter.insert_deltas(part).unwrap()
         if data.draw(st.booleans()):
             again = adapter.insert_deltas(part).unwrap()
             assert (again.deltas, again.rows) == (0, 0)
         after = part.last
-    expected = merged(deltas)
+    expected = merged(deltas, delete_wins=delete_wins)
     for row_id in {delta.row_id for delta in deltas}:
         assert adapter.latest_state(table, row_id).unwrap() == expected.get(row_id)
     refused = {letter.row_id for letter in adapter.dead_letters(table).unwrap()}

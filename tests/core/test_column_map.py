@@ -21,7 +21,7 @@ from lakesync.core.column_map import (
     map_to_json,
 )
 from lakesync.core.column_map_json import MapReader
-from lakesync.core.merge import EMPTY, apply, fold, join, view
+from lakesync.core.merge import EMPTY, apply, as_read, fold, join, view
 from lakesync.core.schema_json import schema_from_json
 from lakesync.core.values import canonical
 from tests.support.builders import delete, insert, update
@@ -65,13 +65,16 @@ def _without_ties(deltas: list[Delta]) -> list[Delta]:
 
 
 @pytest.mark.law("Y1")
-@given(column_maps(), row_deltas.map(_without_ties))
-def test_mapped_deltas_merge_to_the_mapped_row(column_map: ColumnMap, deltas: list[Delta]) -> None:
-    by_deltas = fold([map_delta(column_map, delta) for delta in deltas])
-    by_row = map_state(column_map, fold(deltas))
+@given(column_map=column_maps(), deltas=row_deltas.map(_without_ties), delete_wins=st.booleans())
+def test_mapped_deltas_merge_to_the_mapped_row(
+    column_map: ColumnMap, deltas: list[Delta], *, delete_wins: bool
+) -> None:
+    by_deltas = fold([map_delta(column_map, one, delete_wins=delete_wins) for one in deltas])
+    by_row = map_state(column_map, fold(deltas), delete_wins=delete_wins)
+    seen = [view(as_read(row, delete_wins=delete_wins)) for row in (by_row, fold(deltas))]
 
     assert _comparable(column_map, by_deltas) == _comparable(column_map, by_row)
-    assert (view(by_row) is None) == (view(fold(deltas)) is None), "no row comes or goes by a map"
+    assert (seen[0] is None) == (seen[1] is None), "no row comes or goes by a map"
 
 
 @pytest.mark.law("Y1")

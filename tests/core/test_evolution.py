@@ -112,6 +112,7 @@ def test_what_adapters_do_from_now_on_may_change_back_and_forth(wanted: TableSch
             "must be nullable: rows exist without it; register it with nullable true",
         ),
         (replace(TODOS, append=True), "append", "make a new table and copy the rows"),
+        (replace(TODOS, delete_wins=True), "deleteWins", "make a new table and copy the rows"),
         (replace(TODOS, primary_key=("title",)), "primaryKey", "make a new table and copy"),
     ],
 )

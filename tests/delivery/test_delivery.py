@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakesync.core.claims import DeliveryPlace
@@ -472,3 +472,77 @@ def test_a_report_tells_how_it_goes() -> None:
     assert failing.state == "failing"
     assert "ADAPTER_UNREACHABLE" in failing.tables["todos"].error
     assert (current.state, current.waiting, current.lag_ms) == ("current", 0, 0)
+
+
+# --- tables in which deletes win ------------------------------------------------------------------
+
+
+FINAL = {
+    "table": "todos",
+    "columns": [{"name": "n", "type": "integer"}, {"name": "title", "type": "string"}],
+    "deleteWins": True,
+}
+
+
+@st.composite
+def final_edits(draw: st.DrawFn) -> list[Delta]:
+    """Edits of a few rows, of which most are deleted and inserted again now and then."""
+    columns: list[dict[str, Any]] = [{"n": 1}, {"n": 20}, {"title": "a"}, {"n": 3, "title": "b"}]
+    drawn = st.tuples(
+        st.sampled_from(["insert", "update", "update", "delete"]),
+        st.sampled_from(["r1", "r2"]),
+        st.integers(1, 9),
+        st.sampled_from(columns),
+    )
+    return [
+        delete(row, at=at_ms(ms))
+        if op == "delete"
+        else (insert if op == "insert" else update)(row, at=at_ms(ms), **values)
+        for op, row, ms, values in draw(st.lists(drawn, min_size=1, max_size=10))
+    ]
+
+
+@pytest.mark.law("D16")
+@given(
+    made=final_edits(),
+    cuts=st.lists(st.integers(0, 10), max_size=2),
+    declared=st.integers(0, 10),
+    shape=st.sampled_from(["all", "filtered", "mapped"]),
+)
+@example(
+    made=[
+        insert(at=at_ms(1), n=1, title="a"),
+        delete(at=at_ms(2)),
+        update(at=at_ms(3), title="late"),
+        insert("r2", at=at_ms(3), n=1),
+        insert(at=at_ms(4), n=2),
+    ],
+    cuts=[3],
+    declared=4,
+    shape="all",
+)
+@settings(deadline=None)
+def test_where_deletes_win_destinations_show_the_gateway_s_rows(
+    made: list[Delta], cuts: list[int], declared: int, shape: str
+) -> None:
+    """Delivered delta by delta, filled, filtered, and with columns left out."""
+    world = World()
+    world.admin.register_schema(GATEWAY, FINAL)
+    bodies: dict[str, dict[str, Any]] = {
+        "all": {},
+        "filtered": {"buckets": MINE},
+        "mapped": {"map": {"todos": {"drop": ["n"], "constant": {"from": "here"}}}},
+    }
+    for place, one in enumerate([*made, None]):
+        if place == min(declared, len(made)):
+            world.declare(**bodies[shape])
+            world.deliver()
+        if place in cuts:
+            world.flush()
+            world.deliver()
+        if one is not None:
+            world.push(one)
+    world.flush()
+    world.deliver()
+
+    world.check("todos")

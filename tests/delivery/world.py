@@ -159,9 +159,10 @@ class World:
         """Give the rows that a destination is to have, by the gateway's rows alone."""
         destination = self.buffer.destinations(GATEWAY).by_name[name]
         columns, viewer = destination.rows.columns(table), destination.viewer()
+        config = self.buffer.config(GATEWAY)
         expected: dict[str, Any] = {}
         for row_id, row in self.buffer.scan_rows(GATEWAY, table, "", 100_000).rows:
-            state = decode_row_state(row.state)
+            state = config.as_read(table, decode_row_state(row.state))
             values = view(state)
             if values is not None and viewer.sees(table, rule_columns(values.items(), columns)):
                 shown = view(map_state(destination.map_of(table), state)) or {}

@@ -10,7 +10,8 @@ import pytest
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.config import config_from_json, config_to_json
 from lakesync.core.schema_json import schema_to_json
-from lakesync.errors import Conflict, NotFound
+from lakesync.core.stored import FORMAT_2, WRITES
+from lakesync.errors import Conflict, NotFound, SchemaMismatch
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 
@@ -231,3 +232,48 @@ def test_what_is_in_force_can_always_be_read_back(registry: Registry) -> None:
 
     config = registry.buffer.config(GATEWAY)
     assert config_from_json(json.loads(json.dumps(config_to_json(config)))) == config
+
+
+@pytest.mark.law("S3")
+def test_deletes_win_from_the_first_row_on_and_for_good(registry: Registry) -> None:
+    registry.register("todos", "title:string", deleteWins=True)
+    registry.register("notes", "title:string")
+    registry.service.push(GATEWAY, push(insert(at=at_ms(1), table="jots", title="x")))
+
+    registry.register("todos", "title:string", "more:string", deleteWins=True)
+    for table, wins in (("todos", False), ("notes", True)):
+        with pytest.raises(Conflict, match="make a new table and copy") as refused:
+            registry.register(table, "title:string", "more:string", deleteWins=wins)
+        assert refused.value.field == "deleteWins"
+    with pytest.raises(Conflict, match="jots has been written to") as refused:
+        registry.register("jots", "title:string", deleteWins=True)
+    assert refused.value.field == "deleteWins"
+    registry.register("jots", "title:string")
+
+    held = registry.admin.schemas(GATEWAY).tables
+    assert {schema.table: schema.delete_wins for schema in held} == {
+        "jots": False, "notes": False, "todos": True,
+    }  # fmt: skip
+    told = registry.admin.schemas_for(GATEWAY, {}).tables
+    assert [schema.table for schema in told if schema.delete_wins] == ["todos"]
+
+
+@pytest.mark.law("S3")
+def test_events_are_never_deleted(registry: Registry) -> None:
+    with pytest.raises(SchemaMismatch, match="events are never deleted"):
+        registry.register("events", "n:integer", append=True, deleteWins=True)
+
+
+@pytest.mark.law("B14")
+def test_a_release_that_knows_no_such_table_does_not_read_the_gateway(registry: Registry) -> None:
+    registry.register("notes", "title:string")
+    assert config_to_json(registry.buffer.config(GATEWAY))["format"] == WRITES
+
+    registry.register("todos", "title:string", deleteWins=True)
+    config = registry.buffer.config(GATEWAY)
+    document = config_to_json(config)
+
+    assert document["format"] == FORMAT_2
+    assert config_from_json(document) == config
+    assert config.delete_wins("todos")
+    assert not config.delete_wins("notes")

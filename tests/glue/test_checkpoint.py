@@ -129,15 +129,25 @@ def _change(draw: st.DrawFn) -> Delta:
     )
 
 
+FINAL = {
+    "table": TABLE,
+    "columns": [{"name": name, "type": "json"} for name in ("p", "q", "dueDate")],
+    "deleteWins": True,
+}
+
+
 @pytest.mark.law("L13")
+@pytest.mark.parametrize("final", [False, True], ids=["updates count", "deletes win"])
 @settings(
     max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None
 )
 @given(first=st.lists(_change(), min_size=40), second=st.lists(_change(), min_size=20))
 def test_rows_out_of_the_lake_are_byte_for_byte_those_of_the_row_states(
-    gateway: Gateway, first: list[Delta], second: list[Delta]
+    gateway: Gateway, first: list[Delta], second: list[Delta], *, final: bool
 ) -> None:
     gateway = Gateway(gateway.spark, gateway.store.folder)
+    if final:
+        gateway.admin.register_schema(GATEWAY, FINAL)
     for deltas in (first, second):
         gateway.push(*deltas)
         gateway.flush()
@@ -272,10 +282,16 @@ def test_a_lake_that_the_log_does_not_reach_back_to_is_not_built_from(gateway: G
 
 
 @pytest.mark.law("L13")
-def test_tombstones_that_may_be_forgotten_are_left_out(gateway: Gateway) -> None:
+@pytest.mark.parametrize("final", [False, True], ids=["updates count", "deletes win"])
+def test_tombstones_that_may_be_forgotten_are_left_out(gateway: Gateway, *, final: bool) -> None:
+    """An update behind a delete is none, seen or not: the buffer keeps it too."""
+    if final:
+        columns = [{"name": "a", "type": "json"}]
+        gateway.admin.register_schema(GATEWAY, FINAL | {"columns": columns})
     gateway.push(insert("r1", at=at_ms(1), a=1), insert("r2", at=at_ms(1), a=1))
     gateway.push(delete("r1", at=at_ms(2)), delete("r2", at=at_ms(4)))
     gateway.push(delete("r3", at=at_ms(2)), insert("r3", at=at_ms(3), a=1))
+    gateway.push(delete("r4", at=at_ms(2)), update("r4", at=at_ms(3), a=1))
     gateway.flush()
     gateway.materialise()
     held = gateway.buffer._gateways[GATEWAY]
@@ -283,5 +299,5 @@ def test_tombstones_that_may_be_forgotten_are_left_out(gateway: Gateway) -> None
     built = gateway.build_in_spark()
     manifest = gateway.checkpoints.manifest(GATEWAY, built.checkpoint)
 
-    assert {row_id for _, row_id in gateway.runs(manifest)} == {"r2", "r3"}
+    assert {row_id for _, row_id in gateway.runs(manifest)} == {"r2", "r3", "r4"}
     assert manifest.tables[TABLE].tombstones == Tombstones(1, at_ms(4))

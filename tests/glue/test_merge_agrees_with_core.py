@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.delta import Op, checked_delta, make_delta
-from lakesync.core.merge import EMPTY, fold, view
+from lakesync.core.merge import EMPTY, as_read, fold, view
+from lakesync.core.schema import Column, TableSchema
 from lakesync_spark.iceberg import state_merge
 from tests.glue.support.lake import Lake
 from tests.support.oracle import expected_row
@@ -80,16 +81,22 @@ def states_of(deltas: list[Delta]) -> dict[str, RowState]:
     return {row_id: fold(found) for row_id, found in by_row(deltas).items()}
 
 
-def agree(lake: Lake, deltas: list[Delta]) -> None:
+FINAL = TableSchema("todos", tuple(Column(name, "json") for name in "pqr"), delete_wins=True)
+"""Of a table in which deletes win."""
+
+
+def agree(lake: Lake, deltas: list[Delta], *, delete_wins: bool = False) -> None:
     """Compare the state table with the core, and with the obvious computation."""
     states = {row_id: state for row_id, state in lake.states().items() if state != EMPTY}
     expected = {row_id: state for row_id, state in states_of(deltas).items() if state != EMPTY}
     assert states == expected
-    seen = {row_id: view(state) for row_id, state in states.items()}
+    seen = {
+        row_id: view(as_read(state, delete_wins=delete_wins)) for row_id, state in states.items()
+    }
     assert {row_id: row for row_id, row in seen.items() if row is not None} == {
         row_id: row
         for row_id, found in by_row(deltas).items()
-        if (row := expected_row(found)) is not None
+        if (row := expected_row(found, delete_wins=delete_wins)) is not None
     }
     exists = {row_id for row_id, row in seen.items() if row is not None}
     assert set(lake.visible()) == exists
@@ -101,10 +108,21 @@ def agree(lake: Lake, deltas: list[Delta]) -> None:
     [(0, 0), (math.inf, math.inf), (math.inf, 0)],
     ids=["rewrites", "merges", "merges by a join of all rows"],
 )
-@given(deltas=tables(), seed=st.integers(0, 1000), cuts=st.integers(1, 3))
+@given(
+    deltas=tables(),
+    seed=st.integers(0, 1000),
+    cuts=st.integers(1, 3),
+    schema=st.sampled_from([None, FINAL]),
+)
 @SLOW
 def test_any_batches_in_any_order_give_the_rows_of_the_core(
-    lake: Lake, per_row: float, broadcast_max: float, deltas: list[Delta], seed: int, cuts: int
+    lake: Lake,
+    per_row: float,
+    broadcast_max: float,
+    deltas: list[Delta],
+    seed: int,
+    cuts: int,
+    schema: TableSchema | None,
 ) -> None:
     """Some batches in one fold, others merged in later runs, and some deltas twice."""
     dealer = Random(seed)
@@ -113,12 +131,12 @@ def test_any_batches_in_any_order_give_the_rows_of_the_core(
     parts = [part for n in range(cuts) if (part := [*deltas, *again][n::cuts])]
     for place, part in enumerate(parts):
         dealer.shuffle(part)
-        table.put(part)
+        table.put(part, schema=schema)
         if place % 2 == 0:
             run_with(table, per_row, broadcast_max)
     run_with(table, per_row, broadcast_max)
 
-    agree(table, deltas)
+    agree(table, deltas, delete_wins=schema is FINAL)
     assert len(table.changes()) == len(deltas) + len(again)
 
 

@@ -132,6 +132,29 @@ def test_no_file_bears_a_value_of_an_erased_row_and_nothing_else_changes(lake: L
         erased(lake, "ann")
 
 
+@pytest.mark.law("E6", "E8")
+def test_what_is_not_seen_is_erased_too(lake: Lake) -> None:
+    """Where deletes win, an update that is newer than the delete is kept, and bears a value."""
+    schema = TableSchema("users", (Column("mail", "string"),), version=1, delete_wins=True)
+    late = update("ann", at=12, table="users", mail=SECRET.decode())
+    for deltas in (
+        [insert("ann", at=5, table="users")],
+        [delete("ann", at=9, table="users"), late],
+    ):
+        lake.put(deltas, schema=schema)
+        assert lake.run().problem() == ""
+    assert lake.visible() == {}
+    with pytest.raises(Conflict, match="1 of the rows have values"):
+        erased(lake, "ann")
+
+    lake.put([delete("ann", at=20, table="users")], schema=schema)
+    assert lake.run().problem() == ""
+    report = erased(lake, "ann")
+
+    assert {kind: left for kind, (_, left) in counted(report).items()} == {"state": 0, "changes": 0}
+    assert files_with(lake, SECRET) == []
+
+
 class Killed(BaseException):
     """The process is gone."""
 

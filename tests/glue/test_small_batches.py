@@ -24,7 +24,7 @@ from lakesync.materialise.small_table import SmallTable
 from lakesync_spark.iceberg import apply
 from tests.glue.support.folder_catalogue import FolderCatalogue
 from tests.glue.support.lake import PREFIX, STACK, Lake
-from tests.glue.test_merge_agrees_with_core import SLOW, agree, fresh, tables
+from tests.glue.test_merge_agrees_with_core import FINAL, SLOW, agree, fresh, tables
 from tests.glue.test_views import live_rows
 
 if TYPE_CHECKING:
@@ -97,24 +97,25 @@ def same_as_sparks(lake: Lake, other: Lake) -> None:
 
 
 @pytest.mark.law("L1", "L19")
+@pytest.mark.parametrize("schema", [None, FINAL], ids=["updates count", "deletes win"])
 @given(deltas=tables(), turns=st.lists(st.booleans(), min_size=2, max_size=2))
 @settings(SLOW, max_examples=2)
 def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_alone(
-    lake: Lake, deltas: list[Delta], turns: list[bool]
+    lake: Lake, deltas: list[Delta], turns: list[bool], schema: TableSchema | None
 ) -> None:
     table, alone = fresh(lake), fresh(lake)
     parts = [part for n in range(3) if (part := deltas[n::3])]
     taken = 0
     for part, by_spark in zip(parts, [True, *turns], strict=False):
         for each in (table, alone):
-            each.put(part)
+            each.put(part, schema=schema)
         alone.run()
         if not by_spark:
             taken += take(table).deltas
         table.run()  # what is left, such as a column that is new
         assert table.pending() == []
 
-    agree(table, deltas)
+    agree(table, deltas, delete_wins=schema is FINAL)
     same_as_sparks(table, alone)
     assert table.marks()["rows"].commit == alone.marks()["rows"].commit
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from lakesync.adapters.lake.typed_text import value_of
-from lakesync.core.merge import view
+from lakesync.core.merge import as_read, view
 from lakesync.core.names import lake_database
 from lakesync.core.schema import Column, TableSchema
 from lakesync.materialise.columns import LakeColumn
@@ -21,7 +21,7 @@ from lakesync_spark.iceberg.run import run
 from lakesync_spark.iceberg.tables import find_table
 from tests.glue.support.lake import PREFIX, STACK, Lake
 from tests.glue.support.spark import CATALOG
-from tests.glue.test_merge_agrees_with_core import SLOW, fresh, states_of, tables
+from tests.glue.test_merge_agrees_with_core import FINAL, SLOW, fresh, states_of, tables
 from tests.support.builders import insert, update
 
 if TYPE_CHECKING:
@@ -83,25 +83,28 @@ def test_events_have_a_view_too(lake: Lake) -> None:
 
 
 @pytest.mark.law("L20")
+@pytest.mark.parametrize("schema", [None, FINAL], ids=["updates count", "deletes win"])
 @given(deltas=tables())
 @settings(SLOW, max_examples=2)
-def test_what_waits_for_a_merge_is_in_the_live_view(lake: Lake, deltas: list[Delta]) -> None:
+def test_what_waits_for_a_merge_is_in_the_live_view(
+    lake: Lake, deltas: list[Delta], schema: TableSchema | None
+) -> None:
     table = fresh(lake)
     seen: dict[tuple[str, int, str], Delta] = {}
     for delta in deltas:  # a sound client writes one thing under one stamp
         seen.setdefault((delta.row_id, delta.hlc, delta.client_id), delta)
     sound = list(seen.values())
     middle = len(sound) // 2
-    table.put(sound[:middle])
+    table.put(sound[:middle], schema=schema)
     table.run()
-    table.put(sound[middle:])
+    table.put(sound[middle:], schema=schema)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(apply, "merge_state", lambda *_: 1 / 0)
         assert table.run().problem() != ""
     assert table.marks()["changes"].commit > table.marks()["rows"].commit
 
     rows = live_rows(table)
-    assert rows == typed_rows(sound)
+    assert rows == typed_rows(sound, delete_wins=schema is FINAL)
     table.run()
     assert live_rows(table) == rows
 
@@ -113,16 +116,23 @@ def live_rows(lake: Lake) -> dict[str, dict[str, Any]]:
     database = lake_database(PREFIX, lake.gateway)
     for name in (lake.name.rows, lake.name.changes):
         lake.spark.catalog.refreshTable(name)
-    viewed = ViewedTable(database, "todos", STATE_TABLE, table.columns(), STACK, {})
+    viewed = ViewedTable(
+        database, "todos", STATE_TABLE, table.columns(), STACK, {}, table.delete_wins
+    )
     _, live = views_of(viewed, "spark", CATALOG)
     rows = [row.asDict() for row in lake.spark.sql(live.select).collect()]
     assert len({row["_id"] for row in rows}) == len(rows), "one row for each id"
     return {row.pop("_id"): row for row in rows}
 
 
-def typed_rows(deltas: list[Delta]) -> dict[str, dict[str, Any]]:
+def typed_rows(deltas: list[Delta], *, delete_wins: bool) -> dict[str, dict[str, Any]]:
     names = {name for delta in deltas for name, _ in delta.columns}
-    seen = {row_id: view(state) for row_id, state in states_of(deltas).items()}
+    if delete_wins:
+        names |= {column.name for column in FINAL.columns}
+    seen = {
+        row_id: view(as_read(state, delete_wins=delete_wins))
+        for row_id, state in states_of(deltas).items()
+    }
     return {
         row_id: {name: value_of("json", row[name]) if name in row else None for name in names}
         for row_id, row in seen.items()

@@ -1,4 +1,4 @@
-"""Merge laws M1-M7: docs/spec/merge.md."""
+"""Merge laws M1-M7 and M10: docs/spec/merge.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.delta import Delta, Op
-from lakesync.core.merge import EMPTY, RowState, apply, fold, join, state_of, view
+from lakesync.core.merge import EMPTY, RowState, apply, as_read, fold, join, state_of, view
 from lakesync.wire.row_state import encode_row_state
 from tests.support.builders import delete, insert, update
 from tests.support.oracle import expected_row
@@ -229,3 +229,70 @@ def test_what_is_dropped_is_never_missed(first: list[Delta], then: list[Delta]) 
 @given(row_states)
 def test_the_join_of_a_state_with_itself_is_the_state_in_bytes(state: RowState) -> None:
     assert encode_row_state(join(state, state)) == encode_row_state(state)
+
+
+@pytest.mark.law("M10")
+@given(made=row_deltas, delete_wins=st.booleans())
+def test_the_row_is_read_as_the_obvious_computation_gives(
+    made: list[Delta], *, delete_wins: bool
+) -> None:
+    read = as_read(fold(made), delete_wins=delete_wins)
+
+    assert view(read) == expected_row(made, delete_wins=delete_wins)
+
+
+@pytest.mark.law("M10")
+@given(state=row_states, delete_wins=st.booleans())
+def test_what_is_read_is_the_row_or_its_tombstone(state: RowState, *, delete_wins: bool) -> None:
+    read = as_read(state, delete_wins=delete_wins)
+
+    assert as_read(read, delete_wins=delete_wins) is read
+    assert read is state or (delete_wins and read == RowState(0, state.deleted, {}))
+
+
+@pytest.mark.law("M10")
+@given(row_deltas, row_delta)
+def test_an_update_never_makes_a_row_exist_where_deletes_win(
+    made: list[Delta], delta: Delta
+) -> None:
+    before = as_read(fold(made), delete_wins=True)
+    after = as_read(fold([*made, delta]), delete_wins=True)
+
+    if delta.op is Op.UPDATE:
+        assert (view(before) is None) == (view(after) is None)
+    if delta.op is not Op.INSERT and view(before) is None:
+        assert view(after) is None
+
+
+@pytest.mark.law("M10")
+@pytest.mark.parametrize(
+    ("made", "row"),
+    [
+        pytest.param([insert(at=1, p="a"), update(at=2, p="b")], {"p": B}, id="as anywhere"),
+        pytest.param([update(at=1, p="a")], None, id="an update alone makes no row"),
+        pytest.param([update(at=2, p="b"), insert(at=1)], {"p": B}, id="until the insert comes"),
+        pytest.param(
+            [insert(at=1, p="a"), delete(at=2), update(at=3, p="b")],
+            None,
+            id="an update newer than the delete brings nothing back",
+        ),
+        pytest.param(
+            [insert(at=1, p="a"), update(at=3, p="b"), delete(at=2)],
+            None,
+            id="nor does one that came before it",
+        ),
+        pytest.param(
+            [insert(at=1, p="a", q="a"), delete(at=2), update(at=3, p="b"), insert(at=4, q="x")],
+            {"p": B, "q": X},
+            id="an insert shows all that is newer than the delete",
+        ),
+        pytest.param(
+            [insert(at=1, p="a"), delete(at=2), update(at=4, p="b"), insert(at=3, q="x")],
+            {"p": B, "q": X},
+            id="whether the update is newer than it or not",
+        ),
+        pytest.param([delete(at=2), insert(at=2)], None, id="a delete wins a tie"),
+    ],
+)
+def test_what_is_seen_where_deletes_win(made: list[Delta], row: dict[str, bytes] | None) -> None:
+    assert view(as_read(fold(made), delete_wins=True)) == row

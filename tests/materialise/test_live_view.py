@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lakesync.adapters.lake.typed_text import value_of
 from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.delta import Op, checked_delta, make_delta
-from lakesync.core.merge import fold, view
+from lakesync.core.merge import as_read, fold, view
 from lakesync.materialise.columns import LakeColumn
 from lakesync.materialise.shape import CHANGES_TABLE, STATE_TABLE
 from lakesync.materialise.staged import StagedDelta, change_row
@@ -60,33 +60,59 @@ def written(draw: st.DrawFn) -> list[Delta]:
 
 
 @pytest.mark.law("L20")
-@given(written(), st.integers(0, 4 * ROWS), st.integers(0, ROWS))
+@given(
+    deltas=written(),
+    merged=st.integers(0, 4 * ROWS),
+    unsaid=st.integers(0, ROWS),
+    delete_wins=st.booleans(),
+)
 @settings(max_examples=25, phases=[Phase.explicit, Phase.generate], deadline=None)
-@example([make_delta(Op.INSERT, "todos", "a", {}, client_id="c", hlc=1)], 0, 0)
 @example(
-    [
+    deltas=[make_delta(Op.INSERT, "todos", "a", {}, client_id="c", hlc=1)],
+    merged=0,
+    unsaid=0,
+    delete_wins=False,
+)
+@example(
+    deltas=[
         make_delta(Op.INSERT, "todos", "a", {"p": 1}, client_id="c", hlc=1),
         make_delta(Op.UPDATE, "todos", "a", {"p": None}, client_id="c", hlc=65_537),
         make_delta(Op.UPDATE, "todos", "a", {"p": 2}, client_id="d", hlc=2),
     ],
-    2,
-    0,
+    merged=2,
+    unsaid=0,
+    delete_wins=False,
+)
+@example(
+    deltas=[
+        make_delta(Op.INSERT, "todos", "a", {"p": 1}, client_id="c", hlc=1),
+        make_delta(Op.UPDATE, "todos", "a", {"p": 2}, client_id="c", hlc=65_537),
+        make_delta(Op.DELETE, "todos", "a", client_id="d", hlc=2),
+        make_delta(Op.UPDATE, "todos", "b", {"p": 2}, client_id="c", hlc=65_537),
+        make_delta(Op.INSERT, "todos", "b", {"q": 2}, client_id="c", hlc=2),
+    ],
+    merged=2,
+    unsaid=0,
+    delete_wins=True,
 )
 def test_a_live_view_shows_the_rows_of_the_core(
-    deltas: list[Delta], merged: int, unsaid: int
+    deltas: list[Delta], merged: int, unsaid: int, *, delete_wins: bool
 ) -> None:
     """Some deltas are merged, of which the rows do not say the last ones."""
     part = deltas[:merged]
-    database = database_of(part, deltas, max(len(part) - unsaid, 0))
+    database = database_of(part, deltas, max(len(part) - unsaid, 0), delete_wins=delete_wins)
 
-    assert live_rows(database) == expected_rows(deltas)
+    assert live_rows(database) == expected_rows(deltas, delete_wins=delete_wins)
 
 
 def database_of(
-    merged: Sequence[Delta], deltas: Sequence[Delta], commit: int
+    merged: Sequence[Delta], deltas: Sequence[Delta], commit: int, *, delete_wins: bool
 ) -> duckdb.DuckDBPyConnection:
     """Give a state table of some deltas, the changes table of all, and the view."""
-    rows = [row_of(row_id, fold(of), COLUMNS, commit, AT) for row_id, of in by_row(merged).items()]
+    rows = [
+        row_of(row_id, fold(of), COLUMNS, commit, AT, delete_wins=delete_wins)
+        for row_id, of in by_row(merged).items()
+    ]
     changes = [
         change_row(staged(place, delta), CHANGES_TABLE, COLUMNS, AT)
         for place, delta in enumerate(deltas, 1)
@@ -102,7 +128,7 @@ def database_of(
         database.register("filled", filled)
         database.execute(f'CREATE TABLE db."{name}" AS FROM filled')
         database.unregister("filled")
-    table = ViewedTable("db", "todos", STATE_TABLE, COLUMNS, "stack", {})
+    table = ViewedTable("db", "todos", STATE_TABLE, COLUMNS, "stack", {}, delete_wins)
     for made in views_of(table, "duckdb"):
         database.execute(made.statement("db", "duckdb"))
     return database
@@ -123,9 +149,12 @@ def by_row(deltas: Sequence[Delta]) -> dict[str, list[Delta]]:
     return rows
 
 
-def expected_rows(deltas: Sequence[Delta]) -> dict[str, dict[str, Any]]:
+def expected_rows(deltas: Sequence[Delta], *, delete_wins: bool) -> dict[str, dict[str, Any]]:
     """Give the typed rows of a merge of everything."""
-    seen = {row_id: view(fold(some)) for row_id, some in by_row(deltas).items()}
+    seen = {
+        row_id: view(as_read(fold(some), delete_wins=delete_wins))
+        for row_id, some in by_row(deltas).items()
+    }
     return {
         row_id: {c.name: value_of(c.type, row[c.name]) if c.name in row else None for c in COLUMNS}
         for row_id, row in seen.items()

@@ -17,7 +17,8 @@ from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok, Result
 from tests.simulation.history import bugs_are_told
 from tests.simulation.listening import TaskLock
-from tests.simulation.network import GATEWAY, Link, SimulatedTransport
+from tests.simulation.model import deletes_win
+from tests.simulation.network import GATEWAY, Link, SchemaTransport, SimulatedTransport
 from tests.simulation.scheduler import Crashed, Event, Process
 from tests.simulation.session import Session
 from tests.simulation.sights import check_sight, has_read_everything
@@ -151,7 +152,7 @@ class Device:
         client = Client(
             self._path,
             client_id=self.client_id,
-            transport=SimulatedTransport(self._world, self.process, self.link),
+            transport=self._transport()(self._world, self.process, self.link),
             wall_clock=self.clock,
             durability="NORMAL",
             page_deltas=self._world.scenario.page_deltas,
@@ -164,6 +165,10 @@ class Device:
             self._keeper = sqlite3.connect(self._path)
             self._keeper.execute("SELECT count(*) FROM _lakesync_sync").fetchone()
         return client
+
+    def _transport(self) -> type[SimulatedTransport]:
+        final = any(deletes_win(table.name) for table in self._world.scenario.tables)
+        return SchemaTransport if final else SimulatedTransport
 
     def _connect(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
         if not self._world.faults.crash_statement:

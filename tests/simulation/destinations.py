@@ -20,7 +20,7 @@ from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.result import Err
 from tests.delivery.world import KeptDatabase
 from tests.simulation.history import Violation
-from tests.simulation.model import at_least, held_row, row_of
+from tests.simulation.model import at_least, held_row, row_of, seen
 from tests.simulation.oracle import Eyes
 from tests.simulation.ports import Gate, SimulatedBuffer, SimulatedObjects, SimulatedQueue
 from tests.simulation.rulings import TEAMS
@@ -293,7 +293,7 @@ class Destinations:
         held = {row_id: held_row(*state) for row_id, state in page.rows.items()}
         due = self._due(table, eyes)
         for row_id in {*held, *due}:
-            there, wanted = held.get(row_id, row_of(())), due.get(row_id, row_of(()))
+            there, wanted = (seen(table, rows.get(row_id, row_of(()))) for rows in (held, due))
             if self._world.counts["restored"]:  # what was flushed stays, though the buffer lost it
                 is_right = at_least(there, wanted._replace(deleted=0))
             else:
@@ -315,6 +315,6 @@ class Destinations:
             else:
                 row = row_of(deltas)
                 is_seen = everything or eyes.see(table, row)
-            if row.exists and is_seen:
+            if seen(table, row).exists and is_seen:
                 due[row_id] = row
         return due

@@ -37,6 +37,18 @@ class Row(NamedTuple):
 
 
 NOTHING = Row(0, 0, {})
+FINAL = "_final"
+"""What the names of tables end in that are declared so that deletes win."""
+
+
+def deletes_win(table: str) -> bool:
+    """Tell whether no update brings a deleted row of a table back."""
+    return table.endswith(FINAL)
+
+
+def seen(table: str, row: Row) -> Row:
+    """Give what readers make of a row: where deletes win, nothing, unless it was inserted since."""
+    return row._replace(columns={}) if deletes_win(table) and not row.alive else row
 
 
 def row_of(deltas: Iterable[Delta]) -> Row:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.schema import Schemas
     from lakesync.ports import Hearer, Listening
     from tests.simulation.listening import ClientSocket
     from tests.simulation.oracle import Claims
@@ -121,6 +122,16 @@ class SimulatedTransport:
         if status != HTTP_OK:
             raise error_of(status, {}, content)
         return content
+
+
+class SchemaTransport(SimulatedTransport):
+    """The same, of a gateway whose schemas say how rows are read."""
+
+    def schemas(self) -> Schemas:
+        """Fetch the schemas: from one that answers at once, if there is a network."""
+        if self._world.scheduler.now_ms < self._link.down_until_ms:
+            raise Unreachable("there is no network")
+        return self._world.schemas_for(self._link.claims)
 
 
 class Link:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tests.simulation.model import Row, row_of
+from tests.simulation.model import Row, row_of, seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +59,9 @@ class Eyes(NamedTuple):
 
     def see(self, table: str, row: Row) -> bool:
         """Tell whether the client may see a row: some bucket covers it, all its filters hold."""
+        return self._shows(table, seen(table, row))
+
+    def _shows(self, table: str, row: Row) -> bool:
         if row.values is None:
             return False
         return self.see_everything or any(
@@ -71,9 +74,11 @@ class Eyes(NamedTuple):
 
     def may_write(self, table: str, before: Row, after: Row) -> bool:
         """Tell whether the client may change a row so, as it was before a commit."""
+        if not any(after.columns.get(name) == one for name, one in before.columns.items()):
+            before = seen(table, before)
         filters = [bucket["write"] for bucket in self._covering(table) if "write" in bucket]
         if not filters:
-            return self.see_everything or not before.exists or self.see(table, before)
+            return self.see_everything or not before.exists or self._shows(table, before)
         return all(
             any(self._all_hold(each, row) for each in filters)
             for row in (before, after)

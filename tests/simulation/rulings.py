@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.simulation.model import deletes_win
 from tests.simulation.oracle import NO_RULES, SPELLED, Claims, Eyes, RulesJson
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ def schema(table: str, extra: list[str], *, append: bool) -> dict[str, object]:
     """Give a table's schema as it is registered."""
     types = COLUMNS | dict.fromkeys(extra, "string")
     columns = [{"name": name, "type": kind} for name, kind in types.items()]
-    return {"table": table, "columns": columns, "append": append}
+    body = {"table": table, "columns": columns, "append": append}
+    return body | ({"deleteWins": True} if deletes_win(table) else {})
 
 
 def claims(random: Random, client_id: str) -> dict[str, Any]:

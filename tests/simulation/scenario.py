@@ -15,6 +15,8 @@ from lakesync.core.messages import PAGE_BYTES_MAX
 from tests.simulation.themes import (
     DELETED,
     DELETED_AND_RESTORED,
+    FINAL,
+    FINAL_UNRULED,
     FLUSHES,
     FORGET_MS_MIN,
     FORGOTTEN,
@@ -202,6 +204,8 @@ RARE_THEMES = {
     "deletion": (DELETED, 0.06),
     "deletion and restore": (DELETED_AND_RESTORED, 0.04),
     "readers": (READERS, 0.04),
+    "final deletes": (FINAL, 0.04),
+    "final deletes without rules": (FINAL_UNRULED, 0.04),
 }
 """Themes of seeds that have no other, each with its share of those."""
 

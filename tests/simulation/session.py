@@ -17,7 +17,7 @@ from lakesync.client.storage.stored_state import states_in
 from lakesync.core.clock import stamp_ms
 from lakesync.wire.records import decode_records
 from tests.simulation.history import Violation
-from tests.simulation.model import NOTHING, Key, Row, at_least, held_row, row_of
+from tests.simulation.model import NOTHING, Key, Row, at_least, held_row, row_of, seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +71,9 @@ class Session:
         if delta.op.name == "DELETE":
             if row is not None:
                 raise Violation("read your writes", f"{delta} left {row}")
-        elif row is None or not at_least(state, row_of([delta])):
+        elif (row is None and seen(delta.table, state).exists) or not at_least(
+            state, row_of([delta])
+        ):
             raise Violation("read your writes", f"{delta} is not in {state}")
         elif any(state.columns[name][2] != value for name, value in delta.columns):
             raise Violation("writes follow reads", f"{delta} lost to what was there: {state}")

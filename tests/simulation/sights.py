@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.client.storage.stored_state import states_in
 from tests.simulation.history import Violation
-from tests.simulation.model import NOTHING, Key, Row, held_row, row_of
+from tests.simulation.model import NOTHING, Key, Row, held_row, row_of, seen
 from tests.simulation.oracle import own_only
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _check_row(device: Device, key: Key, held: Row, history: History, eyes: Eyes
         return f"{device.client_id} {key}: {held}, {row}, {eyes}"
 
     if not eyes.see(key[0], row):
-        if held.exists and not own_only(held, device.client_ids):
+        if seen(key[0], held).exists and not own_only(held, device.client_ids):
             raise Violation("clients hold nothing that is hidden", message())
         return
     if is_in_lake_only(history, device.client_id, key, held):

@@ -474,5 +474,25 @@ ANEW: dict[str, Any] = {
     "faults.throttle": 0.1,
 }
 """They are removed and declared otherwise, while the lake is away."""
+FINAL: dict[str, Any] = {
+    "tables": (
+        {"name": "table0_final", "typed": True},
+        {"name": "table1_final", "typed": True, "shard": "s1"},
+    ),
+    "rulings": 3,
+    "reclaims": 2,
+    "clients": 3,
+    "rows": 2,
+    "bursts": 8,
+    "burst_edits_max": 3,
+    "span_ms": 600_000,
+    "poll_s": 60.0,
+    "client_skew_ms": 4_000,
+    "destinations": 1,
+    "destination_changes": 1,
+}
+"""In tables in which deletes win, rows are deleted while others edit them."""
+FINAL_UNRULED: dict[str, Any] = {**FINAL, "rulings": 0, "reclaims": 0, "retain_every_s": 60}
+"""The same, of a gateway without sync rules, whose clients are sent every delta."""
 THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
 """What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""

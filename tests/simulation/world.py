@@ -41,6 +41,9 @@ from tests.simulation.workload import Workload, settle_quarantine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.core.schema import Schemas
+    from tests.simulation.oracle import Claims
+
 STEPS_MAX = 400_000
 CALM_MS_MAX = 6 * 3_600_000
 """How long after the last fault everything may take to become quiet."""
@@ -190,10 +193,17 @@ class World:
             self.scheduler.drop()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _declare(self) -> None:
-        service = AdminService(
+    def schemas_for(self, claims: Claims) -> Schemas:
+        """Give the schemas that a client with these claims is told."""
+        return self._service().schemas_for(GATEWAY, claims)
+
+    def _service(self) -> AdminService:
+        return AdminService(
             self.store, wall_clock=lambda: START_MS, sleep_ms=lambda _: None, chance=_NoChance()
         )
+
+    def _declare(self) -> None:
+        service = self._service()
         for table in self.scenario.tables:
             if table.typed:
                 body = schema(table.name, [], append=table.append)

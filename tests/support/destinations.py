@@ -13,7 +13,7 @@ from lakesync.adapters.mysql import MySql
 from lakesync.adapters.postgres import Postgres
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.merge import fold, view
+from lakesync.core.merge import as_read, fold, view
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import parse
 from tests.support.interrupted import interrupted
@@ -186,12 +186,15 @@ def batch(
     return TableBatch(table, after, last, placed, schema)
 
 
-def merged(deltas: Iterable[Delta]) -> dict[str, dict[str, Any]]:
-    """Give the rows that deltas merge to, by row id."""
+def merged(deltas: Iterable[Delta], *, delete_wins: bool = False) -> dict[str, dict[str, Any]]:
+    """Give the rows that deltas merge to, by row id, as their table reads them."""
     by_row: dict[str, list[Delta]] = {}
     for delta in deltas:
         by_row.setdefault(delta.row_id, []).append(delta)
-    rows = {row_id: view(fold(changes)) for row_id, changes in by_row.items()}
+    rows = {
+        row_id: view(as_read(fold(changes), delete_wins=delete_wins))
+        for row_id, changes in by_row.items()
+    }
     return {
         row_id: {name: parse(raw) for name, raw in values.items()}
         for row_id, values in rows.items()

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
 
 
-def expected_row(deltas: Iterable[Delta]) -> dict[str, bytes] | None:
-    """Give the visible columns of one row after all its deltas, or None if there is no row."""
+def expected_row(deltas: Iterable[Delta], *, delete_wins: bool = False) -> dict[str, bytes] | None:
+    """Give the visible columns of one row after all its deltas, or None if there is no row.
+
+    Where deletes win, there is one only if an insert is newer than every delete.
+    """
     deltas = list(deltas)
     deleted = max((delta.hlc for delta in deltas if delta.op is Op.DELETE), default=0)
     alive = max((delta.hlc for delta in deltas if delta.op is Op.INSERT), default=0)
@@ -30,4 +33,4 @@ def expected_row(deltas: Iterable[Delta]) -> dict[str, bytes] | None:
         stamp, _client, value = max(candidates)
         if stamp > deleted:
             visible[name] = value
-    return visible if alive > deleted or visible else None
+    return visible if alive > deleted or (visible and not delete_wins) else None

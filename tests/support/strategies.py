@@ -92,8 +92,10 @@ def table_schemas(draw: st.DrawFn) -> TableSchema:
         draw(st.booleans()),
         draw(st.none() | st.sampled_from(names)),
         draw(st.none() | identifiers),
-        draw(st.booleans()),
+        append := draw(st.booleans()),
         tuple(draw(st.permutations(folders)))[: draw(st.integers(0, 5))],
+        draw(st.booleans()),
+        not append and draw(st.booleans()),
     )
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.merge import fold
+from lakesync.core.merge import as_read, fold, view
 from lakesync.core.row_deltas import deltas_of
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.row_records import RowRecords, row_runs
 from lakesync.wire.row_state import encode_row_state, varint
 from tests.support.builders import delete, insert, update
-from tests.support.strategies import deltas, row_deltas
+from tests.support.strategies import deltas, row_deltas, row_states
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
@@ -83,6 +84,21 @@ def test_rows_come_back_one_by_one_with_what_was_asked_for() -> None:
     assert {row.row_id: (row.run, row.deltas) for row in found} == runs
     assert [row.values for row in found] == [{"title": b'"a"'}, {"title": b'"b"'}, None, {}]
     assert [fold(decode_records(row.run)) for row in found] == [fold(x) for x in held.values()]
+
+
+@pytest.mark.law("M10")
+@given(state=row_states, delete_wins=st.booleans())
+def test_a_row_of_a_run_is_there_if_its_table_reads_it_so(
+    state: RowState, *, delete_wins: bool
+) -> None:
+    run, _ = RowRecords("todos").encode("r1", encode_row_state(state))
+    seen = view(as_read(state, delete_wins=delete_wins))
+
+    (values,) = [row.values for row in row_runs(run, frozenset("pq"), delete_wins=delete_wins)] or [
+        None
+    ]
+
+    assert values == (seen and {name: seen[name] for name in "pq" if name in seen})
 
 
 def test_numbers_are_written_seven_bits_a_byte() -> None:

@@ -80,8 +80,9 @@ def keep_views(bench: Workbench, name: TableName, rows: Target) -> None:
         return
     database, comments = lake_database(name.prefix, name.gateway), all_comments(rows.table)
     table = ViewedTable(
-        database, name.lake_table, rows.table.kind, rows.columns, bench.stack, comments
-    )
+        database, name.lake_table, rows.table.kind, rows.columns, bench.stack, comments,
+        rows.table.delete_wins,
+    )  # fmt: skip
     for view, fault in bench.views.keep(table).items():
         say("view", name=f"{database}.{view}", fault=fault)
 
@@ -95,7 +96,10 @@ def prepare(bench: Workbench, name: TableName, kind: Kind, batches: Sequence[Bat
     table = name.changes if kind is CHANGES_TABLE else name.rows
     target = bench.find(table)
     if target is None:
-        made = create_table(bench.spark, name, kind, wanted, partition, bench.stack)
+        delete_wins = any(b.schema.delete_wins for b in batches if b.schema)
+        made = create_table(
+            bench.spark, name, kind, wanted, partition, bench.stack, delete_wins=delete_wins
+        )
         target = Target(made, made.batch_mark(), made.columns())
     bench.lease.check()
     properties = bench.properties(target.batch_mark.commit, "retype")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lakesync.checkpoint.manifest import Manifest, TableChunks, Tombstones, checkpoint_id
 from lakesync.checkpoint.store import Checkpoints, put_manifest
 from lakesync.errors import Conflict
-from lakesync.materialise.shape import HLC, IS_DELETED, STATE_TABLE
+from lakesync.materialise.shape import HLC, IS_DELETED, STAMPS, STATE_TABLE
 from lakesync_spark.common.report import say
 from lakesync_spark.iceberg.row_chunks import Destination, write_chunks
 from lakesync_spark.iceberg.tables import find_table, located
@@ -102,7 +102,8 @@ def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[s
 def _rows(spark: SparkSession, table: LakeTable, forgotten: Stamp) -> DataFrame:
     """Give the rows of a table's snapshot, without the tombstones that the buffer may forget."""
     rows = spark.sql(f"SELECT * FROM {table.name} VERSION AS OF {table.snapshot_id}")  # noqa: S608 - ours
-    return rows.where(f"NOT ({IS_DELETED} AND {HLC} <= {forgotten})")
+    # Where deletes win, what is not seen may hold updates: that is no tombstone, and says stamps.
+    return rows.where(f"NOT ({IS_DELETED} AND {STAMPS} IS NULL AND {HLC} <= {forgotten})")
 
 
 def _write(rows: DataFrame, table: LakeTable, to: Destination) -> TableChunks:

@@ -14,6 +14,7 @@ from lakesync.materialise.columns import described
 from lakesync.materialise.shape import (
     COLUMNS,
     COMMIT,
+    DELETE_WINS,
     EPOCH,
     FOR_EVER_MS,
     GATEWAY,
@@ -93,6 +94,11 @@ class LakeTable:
     def written(self) -> str:
         """The table that it tells of, on the wire; empty if it does not say."""
         return self.owner.table
+
+    @property
+    def delete_wins(self) -> bool:
+        """Whether no update brings a deleted row back."""
+        return bool(self._table.properties().get(DELETE_WINS) == "true")
 
     @property
     def owner(self) -> Owner:

@@ -42,6 +42,7 @@ def merged(
     synced: Synced,
     *,
     all_rows: bool,
+    delete_wins: bool = False,
 ) -> str:
     """Give a query of rows of the state table out of folded deltas and the rows that are there.
 
@@ -52,6 +53,7 @@ def merged(
         given: the names of those that deltas may carry.
         synced: what the rows that change carry.
         all_rows: whether to give those too that do not change, as they are.
+        delete_wins: how the table is read; see `lakesync.core.merge.as_read`.
     """
     names = (ALIVE, DELETED, *synced.columns, *given)
     of_deltas = selected(
@@ -63,7 +65,7 @@ def merged(
     joined = f"SELECT * FROM {both}"  # noqa: S608 - names of ours
     compared = _compared(joined, columns, given)
     chosen = _valued(compared, columns, given, "" if all_rows else _CHANGES)
-    return closed(_stamped(chosen, columns, given), columns)
+    return closed(_stamped(chosen, columns, given), columns, delete_wins=delete_wins)
 
 
 def _compared(joined: str, columns: Sequence[LakeColumn], given: Collection[str]) -> str:

@@ -40,6 +40,7 @@ from lakesync.materialise.shape import (
     FOR_EVER_MS,
     ID,
     IS_DELETED,
+    STAMPS,
     STATE_TABLE,
 )
 from lakesync_spark.common.report import say
@@ -63,14 +64,15 @@ UNNAMED_AGE_MS_MIN: Final = 3 * 3_600_000
 """How old a file must be that nothing names: a run ends after two hours at the latest, and may name
 until then what it has written."""
 _BEARS_VALUES: Final = {
-    STATE_TABLE.name: f"NOT {IS_DELETED}",
+    # Where deletes win, a row that is not seen may hold updates: only then it says stamps.
+    STATE_TABLE.name: f"(NOT {IS_DELETED} OR {STAMPS} IS NOT NULL)",
     CHANGES_TABLE.name: "_op <> 'DELETE'",
     EVENTS_TABLE.name: "true",
 }
 """By the kind of a table, which rows of a row id bear values."""
 _VERSIONED: Final = ("checkpoints", "connectors", "deliveries")
 """What of a gateway's objects may have old versions that bear values of rows, or name them."""
-_READ: Final = f"{ID} STRING, {IS_DELETED} BOOLEAN, _op STRING"
+_READ: Final = f"{ID} STRING, {IS_DELETED} BOOLEAN, {STAMPS} STRING, _op STRING"
 
 
 def erase(

@@ -14,7 +14,8 @@ it tells what differs, as JSON:
 twenty, one is named. Of a stamp only what differs from the row's is said, of its time how long
 before the row's it was: rows that were written together say the same, and that compresses; as
 numbers of 18 digits stamps took two fifths of a table's bytes. ``_alive`` is there if the row was
-not inserted with its least stamp, ``_deleted`` if a row that exists was deleted once.
+not inserted with its least stamp, ``_deleted`` if a row that exists was deleted once, or if its
+delete is not the greatest stamp of one that does not: where deletes win, updates may be newer.
 """
 
 from __future__ import annotations
@@ -126,18 +127,20 @@ def register_text(column: LakeColumn) -> str:
     return f"coalesce(`{KEPT}{column.name}`, {text_of(f'`{column.name}`', column.type)})"
 
 
-def closed(rows: str, columns: Sequence[LakeColumn]) -> str:
+def closed(rows: str, columns: Sequence[LakeColumn], *, delete_wins: bool = False) -> str:
     """Give rows of the state table out of values and stamps: the inverse of `opened`.
 
     Args:
         rows: a query of `ID`, the typed values, `COMMIT_STAMP`, `SYNCED_AT`, `ALIVE`, `DELETED`,
             and for each column `AT` and `KEPT`.
         columns: the table's columns.
+        delete_wins: how the table is read; see `lakesync.core.merge.as_read`.
     """
     names = [column.name for column in columns]
     written = [f"`{AT}{name}`" for name in names]
     own = f"named_struct('hlc', greatest({ALIVE}, {DELETED}), 'client_id', CAST(NULL AS STRING))"
-    lives = " OR ".join([f"{ALIVE} > 0", *(f"{at} IS NOT NULL" for at in written)])
+    seen = [] if delete_wins else [f"{at} IS NOT NULL" for at in written]
+    lives = " OR ".join([f"{ALIVE} > 0", *seen])
     greatest = f"greatest({', '.join([own, *written])})" if names else own
     least = f"least({', '.join(['_greatest', *written])})" if names else "_greatest"
     # What stands for the whole row, then what is made of it.
@@ -177,7 +180,7 @@ def kept_json(names: Sequence[str]) -> str:
 
 def _stamps(names: Sequence[str]) -> str:
     alive = f"if({IS_DELETED} OR {ALIVE} = _least.hlc, NULL, {ALIVE})"
-    deleted = f"if({IS_DELETED} OR {DELETED} = 0, NULL, {DELETED})"
+    deleted = f"nullif({DELETED}, if({IS_DELETED}, _greatest.hlc, 0L))"
     fields = {
         ALIVE: alive,
         DELETED: deleted,

@@ -47,7 +47,10 @@ def merge_state(bench: Workbench, target: Target, chain: Chain, tries_left: int 
 
     def change(rows: str, view: str, *, all_rows: bool) -> str:
         folded = fold(view, names)
-        return merged(folded, rows, target.columns, names, synced, all_rows=all_rows)
+        return merged(
+            folded, rows, target.columns, names, synced,
+            all_rows=all_rows, delete_wins=target.table.delete_wins,
+        )  # fmt: skip
 
     bench.lease.check()
     if _is_rewritten(target.table, chain):

@@ -8,7 +8,7 @@ from lakesync.core.names import CHANGES_SUFFIX, folded, lake_database, lake_tabl
 from lakesync.errors import Conflict
 from lakesync.materialise.columns import evolve
 from lakesync.materialise.comments import table_comment
-from lakesync.materialise.shape import GATEWAY, KIND, STACK, WRITTEN
+from lakesync.materialise.shape import DELETE_WINS, GATEWAY, KIND, STACK, WRITTEN
 from lakesync_spark.iceberg.comments import edited_comments, keep_comments
 from lakesync_spark.iceberg.json_text import definition, spark_type
 from lakesync_spark.iceberg.lake_table import LakeTable
@@ -112,6 +112,8 @@ def create_table(
     columns: Sequence[LakeColumn],
     partition: Sequence[str],
     stack: str,
+    *,
+    delete_wins: bool = False,
 ) -> LakeTable:
     """Make the table of a kind, unless there is one.
 
@@ -127,6 +129,7 @@ def create_table(
         STACK: stack,
         GATEWAY: name.gateway,
         WRITTEN: name.table,
+        **({DELETE_WINS: "true"} if delete_wins else {}),
     }
     partitioned = f"PARTITIONED BY ({', '.join(fields.values())})" if fields else ""
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {name.database}")

@@ -145,5 +145,5 @@ def state_in(row: dict[str, Any], columns: Iterable[LakeColumn]) -> RowState:
         stamp = stamp_of(said[column.name]) if column.name in said else rest
         registers[column.name] = (*stamp, json_text)
     if row["_is_deleted"]:
-        return RowState(0, row["_hlc"], registers)
+        return RowState(0, said.get("_deleted", row["_hlc"]), registers)
     return RowState(said.get("_alive", rest[0]), said.get("_deleted", 0), registers)

@@ -11,6 +11,7 @@ from lakesync.client.download.apply import Pages
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.storage import edits, writing
+from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.rows import NOT_STORED, Rows
 from lakesync.client.sync import Syncer
@@ -21,7 +22,15 @@ from lakesync.client.upload.receipts import Receipts
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import FIREWALL, LATE, REFUSED_LATE, RESTARTS, RETURNING, SKEWED
+from tests.simulation.themes import (
+    FINAL_UNRULED,
+    FIREWALL,
+    LATE,
+    REFUSED_LATE,
+    RESTARTS,
+    RETURNING,
+    SKEWED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -198,3 +207,13 @@ def plain_edits_join_transactions() -> list[Replaced]:
         return writing.write(file, op, table, row_id, encoded, file.clock.now())
 
     return [(client, "record", record)]
+
+
+@deliberate("a client lets a late update bring a deleted row back", FINAL_UNRULED)
+def deletes_do_not_win_in_the_file() -> list[Replaced]:
+    return [(AppTable, "as_read", lambda _, state: state)]
+
+
+@deliberate("a client that learns that deletes win leaves its rows as they are", FINAL_UNRULED)
+def rows_are_not_read_anew() -> list[Replaced]:
+    return [(Rows, "read_anew", lambda *_: None)]

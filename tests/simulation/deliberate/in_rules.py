@@ -10,6 +10,7 @@ from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery import resync
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.core import comparing
+from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY
 from lakesync.core.row_deltas import deltas_of
@@ -23,7 +24,7 @@ from lakesync.log.write_rules import WriteRules
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.rule_rows import RuleRowsWriter
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import FORGOTTEN, HOSTILE, RESTORED, RULES
+from tests.simulation.themes import FINAL, FORGOTTEN, HOSTILE, RESTORED, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -235,3 +236,8 @@ def numbers_are_doubles() -> list[Replaced]:
 @deliberate("text that spells a number stands in order as text", HOSTILE)
 def numbers_are_compared_as_text() -> list[Replaced]:
     return [(comparing, "_sort_key", lambda text: (str, text))]
+
+
+@deliberate("the gateway takes a deleted row for one that is there, once it is updated", FINAL)
+def deletes_do_not_win_at_the_gateway() -> list[Replaced]:
+    return [(GatewayConfig, "as_read", lambda _, __, state: state)]

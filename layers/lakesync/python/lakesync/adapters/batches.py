@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.database import PlacedDelta, Position
-from lakesync.core.merge import EMPTY, fold, view
+from lakesync.core.merge import EMPTY, as_read, fold, view
 from lakesync.core.values import parse
 from lakesync.wire.records import decode_records
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lakesync.adapters.database import TableBatch
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
+    from lakesync.core.schema import TableSchema
 
 
 def parts(batch: TableBatch, deltas_max: int) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
@@ -49,9 +50,9 @@ def merged(
     return {row: state for row, state in folded.items() if state is not before.get(row, EMPTY)}
 
 
-def values_of(state: RowState) -> dict[str, Any] | None:
-    """Give a row's values as Python has them; None if there is no row."""
-    values = view(state)
+def values_of(state: RowState, schema: TableSchema | None = None) -> dict[str, Any] | None:
+    """Give a row's values as Python has them; None if there is no row, as its table reads it."""
+    values = view(as_read(state, delete_wins=bool(schema and schema.delete_wins)))
     return None if values is None else {name: parse(raw) for name, raw in values.items()}
 
 

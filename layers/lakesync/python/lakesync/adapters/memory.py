@@ -114,7 +114,8 @@ class MemoryDatabase:
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
         """Give one row."""
-        return Ok(values_of(self._peek(table).rows.get(row_id, EMPTY)))
+        known = self._peek(table)
+        return Ok(values_of(known.rows.get(row_id, EMPTY), known.schema))
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
         """Give the tables with their schemas."""

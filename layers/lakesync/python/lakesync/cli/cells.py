@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakesync.core.clock import stamp_ms
-from lakesync.core.merge import EMPTY, apply, view
+from lakesync.core.merge import EMPTY, apply, as_read, view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,23 +40,25 @@ class Cell(NamedTuple):
     """`WON`, or `LOST`: a write of a later stamp was there already."""
 
 
-def cells(placed: Iterable[PlacedDelta]) -> Iterator[Cell]:
+def cells(placed: Iterable[PlacedDelta], *, delete_wins: bool = False) -> Iterator[Cell]:
     """Give every cell of a row's past, oldest first.
 
     Args:
         placed: all deltas of the row, in commit order.
+        delete_wins: how the row's table is read; see `lakesync.core.merge.as_read`.
     """
     state = EMPTY
     for position, delta in placed:
         merged = apply(state, delta)
         written = dict(delta.columns)
-        before, after = view(state) or {}, view(merged) or {}
+        was, now = (as_read(one, delete_wins=delete_wins) for one in (state, merged))
+        before, after = view(was) or {}, view(now) or {}
         beside = sorted(
             name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
         )
         for name in dict.fromkeys((*written, *beside)):
             value = written.get(name, after.get(name))
-            is_lost = name in written and not _stands(merged, delta, name, written[name])
+            is_lost = name in written and not _stands(now, delta, name, written[name])
             effect = LOST if is_lost else WON
             yield Cell(position.commit, delta, name, before.get(name), value, effect)
         if not written and not beside:

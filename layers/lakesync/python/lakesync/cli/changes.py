@@ -19,6 +19,7 @@ from lakesync.core.layout import MAIN_LANE
 from lakesync.core.names import CHANGES_SUFFIX, folded
 from lakesync.core.values import NULL
 from lakesync.log.read_barrier import ReadBarrier, read_all
+from lakesync.materialise.shape import DELETE_WINS
 from lakesync.ports import NO_HEAD
 from lakesync.wire.records import decode_records
 
@@ -52,6 +53,8 @@ class Tail:
     """Up to here the log may be gone: it has to be in the lake."""
     tables: frozenset[str] = frozenset()
     """Those that the gateway has."""
+    delete_wins: frozenset[str] = frozenset()
+    """Those of them in which no update brings a deleted row back."""
 
 
 def read_tail(
@@ -83,7 +86,8 @@ def read_tail(
     placed.sort(key=lambda each: each.position)
     trimmed = log.heads.get(MAIN_LANE, NO_HEAD).trimmed
     tables = frozenset((*log.config.schemas, *log.config.tables))
-    return Tail(tuple(placed), log.top, trimmed, tables)
+    delete_wins = frozenset(filter(log.config.delete_wins, tables))
+    return Tail(tuple(placed), log.top, trimmed, tables, delete_wins)
 
 
 class LakeChanges:
@@ -103,6 +107,12 @@ class LakeChanges:
         moments = [] if self._table is None else history(self._table)
         self.until: Stamp = moments[-1].applied if moments else 0
         """Everything up to this commit is in the lake."""
+
+    def delete_wins(self, tail: Tail | None) -> bool:
+        """Tell whether no update brings a deleted row back: as the lake, or the log, has it."""
+        if self._table is not None and self._table.properties.get(DELETE_WINS) == "true":
+            return True
+        return tail is not None and self.table in tail.delete_wins
 
     @property
     def exists(self) -> bool:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lakesync.core.config import GatewayConfig
     from lakesync.core.merge import RowState
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.gateway.pull import PullService
@@ -111,9 +112,9 @@ def export(
         connection = client._file.database._reader  # noqa: SLF001 - row states are in no public view
         ((stamp,),) = connection.execute("SELECT cursor FROM _lakesync_sync")
         names = [name for (name,) in connection.execute("SELECT name FROM _lakesync_tables")]
-        tables = {name: _write_rows(connection, name, folder) for name in sorted(names)}
-    config = buffer.config(gateway)
-    config.check_not_deleted()
+        config = buffer.config(gateway)
+        config.check_not_deleted()
+        tables = {name: _write_rows(connection, name, config, folder) for name in sorted(names)}
     for name, schema in config.schemas.items():
         _write_json(folder / f"{name}.schema.json", schema_to_json(schema))
     _write_json(folder / "rules.json", rules_to_json(config.rules))
@@ -131,13 +132,16 @@ def export(
     return Exported(stamp, tables)
 
 
-def _write_rows(connection: sqlite3.Connection, table: str, folder: Path) -> int:
+def _write_rows(
+    connection: sqlite3.Connection, table: str, config: GatewayConfig, folder: Path
+) -> int:
     """Write a table's rows, one INSERT a line; gives how many there are."""
     rows, state_of = 0, states_in(connection)
     path = folder / f"{table}.ndjson"
     with path.open("w", encoding="utf-8") as file, closing(connection.cursor()) as cursor:
         for table_id, row_id, state in cursor.execute(_STATES, (table,)):
-            lines = list(_lines(table, row_id, state_of(table_id, state)))
+            row = config.as_read(table, state_of(table_id, state))
+            lines = list(_lines(table, row_id, row))
             file.writelines(lines)
             rows += bool(lines)
     return rows

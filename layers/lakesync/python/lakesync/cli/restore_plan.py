@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.cli.faults import UsageFault
-from lakesync.cli.rows_past import RowDiff
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.row_deltas import written
 from lakesync.core.values import NULL, parse
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.database import PlacedDelta
     from lakesync.cli.changes import LakeChanges
+    from lakesync.cli.rows_past import RowDiff
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
@@ -66,7 +66,7 @@ class Plan:
 
 def restoring(diff: RowDiff) -> RowDiff:
     """Give what a restore does to a row: from what it is to what it was."""
-    return RowDiff(diff.row_id, diff.after, diff.before, diff.newest)
+    return diff._replace(before=diff.after, after=diff.before)
 
 
 def deltas_for(plan: Plan, change: RowDiff, now: Stamp) -> Iterator[Delta]:
@@ -83,7 +83,8 @@ def deltas_for(plan: Plan, change: RowDiff, now: Stamp) -> Iterator[Delta]:
     if change.after is None:
         op, columns = Op.DELETE, []
     elif change.before is None:
-        op, columns = Op.INSERT, sorted(change.after.items())
+        unseen = dict.fromkeys(change.unseen, NULL)
+        op, columns = Op.INSERT, sorted({**unseen, **change.after}.items())
     else:
         op = Op.UPDATE
         columns = [(name, change.after.get(name, NULL)) for name in change.columns]

@@ -15,7 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.core.merge import EMPTY, apply, view
+from lakesync.core.merge import EMPTY, apply, as_read, view
 from lakesync.core.values import NULL
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class RowDiff(NamedTuple):
     after: Mapping[str, CanonicalJson] | None
     newest: Stamp = 0
     """The greatest stamp of its deltas."""
+    unseen: tuple[str, ...] = ()
+    """Columns that an insert would show: where deletes win, they were written behind the delete."""
 
     @property
     def change(self) -> str:
@@ -102,12 +104,15 @@ def pasts(
         yield groupby(merged, key=attrgetter("delta.row_id"))
 
 
-def row_diffs(rows: Iterable[Past], keeps: Callable[[PlacedDelta], bool]) -> Iterator[RowDiff]:
+def row_diffs(
+    rows: Iterable[Past], keeps: Callable[[PlacedDelta], bool], *, delete_wins: bool = False
+) -> Iterator[RowDiff]:
     """Give the rows that all of their deltas make another row of than some of them. Pure.
 
     Args:
         rows: their pasts.
         keeps: which deltas make the row as it is "before".
+        delete_wins: how their table is read; see `lakesync.core.merge.as_read`.
     """
     for row_id, placed in rows:
         state = before = EMPTY
@@ -117,7 +122,9 @@ def row_diffs(rows: Iterable[Past], keeps: Callable[[PlacedDelta], bool]) -> Ite
             state = apply(state, one.delta)
             if keeps(one):
                 before = apply(before, one.delta)
-        diff = RowDiff(row_id, shown(before), shown(state), newest)
+        was, now = (as_read(one, delete_wins=delete_wins) for one in (before, state))
+        unseen = () if now is state else tuple(sorted(state.columns))
+        diff = RowDiff(row_id, shown(was), shown(now), newest, unseen)
         if diff.before != diff.after:
             yield diff
 

@@ -205,9 +205,8 @@ class Syncer:
                 text = json.dumps(schemas_to_json(self._transport.schemas()))
             except LakeSyncError:
                 return  # the page is applied, which is what was asked for
-        with self._file.database.transaction() as connection:
-            change = "UPDATE _lakesync_sync SET schemas = ?, schemas_of = ?"
-            connection.execute(change, (text, version))
+        with self._file.database.transaction():
+            self._file.keep_schemas(text, version)
 
     def _is_quiet(self) -> bool:
         with self._file.database.lock:

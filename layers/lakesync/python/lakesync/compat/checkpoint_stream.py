@@ -79,7 +79,7 @@ class CheckpointService:
         rule_filter = RuleFilter(log.config, pull)
         manifest = self._latest(log, rule_filter)
         runs = self._runs(manifest, rule_filter, pull)
-        frames = map(frame, self._for_client(gateway, pull, runs))
+        frames = map(frame, self._for_client(log, pull, runs))
         since = self._since(log, manifest)
         return CheckpointFrames(manifest.id, since, frames, _too_large(manifest))
 
@@ -142,14 +142,14 @@ class CheckpointService:
         if not self._buffer.save_client_state(gateway, client_id, stored, pack(after)):
             raise Contention("two requests of this client crossed; try again in a moment")
 
-    def _for_client(self, gateway: str, pull: Pull, runs: Iterator[bytes]) -> Iterator[bytes]:
+    def _for_client(self, log: FinalLog, pull: Pull, runs: Iterator[bytes]) -> Iterator[bytes]:
         """Give runs unchanged; for a follower, rows that are right whether it has them or not."""
         if not is_follower(pull):
             yield from runs
             return
-        again = unpack(self._buffer.client_state(gateway, pull.client_id)) is not None
+        again = unpack(self._buffer.client_state(log.gateway, pull.client_id)) is not None
         for run in runs:
-            rows = rows_of(decode_records(run), again=again)
+            rows = rows_of(decode_records(run), log.config, again=again)
             if rows:
                 yield encode_records([delta for row in rows for delta in row])
 

@@ -107,7 +107,7 @@ class FollowingPulls:
             )  # fmt: skip
             logged = [delta for page in pages for delta in _deltas(page)]
             if is_rows:
-                groups = rows_of(logged, again=at.rows_again or bool(resend))
+                groups = rows_of(logged, config, again=at.rows_again or bool(resend))
             else:
                 groups = makes.log_page(logged, resend)
             if _size(groups) <= pull.bytes_max or (again and pull.deltas_max == 1):

@@ -120,7 +120,10 @@ class LegacyFormat:
         state = decode_row_state(stored.state)
         if not all(_is_merged(state, delta) for delta in deltas):
             raise Contention("a row is just becoming visible; try again in a moment")
-        if not holds and (not self._sees(key, state) or _leads_to(deltas, state)):
+        is_seen = self._sees(key, state)
+        if not is_seen and self._config.as_read(key[0], state) is not state:
+            return self._whole(key, stored)  # an update comes behind the delete, or came before it
+        if not holds and (not is_seen or _leads_to(deltas, state)):
             # A row that is hidden by now is deleted further on.
             return None
         return self._whole(key, stored)
@@ -132,7 +135,8 @@ class LegacyFormat:
         return _as_it_is(key, state)
 
     def _sees(self, key: RowKey, state: RowState) -> bool:
-        values = rule_values(state, self._config.rules.columns(key[0]))
+        columns = self._config.rules.columns(key[0])
+        values = rule_values(self._config.as_read(key[0], state), columns)
         return self._viewer.sees(key[0], values)
 
 
@@ -186,17 +190,18 @@ def _leads_to(deltas: list[Delta], state: RowState) -> bool:
     return state.alive > 0 and all(shown.get(name) == value for name, value in values.items())
 
 
-def rows_of(deltas: Iterable[Delta], *, again: bool) -> list[list[Delta]]:
+def rows_of(deltas: Iterable[Delta], config: GatewayConfig, *, again: bool) -> list[list[Delta]]:
     """Give whole rows, each in one list, out of deltas that merge to them.
 
     Args:
         deltas: all of each row.
+        config: whose tables they are of.
         again: the client may have some of them; else each row is one INSERT.
     """
     by_row: dict[RowKey, list[Delta]] = {}
     for delta in deltas:
         by_row.setdefault((delta.table, delta.row_id), []).append(delta)
-    rows = [(key, fold(of_row)) for key, of_row in by_row.items()]
+    rows = [(key, config.as_read(key[0], fold(of_row))) for key, of_row in by_row.items()]
     return [
         _texts(
             [_delete(key, max(state.deleted, 1))] if view(state) is None

@@ -74,11 +74,11 @@ def hashed(value: CanonicalJson) -> CanonicalJson:
     return canonical(hashlib.sha256(raw).hexdigest())
 
 
-def map_delta(column_map: ColumnMap, delta: Delta) -> Delta:
+def map_delta(column_map: ColumnMap, delta: Delta, *, delete_wins: bool = False) -> Delta:
     """Give a delta as the destination gets it, with the same stamp and client.
 
     A row that its columns alone make exist keeps existing when they are dropped: an update of which
-    a column does not go there is an insert of those that do.
+    a column does not go there is an insert of those that do. Where deletes win, none does.
     """
     if column_map == NO_MAP or delta.op not in {Op.INSERT, Op.UPDATE}:
         return delta
@@ -89,12 +89,12 @@ def map_delta(column_map: ColumnMap, delta: Delta) -> Delta:
         for name, value in delta.columns
         if (target := column_map.target(name)) is not None
     ]
-    op = Op.INSERT if len(columns) < len(delta.columns) else delta.op
+    op = Op.INSERT if len(columns) < len(delta.columns) and not delete_wins else delta.op
     columns += sorted(column_map.constant.items())
     return known_delta(op, delta.table, delta.row_id, delta.client_id, delta.hlc, tuple(columns))
 
 
-def map_state(column_map: ColumnMap, state: RowState) -> RowState:
+def map_state(column_map: ColumnMap, state: RowState, *, delete_wins: bool = False) -> RowState:
     """Give a row as the destination gets it: what its mapped deltas merge to."""
     if column_map == NO_MAP or not (state.alive or state.columns):
         return state
@@ -104,7 +104,7 @@ def map_state(column_map: ColumnMap, state: RowState) -> RowState:
         latest = max(latest, (hlc, client_id))
         target = column_map.target(name)
         if target is None:
-            alive = max(alive, hlc)
+            alive = alive if delete_wins else max(alive, hlc)
         else:
             columns[target] = (hlc, client_id, column_map.made(name, value))
     for name, value in column_map.constant.items():

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.layout import Layout
 from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
+from lakesync.core.merge import as_read
 from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.rules import NO_RULES, SyncRules, rules_from_stored, rules_to_json
 from lakesync.core.schema_json import schema_to_json
 from lakesync.core.stored import (
+    FORMAT_2,
     STORED_FIELDS,
     WRITES,
+    Unknown,
     check_format,
     schema_from_stored,
 )
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
 
 CONFIG_BYTES_MAX: Final = 350 * 1024
@@ -34,24 +38,6 @@ its own in every flush and checkpoint."""
 TABLE_COLUMNS_MAX: Final = 1_000
 """Columns of one table without a schema, over all its rows: each is a column of the lake's table,
 and SQLite ends at 2,000."""
-_DELETED_FORMAT: Final = 2
-"""That of a deleted gateway's configuration: a release that knows of no deletion refuses it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """What a later release wrote into a configuration, and this one does not know."""
-
-    format: int = WRITES
-    """That which a reader of it must know."""
-    fields: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    schemas: Mapping[tuple[str, int], Mapping[str, Any]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    """By table and version."""
-    rules: Mapping[str, Any] | None = None
-    """The rules as they were written, if more is in them than was read."""
-    read_rules: SyncRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +153,15 @@ class GatewayConfig:
         schema = self.schemas.get(table)
         return schema is not None and schema.keep_tombstones
 
+    def as_read(self, table: str, state: RowState) -> RowState:
+        """Give a row as its table reads it; see `lakesync.core.merge.as_read`."""
+        return as_read(state, delete_wins=self.delete_wins(table))
+
+    def delete_wins(self, table: str) -> bool:
+        """Tell whether no update brings a deleted row of the table back."""
+        schema = self.schemas.get(table)
+        return schema is not None and schema.delete_wins
+
     def appends(self, table: str) -> bool:
         """Tell whether the table's rows are events, without row states."""
         schema = self.schemas.get(table)
@@ -185,10 +180,11 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         for schema in config.schemas.values()
     ]
     deleted = {"deletedMs": config.deleted_ms} if config.deleted_ms else {}
+    delete_wins = any(schema.delete_wins for schema in config.schemas.values())
     return {
         **unknown.fields,
         **deleted,
-        "format": max(unknown.format, _DELETED_FORMAT if deleted else WRITES),
+        "format": max(unknown.format, FORMAT_2 if deleted or delete_wins else WRITES),
         "version": config.version,
         "schemas": schemas,
         "layout": dict(config.layout.tables),

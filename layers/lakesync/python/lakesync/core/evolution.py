@@ -70,6 +70,12 @@ def _check_table(current: TableSchema, wanted: TableSchema) -> None:
     """
     if wanted.append != current.append:
         raise Conflict("append cannot change; make a new table and copy the rows", field="append")
+    if wanted.delete_wins != current.delete_wins:
+        raise Conflict(
+            "deleteWins cannot change: rows would come and go with no change of theirs; make a new "
+            "table and copy the rows",
+            field="deleteWins",
+        )
     if wanted.primary_key != current.primary_key:
         raise Conflict(
             "primaryKey cannot change: other systems hold rows under it; make a new table and copy "

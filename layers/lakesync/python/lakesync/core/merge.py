@@ -13,7 +13,7 @@ Rules of this module
 Theory: each register is a last-writer-wins element and the row a product of them, so `join` is the
 least upper bound of a semilattice: associative, commutative, idempotent (Shapiro et al., "A
 comprehensive study of Convergent and Commutative Replicated Data Types", INRIA 2011, § 3.2).
-Laws M1-M7: ``docs/spec/merge.md``.
+Laws M1-M7 and M10: ``docs/spec/merge.md``.
 """
 
 from __future__ import annotations
@@ -99,6 +99,18 @@ def fold(deltas: Iterable[Delta], start: RowState = EMPTY) -> RowState:
     state = start
     for delta in deltas:
         state = apply(state, delta)
+    return state
+
+
+def as_read(state: RowState, *, delete_wins: bool) -> RowState:
+    """Give a row as its table reads it; ``state`` itself where that is what it says.
+
+    Where deletes win, a row exists while it is alive, and no update makes it so: else it reads as
+    its tombstone. Nothing is merged into what this gives: what it leaves out may be seen again,
+    once an INSERT comes that is newer than the DELETE.
+    """
+    if delete_wins and not state.alive and state.columns:
+        return RowState(0, state.deleted, {})
     return state
 
 

@@ -82,9 +82,13 @@ class TableSchema:
     keep_tombstones: bool = False
     """Deletions are never forgotten, so deltas of any age are merged: for tables that history is
     loaded into; see ``docs/adr/0008-loading-old-data.md``."""
+    delete_wins: bool = False
+    """An update never brings a row back, only a newer insert does; see `core.merge.as_read`."""
 
     def __post_init__(self) -> None:
         check_identifier(self.table, "table")
+        if self.append and self.delete_wins:
+            raise SchemaMismatch("events are never deleted: append or deleteWins", field="append")
         names = [column.name for column in self.columns]
         if not 0 < len(names) <= COLUMNS_MAX:
             raise SchemaMismatch(f"a schema needs 1 to {COLUMNS_MAX} columns", field="columns")

@@ -36,6 +36,7 @@ def schema_from_json(body: object) -> TableSchema:
         append=_typed(fields, "append", bool, default=False),
         partition=_names(fields, "partition"),
         keep_tombstones=_typed(fields, "keepTombstones", bool, default=False),
+        delete_wins=_typed(fields, "deleteWins", bool, default=False),
     )
 
 
@@ -49,6 +50,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, object]:
         "append": schema.append,
         "partition": list(schema.partition),
         "keepTombstones": schema.keep_tombstones,
+        "deleteWins": schema.delete_wins,
     }
     head = {
         "table": schema.table,
@@ -82,7 +84,7 @@ def schemas_from_json(body: object) -> Schemas:
 
 _OPTIONAL_FIELDS: Final = frozenset(
     {"version", "primaryKey", "softDelete", "externalIdColumn", "sourceTable", "append",
-     "partition", "keepTombstones"}
+     "partition", "keepTombstones", "deleteWins"}
 )  # fmt: skip
 _OPTIONAL_OF_COLUMN: Final = frozenset({"nullable", "references", "description"})
 

@@ -15,7 +15,8 @@ Law B14: ``docs/spec/commit.md``. Why: ``docs/adr/0014-releases-side-by-side.md`
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, field, fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.core.schema import Column, TableSchema
@@ -26,10 +27,15 @@ if TYPE_CHECKING:
 
     from _typeshed import DataclassInstance
 
+    from lakesync.core.rules import SyncRules
+
     T = TypeVar("T", bound=DataclassInstance)
 
-READS: Final = 2
-"""The latest format that this release reads. By 2 a gateway may be deleted."""
+FORMAT_2: Final = 2
+"""Of a deleted gateway, and of what has to do with a table in which deletes win: who knows of
+neither refuses it."""
+READS: Final = FORMAT_2
+"""The latest format that this release reads."""
 WRITES: Final = 1
 """The format that this release writes: that which the release before it reads."""
 
@@ -44,8 +50,25 @@ STORED_FIELDS: Final = {
     "append": "append",
     "partition": "partition",
     "keepTombstones": "keep_tombstones",
+    "deleteWins": "delete_wins",
 }
 """The fields of a stored schema, with their names here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What a later release wrote into a configuration, and this one does not know."""
+
+    format: int = WRITES
+    """That which a reader of it must know."""
+    fields: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    schemas: Mapping[tuple[str, int], Mapping[str, Any]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """By table and version."""
+    rules: Mapping[str, Any] | None = None
+    """The rules as they were written, if more is in them than was read."""
+    read_rules: SyncRules | None = None
 
 
 def check_format(needed: int, what: str) -> None:

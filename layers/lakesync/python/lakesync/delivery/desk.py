@@ -54,7 +54,15 @@ class Desk:
     @cached_property
     def images(self) -> Images:
         """The table's rows, as the destination may see them."""
-        return Images(self.buffer, self.gateway, self.destination, self.table, self.visible_in_ms)
+        return Images(
+            self.buffer, self.gateway, self.destination, self.table, self.visible_in_ms,
+            delete_wins=self.delete_wins,
+        )  # fmt: skip
+
+    @property
+    def delete_wins(self) -> bool:
+        """Whether no update brings a deleted row of the table back."""
+        return self.config.delete_wins(self.table)
 
     def schema(self) -> TableSchema | None:
         """Give the table's schema, as it is there."""
@@ -78,7 +86,9 @@ class Desk:
         """Give the destination the deltas of a batch that it may see; returns how many are new."""
         column_map = self.destination.map_of(self.table)
         shown = [
-            PlacedDelta(one.position, map_delta(column_map, one.delta))
+            PlacedDelta(
+                one.position, map_delta(column_map, one.delta, delete_wins=self.delete_wins)
+            )
             for one in deltas
             if self.images.shows_event(one.delta)
         ]
@@ -88,8 +98,7 @@ class Desk:
 
     def put_rows(self, images: RowImages) -> int:
         """Give the destination rows as it may have them; returns how many it took."""
-        column_map = self.destination.map_of(self.table)
-        rows = {row_id: state if state is None else map_state(column_map, state)
+        rows = {row_id: state if state is None else self._mapped(state)
                 for row_id, state in images.rows.items()}  # fmt: skip
         return self.database.put_rows(replace(images, rows=rows)).unwrap().rows
 
@@ -98,14 +107,16 @@ class Desk:
 
         Merged, a column that this map hides would stay there.
         """
-        column_map = self.destination.map_of(self.table)
         stored = self.database.rows_of(self.table, [*images]).unwrap()
         return [
             row_id
             for row_id, there in stored.items()
-            if (state := images[row_id]) is not None
-            and _differs(there, map_state(column_map, state))
+            if (state := images[row_id]) is not None and _differs(there, self._mapped(state))
         ]
+
+    def _mapped(self, state: RowState) -> RowState:
+        column_map = self.destination.map_of(self.table)
+        return map_state(column_map, state, delete_wins=self.delete_wins)
 
     def visible_in_ms(self, commit: Stamp) -> int:
         """Give in how long a commit is surely visible in all its parts; 0 if it is."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.merge import RowState, view
+from lakesync.core.merge import RowState, as_read, view
 from lakesync.core.visibility import rule_columns
 from lakesync.errors import Contention
 from lakesync.wire.row_state import decode_row_state
@@ -38,6 +38,8 @@ class Images:
         destination: Destination,
         table: str,
         visible_in_ms: Callable[[Stamp], int],
+        *,
+        delete_wins: bool,
     ) -> None:
         self._rows = rows
         self._visible_in_ms = visible_in_ms
@@ -46,6 +48,8 @@ class Images:
         self._viewer = destination.viewer()
         self._columns = destination.rows.columns(table)
         self.is_filtered = destination.is_filtered(table)
+        # Only what is sent whole each time may leave out what a later insert shows again.
+        self._delete_wins = delete_wins and self.is_filtered
 
     def of(self, wanted: Mapping[str, Stamp]) -> dict[str, RowState | None]:
         """Read rows; None for those that the destination may not see, or that are not there.
@@ -66,7 +70,10 @@ class Images:
 
     def decided(self, stored: Mapping[str, StoredRow]) -> dict[str, RowState | None]:
         """Decide about rows that were read; a deleted one is passed on, and merged where it was."""
-        states = {row_id: decode_row_state(row.state) for row_id, row in stored.items()}
+        states = {
+            row_id: as_read(decode_row_state(row.state), delete_wins=self._delete_wins)
+            for row_id, row in stored.items()
+        }
         return {row_id: state if self._is_told(state) else None for row_id, state in states.items()}
 
     def of_events(self, rows: Mapping[str, RowState]) -> dict[str, RowState | None]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import TellsBrought
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
+    from lakesync.core.schema import TableSchema
     from lakesync.result import Result
 
 _ROWS: Final = "rows"
@@ -120,6 +121,9 @@ class LedgerSource:
         """Let go of the connection."""
         self._database.close()
 
+    def _schema(self, table: str) -> TableSchema | None:
+        return self._database.tables().unwrap().get(table)
+
     def _begin(self, table: str) -> Place | None:
         mark = self._database.mark(table).unwrap()
         first = self._brought(table, "")
@@ -127,7 +131,10 @@ class LedgerSource:
 
     def _rows(self, table: str, place: Place, rows_max: int) -> SourcePage:
         page = self._database.rows_after(table, place.at, rows_max).unwrap()
-        changes = tuple(_change(row, state, place.commit) for row, state in page.rows.items())
+        schema = self._schema(table)
+        changes = tuple(
+            _change(row, state, place.commit, schema) for row, state in page.rows.items()
+        )
         if page.has_more:
             following = place._replace(at=max(page.rows, key=str.encode))
         elif place.again:
@@ -161,13 +168,17 @@ class LedgerSource:
         page = answer.unwrap()
         commits = {placed.delta.row_id: placed.position.commit for placed in page.deltas}
         states = self._database.rows_of(table, list(commits)).unwrap() if commits else {}
+        schema = self._schema(table)
         changes = tuple(
-            _change(row_id, states.get(row_id), commit) for row_id, commit in commits.items()
+            _change(row_id, states.get(row_id), commit, schema)
+            for row_id, commit in commits.items()
         )
         following = Place(_HISTORY, *page.position)
         return SourcePage(changes, following.text(), page.has_more, is_dated=True)
 
 
-def _change(row_id: str, state: RowState | None, commit: Stamp) -> Change:
-    values = None if state is None else values_of(state)
+def _change(
+    row_id: str, state: RowState | None, commit: Stamp, schema: TableSchema | None
+) -> Change:
+    values = None if state is None else values_of(state, schema)
     return Change(row_id, values, hlc=commit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.port import FEED
-from lakesync.core.merge import view
+from lakesync.core.merge import as_read, view
 from lakesync.core.values import canonical
 from lakesync.core.visibility import rule_columns
 from lakesync.errors import LakeSyncError
@@ -117,7 +117,9 @@ def of_database(
             entry["columns"] = _mapped(flow, table, columns)
         if table in there and len(planned) < PLAN_TABLES_MAX and has_time():
             page = database.rows_after(table, "", PLAN_ROWS_MAX).unwrap()
-            rows = [row for state in page.rows.values() if (row := view(state)) is not None]
+            delete_wins = schema is not None and schema.delete_wins
+            states = (as_read(one, delete_wins=delete_wins) for one in page.rows.values())
+            rows = [row for state in states if (row := view(state)) is not None]
             entry |= _counted(flow, table, rows) | {"hasMore": page.has_more}
         planned.append(entry)
     missing = sorted(flow.to.tables - there.keys())
@@ -127,10 +129,11 @@ def of_database(
 
 def _counted_in_gateway(flow: Flow, buffer: Buffer, gateway: str, table: str) -> dict[str, Any]:
     rows: list[Mapping[str, CanonicalJson]] = []
+    config = buffer.config(gateway)
     place, has_more = "", True
     while has_more and len(rows) < PLAN_ROWS_MAX:
         page = buffer.scan_rows(gateway, table, place, _PAGE_ROWS)
-        views = (view(decode_row_state(stored.state)) for _, stored in page.rows)
+        views = (view(config.as_read(table, decode_row_state(one.state))) for _, one in page.rows)
         rows += [row for row in views if row is not None]
         place, has_more = page.place, bool(page.place)
     return _counted(flow, table, rows) | {"hasMore": has_more}

@@ -212,6 +212,12 @@ def _with_schema(config: GatewayConfig, wanted: TableSchema) -> GatewayConfig:
     if schema is before:
         return config
     config.check_table(wanted.table)
+    if wanted.delete_wins and before is None and wanted.table in config.tables:
+        raise Conflict(
+            f"the table {wanted.table} has been written to, and deleteWins would change its rows "
+            "with no change of theirs; declare a new table so, and copy the rows",
+            field="deleteWins",
+        )
     spellings = first_spellings(config.tables.get(wanted.table, ()))
     for column in wanted.columns:
         first = spellings.get(folded(column.name), column.name)

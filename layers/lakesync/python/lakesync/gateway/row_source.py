@@ -145,7 +145,11 @@ class CheckpointRows:
             return Rows(Records((run,), place.part.deltas), following)
         runs: list[bytes] = []
         deltas = size = at = 0
-        for row in row_runs(run, self._rule_filter.columns(table)):
+        columns, delete_wins = (
+            self._rule_filter.columns(table),
+            self._rule_filter.delete_wins(table),
+        )
+        for row in row_runs(run, columns, delete_wins=delete_wins):
             if at >= read:
                 visible = self._rule_filter.row_run(table, row)
                 size += visible.size_bytes

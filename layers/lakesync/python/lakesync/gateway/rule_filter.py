@@ -64,13 +64,18 @@ class RuleFilter:
             columns = self._columns[table] = self._rules.columns(table)
         return columns
 
+    def delete_wins(self, table: str) -> bool:
+        """Tell whether no update brings a deleted row of the table back."""
+        return self._config.delete_wins(table)
+
     # --- rows -------------------------------------------------------------------------------------
 
     def row(self, table: str, row_id: str, state: RowState) -> list[Delta]:
         """Give a row as the client sees it: as deltas that merge to it, none if it is hidden."""
         if self.scope.of(table) == EVERYTHING:
             return deltas_of(table, row_id, state)
-        if not self._viewer.sees(table, rule_values(state, self.columns(table))):
+        values = rule_values(self._config.as_read(table, state), self.columns(table))
+        if not self._viewer.sees(table, values):
             return []
         return deltas_of(table, row_id, state)
 

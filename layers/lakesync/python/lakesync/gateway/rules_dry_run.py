@@ -141,7 +141,7 @@ class Trial:
             row_slice = self._buffer.scan_rows(self._gateway, trial.table, place, _SLICE_ROWS)
             for row_id, row in row_slice.rows:
                 self._bytes_left -= len(row.state)
-                yield row_id, decode_row_state(row.state)
+                yield row_id, self._config.as_read(trial.table, decode_row_state(row.state))
             if not row_slice.place:
                 return
             place = row_slice.place

@@ -94,7 +94,7 @@ def merge_part(
     outcome = Outcome()
     config, rows = cached.config, cached.rows
     appends = config.appends
-    rules = WriteRules(config.rules, config.logged, viewer, limits) if config.is_judged else None
+    rules = WriteRules(config, viewer, limits) if config.is_judged else None
     for name, admitted in part.shards.items():
         events = [item for item in admitted if appends(item[1].table)]
         edits = [item for item in admitted if not appends(item[1].table)] if events else admitted

@@ -12,10 +12,9 @@ from lakesync.wire.rule_rows import RuleRowsWriter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
-    from lakesync.core.logged import LoggedColumns
     from lakesync.core.merge import RowState
-    from lakesync.core.rules import SyncRules
     from lakesync.core.visibility import RuleValues, Viewer
     from lakesync.log.limits import Limits
     from lakesync.ports import RowKey
@@ -27,11 +26,9 @@ _FRAME_BYTES: Final = 8
 class WriteRules:
     """Decides about the deltas of one part of a push, shard by shard."""
 
-    def __init__(
-        self, rules: SyncRules, logged: LoggedColumns, viewer: Viewer, limits: Limits
-    ) -> None:
-        self._rules = rules
-        self._logged = logged
+    def __init__(self, config: GatewayConfig, viewer: Viewer, limits: Limits) -> None:
+        self._config = config
+        self._rules = config.rules
         self._viewer = viewer
         self._bytes_max = limits.entry_rules_bytes_max
         self._columns: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
@@ -50,10 +47,13 @@ class WriteRules:
         """Tell whether the client may change a row so.
 
         It is judged as it was before the commit: a client may give a row away and, in the same
-        transaction, write the rest of it.
+        transaction, write the rest of it. Of a row that is none, because deletes win there, by what
+        was written behind the delete and would stay: nobody brings that into their sight.
         """
         _, columns = self._of(key[0])
         before = self._before.get(key, before)
+        stays = any(after.columns.get(name) == one for name, one in before.columns.items())
+        before = before if stays else self._config.as_read(key[0], before)
         rows = (rule_values(before, columns), rule_values(after, columns))
         return self._viewer.may_write(key[0], *rows)
 
@@ -62,8 +62,8 @@ class WriteRules:
         columns, _ = self._of(key[0])
         if key not in self._before:
             self._before[key] = before
-            self._size_bytes += _size(rule_values(before, columns))
-        self._size_bytes += _size(rule_values(after, columns))
+            self._size_bytes += _size(self._values(key, before, columns))
+        self._size_bytes += _size(self._values(key, after, columns))
 
     def encoded(self, deltas: Sequence[Delta], rows: Mapping[RowKey, RowState]) -> bytes:
         """Give what the rules look at of an entry's rows: before the commit, and after all of it.
@@ -78,16 +78,19 @@ class WriteRules:
         for key, delta in zip(keys, deltas, strict=True):
             columns, _ = self._of(delta.table)
             before, after = self._before.get(key, EMPTY), rows.get(key) or state_of(delta)
-            rule_rows = rule_values(before, columns), rule_values(after, columns)
+            rule_rows = self._values(key, before, columns), self._values(key, after, columns)
             # Of a row that was deleted, its delete is a part: the delta is not all there is.
             alone = times[key] == 1 and before == EMPTY
             writer.add(delta.table, *rule_rows, alone=alone)
         return writer.encoded()
 
+    def _values(self, key: RowKey, state: RowState, columns: frozenset[str]) -> RuleValues | None:
+        return rule_values(self._config.as_read(key[0], state), columns)
+
     def _of(self, table: str) -> tuple[frozenset[str], frozenset[str]]:
         columns = self._columns.get(table)
         if columns is None:
-            kept = self._logged.of(table)
+            kept = self._config.logged.of(table)
             decisive = self._rules.columns(table) | self._rules.write_columns(table)
             columns = self._columns[table] = (kept, decisive)
         return columns

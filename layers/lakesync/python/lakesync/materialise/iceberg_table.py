@@ -26,6 +26,7 @@ from lakesync.materialise.columns import described
 from lakesync.materialise.shape import (
     COLUMNS,
     COMMIT,
+    DELETE_WINS,
     EPOCH,
     FOR_EVER_MS,
     ID,
@@ -77,6 +78,11 @@ class IcebergTable:
     def written(self) -> str:
         """The table that it tells of, on the wire; empty if it does not say."""
         return self._table.properties.get(WRITTEN, "")
+
+    @property
+    def delete_wins(self) -> bool:
+        """Whether no update brings a deleted row back."""
+        return self._table.properties.get(DELETE_WINS) == "true"
 
     @property
     def is_partitioned(self) -> bool:

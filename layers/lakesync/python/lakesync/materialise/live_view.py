@@ -36,7 +36,14 @@ if TYPE_CHECKING:
 _AGO: Final = ("ago_ms", "ago_counter")
 
 
-def live_select(state: str, changes: str, columns: Sequence[str], dialect: Dialect) -> str:
+def live_select(
+    state: str,
+    changes: str,
+    columns: Sequence[str],
+    dialect: Dialect,
+    *,
+    delete_wins: bool = False,
+) -> str:
     """Give the query of the ids and columns of all rows that exist.
 
     Args:
@@ -44,14 +51,24 @@ def live_select(state: str, changes: str, columns: Sequence[str], dialect: Diale
         changes: its changes table.
         columns: the state table's own columns.
         dialect: the engine's.
+        delete_wins: how the table is read; see `lakesync.core.merge.as_read`.
     """
-    return _LiveView(state, changes, columns, dialect).select()
+    return _LiveView(state, changes, columns, dialect, delete_wins=delete_wins).select()
 
 
 class _LiveView:
     """The parts of the query, each of which reads those before it."""
 
-    def __init__(self, state: str, changes: str, columns: Sequence[str], dialect: Dialect) -> None:
+    def __init__(
+        self,
+        state: str,
+        changes: str,
+        columns: Sequence[str],
+        dialect: Dialect,
+        *,
+        delete_wins: bool,
+    ) -> None:
+        self._delete_wins = delete_wins
         self._state = state
         self._changes = changes
         # What is made of a column on the way is numbered: a wide table's query stays short.
@@ -72,7 +89,8 @@ class _LiveView:
         merged = _listed(
             [ID, *(f"CASE WHEN {c.at} > {DELETED} THEN {c.name} END" for c in self._columns)]
         )
-        exists = " OR ".join(f"{at} > {DELETED}" for at in (ALIVE, *(c.at for c in self._columns)))
+        written = () if self._delete_wins else (c.at for c in self._columns)
+        exists = " OR ".join(f"{at} > {DELETED}" for at in (ALIVE, *written))
         quiet = f"NOT {IS_DELETED} AND {ID} NOT IN (SELECT {ID} FROM waiting)"  # noqa: S608 - quoted
         return (
             f"WITH {named} SELECT {shown} FROM {self._state} WHERE {quiet}"  # noqa: S608 - quoted
@@ -110,10 +128,11 @@ class _LiveView:
     def _beside(self) -> str:
         """The same, with what the row says of its stamps."""
         whole = f"CASE WHEN {IS_DELETED} THEN {HLC} ELSE 0 END"
+        # Of a row that exists the greatest stamp is its insert's or a column's: that says so, too.
+        alive = f"{self._number(ALIVE)}, _rest_at" if self._delete_wins else HLC
         parts = [
             "*",
-            # Of a row that exists the greatest stamp is its insert's or a column's: it says that.
-            f"CASE WHEN {IS_DELETED} THEN 0 ELSE coalesce({HLC}, 0) END AS {ALIVE}",
+            f"CASE WHEN {IS_DELETED} THEN 0 ELSE coalesce({alive}, 0) END AS {ALIVE}",
             f"coalesce({self._number(DELETED)}, {whole}) AS {DELETED}",
         ]
         for c in self._columns:

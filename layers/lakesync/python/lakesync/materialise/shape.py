@@ -27,6 +27,8 @@ WRITTEN: Final = "lakesync.table"
 """The name on the wire."""
 COLUMNS: Final = "lakesync.columns"
 """Type and wire name of each column, as JSON by field id."""
+DELETE_WINS: Final = "lakesync.delete-wins"
+"""``true`` of a table that is declared so: see `lakesync.core.merge.as_read`."""
 FOR_EVER_MS: Final = (1 << 63) - 1
 
 ID: Final = "_id"

@@ -200,7 +200,11 @@ def merged(
             written += changed.items()
             replaced.append(task.file)
     written += left.items()
-    made = [row_of(row_id, state, target.columns, commit, at) for row_id, state in written]
+    delete_wins = table.delete_wins
+    made = [
+        row_of(row_id, state, target.columns, commit, at, delete_wins=delete_wins)
+        for row_id, state in written
+    ]
     return pa.concat_tables([*stays, table.rows(made)]), replaced
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.adapters.lake.typed_text import lost_text, text_of, value_of
 from lakesync.core.clock import COUNTER_BITS, COUNTER_MAX
-from lakesync.core.merge import RowState
+from lakesync.core.merge import RowState, as_read, view
 from lakesync.core.values import NULL
 from lakesync.materialise.shape import (
     ALIVE,
@@ -76,7 +76,13 @@ def state_in(row: Mapping[str, Any], columns: Iterable[LakeColumn]) -> RowState:
 
 
 def row_of(
-    row_id: str, state: RowState, columns: Iterable[LakeColumn], commit: Stamp, at: datetime
+    row_id: str,
+    state: RowState,
+    columns: Iterable[LakeColumn],
+    commit: Stamp,
+    at: datetime,
+    *,
+    delete_wins: bool = False,
 ) -> dict[str, Any]:
     """Give the row of a state table that holds a row state.
 
@@ -86,12 +92,13 @@ def row_of(
         columns: the table's.
         commit: the mark that comes with the row.
         at: when it was begun.
+        delete_wins: how the table is read; see `lakesync.core.merge.as_read`.
     """
     written = {name: Written(*register[:2]) for name, register in state.columns.items()}
     own = Written(max(state.alive, state.deleted), None)
     greatest = max((own, *written.values()), key=lambda one: one.rank)
     least = min((greatest, *written.values()), key=lambda one: one.rank)
-    is_deleted = not state.alive and not written
+    is_deleted = view(as_read(state, delete_wins=delete_wins)) is None
     values, texts = {}, {}
     for column in columns:
         text = state.columns[column.name][2] if column.name in written else None
@@ -151,11 +158,10 @@ def _stamps(
     is_deleted: bool,
 ) -> str | None:
     fields: dict[str, Any] = {}
-    if not is_deleted:
-        if state.alive != least.hlc:
-            fields[ALIVE] = state.alive
-        if state.deleted:
-            fields[DELETED] = state.deleted
+    if not is_deleted and state.alive != least.hlc:
+        fields[ALIVE] = state.alive
+    if state.deleted != (greatest.hlc if is_deleted else 0):
+        fields[DELETED] = state.deleted
     if not fields and least == greatest:
         return None
     if least != greatest:

@@ -38,6 +38,8 @@ class ViewedTable(NamedTuple):
     """Whose it is."""
     comments: Mapping[str, str]
     """By column, what the catalogue says of it."""
+    delete_wins: bool = False
+    """Whether no update brings a deleted row back."""
 
 
 class View(NamedTuple):
@@ -85,7 +87,7 @@ def views_of(table: ViewedTable, engine: str, catalogue: str = "") -> Iterator[V
     yield View(table.name + ROWS_SUFFIX, columns, filtered, _ROWS)
     names = [column.name for column in table.columns]
     changes = dialect.name(*place, table.name + CHANGES_SUFFIX)
-    live = live_select(source, changes, names, dialect)
+    live = live_select(source, changes, names, dialect, delete_wins=table.delete_wins)
     yield View(table.name + LIVE_SUFFIX, columns, _shown(columns, f"({live})", dialect), _LIVE)
 
 

@@ -185,9 +185,10 @@ class MemoryGateway:
         place = ""
         while True:
             with self._lock:
+                config = self._buffer.config(self.name)
                 part = self._buffer.scan_rows(self.name, table, place, _ROWS_READ)
             for row_id, stored in part.rows:
-                columns = view(decode_row_state(stored.state))
+                columns = view(config.as_read(table, decode_row_state(stored.state)))
                 if columns is not None:
                     rows[row_id] = {name: json.loads(value) for name, value in columns.items()}
             place = part.place

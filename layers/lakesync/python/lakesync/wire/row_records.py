@@ -53,11 +53,13 @@ class RowRun(NamedTuple):
     """Its deltas."""
     deltas: int
     values: Mapping[str, bytes] | None
-    """Those of its columns that were asked for; None if the row is deleted."""
+    """Those of its columns that were asked for; None if there is no row."""
 
 
-def row_runs(run: bytes, columns: frozenset[str]) -> Iterator[RowRun]:
+def row_runs(run: bytes, columns: frozenset[str], *, delete_wins: bool = False) -> Iterator[RowRun]:
     """Give the rows of a run, each of which `RowRecords` encoded, one behind the other.
+
+    Where deletes win, a row without an insert is none; see `lakesync.core.merge.as_read`.
 
     Cost: 2 us a delta, and as much for each column that is asked for.
     """
@@ -66,7 +68,10 @@ def row_runs(run: bytes, columns: frozenset[str]) -> Iterator[RowRun]:
     for row_id, group in groupby(pairs, key=lambda pair: pair[0].row_id):
         deltas = list(group)
         of_row = [record for record, _ in deltas]
-        is_there = any(record.columns or record.op == pb.DELTA_OP_INSERT for record in of_row)
+        is_there = any(
+            record.op == pb.DELTA_OP_INSERT or (record.columns and not delete_wins)
+            for record in of_row
+        )
         values = {column.column: column.value for record in of_row for column in record.columns
                   if column.column in columns} if is_there else None  # fmt: skip
         yield RowRun(row_id, b"".join([part for _, part in deltas]), len(deltas), values)

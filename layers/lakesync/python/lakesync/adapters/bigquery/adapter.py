@@ -90,7 +90,12 @@ class BigQueryAdapter:
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
         """Give one row; see `DatabaseAdapter`."""
-        return self.rows_of(table, [row_id]).map(lambda rows: values_of(rows.get(row_id, EMPTY)))
+
+        def work() -> Mapping[str, Any] | None:
+            state = self._ledger.states(table, [row_id]).get(row_id, EMPTY)
+            return values_of(state, self._ledger.definition(table)[0].schema)
+
+        return self._answer(work)
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
         """Give the tables with their schemas; see `DatabaseAdapter`."""

@@ -43,7 +43,7 @@ def row_line(definition: Definition, row_id: str, state: RowState | None) -> dic
     if state is None:
         return {ROW_ID: row_id}
     line: dict[str, Any] = {ROW_ID: row_id, "state": _base64(encode_row_state(state))}
-    values = view(state)
+    values = view(definition.as_read(state))
     if values is None:
         deleted_at = _EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
         return line | {DELETED_AT: deleted_at.isoformat()}

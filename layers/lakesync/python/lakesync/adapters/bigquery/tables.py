@@ -89,7 +89,7 @@ class BigQueryTables:
             self._check_owner(wanted)
             self._ledger.create(table)
             rows = 0
-            if self._made(wanted, current) or always:
+            if self._made(wanted, current) or always or not wanted.reads_as(current):
                 rows = self._rows_rewritten(wanted)
             if wanted.to_json() == text or self._ledger.save_definition(wanted, text):
                 self._known[table] = wanted

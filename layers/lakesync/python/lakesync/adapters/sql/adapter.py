@@ -90,7 +90,12 @@ class SqlAdapter:
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
         """Give one row; see `DatabaseAdapter`."""
-        return self.rows_of(table, [row_id]).map(lambda rows: values_of(rows.get(row_id, EMPTY)))
+
+        def work(ledger: Ledger) -> Mapping[str, Any] | None:
+            state = ledger.states(table, [row_id]).get(row_id, EMPTY)
+            return values_of(state, ledger.definition(table).schema)
+
+        return self._read(work)
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
         """Give the tables with their schemas; see `DatabaseAdapter`."""

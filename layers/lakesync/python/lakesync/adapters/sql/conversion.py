@@ -46,6 +46,7 @@ class RowConverter:
 
     def __init__(self, dialect: Dialect, definition: Definition) -> None:
         self._table = definition.table
+        self._as_read = definition.as_read
         self._driver_value = dialect.value
         columns = definition.stored_columns()
         self._converters = [(name, converter(kind)) for name, kind in columns.items()]
@@ -64,7 +65,7 @@ class RowConverter:
     def _row(self, row_id: str, state: RowState) -> Row:
         driver_value = self._driver_value
         driver_value(row_id)
-        values = view(state)
+        values = view(self._as_read(state))
         if values is None:
             deleted_at = EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
             return Row(row_id, deleted_at, [None] * len(self._converters))

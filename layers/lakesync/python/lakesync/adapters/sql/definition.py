@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.column_types import precision_scale, widens
+from lakesync.core.merge import as_read
 from lakesync.core.names import folded
 from lakesync.core.schema import ROW_ID
 from lakesync.core.schema_json import schema_from_json, schema_to_json
@@ -16,6 +17,7 @@ from lakesync.errors import SchemaMismatch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
 
 PREFIX: Final = "lakesync_"
@@ -63,9 +65,19 @@ class Definition:
         """Whether deleted rows stay, with the time of their deletion."""
         return bool(self.schema and self.schema.soft_delete)
 
+    def as_read(self, state: RowState) -> RowState:
+        """Give a row as its table reads it; see `lakesync.core.merge.as_read`."""
+        return as_read(state, delete_wins=bool(self.schema and self.schema.delete_wins))
+
     def stored_columns(self) -> dict[str, str]:
         """Give the columns that are there: those whose type is known."""
         return {name: kind for name, kind in self.columns.items() if kind != "null"}
+
+    def reads_as(self, other: Definition) -> bool:
+        """Tell whether rows are read as by another definition."""
+        return bool(self.schema and self.schema.delete_wins) is bool(
+            other.schema and other.schema.delete_wins
+        )
 
     def covers(self, schema: TableSchema | None, written: Iterable[str]) -> bool:
         """Tell whether deltas with these columns, of this schema, need no other definition."""

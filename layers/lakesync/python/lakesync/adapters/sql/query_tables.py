@@ -72,7 +72,7 @@ class QueryTables:
                 wanted = current.evolved(schema, written)
                 self._check_owner(ledger, table, wanted.destination)
                 destination = DestinationTable(self._dialect, wanted)
-                is_unwritten = destination.create(cursor, current)
+                is_unwritten = destination.create(cursor, current) or not wanted.reads_as(current)
                 if not is_unwritten:
                     ledger.save_definition(wanted)
             self._tables[table] = destination

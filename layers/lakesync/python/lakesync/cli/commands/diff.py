@@ -85,7 +85,13 @@ def _compare(
     with session.out.progress("comparing rows …"):
         after, until = span_of(lake, moments, changes, tail)
         with pasts(changes, tail.deltas if tail else (), (after, until)) as rows:
-            diffs = counts.counted(row_diffs(rows, lambda one: one.position.commit <= after))
+            diffs = counts.counted(
+                row_diffs(
+                    rows,
+                    lambda one: one.position.commit <= after,
+                    delete_wins=changes.delete_wins(tail),
+                )
+            )
             if file is not None:
                 write_rows(as_arrow(diffs), file)
             elif session.out.json_lines:

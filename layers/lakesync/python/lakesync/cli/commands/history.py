@@ -74,7 +74,8 @@ def history(
             f"no row {row} of {changes.table} was ever written; ids are compared as they are"
         )
     wanted = {name.lower() for name in column or ()}
-    shown = [cell for cell in cells(placed) if not wanted or (cell.column or "").lower() in wanted]
+    past = cells(placed, delete_wins=changes.delete_wins(tail))
+    shown = [cell for cell in past if not wanted or (cell.column or "").lower() in wanted]
     _answer(session, shown, changes.until, to)
     _note(session, changes, tail, lake_only=lake_only)
 

@@ -157,9 +157,10 @@ def _columns_text(delta: Delta) -> str:
 
 
 def _show_rows(session: Session, feed: Feed, deltas: Iterable[Delta]) -> None:
-    from lakesync.core.merge import EMPTY, apply, view
+    from lakesync.core.merge import EMPTY, apply, as_read, view
 
     states: dict[tuple[str, str], RowState] = {}
+    delete_wins = {one.table for one in session.transport().schemas().tables if one.delete_wins}
 
     def forget(table: str) -> None:
         for key in [key for key in states if key[0] == table]:
@@ -171,7 +172,7 @@ def _show_rows(session: Session, feed: Feed, deltas: Iterable[Delta]) -> None:
         states[key] = apply(states.get(key, EMPTY), delta)
     by_table: dict[str, list[dict[str, object]]] = {}
     for (table, row_id), state in sorted(states.items()):
-        values_of = view(state)
+        values_of = view(as_read(state, delete_wins=table in delete_wins))
         if values_of is not None:
             values = {name: json.loads(value) for name, value in sorted(values_of.items())}
             by_table.setdefault(table, []).append({"_row_id": row_id, **values})

@@ -145,7 +145,9 @@ def _make(session: Session, there: Opened, wanted: Selection, path: Path, *, is_
     with session.out.progress("comparing rows …"):
         span = (wanted.commit, until)
         with pasts(there.changes, tail, span, wanted.rows) as rows:
-            diffs = matching(row_diffs(rows, wanted.keeps), wanted.where, there.changes.columns)
+            delete_wins = there.changes.delete_wins(there.tail)
+            every = row_diffs(rows, wanted.keeps, delete_wins=delete_wins)
+            diffs = matching(every, wanted.where, there.changes.columns)
             changes = _sampled(counts.counted(map(restoring, diffs)), first)
             write_plan(path, plan, (d for each in changes for d in deltas_for(plan, each, now)))
     if not session.out.json_lines:

@@ -88,19 +88,26 @@ class LostWrites:
         stored: StoredRow,
         states: tuple[RowState, RowState],
         deltas: Sequence[Delta],
+        *,
+        delete_wins: bool,
     ) -> None:
-        """Note what a row lost by a page's deltas, which took it from one state to the other."""
+        """Note what a row lost by a page's deltas, which took it from one state to the other.
+
+        Where deletes win, it loses all of it by its delete, however new.
+        """
         noted = self._noted.get(row)
         if stored.base is None and noted is None:
             return
         before, after = states
         known = before if stored.base is None else stored.known
         at = {(delta.hlc, delta.client_id): place for place, delta in enumerate(deltas)}
+        is_gone = delete_wins and not after.alive
         deleters = {delta.hlc: delta for delta in deltas if delta.op is Op.DELETE}
         for name, register in self._own(before, known, noted.columns if noted else {}):
             stamp, _, value = register
             winner = after.columns.get(name, register)
-            deleter = deleters.get(after.deleted) if after.deleted >= stamp else None
+            is_deleted = is_gone or after.deleted >= stamp
+            deleter = deleters.get(after.deleted) if is_deleted else None
             won = (winner[0], winner[1]) if deleter is None else (deleter.hlc, deleter.client_id)
             was_first = at.get((stamp, self._me), len(deltas)) < at.get(won, -1)
             if won[1] == self._me or was_first or (deleter is None and winner[2] == value):

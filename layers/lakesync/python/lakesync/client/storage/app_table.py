@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.tables import PREFIX
+from lakesync.core.merge import as_read
 from lakesync.core.values import NULL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from lakesync.core.merge import RowState
     from lakesync.core.values import CanonicalJson
 
 Cell: TypeAlias = "str | int | float | None"
@@ -64,6 +66,12 @@ class AppTable:
     """Of which of these that is decided anew, and is yet to be stored."""
     places: Places = field(default_factory=lambda: Places(()))
     """The columns as row states name them."""
+    delete_wins: bool = False
+    """What the gateway's schema says of the table."""
+
+    def as_read(self, state: RowState) -> RowState:
+        """Give a row as its table reads it; see `lakesync.core.merge.as_read`."""
+        return as_read(state, delete_wins=self.delete_wins)
 
     def prepare(self) -> None:
         """Compose the statements for the columns as they are now."""

@@ -8,12 +8,14 @@ itself, and `Client.sql_name` tells it.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.storage.app_table import COLLATION, ROW_ID, AppTable, free_name, quote
 from lakesync.client.storage.respell import respell_column, respell_table, was_refused
 from lakesync.core.delta import check_identifier
 from lakesync.core.names import first_spellings, folded, name_taken
+from lakesync.core.schema_json import schemas_from_json
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Catalogue:
         self._by_id: dict[int, AppTable] = {}
         self._changed: dict[int, AppTable] = {}
         self._local_changed: set[str] = set()
+        self._delete_wins: frozenset[str] = frozenset()  # folded names
 
     def note_change(self, table: AppTable) -> None:
         """Note that the transaction under way changes rows, or columns, of a table."""
@@ -59,6 +62,7 @@ class Catalogue:
         self._by_id.clear()
         self._changed.clear()
         self._local_changed.clear()
+        self.read_schemas()
         tables = self._connection.execute("SELECT id, name, sql_name FROM _lakesync_tables")
         for row in tables.fetchall():
             self._remember(AppTable(*row))
@@ -74,6 +78,20 @@ class Catalogue:
                 self._by_id[table_id].declared[name] = declared
         for table in self._tables.values():
             table.prepare()
+
+    def read_schemas(self) -> list[AppTable]:
+        """Learn from the stored schemas how tables are read; gives those read otherwise now."""
+        ((text,),) = self._connection.execute("SELECT schemas FROM _lakesync_sync").fetchall()
+        tables = schemas_from_json(json.loads(text)).tables if "deleteWins" in text else ()
+        self._delete_wins = frozenset(folded(one.table) for one in tables if one.delete_wins)
+        changed = [
+            table
+            for name, table in self._tables.items()
+            if table.delete_wins is not (name in self._delete_wins)
+        ]
+        for table in changed:
+            table.delete_wins = not table.delete_wins
+        return changed
 
     def known(self, name: str) -> AppTable:
         """Give a table that is there, by any spelling of its name."""
@@ -189,6 +207,7 @@ class Catalogue:
         return added
 
     def _remember(self, table: AppTable) -> None:
+        table.delete_wins = folded(table.name) in self._delete_wins
         self._tables[folded(table.name)] = table
         self._by_id[table.id] = table
 

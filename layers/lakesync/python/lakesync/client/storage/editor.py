@@ -12,7 +12,7 @@ from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.shapes import shape
 from lakesync.client.storage.stored_state import decode
 from lakesync.core.delta import Op, check_row_id
-from lakesync.core.merge import view
+from lakesync.core.merge import as_read, view
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
 
@@ -31,15 +31,19 @@ T = TypeVar("T")
 _NOTHING: Final[Mapping[str, object]] = {}
 _STATE: Final = (
     "SELECT state, (SELECT group_concat(name) FROM (SELECT columns.name FROM _lakesync_columns "
-    "AS columns WHERE columns.table_id = id ORDER BY place)) "
+    "AS columns WHERE columns.table_id = id ORDER BY place)), "
+    "(SELECT CASE WHEN schemas LIKE '%deleteWins%' THEN EXISTS (SELECT 1 FROM "
+    "json_each(schemas, '$.tables') WHERE json_extract(value, '$.table') = _lakesync_tables.name "
+    "COLLATE NOCASE AND json_extract(value, '$.deleteWins')) ELSE 0 END FROM _lakesync_sync) "
     "FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id "
     "WHERE name = ? AND row_id = ?"
 )
 
 
-def _state(stored: bytes, names: str | None) -> RowState:
-    """Give a row with its values; whose they are is not looked up."""
-    return decode(stored, Places((names or "").split(",")), str)
+def _state(stored: bytes, names: str | None, delete_wins: int) -> RowState:
+    """Give a row, as its table reads it, with its values; whose they are is not looked up."""
+    state = decode(stored, Places((names or "").split(",")), str)
+    return as_read(state, delete_wins=bool(delete_wins))
 
 
 class Editor(ABC):
@@ -62,7 +66,8 @@ class Editor(ABC):
     ) -> Result[Delta, LakeSyncError]:
         """Write columns of a row, at least one, whether or not this client has seen it.
 
-        If the row exists nowhere, these columns make it exist.
+        If the row exists nowhere, these columns make it exist; but not in a table in which deletes
+        win.
         """
         return self._edit(Op.UPDATE, table, row_id, columns)
 

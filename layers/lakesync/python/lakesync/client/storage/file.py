@@ -141,6 +141,13 @@ class ClientFile:
         tables = schemas_from_json(json.loads(text)).tables if text else ()
         return next((schema for schema in tables if schema.table == table), None)
 
+    def keep_schemas(self, text: str, version: str) -> None:
+        """Store schemas, and read the tables by them, within the caller's transaction."""
+        change = "UPDATE _lakesync_sync SET schemas = ?, schemas_of = ?"
+        self.connection.execute(change, (text, version))
+        for table in self.catalogue.read_schemas():
+            self.rows.read_anew(table)
+
     def sql_name(self, table: str, column: str | None) -> str | None:
         """Give SQLite's name of a table or a column."""
         checked_name(table, "table")

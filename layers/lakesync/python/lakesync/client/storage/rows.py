@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from lakesync.client.storage.stored_state import States
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
-from lakesync.core.merge import EMPTY, RowState, fold, view
+from lakesync.core.merge import EMPTY, RowState, as_read, fold, view
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Rows:
                 encoded = self.states.encode(table.places, state)
                 below = None if base is None else self.states.encode(table.places, base)
                 upserts.append((table.id, row_id, encoded, below, waiting, mark))
-            values = view(state)
+            values = view(table.as_read(state))
             if values is None:
                 hidden[table.id].append((row_id,))
             else:
@@ -148,6 +148,22 @@ class Rows:
             table = self._catalogue.by_id(table_id)
             self._catalogue.note_change(table)
             many(table.delete, row_ids)
+
+    def read_anew(self, table: AppTable) -> None:
+        """Write the rows of the app's table that its schema, which is another now, reads otherwise.
+
+        Cost: all rows of the table are read; it happens once, when the schema first comes.
+        """
+        every = self._connection.execute(
+            "SELECT row_id, state, base, waiting FROM _lakesync_rows WHERE table_id = ?",
+            (table.id,),
+        )
+        rows = ((row_id, self.stored(table.id, *rest)) for row_id, *rest in every.fetchall())
+        self.save(
+            (table, row_id, *row)
+            for row_id, row in rows
+            if as_read(row.state, delete_wins=True) is not row.state
+        )
 
     def show(self, table: AppTable, cells: Iterable[Sequence[Cell]]) -> None:
         """Write rows of the app's table, whose cells were composed just now."""

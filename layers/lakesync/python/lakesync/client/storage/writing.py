@@ -93,7 +93,7 @@ def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, Canoni
         base = state
     mark = 0 if is_tombstone(after) else None
     run(UPSERT_ROW, (*key, states.encode(app.places, after), base, waiting + 1, mark))
-    return view(after)
+    return view(app.as_read(after))
 
 
 def encoded_columns(op: Op, table: object, row_id: object, columns: object) -> Columns:

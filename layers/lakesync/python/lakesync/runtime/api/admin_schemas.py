@@ -170,8 +170,8 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             "sourceTable": TEXT | {"minLength": 1, "maxLength": SOURCE_TABLE_CHARACTERS_MAX},
             "append": FLAG | {"description": "Rows are events: written once, never changed."},
             "partition": list_of(NAME),
-            "keepTombstones": FLAG
-            | {"description": "Deletions are never forgotten: data of any age may be loaded."},
+            "keepTombstones": FLAG | {"description": "Deletions are never forgotten."},
+            "deleteWins": FLAG | {"description": "No update makes a row exist. Never changes."},
         },
     ),
     "Schemas": object_of(

@@ -1,0 +1,187 @@
+"""What readers and writers are told of a row that is deleted while others edit it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.merge import EMPTY, as_read, fold, view
+from lakesync.core.messages import Pull
+from lakesync.core.values import parse
+from lakesync.gateway.rule_filter import RuleFilter
+from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
+from tests.support.gateways import GivenTime, administrator, deltas_of, puller, pusher
+from tests.support.strategies import row_deltas
+
+if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
+
+GATEWAY = "g"
+MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
+
+
+class World:
+    """A gateway of which one table is declared so, and one with sync rules for its clients."""
+
+    def __init__(self, *filters: dict[str, Any]) -> None:
+        self.buffer, self.time = MemoryBuffer(), GivenTime(WALL_MS + 60_000)
+        self.admin = administrator(self.buffer, time_=self.time)
+        columns = [{"name": name, "type": "string"} for name in ("owner", "title")]
+        columns += [{"name": name, "type": "json"} for name in "pqr"]
+        self.admin.register_schema(
+            GATEWAY, {"table": "todos", "columns": columns, "deleteWins": True}
+        )
+        if filters:
+            bucket = {"name": "mine", "tables": ["todos"], "filters": list(filters)}
+            self.admin.save_rules(GATEWAY, {"buckets": [bucket]})
+        self.cursors: dict[str, Pull] = {}
+
+    def push(self, *deltas: Any, sub: str = "c1") -> list[str]:
+        """Push, each by itself; gives the codes of refusals."""
+        codes = []
+        for delta in deltas:
+            self.time.now_ms += 10
+            one = replace(push(delta, client=delta.client_id), claims={"sub": sub})
+            receipt = pusher(self.buffer, time_=self.time).push(GATEWAY, one)
+            codes += [outcome.error.code for outcome in receipt.outcomes if outcome.error]
+        return codes
+
+    def news(self, sub: str) -> list[Delta]:
+        """Give what is new to a client."""
+        self.time.now_ms += 300
+        at = self.cursors.get(sub) or Pull(sub, claims={"sub": sub}, removes=True)
+        page = puller(self.buffer, time_=self.time).pull(GATEWAY, at)
+        self.cursors[sub] = replace(at, since=page.cursor, scope=page.scope)
+        return deltas_of(page)
+
+    def pull(self, sub: str) -> list[tuple[str, dict[str, bytes]]]:
+        """Give the same, without stamps."""
+        return [(delta.op.name, dict(delta.columns)) for delta in self.news(sub)]
+
+
+@pytest.mark.law("V11")
+def test_who_saw_the_row_is_sent_its_delete_and_nothing_that_comes_behind_it() -> None:
+    world = World(MINE)
+    world.push(insert(at=at_ms(0), owner="ann", title="one"), sub="ann")
+    assert world.pull("ann") == [("INSERT", {"owner": b'"ann"', "title": b'"one"'})]
+
+    world.push(delete(at=at_ms(1)), update(at=at_ms(9), title="late"), sub="ann")
+    world.push(update(at=at_ms(10), owner="bob"), sub="bob")
+
+    assert world.pull("ann") == [("DELETE", {})]
+    assert world.pull("bob") == []
+
+
+@pytest.mark.law("V11")
+def test_a_delete_that_comes_behind_a_newer_update_ends_the_row() -> None:
+    world = World(MINE)
+    world.push(insert(at=at_ms(0), owner="ann"), update(at=at_ms(9), title="x"), sub="ann")
+    world.pull("ann")
+
+    world.push(delete(at=at_ms(1)), sub="ann")
+
+    assert world.pull("ann") == [("DELETE", {})]
+
+
+@pytest.mark.law("V11")
+def test_an_insert_sends_the_whole_row_to_who_may_see_it() -> None:
+    world = World(MINE)
+    world.push(insert(at=at_ms(0), owner="ann", title="one"), delete(at=at_ms(1)), sub="ann")
+    assert [op for op, _ in world.pull("ann")] == ["INSERT", "DELETE"]
+    world.push(update(at=at_ms(9), title="late"), sub="ann")
+    assert world.pull("ann") == []
+
+    world.push(insert(at=at_ms(12), owner="ann", title="back"), sub="ann")
+
+    assert world.pull("ann") == [
+        ("DELETE", {}), ("INSERT", {"owner": b'"ann"', "title": b'"back"'})
+    ]  # fmt: skip
+
+
+@pytest.mark.law("V11")
+def test_nobody_inserts_what_others_wrote_behind_the_delete_into_their_sight() -> None:
+    world = World(MINE)
+    made = insert(at=at_ms(0), owner="ann"), delete(at=at_ms(2))
+    late = update(at=at_ms(3), owner="ann", title="secret")
+    world.push(*made, late, sub="ann")
+
+    assert world.push(insert(at=at_ms(4), owner="bob"), sub="bob") == ["FORBIDDEN"]
+    assert world.push(insert(at=at_ms(1), owner="bob", title="x"), sub="bob") == []
+    assert world.push(insert(at=at_ms(2, 5), owner="bob", title="x"), sub="bob") == ["FORBIDDEN"]
+    assert world.pull("bob") == []
+    assert world.push(insert(at=at_ms(5), owner="ann"), sub="ann") == []
+    assert world.push(delete(at=at_ms(6)), update(at=at_ms(7), title="secret"), sub="ann") == []
+
+    whole = insert(at=at_ms(9), owner="bob", title="mine")
+    assert world.push(whole, sub="bob") == [], "nothing of what ann wrote stays"
+    assert world.pull("bob")[-1] == ("INSERT", {"owner": b'"bob"', "title": b'"mine"'})
+
+
+@pytest.mark.law("V11")
+def test_a_row_of_which_nothing_is_left_may_be_inserted_by_anybody() -> None:
+    world = World(MINE)
+    world.push(insert(at=at_ms(0), owner="ann"), delete(at=at_ms(2)), sub="ann")
+
+    assert world.push(insert(at=at_ms(4), owner="bob"), sub="bob") == []
+    assert world.pull("bob")[-1] == ("INSERT", {"owner": b'"bob"'})
+
+
+@pytest.mark.law("V11")
+def test_no_row_is_sent_that_is_not_there() -> None:
+    """As a snapshot and an entering row are decided."""
+    config = World(MINE).buffer.config(GATEWAY)
+    shows = RuleFilter(config, Pull("x", claims={"sub": "ann"}, removes=True))
+    unseen = fold([delete(at=at_ms(2)), update(at=at_ms(3), owner="ann")])
+    there = fold([insert(at=at_ms(4), owner="ann")], unseen)
+
+    assert shows.row("todos", "r1", unseen) == []
+    assert fold(shows.row("todos", "r1", there)) == there
+
+
+@pytest.mark.law("V11")
+def test_a_trial_counts_no_row_that_is_not_there() -> None:
+    world = World()
+    world.push(
+        insert("r1", at=at_ms(0), owner="ann"), delete("r1", at=at_ms(1)),
+        update("r1", at=at_ms(2), owner="ann"), insert("r2", at=at_ms(3), owner="ann"),
+    )  # fmt: skip
+    body = {"buckets": [{"name": "mine", "tables": ["todos"], "filters": [MINE]}]}
+
+    (todos,) = world.admin.try_rules(GATEWAY, body, {"sub": "ann"})
+
+    assert todos.seen is not None
+    assert [row["rowId"] for row in todos.seen.rows] == ["r2"]
+    assert todos.seen_in_force == 1
+
+
+def owned(delta: Delta) -> Delta:
+    """Give the same change by real stamps; whoever writes a column says whose the row is."""
+    op, table, row_id, client_id, hlc, columns, _ = delta
+    values = {name: parse(value) for name, value in columns} | {"owner": "ann"}
+    return make_delta(
+        op, table, row_id, {} if op is Op.DELETE else values,
+        client_id=client_id, hlc=at_ms(hlc),
+    )  # fmt: skip
+
+
+@pytest.mark.law("V11")
+@given(made=row_deltas, cut=st.integers(0, 8))
+@settings(deadline=None)
+def test_whatever_is_pushed_a_reader_holds_the_row_if_there_is_one(
+    made: list[Delta], cut: int
+) -> None:
+    """Under rules that show every row that there is, decided row by row."""
+    world = World({"column": "owner", "op": "neq", "value": "nobody"})
+    held = EMPTY
+    deltas = [owned(delta) for delta in made]
+    for part in (deltas[:cut], deltas[cut:]):
+        world.push(*part, sub="ann")
+        held = fold(world.news("x"), held)
+
+    assert view(as_read(held, delete_wins=True)) == view(as_read(fold(deltas), delete_wins=True))
