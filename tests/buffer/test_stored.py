@@ -25,9 +25,9 @@ from lakesync.core.layout import (
     Layout,
     lanes_from_text,
 )
-from lakesync.core.rules import Bucket, Claim, Filter, SyncRules
+from lakesync.core.rules import Bucket, Claim, Filter, Omission, SyncRules
 from lakesync.core.schema import Column, TableSchema, check_delta
-from lakesync.core.stored import READS
+from lakesync.core.stored import READS, WRITES
 from lakesync.core.visibility import Viewer
 from lakesync.errors import UpgradeRequired
 from lakesync.ports import Commit, Head, LaneCommit, LogEntry
@@ -220,3 +220,14 @@ def test_what_only_a_later_release_can_read_says_so() -> None:
     ):
         with pytest.raises(UpgradeRequired, match="later release"):
             read(deflate(data))
+
+
+@pytest.mark.law("B14", "V12")
+def test_a_release_that_knows_of_no_omissions_refuses_a_gateway_that_has_some() -> None:
+    omission = Omission(frozenset({"title"}), frozenset({"todos"}))
+    omitting = replace(NOW, rules=replace(NOW.rules, omit=(omission,)))
+    body = config_to_json(omitting)
+
+    assert body["format"] == 2
+    assert config_from_json(body) == omitting
+    assert config_to_json(replace(config_from_json(body), rules=NOW.rules))["format"] == WRITES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from tests.compat.older import WAIT_MS_MAX
 from tests.compat.world import (
     COLUMNS,
     GATEWAY,
+    OMITTING,
     OTHER_RULES,
     OWNERS,
     RULES,
@@ -39,6 +40,7 @@ class Story:
     seed: int
     world: World = field(default_factory=World)
     rows: list[str] = field(default_factory=list)
+    rules: tuple[dict[str, Any], ...] = (RULES, OTHER_RULES)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -125,7 +127,7 @@ class Story:
 
     def change_rules(self) -> None:
         if self.seed % 3:
-            self.world.save_rules(self.chance.choice([RULES, OTHER_RULES]))
+            self.world.save_rules(self.chance.choice(self.rules))
 
     def trim(self) -> None:
         # What left its sight meanwhile would stay with a follower: see "not promised".
@@ -148,8 +150,7 @@ class Story:
 @pytest.mark.parametrize("seed", [*range(60), 1061, 1071])
 def test_whatever_happens_a_follower_ends_with_what_it_may_see(seed: int) -> None:
     """And every edit that was answered by 200 is in the gateway's rows."""
-    story = Story(seed)
-    ends_with_what_it_may_see(story)
+    ends_with_what_it_may_see(Story(seed))
 
 
 @pytest.mark.law("F1", "F2", "F3", "F6", "F9")
@@ -158,7 +159,14 @@ def test_so_it_does_where_deletes_win(seed: int) -> None:
     ends_with_what_it_may_see(Story(seed, World(delete_wins=True)))
 
 
+@pytest.mark.law("F2", "F3", "V12")
+@pytest.mark.parametrize("seed", [number for number in range(30) if number % 3])
+def test_whatever_happens_a_follower_is_sent_no_column_that_is_left_out(seed: int) -> None:
+    ends_with_what_it_may_see(Story(seed, rules=(RULES, OTHER_RULES, OMITTING, OMITTING)))
+
+
 def ends_with_what_it_may_see(story: Story) -> None:
+    """Let a story happen, and hold what everybody has against what they should."""
     story.run(60)
     story.settle()
 

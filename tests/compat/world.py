@@ -46,6 +46,17 @@ OTHER_RULES = {
     "version": 1,
     "buckets": [{"name": "mine", "tables": [TABLE], "filters": [MINE, SHOWN]}],
 }
+OMITTING = {
+    **RULES,
+    "omit": [
+        {
+            "tables": [TABLE],
+            "columns": ["state"],
+            "except": [{"claim": "sub", "op": "eq", "value": "b"}],
+        }
+    ],
+}
+"""Rules that leave a column out for the first of two clients."""
 
 
 @dataclass
@@ -128,10 +139,16 @@ class World:
             return found
         teams = self.claims[client_id]["teams"]
         hides = self.rules is OTHER_RULES
-        return {
+        seen = {
             key: row
             for key, row in found.items()
             if row.get("owner") in teams and (not hides or row.get("state") not in {None, "hidden"})
+        }
+        if self.rules is not OMITTING or client_id == "b":
+            return seen
+        return {
+            key: {name: value for name, value in row.items() if name != "state"}
+            for key, row in seen.items()
         }
 
 
@@ -159,6 +176,9 @@ class Direct:
     def pull(self, since: Stamp, limit: int, bytes_max: int) -> tuple[list[Delta], Stamp] | None:
         self.world.time.now_ms += 1
         page = self.world.pull(self.client_id, since, limit, bytes_max)
+        if self.world.rules is OMITTING and self.client_id == "a":
+            sent = [name for delta in deltas_of(page) for name, _ in delta.columns]
+            assert "state" not in sent, "what is left out is sent to nobody"
         return None if self._loses() else (deltas_of(page), page.cursor)
 
     def _loses(self) -> bool:

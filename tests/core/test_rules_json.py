@@ -8,9 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.rules import OPERATORS, Bucket, Claim, Filter, SyncRules, rules_to_json
+from lakesync.core.rules import (
+    OMISSIONS_MAX,
+    OMITTED_COLUMNS_MAX,
+    OPERATORS,
+    Bucket,
+    Claim,
+    ClaimFilter,
+    Filter,
+    Omission,
+    SyncRules,
+    rules_from_stored,
+    rules_to_json,
+)
 from lakesync.core.rules_json import read_rules, rules_from_json
 from lakesync.core.schema import Column, TableSchema
+from lakesync.core.visibility import Viewer
 from lakesync.errors import RulesRefused
 from tests.support.strategies import json_values
 
@@ -193,3 +206,97 @@ def test_whatever_is_read_comes_back_the_same(filters: list[Any], tables: list[A
     except RulesRefused:
         return
     assert rules_from_json(rules_to_json(rules), SCHEMAS) == rules
+
+
+# --- omissions ------------------------------------------------------------------------------------
+
+HR = {"claim": "role", "op": "eq", "value": "hr"}
+
+
+def omission(**changes: Any) -> dict[str, Any]:
+    return {"tables": ["todos"], "columns": ["size"]} | changes
+
+
+@pytest.mark.law("V3", "V12")
+def test_omissions_are_read_and_written_back() -> None:
+    body = {
+        "version": 1,
+        "buckets": [],
+        "omit": [
+            omission(**{"except": [HR, {"claim": "org.level", "op": "gte", "value": 3}]}),
+            omission(tables=[], columns=["owner", "price"]),
+        ],
+    }
+    rules = rules_from_json(body, SCHEMAS)
+
+    assert rules.omit == (
+        Omission(
+            frozenset({"size"}),
+            frozenset({"todos"}),
+            (
+                ClaimFilter(Claim(("role",)), "eq", "hr"),
+                ClaimFilter(Claim(("org", "level")), "gte", 3),
+            ),
+        ),
+        Omission(frozenset({"owner", "price"})),
+    )
+    assert rules_to_json(rules) == body
+    assert rules_from_stored(rules_to_json(rules)) == rules
+    assert rules.claims() == {Claim(("role",)), Claim(("org", "level"))}
+
+
+@pytest.mark.law("V3", "V12")
+def test_all_faults_of_omissions_are_named_each_with_its_path() -> None:
+    keyed = {"keyed": TableSchema("keyed", (Column("id", "string"), Column("x", "string")),
+                                  primary_key=("id",))}  # fmt: skip
+    body = {
+        "buckets": [],
+        "omit": [
+            omission(tables=["nobody"], columns=["colour", "no name", 3]),
+            omission(columns=[]),
+            omission(columns=["colour"], **{"except": [HR | {"op": "like"}, {"claim": ""}, 1]}),
+            omission(tables=["keyed"], columns=["ID"]),
+            omission(tables=[], columns=["id", "nowhere"]),
+            {"columns": ["size"], "unless": []},
+            omission(**{"except": [HR | {"value": None}, HR | {"op": "gt", "value": [1, 2]}]}),
+        ],
+    }
+    with pytest.raises(RulesRefused) as caught:
+        rules_from_json(body, SCHEMAS | keyed)
+
+    assert {fault.path for fault in caught.value.faults} == {
+        "omit[0].tables[0]", "omit[0].columns[1]", "omit[0].columns[2]",
+        "omit[1].columns",
+        "omit[2].columns[0]", "omit[2].except[0].op", "omit[2].except[1].claim",
+        "omit[2].except[1].op", "omit[2].except[1].value", "omit[2].except[2]",
+        "omit[3].columns[0]",
+        "omit[4].columns[0]", "omit[4].columns[1]",
+        "omit[5].unless", "omit[5].tables",
+        "omit[6].except[0].value", "omit[6].except[1].value", "omit[0].columns[0]",
+    }  # fmt: skip
+
+
+@pytest.mark.law("V3", "V12")
+def test_columns_of_tables_without_a_schema_are_warned_of() -> None:
+    body = {"buckets": [], "omit": [omission(tables=["notes"]), omission(tables=[], columns=["z"])]}
+
+    rules, warnings = read_rules(body, SCHEMAS, strict=False)
+
+    assert len(rules.omit) == 2
+    assert [each.path for each in warnings] == ["omit[0].tables[0]", "omit[1].columns[0]"]
+
+
+@pytest.mark.law("V3", "V12")
+def test_there_are_no_more_omissions_than_may_be() -> None:
+    assert "omit" in refused({"buckets": [], "omit": [omission()] * (OMISSIONS_MAX + 1)})
+    many = omission(columns=["size"] * (OMITTED_COLUMNS_MAX + 1))
+    assert "omit[0].columns" in refused({"buckets": [], "omit": [many]})
+
+
+@pytest.mark.law("V12", "B14")
+def test_a_condition_that_this_release_does_not_know_excepts_nobody() -> None:
+    stored = {"claim": "role", "op": "resembles", "value": "hr"}
+    body = {"version": 1, "buckets": [], "omit": [omission(**{"except": [stored]})]}
+
+    viewer = Viewer(rules_from_stored(body), {"role": "hr"})
+    assert viewer.omitted("todos") == {"size"}

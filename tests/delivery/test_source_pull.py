@@ -54,6 +54,11 @@ GATEWAY = "acme"
 SOURCE = Destination("warehouse", "postgres", "warehouse", declared_ms=7)
 
 
+def omit(*tables: str, **said: Any) -> dict[str, Any]:
+    """Give an omission of ``n``, of all of some tables' rows."""
+    return {"tables": list(tables), "columns": ["n"], **said}
+
+
 def rules(own: str = "todos", shared: str = "notes") -> dict[str, Any]:
     """Give rules: of one table a client sees its own rows, of another all, of others none."""
     of_client = [{"column": "owner", "op": "eq", "value": "jwt:sub"}]
@@ -121,10 +126,11 @@ class World:
         for delta in self.put:
             key = delta.table, delta.row_id
             states[key] = apply(states.get(key, EMPTY), delta)
+        shown = {key: viewer.shown_state(key[0], state) for key, state in states.items()}
         return {
-            key: view(state)
+            key: view(shown[key])
             for key, state in states.items()
-            if view(state) is not None
+            if view(shown[key]) is not None
             and viewer.sees(key[0], rule_values(state, rules.columns(key[0])))
         }
 
@@ -233,7 +239,10 @@ def test_who_reads_to_the_end_has_the_merged_rows_that_rules_show(
     with closing(database()) as opened:
         world, (own, shared, hidden) = World(opened), (new_table(), new_table(), new_table())
         if is_ruled := data.draw(st.booleans(), "rules"):
-            world.rules(rules(own, shared))
+            omitted = data.draw(st.lists(st.sampled_from([own, shared]), unique=True), "omitted")
+            but = {"except": [{"claim": "sub", "op": "eq", "value": "bob"}]}
+            omitting = [omit(*omitted, **but)] if omitted else []
+            world.rules(rules(own, shared) | {"omit": omitting})
         limit = data.draw(st.integers(1, 4), "limit")
         readers = [Reader(world, sub, limit) for sub in ("ann", "bob")]
         for _ in range(data.draw(st.integers(1, 3), "rounds")):
@@ -252,6 +261,25 @@ def test_who_reads_to_the_end_has_the_merged_rows_that_rules_show(
                 assert reader.seen == world.visible(reader.sub)
         for reader in readers:
             assert not is_ruled or hidden not in {delta.table for delta in reader.received}
+
+
+@pytest.mark.law("D13", "V12")
+def test_columns_that_are_left_out_are_in_no_row_and_in_no_history() -> None:
+    world = World(MemoryDatabase())
+    world.rules(rules() | {"omit": [omit("notes", "todos")]})
+    world.deliver("notes", [row("n1", 1, table="notes", owner="bob", n=1)])
+    world.deliver("todos", [row("t1", 1, owner="ann", n=1)])
+    reader = Reader(world)
+    reader.read()
+    more = [row("n1", 2, table="notes", op=Op.UPDATE, n=2),
+            row("n1", 3, table="notes", op=Op.UPDATE, owner="ann", n=3)]  # fmt: skip
+    world.deliver("notes", more)
+    world.deliver("todos", [row("t1", 2, op=Op.UPDATE, n=2)])
+    reader.read()
+
+    assert reader.seen == world.visible()
+    assert {name for delta in reader.received for name, _ in delta.columns} == {"owner"}
+    assert not reader.again or reader.again == ["todos"]
 
 
 @pytest.mark.law("D13")

@@ -15,11 +15,12 @@ from lakesync.gateway import broadcast as module
 from lakesync.gateway import connected
 from lakesync.gateway.connected import CLIENT_CONNECTIONS_MAX
 from lakesync.ports import GATEWAY_KIND, Revocation
-from tests.support.builders import at_ms, insert, push
+from tests.support.builders import at_ms, insert, push, update
 from tests.support.gateways import administrator, deltas_of, puller, pusher
 from tests.support.sockets import GATEWAY, Hub
 
 if TYPE_CHECKING:
+    from lakesync.core.delta import Delta
     from lakesync.core.messages import PullPage
 
 
@@ -51,6 +52,11 @@ class World(Hub):
         claims = {"sub": client}
         receipt = self.pusher.push(GATEWAY, replace(push(delta, client=client), claims=claims))
         assert not receipt.outcomes
+
+    def push_trusted(self, delta: Delta) -> None:
+        """Push a change as a connector does, whom no rule concerns."""
+        self.time.sleep_ms(1_000)
+        self.pusher.push(GATEWAY, replace(push(delta), trusted=True))
 
     def pull(self, client: str, since: int, scope: str = "") -> list[Any]:
         """Give what a client pulls behind a cursor, and the page's scope, epoch and end."""
@@ -188,6 +194,28 @@ def test_each_group_is_decided_by_its_own_claims(world: World) -> None:
     assert [delta.op.name for delta in deltas_of(first)] == ["INSERT"]
     assert [delta.op.name for delta in deltas_of(second)] == ["REMOVE"]
     assert [delta.row_id for delta in deltas_of(only(world.sockets.pages("to-bob")))] == ["r1"]
+
+
+@pytest.mark.law("T3", "V12")
+def test_each_group_is_sent_its_own_columns(world: World) -> None:
+    hr = {"claim": "role", "op": "eq", "value": "hr"}
+    pay = {"tables": ["todos"], "columns": ["pay"], "except": [hr]}
+    world.connect("ann", claims={"sub": "ann"})
+    world.connect("bob", claims={"sub": "bob", "role": "hr"})
+    world.save_rules({"buckets": [], "omit": [pay]})
+    settled(world)
+    world.push_trusted(insert("r1", at=at_ms(1), title="x", pay=1))
+    world.notify()
+    world.push_trusted(update("r1", at=at_ms(2), pay=2))
+    world.notify()
+
+    only_title = only(world.sockets.pages("to-ann"))
+    assert [delta.values for delta in deltas_of(only_title)] == [{"title": "x"}]
+    both = world.sockets.pages("to-bob")
+    assert [delta.values for page in both for delta in deltas_of(page)] == [
+        {"title": "x", "pay": 1},
+        {"pay": 2},
+    ]
 
 
 @pytest.mark.law("T6")

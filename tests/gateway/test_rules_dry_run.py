@@ -45,11 +45,13 @@ class World:
         self.time.now_ms += 10
         assert self.service.push(GATEWAY, push(*deltas)).accepted == len(deltas)
 
-    def rules(self, *buckets: dict[str, Any]) -> None:
-        self.admin.save_rules(GATEWAY, {"buckets": list(buckets)})
+    def rules(self, *buckets: dict[str, Any], omit: Any = ()) -> None:
+        self.admin.save_rules(GATEWAY, {"buckets": list(buckets), "omit": list(omit)})
 
-    def tries(self, *buckets: dict[str, Any], **claims: Any) -> dict[str, TableTrial]:
-        body = {"buckets": list(buckets)}
+    def tries(
+        self, *buckets: dict[str, Any], omit: Any = (), **claims: Any
+    ) -> dict[str, TableTrial]:
+        body = {"buckets": list(buckets), "omit": list(omit)}
         found = self.admin.try_rules(GATEWAY, body, claims or None)
         return {held.table: held for held in found}
 
@@ -99,6 +101,28 @@ class TestTrial:
             {"rowId": "r3", "columns": {"owner": "bob", "state": "open", "title": "c"}}
         ]
         assert todos.complete
+
+    @pytest.mark.law("V12")
+    def test_rows_are_shown_as_the_client_would_have_them(self, world: World) -> None:
+        no_owner = {"tables": ["todos"], "columns": ["owner"]}
+        world.rules(omit=[no_owner])
+
+        not_hr = {"claim": "role", "op": "eq", "value": "hr"}
+        found = world.tries(
+            bucket(OPEN), omit=[{"tables": ["todos"], "columns": ["Title"], "except": [not_hr]}],
+            sub="ann",
+        )  # fmt: skip
+        todos = found["todos"]
+
+        assert todos.seen is not None
+        assert [row["columns"] for row in todos.seen.rows] == [
+            {"owner": "ann", "state": "open"}, {"owner": "bob", "state": "open"}
+        ]  # fmt: skip
+        assert [row["columns"] for row in todos.leave.rows] == [{"state": "done", "title": "b"}]
+        assert (todos.omitted, todos.changes) == (("title",), True)
+        again = world.tries(omit=[no_owner | {"columns": ["OWNER"]}])
+        assert [held.changes for held in again.values()] == [False] * 3
+        assert again["todos"].omitted == ("owner",)
 
     def test_nothing_is_saved_and_nothing_is_written(self, world: World) -> None:
         world.rules(bucket(MINE))

@@ -10,6 +10,7 @@ from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.core.omission import state_without
 from lakesync.core.values import parse
 from lakesync.errors import CursorExpired
 from lakesync.log.limits import Limits
@@ -21,7 +22,7 @@ from tests.support.builders import WALL_MS, push
 from tests.support.gateways import GivenTime, administrator, puller, pusher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
@@ -57,8 +58,9 @@ class World:
             body = {"table": table, "columns": columns, "append": table == "events"}
             administrator(self.buffer, time_=self.time).register_schema(GATEWAY, body)
 
-    def rules(self, *buckets: dict[str, Any]) -> None:
-        body = {"version": 1, "buckets": [b | {"name": str(n)} for n, b in enumerate(buckets)]}
+    def rules(self, *buckets: dict[str, Any], omit: Sequence[dict[str, Any]] = ()) -> None:
+        named = [b | {"name": str(n)} for n, b in enumerate(buckets)]
+        body = {"version": 1, "buckets": named, "omit": list(omit)}
         administrator(self.buffer, time_=self.time).save_rules(GATEWAY, body)
 
     def flush_and_trim(self) -> None:
@@ -72,11 +74,14 @@ class World:
         self.buffer.save_flush_state(GATEWAY, state, FlushState(top))
         Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY)
 
-    def push(self, *deltas: Delta, sub: str = "c1", atomic: bool = False) -> list[str]:
+    def push(
+        self, *deltas: Delta, sub: str = "c1", atomic: bool = False, trusted: bool = False
+    ) -> list[str]:
         """Push; give the codes of what was refused."""
         self.time.now_ms += 10
         whose = deltas[0].client_id if deltas else sub
         wanted = replace(push(*deltas, client=whose), claims={"sub": sub}, atomic=atomic)
+        wanted = replace(wanted, trusted=trusted)
         receipt = self.push_service.push(GATEWAY, wanted)
         return [outcome.error.code for outcome in receipt.outcomes if outcome.error]
 
@@ -103,6 +108,7 @@ class Reader:
     stale: set[tuple[str, str]] = field(default_factory=set)
     sent: list[Delta] = field(default_factory=list)
     resyncs: list[Resync] = field(default_factory=list)
+    claims: dict[str, Any] = field(default_factory=dict)
 
     def sync(self, world: World) -> None:
         self.resyncs.clear()
@@ -114,7 +120,7 @@ class Reader:
             self.take(world.pages(replace(pull, since=0, scope="", snapshot=SNAPSHOT)))
 
     def asks(self) -> Pull:
-        claims = {"sub": self.sub}
+        claims = {"sub": self.sub, **self.claims}
         return Pull(
             self.sub, self.cursor, self.limit, claims=claims, removes=self.removes, scope=self.scope
         )
@@ -123,7 +129,11 @@ class Reader:
         for page in pages:
             if page.resync is not None:
                 self.resyncs.append(page.resync)
-                self.stale |= {key for key in self.rows if page.resync.concerns(key[0])}
+                again = {key for key in self.rows if page.resync.concerns(key[0])}
+                self.stale |= again
+                for key in again:
+                    omitted = frozenset(page.resync.omitted_of(key[0]))
+                    self.rows[key] = state_without(self.rows[key], omitted)
             for run in page.records:
                 for delta in decode_records(run):
                     self.sent.append(delta)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Delta, removal
-from lakesync.core.messages import PullPage, Push
+from lakesync.core.messages import PullPage, Push, Resync
 from lakesync.errors import BY_CODE, DeltaTooLarge, ValidationFailed
-from lakesync.wire import jsonish
+from lakesync.wire import jsonish, proto
 from lakesync.wire.incoming import PUSH_DELTAS_MAX
 from lakesync.wire.records import encode_records
 from tests.support.builders import insert, push, update
@@ -206,6 +206,7 @@ def test_the_right_delta_id_is_accepted() -> None:
         ({"hasMore": None}, "hasMore"),
         ({"hasMore": "false"}, "hasMore"),
         ({"epoch": 7}, "epoch"),
+        ({"resync": {"tables": [], "omitted": {"todos": "title"}}}, "resync"),
     ],
 )
 def test_a_fault_of_a_page_names_its_field(fields: dict[str, Any], field: str) -> None:
@@ -245,3 +246,13 @@ def test_another_cursor_is_refused_by_name(text: str) -> None:
         jsonish.stamp_parameter(text, "since")
 
     assert refused.value.field == "since"
+
+
+@pytest.mark.law("V12")
+@pytest.mark.parametrize("encoding", [jsonish, proto])
+def test_a_page_says_of_which_columns_nothing_is_kept(encoding: Any) -> None:
+    again = Resync(("staff",), ("staff", "todos"), {"staff": 9}, {"staff": ("pay",), "": ("note",)})
+    page = PullPage((), 0, 7, has_more=True, resync=again)
+
+    assert encoding.decode_page(encoding.encode_page(page)).resync == again
+    assert [again.omitted_of(table) for table in ("staff", "other")] == [("pay",), ("note",)]

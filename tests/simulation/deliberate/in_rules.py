@@ -14,7 +14,8 @@ from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY
 from lakesync.core.row_deltas import deltas_of
-from lakesync.core.visibility import Transition, Viewer, rule_columns, transition_of
+from lakesync.core.transition import Transition, transition_of
+from lakesync.core.visibility import Viewer, rule_columns
 from lakesync.gateway import rule_filter as rule_filter_module
 from lakesync.gateway.bootstrap_tables import ChangedTables
 from lakesync.gateway.pull import PullService
@@ -55,7 +56,7 @@ def filter_on_the_delta() -> list[Replaced]:
         found = []
         for delta in decode_records(entry.records):
             row = rule_columns(delta.columns, self.columns(delta.table))
-            if delta.op is Op.DELETE or self._viewer.sees(delta.table, row):
+            if delta.op is Op.DELETE or self.viewer.sees(delta.table, row):
                 found.append(delta)
         return Records((encode_records(found),), len(found))
 

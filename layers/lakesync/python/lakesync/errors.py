@@ -30,6 +30,7 @@
     ├── ClockDrift                 CLOCK_DRIFT         stamp it again      Retry.AFTER_REFRESH
     ├── AuthFailed                 AUTH_ERROR          get a fresh token   Retry.AFTER_REFRESH
     ├── Forbidden                  FORBIDDEN           another token       Retry.NEVER
+    │   └── ColumnOmitted          COLUMN_OMITTED      without the column  Retry.NEVER
     ├── ClientTaken                CLIENT_TAKEN        another client id   Retry.NEVER
     ├── Revoked                    REVOKED             ask the operator    Retry.NEVER
     ├── GatewayDeleted             GATEWAY_DELETED     another gateway     Retry.NEVER
@@ -324,6 +325,12 @@ class Forbidden(LakeSyncError):
 
     code = "FORBIDDEN"
     status = 403
+
+
+class ColumnOmitted(Forbidden):
+    """The sync rules leave a column out of what this client is sent, and it may not write it."""
+
+    code = "COLUMN_OMITTED"
 
 
 class ClientTaken(LakeSyncError):

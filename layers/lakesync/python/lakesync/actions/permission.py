@@ -14,9 +14,9 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model
 
 from lakesync.connectors.sql.configuration import Settings
 from lakesync.core.comparing import condition, is_operand
-from lakesync.core.rules import CLAIM_PREFIX, OPERATORS, VALUES_MAX, Claim
+from lakesync.core.rules import CLAIM_PREFIX, OPERATORS, VALUES_MAX, ClaimFilter, claim_of
+from lakesync.core.token_claims import passes, resolved
 from lakesync.core.values import canonical
-from lakesync.core.visibility import resolved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ class _Condition(Settings):
         if isinstance(self.value, list):
             return tuple(self.value)
         if isinstance(self.value, str) and self.value.startswith(CLAIM_PREFIX):
-            return Claim(tuple(self.value.removeprefix(CLAIM_PREFIX).split(".")))
+            return claim_of(self.value.removeprefix(CLAIM_PREFIX))
         return self.value
 
 
@@ -72,10 +72,7 @@ class ClaimCondition(_Condition):
 
     def holds(self, claims: Mapping[str, Any]) -> bool:
         """Tell whether it holds of a token."""
-        values = resolved(Claim(tuple(self.claim.split("."))), claims)
-        test = condition(self.op, resolved(self.operand(), claims))
-        every = all if self.op == "neq" else any
-        return bool(values) and every(test(canonical(value)) for value in values)
+        return passes(ClaimFilter(claim_of(self.claim), self.op, self.operand()), claims)
 
 
 class ParamCondition(_Condition):

@@ -105,7 +105,7 @@ class FollowingPulls:
                 self._buffer, gateway, config, viewer,
                 again=again, mine=pull.client_id if at.holds_rows and at.holds_own else "",
             )  # fmt: skip
-            logged = [delta for page in pages for delta in _deltas(page)]
+            logged = [delta for page in pages for delta in _shown(page, viewer)]
             if is_rows:
                 groups = rows_of(logged, config, again=at.rows_again or bool(resend))
             else:
@@ -178,8 +178,10 @@ def _once_more(at: Follower, pull: Pull, logged: list[Delta], config: GatewayCon
     return {key for key in once_more if not config.appends(key[0])}
 
 
-def _deltas(page: PullPage) -> list[Delta]:
-    return [delta for run in page.records for delta in decode_records(run)]
+def _shown(page: PullPage, viewer: Viewer) -> list[Delta]:
+    """Give a page's deltas: what a replaced policy did not leave out may be left out now."""
+    each = (viewer.shown(delta) for run in page.records for delta in decode_records(run))
+    return [delta for delta in each if delta is not None]
 
 
 def _filled(page: PullPage, groups: _Groups) -> PullPage:

@@ -100,7 +100,7 @@ class LegacyFormat:
 
     def hidden(self, keys: Iterable[RowKey]) -> list[RowKey]:
         """Give those rows that the follower may not see; one read unit each."""
-        if self._viewer.sees_everything:
+        if self._viewer.sees_every_row:
             return []
         stored = self._buffer.rows(self._gateway, self._with_states(keys))
         return [
@@ -123,16 +123,18 @@ class LegacyFormat:
         is_seen = self._sees(key, state)
         if not is_seen and self._config.as_read(key[0], state) is not state:
             return self._whole(key, stored)  # an update comes behind the delete, or came before it
-        if not holds and (not is_seen or _leads_to(deltas, state)):
+        shown = self._viewer.shown_state(key[0], state)
+        if not holds and (not is_seen or _leads_to(deltas, shown)):
             # A row that is hidden by now is deleted further on.
             return None
         return self._whole(key, stored)
 
     def _whole(self, key: RowKey, stored: StoredRow) -> list[Delta]:
         state = decode_row_state(stored.state)
-        if not self._sees(key, state):
+        shown = self._viewer.shown_state(key[0], state)
+        if view(shown) is None or not self._sees(key, state):
             return [_delete(key, stored.commit)]
-        return _as_it_is(key, state)
+        return _as_it_is(key, shown)
 
     def _sees(self, key: RowKey, state: RowState) -> bool:
         columns = self._config.rules.columns(key[0])

@@ -141,7 +141,7 @@ class GatewayConfig:
     @property
     def is_judged(self) -> bool:
         """Tell whether rules have to do with a push: they decide it, or look at what it logs."""
-        return bool(self.rules.buckets) or bool(self.logged)
+        return bool(self.rules.buckets or self.rules.omit) or bool(self.logged)
 
     @property
     def schema_version(self) -> int:
@@ -181,10 +181,11 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
     ]
     deleted = {"deletedMs": config.deleted_ms} if config.deleted_ms else {}
     delete_wins = any(schema.delete_wins for schema in config.schemas.values())
+    is_guarded = deleted or delete_wins or config.rules.omit
     return {
         **unknown.fields,
         **deleted,
-        "format": max(unknown.format, FORMAT_2 if deleted or delete_wins else WRITES),
+        "format": max(unknown.format, FORMAT_2 if is_guarded else WRITES),
         "version": config.version,
         "schemas": schemas,
         "layout": dict(config.layout.tables),
@@ -207,6 +208,7 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
     """
     needed = body.get("format", 1)
     check_format(needed, "the configuration")
+    kept = WRITES if needed == _GUARDED_FORMAT else needed  # what that one is for is read below
     schemas = {item["table"]: schema_from_stored(item) for item in body["schemas"]}
     layout = Layout(MappingProxyType(body["layout"]), body["moves"], frozenset(body["former"]))
     rules = rules_from_stored(body["rules"]) if "rules" in body else NO_RULES
@@ -224,7 +226,7 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
             {name: frozenset(columns.get(name, ())) for name in body.get("tables", ())}
         ),
         deleted_ms=body.get("deletedMs", 0),
-        unknown=replace(_unknown_of(body, rules), format=needed),
+        unknown=replace(_unknown_of(body, rules), format=kept),
     )
 
 

@@ -155,6 +155,14 @@ class Resync:
     """By table: of deletions up to here the gateway may know nothing any more. What a client holds
     from up to here, and is not brought, may have been deleted."""
 
+    omitted: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """By table that is named, columns in lower case that are left out of its rows from here on, and
+    of which nothing is kept; those of the other tables under the empty name."""
+
+    def omitted_of(self, table: str) -> tuple[str, ...]:
+        """Give the columns that are left out of a table that is read again."""
+        return self.omitted.get(table if table in self.tables else "", ())
+
     def concerns(self, table: str) -> bool:
         """Tell whether a table is read again."""
         return table in self.tables or (self.named is not None and table not in self.named)

@@ -1,10 +1,11 @@
 """Sync rules: which rows a client may see and write, declared once for a gateway.
 
 Rules are buckets. A bucket names tables (none: all of them) and filters; inside a bucket all
-filters hold, across buckets any may. No buckets: everything is visible. A client writes the rows
-that it sees, and new ones; ``write`` filters of a table's buckets replace that.
+filters hold, across buckets any may. No buckets: every row is visible. A client writes the rows
+that it sees, and new ones; ``write`` filters of a table's buckets replace that. Beside buckets,
+omissions name columns that are left out of the rows, but for clients with certain token claims.
 
-Laws V1-V3: ``docs/spec/visibility.md``. How a value is compared: `lakesync.core.comparing`.
+Laws V1-V3 and V12: ``docs/spec/visibility.md``. How a value is compared: `lakesync.core.comparing`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ FILTERS_MAX: Final = 16
 """Filters of one bucket, those of ``write`` apart."""
 RULE_COLUMNS_MAX: Final = 16
 """Columns of one table that filters may look at: they are kept beside each delta in the log."""
+OMISSIONS_MAX: Final = 100
+"""Omissions of one gateway."""
+OMITTED_COLUMNS_MAX: Final = 500
+"""Columns of one omission: as many as a row may have."""
 VALUES_MAX: Final = 200
 """Values of one ``in``; what needs more is a claim, or a column of the row."""
 WRITERS: Final = ("anyone", "filtered", "seen")
@@ -70,19 +75,41 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimFilter:
+    """One condition on one claim of a token."""
+
+    claim: Claim
+    op: str
+    value: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Omission:
+    """Columns that are left out of the rows of some tables."""
+
+    columns: frozenset[str]
+    tables: frozenset[str] = frozenset()
+    """Empty means all tables."""
+    unless: tuple[ClaimFilter, ...] = ()
+    """Who passes all of these is sent the columns all the same; none: nobody is."""
+
+
+@dataclass(frozen=True, slots=True)
 class SyncRules:
-    """All buckets of a gateway."""
+    """All buckets and omissions of a gateway."""
 
     version: int = 1
     buckets: tuple[Bucket, ...] = ()
+    omit: tuple[Omission, ...] = ()
 
     def covering(self, table: str) -> tuple[Bucket, ...]:
         """Give the buckets that speak of a table."""
         return tuple(bucket for bucket in self.buckets if bucket.covers(table))
 
     def tables(self) -> set[str]:
-        """Give the tables that buckets name."""
-        return {table for bucket in self.buckets for table in bucket.tables}
+        """Give the tables that buckets and omissions name."""
+        named = [bucket.tables for bucket in self.buckets] + [each.tables for each in self.omit]
+        return set().union(*named)
 
     def columns(self, table: str) -> frozenset[str]:
         """Give the columns of a table by which its rows' visibility is decided."""
@@ -104,13 +131,12 @@ class SyncRules:
         return frozenset(item.column for filters in self.write_filters(table) for item in filters)
 
     def claims(self) -> frozenset[Claim]:
-        """Give the claims that any filter refers to."""
-        return frozenset(
-            item.value
-            for bucket in self.buckets
-            for item in _filters(bucket)
-            if isinstance(item.value, Claim)
-        )
+        """Give the claims that anything in them refers to."""
+        conditions = [item for each in self.omit for item in each.unless]
+        filters = [item for bucket in self.buckets for item in _filters(bucket)]
+        values = [item.value for item in filters] + [item.value for item in conditions]
+        operands = [value for value in values if isinstance(value, Claim)]
+        return frozenset([*operands, *(item.claim for item in conditions)])
 
 
 NO_RULES: Final = SyncRules()
@@ -125,7 +151,7 @@ def _filters(bucket: Bucket) -> Iterable[Filter]:
 def rules_from_stored(body: Mapping[str, Any]) -> SyncRules:
     """Read what `rules_to_json` wrote, in any release; see `lakesync.core.stored`.
 
-    A filter whose operator is not known lets nothing pass.
+    A filter whose operator is not known lets nothing pass, one of claims nobody.
     """
     buckets = tuple(
         Bucket(
@@ -136,20 +162,40 @@ def rules_from_stored(body: Mapping[str, Any]) -> SyncRules:
         )
         for item in body["buckets"]
     )
-    return SyncRules(body["version"], buckets)
+    return SyncRules(body["version"], buckets, tuple(map(_stored_omission, body.get("omit", ()))))
 
 
 def _stored_filter(item: Mapping[str, Any]) -> Filter:
-    value, op = item["value"], item["op"]
-    if isinstance(value, list) or op not in OPERATORS:
-        value = tuple(value) if op in OPERATORS else ()
-    elif isinstance(value, str) and value.startswith(CLAIM_PREFIX):
-        value = Claim(tuple(value.removeprefix(CLAIM_PREFIX).split(".")))
-    return Filter(item["column"], op, value)
+    return Filter(item["column"], item["op"], _stored_operand(item))
+
+
+def _stored_omission(item: Mapping[str, Any]) -> Omission:
+    unless = tuple(
+        ClaimFilter(claim_of(each["claim"]), each["op"], _stored_operand(each))
+        for each in item.get("except", ())
+    )
+    return Omission(frozenset(item["columns"]), frozenset(item["tables"]), unless)
+
+
+def _stored_operand(item: Mapping[str, Any]) -> Operand:
+    value: Any = item["value"]
+    if item["op"] not in OPERATORS:
+        return ()
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, str) and value.startswith(CLAIM_PREFIX):
+        return claim_of(value.removeprefix(CLAIM_PREFIX))
+    return value  # type: ignore[no-any-return]  # a literal: it was checked when it came in
+
+
+def claim_of(path: str) -> Claim:
+    """Give a claim by its dotted path."""
+    return Claim(tuple(path.split(".")))
 
 
 def rules_to_json(rules: SyncRules) -> dict[str, Any]:
     """Write rules as plain JSON values, as they can be put again."""
+    omit = {"omit": [*map(_omission_to_json, rules.omit)]} if rules.omit else {}
     return {
         "version": rules.version,
         "buckets": [
@@ -161,13 +207,23 @@ def rules_to_json(rules: SyncRules) -> dict[str, Any]:
             | ({} if bucket.write is None else {"write": [*map(_filter_to_json, bucket.write)]})
             for bucket in rules.buckets
         ],
-    }
+    } | omit
 
 
 def _filter_to_json(item: Filter) -> dict[str, Any]:
-    value: Any = item.value
+    return {"column": item.column, "op": item.op, "value": _operand_to_json(item.value)}
+
+
+def _omission_to_json(item: Omission) -> dict[str, Any]:
+    unless = [
+        {"claim": ".".join(each.claim.path), "op": each.op, "value": _operand_to_json(each.value)}
+        for each in item.unless
+    ]
+    named = {"tables": sorted(item.tables), "columns": sorted(item.columns)}
+    return named | ({"except": unless} if unless else {})
+
+
+def _operand_to_json(value: Operand) -> Any:
     if isinstance(value, Claim):
-        value = CLAIM_PREFIX + ".".join(value.path)
-    elif isinstance(value, tuple):
-        value = list(value)
-    return {"column": item.column, "op": item.op, "value": value}
+        return CLAIM_PREFIX + ".".join(value.path)
+    return list(value) if isinstance(value, tuple) else value

@@ -1,10 +1,11 @@
-"""Filters against the schemas: does the column exist, and can it be compared so?"""
+"""Rules against the schemas: is the column there, can it be compared so, may it be left out?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.comparing import instant, number
+from lakesync.core.names import folded
 from lakesync.core.rules import ORDERED, Claim
 from lakesync.errors import Fault
 
@@ -48,6 +49,35 @@ def faults_of(
     return [
         Fault(path, message) for kind in kinds if (message := _incomparable(item, kind))
     ], missing
+
+
+def omission_faults(
+    column: str, at: str, tables: list[str], schemas: Mapping[str, TableSchema]
+) -> tuple[list[Fault], list[Fault]]:
+    """Give why a column cannot be left out of tables with a schema, and where it is not.
+
+    Args:
+        column: the column.
+        at: where it stands.
+        tables: the tables of the omission; none means all.
+        schemas: every registered table.
+    """
+    known = [schemas[table] for table in sorted(tables or schemas) if table in schemas]
+    lacking = [each.table for each in known if folded(column) not in _names_of(each)]
+    missing = [Fault(at, f"table {table} has no column {column}") for table in lacking if tables]
+    if known and len(lacking) == len(known) and not tables:
+        missing = [Fault(at, f"no table with a schema has a column {column}")]
+    of_keys = [each.table for each in known if folded(column) in map(folded, each.primary_key)]
+    faults = [
+        Fault(at, f"column {column} is of the primary key of table {table}, by which its rows are "
+                  "known: it cannot be left out")
+        for table in of_keys
+    ]  # fmt: skip
+    return faults, missing
+
+
+def _names_of(schema: TableSchema) -> set[str]:
+    return {folded(column.name) for column in schema.columns}
 
 
 def _incomparable(item: Filter, kind: str) -> str:

@@ -18,6 +18,8 @@ from lakesync.core.values import NULL
 from lakesync.errors import SchemaMismatch, ValidationFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lakesync.core.delta import Delta
 
 SOURCE_TABLE_CHARACTERS_MAX: Final = 256
@@ -149,10 +151,19 @@ def check_delta(schema: TableSchema, delta: Delta, *, typed: bool = True) -> Non
             raise SchemaMismatch(message, field=name)
 
 
-def shown_to_clients(schema: TableSchema) -> TableSchema:
-    """Give what a client gets of a schema: nothing of the lake or of other systems."""
-    columns = tuple(replace(column, description="") for column in schema.columns)
+def shown_to_clients(
+    schema: TableSchema, omitted: Collection[str] = frozenset()
+) -> TableSchema | None:
+    """Give what a client gets of a schema: nothing of the lake or of other systems.
+
+    None if all of its columns, by their folded names, are left out of what the client is sent.
+    """
+    columns = tuple(
+        replace(column, description="")
+        for column in schema.columns
+        if folded(column.name) not in omitted
+    )
     return replace(
         schema, columns=columns, soft_delete=False, external_id_column=None, source_table=None,
         partition=(), keep_tombstones=False,
-    )  # fmt: skip
+    ) if columns else None  # fmt: skip

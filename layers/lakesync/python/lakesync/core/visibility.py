@@ -1,61 +1,33 @@
 """What a client sees: one decision, for everything that leaves the gateway.
 
 A row is decided by the columns that the rules look at, before and after a change, never by the
-partial delta. Laws V1-V6: ``docs/spec/visibility.md``.
+partial delta; which columns are left out of it, by claims (`lakesync.core.omission`).
+Laws V1-V6 and V12: ``docs/spec/visibility.md``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lakesync.core.comparing import RULE_VALUE_BYTES_MAX, Condition, condition, is_operand
-from lakesync.core.rules import Claim
+from lakesync.core.comparing import RULE_VALUE_BYTES_MAX, Condition, condition
+from lakesync.core.omission import Omissions, delta_without, state_without
 from lakesync.core.scope import EVERYTHING, NOTHING, OTHERS, Scope, digest_of
+from lakesync.core.token_claims import resolved
+from lakesync.core.transition import Transition, transition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
-    from lakesync.core.rules import Bucket, Filter, Literal, Operand, SyncRules
+    from lakesync.core.omission import Omitted
+    from lakesync.core.rules import Bucket, Filter, SyncRules
+    from lakesync.core.token_claims import Claims
     from lakesync.core.values import CanonicalJson
 
-Claims: TypeAlias = "Mapping[str, Any]"
-"""The token's claims, ``sub`` and ``gw`` included."""
 RuleValues: TypeAlias = "Mapping[str, CanonicalJson]"
 """The columns of one row that rules look at; a row that does not exist is None instead."""
-
-
-class Transition(Enum):
-    """What a change of a row is to one client."""
-
-    NOTHING = "nothing"
-    """Hidden before and after: the client hears nothing."""
-    CHANGE = "change"
-    """Visible before and after: it gets the delta."""
-    ENTER = "enter"
-    """It gets the whole row."""
-    LEAVE = "leave"
-    """It gets a removal."""
-    END = "end"
-    """Visible before, and deleted: it gets the delete, and knows for good."""
-
-
-def transition_of(saw: bool, sees: bool, *, ends: bool) -> Transition:  # noqa: FBT001 - a truth table
-    """Say what a change of a row is to a client, by whether it saw the row and sees it now.
-
-    Args:
-        saw: it saw the row before.
-        sees: it may see the row after.
-        ends: there is no row after.
-    """
-    if saw and ends:
-        return Transition.END
-    if saw:
-        return Transition.CHANGE if sees else Transition.LEAVE
-    return Transition.ENTER if sees else Transition.NOTHING
 
 
 class Viewer:
@@ -71,13 +43,43 @@ class Viewer:
         self._rules = rules
         self._generation = generation
         self._claims = claims
+        self._omissions = Omissions(rules.omit, claims)
+        self._every_row: dict[str, bool] = {}
         self._readers: dict[str, Callable[[RuleValues], bool]] = {}
         self._writers: dict[str, Callable[[RuleValues | None, RuleValues | None], bool]] = {}
 
     @property
     def sees_everything(self) -> bool:
-        """Tell whether there are no rules at all."""
+        """Tell whether no rule hides anything from the client: no row, and no column."""
+        return self.sees_every_row and not self._omissions
+
+    @property
+    def sees_every_row(self) -> bool:
+        """Tell whether there are no rules about rows at all."""
         return not self._rules.buckets
+
+    def sees_rows_of(self, table: str) -> bool:
+        """Tell whether the client sees every row of a table."""
+        every = self._every_row.get(table)
+        if every is None:
+            covering = self._rules.covering(table)
+            every = self.sees_every_row or any(not bucket.filters for bucket in covering)
+            self._every_row[table] = every
+        return every
+
+    def omitted(self, table: str) -> Omitted:
+        """Give the columns of a table that are left out of what the client is sent."""
+        return self._omissions.of(table)
+
+    def shown(self, delta: Delta) -> Delta | None:
+        """Give what the client is sent of a delta whose row it sees; None if nothing is left."""
+        omitted = self._omissions.of(delta.table)
+        return delta_without(delta, omitted) if omitted else delta
+
+    def shown_state(self, table: str, state: RowState) -> RowState:
+        """Give what the client may know of a row that it sees."""
+        omitted = self._omissions.of(table)
+        return state_without(state, omitted) if omitted else state
 
     def sees(self, table: str, row: RuleValues | None) -> bool:
         """Tell whether the client may see a row."""
@@ -91,7 +93,7 @@ class Viewer:
 
     def may_see(self, table: str) -> bool:
         """Tell whether a table could have rows that the client may see."""
-        return self.sees_everything or any(
+        return self.sees_every_row or any(
             all(resolved(item.value, self._claims) for item in bucket.filters)
             for bucket in self._rules.covering(table)
         )
@@ -114,7 +116,7 @@ class Viewer:
             table: the table.
             columns: all that the rules look at, and maybe more.
         """
-        if self.sees_everything:
+        if self.sees_every_row:
             return _always
         return self._any_of([bucket.filters for bucket in self._rules.covering(table)], columns)
 
@@ -136,16 +138,15 @@ class Viewer:
         return decide(before, after)
 
     def scope(self) -> Scope:
-        """Give what decides the rows that the client sees, table by table."""
-        named = {table for bucket in self._rules.buckets for table in bucket.tables}
+        """Give what decides the rows that the client sees, and their columns, table by table."""
         others = self._digest(OTHERS)
-        digests = {table: self._digest(table) for table in named}
+        digests = {table: self._digest(table) for table in self._rules.tables()}
         return Scope(
             others, {table: digest for table, digest in digests.items() if digest != others}
         )
 
     def _writer(self, table: str) -> Callable[[RuleValues | None, RuleValues | None], bool]:
-        if self.sees_everything:
+        if self.sees_every_row:
             return lambda before, after: True  # noqa: ARG005 - whatever the row
         restricted = self._rules.write_filters(table)
         if not restricted:
@@ -178,12 +179,14 @@ class Viewer:
         return condition(item.op, resolved(item.value, self._claims))
 
     def _digest(self, table: str) -> str:
+        rows, omitted = self._rows_digest(table), self._omissions.of(table)
+        return digest_of([rows, sorted(omitted)]) if omitted and rows != NOTHING else rows
+
+    def _rows_digest(self, table: str) -> str:
         """Give the digest of a table's buckets, claims filled in."""
-        if self.sees_everything:
+        if self.sees_rows_of(table):
             return EVERYTHING
         bound = [self._bound(bucket) for bucket in self._rules.covering(table)]
-        if any(not filters for filters in bound):
-            return EVERYTHING
         # A filter without a value, whose claim is missing, lets nothing pass.
         some = [filters for filters in bound if all(values for *_, values in filters)]
         return digest_of([self._generation, sorted(some, key=json.dumps)]) if some else NOTHING
@@ -215,17 +218,6 @@ def rule_columns(
     return {
         name: value for name, value in row if name in columns and len(value) <= RULE_VALUE_BYTES_MAX
     }
-
-
-def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
-    """Give the values that a filter's operand stands for; none if the claim is missing or null."""
-    if not isinstance(operand, Claim):
-        return operand if isinstance(operand, tuple) else (operand,)
-    claimed: Any = claims
-    for name in operand.path:
-        claimed = claimed.get(name) if isinstance(claimed, Mapping) else None
-    values = claimed if isinstance(claimed, list) else [claimed]
-    return tuple(value for value in values if is_operand(value))
 
 
 def _by_name(

@@ -3,7 +3,7 @@
 A client reads each table's rows, then its history. What it may see is decided by the row, and a
 history does not say what a row was before: so where rules hide some rows of a table, its rows are
 read again once anything in it has changed, and what is gone from sight is gone from the answer.
-Laws D13, D14: ``docs/spec/delivery.md``.
+Laws D13, D14: ``docs/spec/delivery.md``, V12: ``docs/spec/visibility.md``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.adapters.database import Position
 from lakesync.core.clock import stamp
 from lakesync.core.messages import PullPage, Resync
-from lakesync.core.scope import EVERYTHING, NOTHING
+from lakesync.core.scope import NOTHING
 from lakesync.core.snapshot_order import begins
 from lakesync.delivery.source_page import SourcePage
 from lakesync.delivery.source_places import (
@@ -196,13 +196,10 @@ class _Reading:
         if place:
             self.places[key] = place  # behind the others: the next page begins with them
 
-    def _sees_all(self, name: str) -> bool:
-        return self._filter.scope.of(name) == EVERYTHING
-
     def _begin(self, name: str) -> TablePlace | None:
         """Give where a table's rows begin; None while the destination is being filled with them."""
         place = TablePlace(self._database.mark(name).unwrap(), row_id="")
-        if self._sees_all(name):
+        if self._filter.viewer.sees_rows_of(name):
             at = Position(place.commit, place.ordinal)
             behind = self._database.query_deltas_since(name, at, 1)
             if isinstance(behind, Err) and isinstance(behind.error, CursorExpired):
@@ -211,11 +208,14 @@ class _Reading:
 
     def _follow(self, name: str, place: TablePlace) -> TablePlace | None:
         """Read a table's history on; None if its rows have to be read again."""
-        if not self._sees_all(name):
+        if not self._filter.viewer.sees_rows_of(name):
             mark = self._database.mark(name).unwrap()
             return place if mark == place.commit else None
         has_more, is_first = True, True
         while has_more and not self.page.is_cut:
+            if not is_first and not self._budget.allows_read():
+                self.page.is_cut = True  # much of it may be left out
+                break
             wanted = max(1, min(HISTORY_READ_MAX, self.page.room))
             at = Position(place.commit, place.ordinal)
             answer = self._database.query_deltas_since(name, at, wanted)
@@ -225,7 +225,7 @@ class _Reading:
                 break
             page = answer.unwrap()
             for position, delta in page.deltas:
-                if not self.page.add([delta]):
+                if not self.page.add(self._filter.shown([delta])):
                     break
                 place = TablePlace(position.commit, position.ordinal)
             has_more, is_first = page.has_more, False

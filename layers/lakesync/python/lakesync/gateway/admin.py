@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakesync.core.layout import Layout
     from lakesync.core.rules import SyncRules
     from lakesync.core.schema import TableSchema
-    from lakesync.core.visibility import Claims
+    from lakesync.core.token_claims import Claims
     from lakesync.errors import Fault
     from lakesync.gateway.rules_dry_run import TableTrial
     from lakesync.ports import Buffer, Chance, WallClock
@@ -83,11 +83,12 @@ class AdminService:
         return Schemas(config.schema_version, schemas, config.strict)
 
     def schemas_for(self, gateway: str, claims: Claims) -> Schemas:
-        """Give what a client may know of the schemas: of tables that the rules can show it."""
+        """Give what a client may know of the schemas: of what the rules can show it."""
         config = self._config(gateway)
         viewer = Viewer(config.rules, claims)
         names = sorted(name for name in config.schemas if viewer.may_see(name))
-        shown = tuple(shown_to_clients(config.schemas[name]) for name in names)
+        each = (shown_to_clients(config.schemas[name], viewer.omitted(name)) for name in names)
+        shown = tuple(schema for schema in each if schema is not None)
         return Schemas(config.schema_version, shown, config.strict)
 
     def set_strict(self, gateway: str, *, strict: bool) -> None:

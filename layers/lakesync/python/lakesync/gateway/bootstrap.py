@@ -136,7 +136,9 @@ class Bootstraps:
         """
         aim = digest_of(rule_filter.scope.text())
         known = {*self._buffer.flushed_tables(log.gateway), *log.config.schemas}
-        tables = ChangedTables(scope_of(pull.scope), rule_filter.scope, known)
+        tables = ChangedTables(
+            scope_of(pull.scope), rule_filter.scope, known, rule_filter.viewer.omitted
+        )
         if at is None or at.of != aim or not tables.is_under_way(at.table):
             self._check_readable(log, pull.since, tables)
             at = ResumeToken(pull.since, log.epoch, Reads.CHANGED_TABLES, aim)

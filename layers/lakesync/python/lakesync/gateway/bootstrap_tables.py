@@ -10,7 +10,7 @@ from lakesync.core.scope import NOTHING, OTHERS, UNKNOWN, Scope
 from lakesync.core.snapshot_order import place_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from lakesync.core.clock import Stamp
 
@@ -50,13 +50,25 @@ class ChangedTables:
     the whole progress, and a second change in the middle leads to just the tables it concerns.
 
     A unit is a table that either scope names, or all others together.
+
+    Args:
+        before: the scope of what the client holds.
+        now: the one in force.
+        known: tables that have a schema or were flushed.
+        omitted: gives the columns of a unit that the one in force leaves out.
     """
 
-    def __init__(self, before: Scope, now: Scope, known: set[str]) -> None:
+    def __init__(
+        self,
+        before: Scope,
+        now: Scope,
+        known: set[str],
+        omitted: Callable[[str], Collection[str]] = lambda _: (),
+    ) -> None:
         self._progress = before
+        self._omitted = omitted
         self.now = now
         self.known = known
-        """Tables that have a schema or were flushed."""
         self.named = {*before.tables, *now.tables}
         self._begun: list[str] = []
 
@@ -107,7 +119,10 @@ class ChangedTables:
         named = tuple(sorted(self.named)) if OTHERS in self._begun else None
         # A client may hold what it wrote into a row that it could not see being deleted. Tables
         # that it does not see are not named: nothing of them comes.
-        resync = Resync(tables, named)
+        omitted = {unit: tuple(sorted(self._omitted(unit))) for unit in self._begun}
+        resync = Resync(
+            tables, named, omitted={unit: names for unit, names in omitted.items() if names}
+        )
         of_tables = {
             table: horizon
             for table, horizon in horizons.items()

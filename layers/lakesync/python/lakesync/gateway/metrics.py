@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakesync.core.config import GatewayConfig
-    from lakesync.core.visibility import Claims
+    from lakesync.core.token_claims import Claims
     from lakesync.ports import Buffer
 
 

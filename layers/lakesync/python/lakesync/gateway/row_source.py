@@ -9,7 +9,6 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
-from lakesync.core.scope import EVERYTHING
 from lakesync.errors import Contention, CursorExpired, ValidationFailed
 from lakesync.gateway.records import NO_RECORDS, Records
 from lakesync.log.read_barrier import read_all
@@ -98,8 +97,8 @@ class BufferRows:
 
     def _check_written(self, table: str, piece: RowSlice) -> None:
         log, undecided_until = self._log, self._log.config.logged.since
-        everything = self._rule_filter.scope.of(table) == EVERYTHING
-        if everything or log.top > undecided_until + stamp(VISIBLE_MS_MAX):
+        every_row = self._rule_filter.viewer.sees_rows_of(table)
+        if every_row or log.top > undecided_until + stamp(VISIBLE_MS_MAX):
             return
         written: dict[str, Stamp] = {}
         after = max(undecided_until - stamp(VISIBLE_MS_MAX), log.trimmed)
@@ -165,9 +164,9 @@ def decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) 
     """Tell whether the log behind a checkpoint says of each of its rows when it becomes hidden.
 
     Entries from before any rule looked at a column lack it; so a client that sees not
-    everything would keep rows that were hidden between the checkpoint and the rules.
+    every row would keep rows that were hidden between the checkpoint and the rules.
     """
-    return rule_filter.sees_everything or manifest.since >= config.logged.since
+    return rule_filter.viewer.sees_every_row or manifest.since >= config.logged.since
 
 
 def check_decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> None:

@@ -1,9 +1,12 @@
 """What one client may see of a gateway's log and rows. All that a pull gives passes through here.
 
+Columns that are left out of what the client is sent leave in one place, `RuleFilter._shown`: logged
+bytes are decoded for that only where something is left out of their tables.
+
 A delta is decided by its row as it was at that commit, which the log keeps as far as rules look at
 it; where they look at more than was kept, by the row as it is now. A row that becomes visible is
 sent whole, as it is now, and only if it is visible now: else its removal is further on in the log.
-Laws V4 and V7: ``docs/spec/visibility.md``.
+Laws V4, V7 and V12: ``docs/spec/visibility.md``.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.delta import GATEWAY_CLIENT, Delta, Op, known_delta, removal
 from lakesync.core.row_deltas import deltas_of
-from lakesync.core.scope import EVERYTHING, NOTHING
-from lakesync.core.visibility import Transition, Viewer, rule_columns, rule_values, transition_of
+from lakesync.core.scope import NOTHING
+from lakesync.core.transition import Transition, transition_of
+from lakesync.core.visibility import Viewer, rule_columns, rule_values
 from lakesync.errors import Contention
 from lakesync.gateway.records import NO_RECORDS, FilteredCommit, Records, RowsToRead
 from lakesync.wire.records import decode_records, encode_records
@@ -21,7 +25,7 @@ from lakesync.wire.row_state import decode_row_state
 from lakesync.wire.rule_rows import decode_rule_rows, delta_slices, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
@@ -42,20 +46,20 @@ class RuleFilter:
         # A client that names a scope, or begins, holds only rows that these rules have shown it.
         self._holds_more = pull.since > 0 and not pull.scope
         self._rules = config.rules if pull.rules is None else pull.rules
-        self._viewer = Viewer(self._rules, pull.claims, config.logged.generation)
+        self.viewer = Viewer(self._rules, pull.claims, config.logged.generation)
         self._columns: dict[str, frozenset[str]] = {}
         self._deciders: dict[tuple[str, tuple[str, ...]], Callable[[bytes], bool] | None] = {}
-        self.scope = self._viewer.scope()
+        self.scope = self.viewer.scope()
         """The scope of the rules and token claims that decide what is visible."""
 
     @property
     def sees_everything(self) -> bool:
-        """Tell whether the client sees every row of every table."""
-        return self._viewer.sees_everything
+        """Tell whether the client sees every row of every table, and every column."""
+        return self.viewer.sees_everything
 
     def shards(self) -> frozenset[str]:
         """Give the shards whose log may hold anything that the client sees."""
-        return self._config.layout.readable(self._viewer.may_see)
+        return self._config.layout.readable(self.viewer.may_see)
 
     def columns(self, table: str) -> frozenset[str]:
         """Give the columns of a table that the rules in force look at."""
@@ -72,21 +76,32 @@ class RuleFilter:
 
     def row(self, table: str, row_id: str, state: RowState) -> list[Delta]:
         """Give a row as the client sees it: as deltas that merge to it, none if it is hidden."""
-        if self.scope.of(table) == EVERYTHING:
-            return deltas_of(table, row_id, state)
-        values = rule_values(self._config.as_read(table, state), self.columns(table))
-        if not self._viewer.sees(table, values):
+        every, columns = self.viewer.sees_rows_of(table), self.columns(table)
+        values = () if every else rule_values(self._config.as_read(table, state), columns)
+        if not every and not self.viewer.sees(table, values):
             return []
-        return deltas_of(table, row_id, state)
+        deltas = deltas_of(table, row_id, state)
+        return self.shown(deltas) if self.viewer.omitted(table) else deltas
 
     def row_run(self, table: str, row: RowRun) -> Records:
         """Give a row as the client sees it, as `row` does, out of the run of its deltas."""
-        if self.scope.of(table) == EVERYTHING:
-            return Records((row.run,), row.deltas)
-        values = row.values and rule_columns(row.values.items(), self.columns(table))
-        if row.values is None or not self._viewer.sees(table, values):
-            return NO_RECORDS
-        return Records((row.run,), row.deltas)
+        if not self.viewer.sees_rows_of(table):
+            values = row.values and rule_columns(row.values.items(), self.columns(table))
+            if row.values is None or not self.viewer.sees(table, values):
+                return NO_RECORDS
+        return self._shown({table}, Records((row.run,), row.deltas))
+
+    def shown(self, deltas: Iterable[Delta]) -> list[Delta]:
+        """Give what is sent of deltas whose rows the client sees, without what is left out."""
+        each = map(self.viewer.shown, deltas)
+        return [delta for delta in each if delta is not None]
+
+    def _shown(self, tables: Iterable[str], records: Records) -> Records:
+        """Give the same of encoded deltas, which are of no other tables."""
+        if not any(map(self.viewer.omitted, tables)) or not records.deltas:
+            return records
+        deltas = self.shown(delta for run in records.runs for delta in decode_records(run))
+        return Records((encode_records(deltas),), len(deltas)) if deltas else NO_RECORDS
 
     def row_now(self, commit: FilteredCommit, key: RowKey, stored: StoredRow | None) -> Records:
         """Give one of a commit's rows as it is now, or its removal.
@@ -110,11 +125,12 @@ class RuleFilter:
             runs = tuple(entry.records for entry in entries)
             return FilteredCommit(stamp, Records(runs, sum(entry.count for entry in entries)), {})
         rows = RowsToRead()
-        records = NO_RECORDS.followed_by(*[self._entry(entry, rows) for entry in entries])
+        shown = [self._shown(entry.tables, self._entry(entry, rows)) for entry in entries]
+        records = NO_RECORDS.followed_by(*shown)
         return FilteredCommit(stamp, records, rows.removed_last())
 
     def _entry(self, entry: LogEntry, rows: RowsToRead) -> Records:
-        all_visible = {table for table in entry.tables if self.scope.of(table) == EVERYTHING}
+        all_visible = set(filter(self.viewer.sees_rows_of, entry.tables))
         if len(all_visible) == len(entry.tables):
             return Records((entry.records,), entry.count)
         if not entry.rule_rows:
@@ -146,7 +162,7 @@ class RuleFilter:
         if key not in self._deciders:
             decide = None
             if self.columns(table) <= {*logged}:
-                decide = _of_logged_row(self._viewer.reader(table, logged), logged)
+                decide = _of_logged_row(self.viewer.reader(table, logged), logged)
             self._deciders[key] = decide
         return self._deciders[key]
 
@@ -157,7 +173,7 @@ class RuleFilter:
         all_visible = {
             number
             for number, (table, _) in enumerate(rule_rows.tables)
-            if self.scope.of(table) == EVERYTHING
+            if self.viewer.sees_rows_of(table)
         }
         transitions: list[Transition | None] = []
         pairs = zip(rule_rows.before, rule_rows.after, strict=True)
@@ -201,7 +217,7 @@ class RuleFilter:
         """Give what is sent in a delta's place; nothing if its row has to be read for that."""
         (delta,) = decode_records(run)
         key = (delta.table, delta.row_id)
-        if self.scope.of(delta.table) == EVERYTHING:
+        if self.viewer.sees_rows_of(delta.table):
             return run
         if transition is Transition.LEAVE:
             rows.removed.add(key)
@@ -211,7 +227,7 @@ class RuleFilter:
         if self._config.appends(delta.table):
             # An event that was logged before there were rules; it is its own row.
             values = rule_columns(delta.columns, self.columns(delta.table))
-            return run if self._viewer.sees(delta.table, values) else b""
+            return run if self.viewer.sees(delta.table, values) else b""
         if self.scope.of(delta.table) == NOTHING and not self._holds_more:
             return b""
         rows.want(key, client_may_hold=transition is None and self._holds_more)

@@ -11,18 +11,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.merge import view
+from lakesync.core.names import folded
 from lakesync.core.rules_json import read_rules
 from lakesync.core.values import parse
 from lakesync.core.visibility import Viewer, rule_values
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lakesync.core.config import GatewayConfig
     from lakesync.core.merge import RowState
     from lakesync.core.rules import SyncRules
-    from lakesync.core.visibility import Claims
+    from lakesync.core.token_claims import Claims
+    from lakesync.core.values import CanonicalJson
+    from lakesync.core.visibility import RuleValues
     from lakesync.ports import Buffer, WallClock
 
 TRIAL_MS_MAX: Final = 10_000
@@ -59,6 +62,8 @@ class TableTrial:
     """Who may write its rows: one of `lakesync.core.rules.WRITERS`."""
     changes: bool
     """Whether the rules in force say something else of it."""
+    omitted: tuple[str, ...]
+    """Columns that are left out: for the client, or, without its token claims, for anybody."""
     seen: Shown | None = None
     """The rows that the client would see; None of events, and without a client's token claims."""
     seen_in_force: int = 0
@@ -104,19 +109,21 @@ class Trial:
             if trial.append:
                 continue
             trial.seen = Shown()
+            trial.omitted = tuple(sorted(tried.omitted(trial.table)))
             if not (tried.may_see(trial.table) or in_force.may_see(trial.table)):
                 continue
             columns = self._rules.columns(trial.table) | self._config.rules.columns(trial.table)
             for row_id, state in self._rows(trial, wall_clock, deadline_ms):
                 values = rule_values(state, columns)
-                sees, saw = tried.sees(trial.table, values), in_force.sees(trial.table, values)
-                trial.seen_in_force += saw
-                if sees:
-                    self._show(trial.seen, row_id, state)
-                if sees and not saw:
-                    self._show(trial.enter, row_id, state)
-                if saw and not sees:
-                    self._show(trial.leave, row_id, state)
+                row = _row_as(tried, trial.table, values, state)
+                row_in_force = _row_as(in_force, trial.table, values, state)
+                trial.seen_in_force += row_in_force is not None
+                if row is not None:
+                    self._show(trial.seen, row_id, row)
+                if row is not None and row_in_force is None:
+                    self._show(trial.enter, row_id, row)
+                if row is None and row_in_force is not None:
+                    self._show(trial.leave, row_id, row_in_force)
         return trials
 
     def _table(self, name: str) -> TableTrial:
@@ -127,6 +134,7 @@ class Trial:
             tuple(bucket.name for bucket in covering),
             self._rules.writers(name),
             _meaning(self._rules, name) != _meaning(self._config.rules, name),
+            tuple(sorted(Viewer(self._rules, {}).omitted(name))),
         )
 
     def _rows(
@@ -146,31 +154,44 @@ class Trial:
                 return
             place = row_slice.place
 
-    def _show(self, shown: Shown, row_id: str, state: RowState) -> None:
+    def _show(self, shown: Shown, row_id: str, row: Mapping[str, CanonicalJson]) -> None:
         shown.count += 1
         if len(shown.rows) >= TRIAL_ROWS_SHOWN_MAX or self._shown_bytes_left <= 0:
             return
         columns: dict[str, object] = {}
         left = TRIAL_ROW_SHOWN_BYTES_MAX
-        values = sorted((view(state) or {}).items())
+        values = sorted(row.items())
         for name, raw in values:
             if len(raw) <= left:
                 left -= len(raw)
                 columns[name] = parse(raw)
         self._shown_bytes_left -= TRIAL_ROW_SHOWN_BYTES_MAX - left + len(row_id)
-        row: dict[str, object] = {"rowId": row_id, "columns": columns}
-        shown.rows.append(row if len(columns) == len(values) else row | {"cut": True})
+        item: dict[str, object] = {"rowId": row_id, "columns": columns}
+        shown.rows.append(item if len(columns) == len(values) else item | {"cut": True})
+
+
+def _row_as(
+    viewer: Viewer, table: str, values: RuleValues | None, state: RowState
+) -> dict[str, CanonicalJson] | None:
+    """Give a row as a client would have it; None if it would not."""
+    return view(viewer.shown_state(table, state)) if viewer.sees(table, values) else None
 
 
 def _meaning(rules: SyncRules, table: str) -> object:
-    """Give what rules say of a table, whatever the names and the order of their buckets."""
+    """Give what rules say of a table, whatever the names and the order of their parts."""
+    # By their text: to Python, 1 is True.
+    omit = {
+        (repr(sorted(map(folded, each.columns))), repr(sorted(map(repr, each.unless))))
+        for each in rules.omit
+        if not each.tables or folded(table) in map(folded, each.tables)
+    }
     if not rules.buckets:
-        return None
-    return {
-        # By their text: to Python, 1 is True.
+        return None, omit
+    buckets = {
         (repr(sorted(map(repr, bucket.filters))), repr(bucket.write))
         for bucket in rules.covering(table)
     }
+    return buckets, omit
 
 
 def trial_to_json(tables: list[TableTrial]) -> dict[str, object]:
@@ -189,6 +210,7 @@ def _table_to_json(trial: TableTrial) -> dict[str, object]:
         "writers": trial.writers,
         "changes": trial.changes,
         "append": trial.append,
+        "omitted": list(trial.omitted),
     }
     if trial.seen is None:
         return answer

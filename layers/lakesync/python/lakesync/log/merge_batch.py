@@ -9,7 +9,7 @@ from lakesync.core.append import Admission, Gate, advanced
 from lakesync.core.delta import COLUMNS_MAX, Op
 from lakesync.core.forgetting import may_undo_a_deletion
 from lakesync.core.merge import EMPTY, apply, state_of
-from lakesync.errors import Forbidden, LakeSyncError, OutOfOrder, RowForgotten, RowTooLarge
+from lakesync.errors import OutOfOrder, RowForgotten, RowTooLarge
 from lakesync.log.write_rules import WriteRules
 from lakesync.ports import NO_HEAD, LaneCommit, LogEntry, MarkPut, RowPut
 from lakesync.wire.records import encode_records
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.visibility import Viewer
+    from lakesync.errors import LakeSyncError
     from lakesync.log.limits import Limits
     from lakesync.log.plan import Admitted, Part
     from lakesync.log.row_cache import CachedGateway, CachedRow
@@ -31,9 +32,6 @@ RECENT_BYTES_MAX: Final = 1_300
 """Log entries that stay in their lane's head, before deflating: with the head they are less than a
 KB then, for which a transaction takes two write units."""
 ENTRY_FRAME_BYTES: Final = 40
-_FORBIDDEN: Final[LakeSyncError] = Forbidden(
-    "the sync rules do not let you change this row, as it was or as it would be"
-)
 _FORGOTTEN = (
     "the edit is older than this gateway remembers deletions, and its row may have been deleted; "
     "sync, and make the edit again if it is still wanted"
@@ -139,7 +137,7 @@ def _merge_edits(
             if delta.hlc <= old and delta.op is not Op.DELETE:
                 outcome.unproved.add(key)
             continue
-        refusal = None if not rules or rules.may_write(key, before, after) else _FORBIDDEN
+        refusal = rules.refusal(delta, before, after) if rules else None
         if not refusal and may_undo_a_deletion(delta, before, horizons.get(delta.table, 0)):
             if delta.op is Op.DELETE:
                 outcome.duplicates.append(item)  # it would hide nothing that is there
@@ -194,12 +192,10 @@ def _admit_events(
     for item in events:
         delta = item[1]
         gate = gates[delta.client_id]
-        may_write = not rules or rules.may_write(
-            (delta.table, delta.row_id), EMPTY, state_of(delta)
-        )
+        refusal = rules.refusal(delta, EMPTY, state_of(delta)) if rules else None
         # What was taken stays so, whatever rules say by the time it comes again.
-        if not may_write and not gate.knows(delta):
-            outcome.refused.append((item, _FORBIDDEN))
+        if refusal and not gate.knows(delta):
+            outcome.refused.append((item, refusal))
             outcome.unproved_marks.add((name, delta.client_id))
             continue
         admission = gate.admit(delta)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.merge import EMPTY, state_of
 from lakesync.core.visibility import rule_values
+from lakesync.errors import ColumnOmitted, Forbidden, LakeSyncError
 from lakesync.wire.rule_rows import RuleRowsWriter
 
 if TYPE_CHECKING:
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from lakesync.log.limits import Limits
     from lakesync.ports import RowKey
 
+_FORBIDDEN: Final[LakeSyncError] = Forbidden(
+    "the sync rules do not let you change this row, as it was or as it would be"
+)
+_OMITTED: Final[LakeSyncError] = ColumnOmitted(
+    "the sync rules leave a column out of what you are sent, which you cannot write either; leave "
+    "it out of the change",
+    field="columns",
+)
 _FRAME_BYTES: Final = 8
 """More than a row or a column costs beside its name and value."""
 
@@ -57,6 +66,16 @@ class WriteRules:
         rows = (rule_values(before, columns), rule_values(after, columns))
         return self._viewer.may_write(key[0], *rows)
 
+    def refusal(self, delta: Delta, before: RowState, after: RowState) -> LakeSyncError | None:
+        """Give why the client may not make a change; None if it may.
+
+        A column that is left out of what it is sent it does not write either, whatever the row is.
+        """
+        if self._viewer.shown(delta) is not delta:
+            return _OMITTED
+        may_write = self.may_write((delta.table, delta.row_id), before, after)
+        return None if may_write else _FORBIDDEN
+
     def note(self, key: RowKey, before: RowState, after: RowState) -> None:
         """Note that the entry changes a row."""
         columns, _ = self._of(key[0])
@@ -72,6 +91,8 @@ class WriteRules:
             deltas: the entry's, in order.
             rows: the rows as they will be; an event's row is the event.
         """
+        if not self._rules.buckets and not self._logged:
+            return b""  # rules that only leave columns out look at no row
         writer = RuleRowsWriter(lambda table: sorted(self._of(table)[0]))
         keys = [(delta.table, delta.row_id) for delta in deltas]
         times = Counter(keys)

@@ -183,20 +183,27 @@ def _resync_fields(resync: Resync) -> dict[str, Any]:
     named = {} if resync.named is None else {"named": resync.named}
     horizons = {table: str(stamp) for table, stamp in resync.tombstone_horizons.items()}
     horizon_fields = {"tombstoneHorizons": horizons} if horizons else {}
-    return {"tables": resync.tables, **named, **horizon_fields}
+    omitted = {"omitted": dict(resync.omitted)} if resync.omitted else {}
+    return {"tables": resync.tables, **named, **horizon_fields, **omitted}
 
 
 def _resync_of(item: object) -> Resync:
     fields = object_of(item, "resync")
     named = fields.get("named")
-    for names in (fields.get("tables"), named or []):
+    omitted = object_of(fields.get("omitted", {}), "resync.omitted")
+    for names in (fields.get("tables"), named or [], *omitted.values()):
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValidationFailed("resync must hold lists of tables", field="resync")
+            raise ValidationFailed("resync must hold lists of names", field="resync")
     horizons_json = object_of(fields.get("tombstoneHorizons", {}), "resync.tombstoneHorizons")
     horizons = {
         table: stamp_of(at, "resync.tombstoneHorizons") for table, at in horizons_json.items()
     }
-    return Resync(tuple(fields["tables"]), None if named is None else tuple(named), horizons)
+    return Resync(
+        tuple(fields["tables"]),
+        None if named is None else tuple(named),
+        horizons,
+        {table: tuple(names) for table, names in omitted.items()},
+    )
 
 
 def _page_delta(item: object, index: int) -> Delta:

@@ -121,7 +121,7 @@ class SyncResponse(_message.Message):
     def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., resync: _Optional[_Union[Resync, _Mapping]] = ..., schema_version: _Optional[int] = ..., behind_ms: _Optional[int] = ..., previous_hlc: _Optional[int] = ..., first_hlc: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class Resync(_message.Message):
-    __slots__ = ("tables", "others", "named", "tombstone_horizons")
+    __slots__ = ("tables", "others", "named", "tombstone_horizons", "omitted")
     class TombstoneHorizonsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -129,15 +129,30 @@ class Resync(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class OmittedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Columns
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Columns, _Mapping]] = ...) -> None: ...
     TABLES_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
     NAMED_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONE_HORIZONS_FIELD_NUMBER: _ClassVar[int]
+    OMITTED_FIELD_NUMBER: _ClassVar[int]
     tables: _containers.RepeatedScalarFieldContainer[str]
     others: bool
     named: _containers.RepeatedScalarFieldContainer[str]
     tombstone_horizons: _containers.ScalarMap[str, int]
-    def __init__(self, tables: _Optional[_Iterable[str]] = ..., others: _Optional[bool] = ..., named: _Optional[_Iterable[str]] = ..., tombstone_horizons: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    omitted: _containers.MessageMap[str, Columns]
+    def __init__(self, tables: _Optional[_Iterable[str]] = ..., others: _Optional[bool] = ..., named: _Optional[_Iterable[str]] = ..., tombstone_horizons: _Optional[_Mapping[str, int]] = ..., omitted: _Optional[_Mapping[str, Columns]] = ...) -> None: ...
+
+class Columns(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("action_id", "client_id", "hlc", "connector", "action_type", "params", "idempotency_key")

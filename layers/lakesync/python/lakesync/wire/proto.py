@@ -208,11 +208,11 @@ def encode_page(page: PullPage) -> bytes:
     )
     if page.previous is not None:
         tail.previous_hlc, tail.first_hlc = page.previous, page.first
-    if page.resync is not None:
-        tail.resync.tables.extend(page.resync.tables)
-        tail.resync.others = page.resync.named is not None
-        tail.resync.named.extend(page.resync.named or ())
-        tail.resync.tombstone_horizons.update(page.resync.tombstone_horizons)
+    if (again := page.resync) is not None:
+        omitted = {table: pb.Columns(names=names) for table, names in again.omitted.items()}
+        tail.resync.MergeFrom(pb.Resync(tables=again.tables, named=again.named, omitted=omitted))
+        tail.resync.others = again.named is not None
+        tail.resync.tombstone_horizons.update(again.tombstone_horizons)
     return b"".join((*page.records, tail.SerializeToString()))
 
 
@@ -244,7 +244,7 @@ def decode_page(body: bytes) -> PullPage:
 
 def _resync_of(message: pb.Resync) -> Resync:
     named = tuple(message.named) if message.others else None
-    horizons = {
-        table: _stamp(at, "tombstoneHorizons") for table, at in message.tombstone_horizons.items()
-    }
-    return Resync(tuple(message.tables), named, horizons)
+    known = message.tombstone_horizons.items()
+    horizons = {table: _stamp(at, "tombstoneHorizons") for table, at in known}
+    omitted = {table: tuple(columns.names) for table, columns in message.omitted.items()}
+    return Resync(tuple(message.tables), named, horizons, omitted)

@@ -52,9 +52,9 @@ def check(
     if session.out.json_lines:
         session.out.json({"valid": True, "faults": [], "warnings": warnings, "tables": tables})
     else:
-        rows = [(item["table"], ", ".join(item["buckets"]) or None, _writes(item))
-                for item in tables]  # fmt: skip
-        head = ("table", "buckets", "a client writes")
+        rows = [(item["table"], ", ".join(item["buckets"]) or None, _writes(item),
+                 ", ".join(item["omitted"]) or None) for item in tables]  # fmt: skip
+        head = ("table", "buckets", "a client writes", "left out")
         session.out.table(head, rows, title="The rules have no fault.")
         _warn(session, warnings)
 
@@ -80,6 +80,7 @@ def _by_gateway(session: Session, body: object) -> tuple[list[dict[str, Any]], l
 def _offline(body: object, files: Sequence[str]) -> tuple[list[dict[str, Any]], list[Any]]:
     from lakesync.core.rules_json import read_rules
     from lakesync.core.schema_json import schema_from_json
+    from lakesync.core.visibility import Viewer
 
     listed = [schema_from_json(item) for file in files for item in read_objects(file)]
     schemas = {schema.table: schema for schema in listed}
@@ -89,6 +90,7 @@ def _offline(body: object, files: Sequence[str]) -> tuple[list[dict[str, Any]], 
             "table": table,
             "buckets": [bucket.name for bucket in rules.covering(table)],
             "writers": rules.writers(table),
+            "omitted": sorted(Viewer(rules, {}).omitted(table)),
         }
         for table in sorted(schemas.keys() | rules.tables())
     ]

@@ -59,10 +59,11 @@ def _show(session: Session, tried: Mapping[str, Any]) -> None:
     counted = [item for item in tried["tables"] if "seen" in item]
     rows = [
         (item["table"], item["seen"]["count"], item["inForce"], item["enter"]["count"],
-         item["leave"]["count"], None if item["complete"] else "not all rows were looked at")
+         item["leave"]["count"], ", ".join(item["omitted"]) or None,
+         None if item["complete"] else "not all rows were looked at")
         for item in counted
     ]  # fmt: skip
-    out.table(("table", "would see", "sees now", "enter", "leave", "note"), rows)
+    out.table(("table", "would see", "sees now", "enter", "leave", "left out", "note"), rows)
     for item in counted:
         for what in ("enter", "leave"):
             _show_rows(session, item["table"], what, item[what])

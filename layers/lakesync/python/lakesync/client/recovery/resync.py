@@ -35,6 +35,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.download.pending_echo import ruled_tables
+from lakesync.client.recovery.omitted import leave_out
 from lakesync.client.upload.entries import Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.forgetting import newer_than
@@ -116,13 +117,15 @@ class Resyncer:
     def read_again(self, resync: Resync) -> None:
         """Make the rows of some tables stale; the cursor stays."""
         mode, horizons = self._state()
+        tables = self.file.connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
+        concerned = [(table_id, name) for table_id, name in tables if resync.concerns(name)]
+        for table_id, name in concerned:
+            leave_out(self.file, table_id, frozenset(resync.omitted_of(name)))
         if mode in _REPLACING:
             # What was accepted since the re-sync began is not held back, and goes with its row.
             self.hold_back(only_received=True)
-        tables = self.file.connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
         self.file.connection.executemany(
-            f"{_MAKE_STALE} WHERE table_id = ?",
-            [(table_id,) for table_id, name in tables if resync.concerns(name)],
+            f"{_MAKE_STALE} WHERE table_id = ?", [(table_id,) for table_id, _ in concerned]
         )
         for table_id, name in tables:
             horizon = max(horizons.get(table_id, 0), resync.tombstone_horizons.get(name, 0))

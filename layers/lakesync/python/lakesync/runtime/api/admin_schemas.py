@@ -6,11 +6,12 @@ from typing import Final
 
 from lakesync.core.column_types import TYPES
 from lakesync.core.delta import COLUMNS_MAX
-from lakesync.core.rules import BUCKETS_MAX, FILTERS_MAX, OPERATORS, VALUES_MAX, WRITERS
+from lakesync.core.rules import WRITERS
 from lakesync.core.schema import DESCRIPTION_BYTES_MAX, SOURCE_TABLE_CHARACTERS_MAX
 from lakesync.gateway.access import USER_BYTES_MAX
 from lakesync.gateway.rules_dry_run import TRIAL_ROWS_SHOWN_MAX
 from lakesync.ports import AuditOutcome
+from lakesync.runtime.api.rule_schemas import RULE_COMPONENTS
 from lakesync.runtime.api.shapes import (
     CLIENT_ID,
     COUNT,
@@ -24,8 +25,6 @@ from lakesync.runtime.api.shapes import (
     reference,
 )
 
-LITERAL: Final[Schema] = {"type": ["string", "number", "boolean"], "minLength": 1}
-
 
 def _only(name: str, *values: Schema) -> Schema:
     """Give an object with one member and no other."""
@@ -38,24 +37,7 @@ _USER: Final = object_of(
 _CLIENT: Final = object_of({"client": CLIENT_ID}) | {"additionalProperties": False}
 
 ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
-    "Filter": object_of(
-        {
-            "column": NAME,
-            "op": {"type": "string", "enum": list(OPERATORS)},
-            "value": {
-                "description": "A literal, a list of them, or `jwt:` and a claim's dotted path.",
-                "anyOf": [LITERAL, list_of(LITERAL, minItems=1, maxItems=VALUES_MAX)],
-            },
-        }
-    ),
-    "Bucket": object_of(
-        {
-            "name": {"type": "string", "minLength": 1, "maxLength": 64},
-            "tables": list_of(NAME) | {"description": "None: all tables."},
-            "filters": list_of(reference("Filter"), maxItems=FILTERS_MAX),
-        },
-        {"write": list_of(reference("Filter"), maxItems=FILTERS_MAX)},
-    ),
+    **RULE_COMPONENTS,
     "Deletion": object_of(
         {
             "deletedAt": TEXT | {"description": "Nothing was accepted after."},
@@ -69,10 +51,6 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             "proved": FLAG | {"description": "And nothing was under way that could write more."},
             "provableFrom": TEXT | {"description": "From when on that can be said."},
         }
-    ),
-    "SyncRules": object_of(
-        {"buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)},
-        {"version": {"type": "integer", "minimum": 1}},
     ),
     "Shut": object_of(
         {
@@ -212,6 +190,7 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
                 "filters; or, without any, each client those that it sees, and new ones.",
             },
             "changes": FLAG | {"description": "The rules in force say something else of it."},
+            "omitted": list_of(NAME) | {"description": "Columns that the client is not sent."},
         },
         {
             "complete": FLAG | {"description": "False: not all of its rows were looked at."},

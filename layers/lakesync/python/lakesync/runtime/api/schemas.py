@@ -95,7 +95,15 @@ COMPONENTS: Final[dict[str, Schema]] = {
     # What is held of these tables, and no page from this one on brings, is gone.
     "Resync": object_of(
         {"tables": list_of(NAME)},
-        {"named": list_of(NAME) | {"description": "And of all but these."}},
+        {
+            "named": list_of(NAME) | {"description": "And of all but these."},
+            "omitted": {
+                "type": "object",
+                "additionalProperties": list_of(NAME),
+                "description": "By table, columns of which nothing is kept; of the others under "
+                "the empty name.",
+            },
+        },
     ),
     "Removal": object_of(
         {

@@ -1,0 +1,36 @@
+"""Columns that are left out of a table from now on: nothing of them stays on the device.
+
+A page that lacks a column says nothing of it, and merging would keep what was there before. So it
+goes at once, with the page that names the table. Law K33: ``docs/spec/client.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.omission import state_without
+
+if TYPE_CHECKING:
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.rows import LocalKey
+    from lakesync.core.merge import RowState
+    from lakesync.core.omission import Omitted
+
+_ROWS: Final = "SELECT row_id, state, base, waiting FROM _lakesync_rows WHERE table_id = ?"
+
+
+def leave_out(file: ClientFile, table_id: int, omitted: Omitted) -> None:
+    """Let go of what columns of a table hold, but for edits that wait; safe to repeat.
+
+    Used within the caller's transaction. Cost: each row of the table is read, and written if it has
+    one of the columns.
+    """
+    if not omitted:
+        return
+    rest: dict[LocalKey, RowState] = {}
+    for row_id, *fields in file.connection.execute(_ROWS, (table_id,)):
+        known = file.rows.stored(table_id, *fields).known
+        left = state_without(known, omitted)
+        if left is not known:
+            rest[table_id, row_id] = left
+    file.rows.refold(rest)

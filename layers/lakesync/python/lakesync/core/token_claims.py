@@ -1,0 +1,41 @@
+"""What a token's claims are to sync rules and permissions: values that filters compare.
+
+What is missing, null or no scalar matches nothing. Law V1: ``docs/spec/visibility.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from lakesync.core.comparing import condition, is_operand
+from lakesync.core.rules import Claim
+from lakesync.core.values import canonical
+
+if TYPE_CHECKING:
+    from lakesync.core.rules import ClaimFilter, Literal, Operand
+
+Claims: TypeAlias = "Mapping[str, Any]"
+"""The token's claims, ``sub`` and ``gw`` included."""
+
+
+def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
+    """Give the values that a filter's operand stands for; none if the claim is missing or null."""
+    if not isinstance(operand, Claim):
+        return operand if isinstance(operand, tuple) else (operand,)
+    claimed: Any = claims
+    for name in operand.path:
+        claimed = claimed.get(name) if isinstance(claimed, Mapping) else None
+    values = claimed if isinstance(claimed, list) else [claimed]
+    return tuple(value for value in values if is_operand(value))
+
+
+def passes(item: ClaimFilter, claims: Claims) -> bool:
+    """Tell whether a token passes a condition on a claim.
+
+    Of a claim that is a list one value is enough, but for ``neq``, which all of them must pass.
+    """
+    values = resolved(item.claim, claims)
+    test = condition(item.op, resolved(item.value, claims))
+    every = all if item.op == "neq" else any
+    return bool(values) and every(test(canonical(value)) for value in values)
