@@ -133,9 +133,9 @@ def test_rules_without_a_fault_say_which_tables_they_concern(gateway: LocalGatew
     checked = run("rules", "check", "rules.json")
     assert checked.exit_code == 0
     assert fields_of(checked, "flights") == [
-        "flights", "mine", *["rows", "that", "it", "sees,", "and", "new", "ones"],
+        "flights", "mine", *["rows", "that", "it", "sees,", "and", "new", "ones"], "·",
     ]  # fmt: skip
-    assert fields_of(checked, "airports") == ["airports", "·", "new", "rows"]
+    assert fields_of(checked, "airports") == ["airports", "·", "new", "rows", "·"]
     [answer] = lines(run("rules", "check", "rules.json", "--json"))
     assert (answer["valid"], answer["faults"]) == (True, [])
     assert gateway.buffer.config(GATEWAY).rules.buckets == ()
@@ -161,9 +161,13 @@ def test_offline_no_gateway_is_asked(gateway: LocalGateway) -> None:
     before = len(gateway.requests)
     checked = run("rules", "check", "rules.json", "--schema", "schemas.json", "--json")
     assert lines(checked)[0]["tables"] == [
-        {"table": "flights", "buckets": ["mine"], "writers": "seen"}
+        {"table": "flights", "buckets": ["mine"], "writers": "seen", "omitted": []}
     ]
     assert len(gateway.requests) == before
+    omitting = RULES | {"omit": [{"tables": ["flights"], "columns": ["carrier"]}]}
+    Path("omitting.json").write_text(json.dumps(omitting))
+    lacking = run("rules", "check", "omitting.json", "--schema", "schemas.json")
+    assert fields_of(lacking, "flights")[-1] == "carrier"
     Path("free.json").write_text(json.dumps(RULES).replace("flights", "free"))
     [free] = lines(run("rules", "check", "free.json", "--schema", "schemas.json", "--json"))
     assert [each["path"] for each in free["warnings"]] == ["buckets[0].tables[0]"]
@@ -190,7 +194,7 @@ def test_a_table_without_a_schema_is_warned_of(gateway: LocalGateway) -> None:
 def test_rules_are_tried_as_a_client(gateway: LocalGateway) -> None:
     tried = run("rules", "try", "rules.json", "--as", '{"sub": "a", "carriers": ["UA"]}')
     assert tried.exit_code == 0, tried.output
-    assert fields_of(tried, "flights") == ["flights", "8", "16", "0", "8", "·"]
+    assert fields_of(tried, "flights") == ["flights", "8", "16", "0", "8", "·", "·"]
     assert "flights: 5 rows that would leave, of 8" in tried.stdout
     shown = [line.split() for line in tried.stdout.splitlines() if line.startswith(" DL")]
     assert len(shown) == 5
@@ -200,7 +204,7 @@ def test_rules_are_tried_as_a_client(gateway: LocalGateway) -> None:
     run("rules", "put", "rules.json")
     write("wider.json", {"buckets": [{"name": "all", "tables": ["flights"], "filters": []}]})
     tried = run("rules", "try", "wider.json", "--as", '{"carriers": "UA"}')
-    assert fields_of(tried, "flights") == ["flights", "16", "8", "8", "0", "·"]
+    assert fields_of(tried, "flights") == ["flights", "16", "8", "8", "0", "·", "·"]
     [answer] = lines(run("rules", "try", "wider.json", "--as", "{}", "--json"))
     assert (answer["saved"], answer["tables"][0]["enter"]["count"]) == (False, 16)
 
