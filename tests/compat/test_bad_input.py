@@ -46,6 +46,8 @@ ROUTES = [
     ("DELETE", "/admin/connectors/{}/shop"),
     ("POST", "/sync/{}/action"),
     ("GET", "/sync/{}/actions"),
+    ("POST", "/sync/{}/attachments"),
+    ("POST", "/sync/{}/attachments/download"),
     ("POST", "/admin/actions/{}"),
     ("GET", "/admin/actions/{}"),
     ("DELETE", "/admin/actions/{}/warehouse"),

@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.adapters.attachments.memory import MemorySignedObjects
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.buffer.memory_actions import MemoryHandlers, MemoryRuns
 from lakesync.buffer.memory_audit import MemoryAudit
 from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.buffer.memory_quota import MemoryQuotas
-from lakesync.runtime import wiring, wiring_access, wiring_actions, wiring_connectors
+from lakesync.runtime import (
+    wiring,
+    wiring_access,
+    wiring_actions,
+    wiring_attachments,
+    wiring_connectors,
+)
 from tests.support.logs import logged
 from tests.support.repository import ROOT
 
@@ -57,6 +64,7 @@ ENVIRONMENT = {
     "ACTION_HOSTS": "*",
     "CONNECTOR_HOSTS": "*",
     "ACTIONS_TABLE": "actions",
+    "ATTACHMENT_BYTES_MAX": "1000000",
     "ANNOUNCE_QUEUE_URL": "unset",
     "DELIVER_QUEUE_URL": "unset",
     "SECRET_PREFIX": "stack/destinations/",
@@ -116,6 +124,7 @@ class Functions:
     access: MemoryAccess
     quotas: MemoryQuotas
     audit: MemoryAudit
+    attachments: MemorySignedObjects
 
     def load(self, name: str) -> Callable[[Any, Any], Any]:
         """Give a function's handler, out of a fresh module."""
@@ -161,7 +170,9 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     # Mangum makes a loop for the life of its process, and a test is not one.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    yield Functions(held, access, quotas, audit)
+    attachments = MemorySignedObjects()
+    monkeypatch.setattr(wiring_attachments, "signed_objects", lambda _: attachments)
+    yield Functions(held, access, quotas, audit, attachments)
     asyncio.set_event_loop(None)
     loop.close()
 

@@ -739,6 +739,7 @@ def test_deletion_is_asked_of_the_retain_function(
 @pytest.mark.parametrize(
     ("name", "folder"),
     [("push_json", "push"), ("pull_first_page", "pull"), ("pull_checkpoint", "pull"),
+     ("attachments_upload", "attachments"), ("attachments_download", "attachments"),
      ("admin_schema", "admin"), ("admin_flush", "admin"), ("admin_metrics", "admin")],
 )  # fmt: skip
 def test_of_a_deleted_gateway_no_route_gets_further_than_the_door(
@@ -783,6 +784,8 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/admin/connectors/{gateway}/{name}",
         "/sync/{gateway}/action",
         "/sync/{gateway}/actions",
+        "/sync/{gateway}/attachments",
+        "/sync/{gateway}/attachments/download",
         "/admin/actions/{gateway}",
         "/admin/actions/{gateway}/{name}",
         "/connectors/types",

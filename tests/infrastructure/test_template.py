@@ -10,9 +10,11 @@ from dataclasses import MISSING, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from lakesync.adapters.attachments.s3 import S3SignedObjects
 from lakesync.buffer import keys
 from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.layout import MAIN_LANE
@@ -21,8 +23,10 @@ from lakesync.maintenance.deletion import OBJECT_KINDS
 from lakesync.runtime import (
     settings,
     settings_actions,
+    settings_attachments,
     settings_connectors,
     settings_realtime,
+    settings_retention,
     settings_sources,
 )
 from tests.infrastructure.stack import (
@@ -417,6 +421,59 @@ def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_n
         assert prefix == {"Fn::Sub": "${AWS::StackName}/actions/"}
 
 
+def test_who_signs_addresses_reads_rows_and_stores_nothing_but_attachments() -> None:
+    own = [held for owner, held in statements() if owner == "AttachmentsFunction"]
+    of_buffer = [
+        (action, statement.get("Condition"))
+        for statement in own
+        if is_of_buffer(statement)
+        for action in as_list(statement["Action"])
+    ]
+    reads = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
+
+    assert sorted(action for action, condition in of_buffer if not condition) == sorted(reads)
+    [(action, condition)] = [(action, held) for action, held in of_buffer if held]
+    assert action == "dynamodb:UpdateItem"
+    assert condition == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["|quota|*"]}}
+    assert fnmatchcase(keys.quota_pk("g"), "|quota|*")
+    assert s3_statements("AttachmentsFunction") == (
+        {"attachments/*": {"s3:GetObject", "s3:PutObject", "s3:ListMultipartUploadParts"}},
+        ["attachments/*"],
+    )
+
+
+def test_nobody_else_reads_attachments() -> None:
+    readers = {
+        owner
+        for owner, held in statements()
+        if "attachments/*" in json.dumps(held["Resource"]) and "s3:GetObject" in held["Action"]
+    }
+
+    assert readers == {"AttachmentsFunction"}
+
+
+def test_uploads_that_nobody_goes_on_with_end() -> None:
+    bucket = resources("AWS::S3::Bucket")["LakeBucket"]["Properties"]
+    ends = [
+        rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"]
+        for rule in bucket["LifecycleConfiguration"]["Rules"]
+        if "AbortIncompleteMultipartUpload" in rule and "Prefix" not in rule
+    ]
+
+    assert ends == [7]
+
+
+def test_browsers_may_make_the_requests_that_are_signed() -> None:
+    bucket = resources("AWS::S3::Bucket")["LakeBucket"]["Properties"]
+    [rule] = bucket["CorsConfiguration"]["CorsRules"]
+    put = S3SignedObjects("lake", Mock()).sign_put("attachments/g/k", 1, "ab" * 32)
+
+    assert rule["AllowedOrigins"] == {"Ref": "AllowedOrigins"}
+    assert rule["AllowedMethods"] == ["GET", "PUT"]
+    # Browsers write the length themselves.
+    assert set(put.headers) - {"content-length"} <= set(rule["AllowedHeaders"])
+
+
 def test_every_route_but_the_open_ones_asks_for_a_token() -> None:
     auth = resources("AWS::Serverless::HttpApi")["HttpApi"]["Properties"]["Auth"]
     without = [
@@ -665,10 +722,11 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("FlushFunction", settings.FlushSettings),
         ("ScheduleFlushFunction", settings.ScheduleFlushSettings),
         ("MaterialiseFunction", settings.MaterialiseSettings),
-        ("RetainFunction", settings.RetainSettings),
+        ("RetainFunction", settings_retention.RetainSettings),
         ("IngestFunction", settings_connectors.PollSettings),
         ("FlowFunction", settings_connectors.PollSettings),
         ("ActionsFunction", settings_actions.ActionSettings),
+        ("AttachmentsFunction", settings_attachments.AttachmentSettings),
         ("DeliverFunction", settings.DeliverSettings),
         ("PullSourceFunction", settings_sources.SourcePullSettings),
         ("ConnectFunction", settings_realtime.ConnectSettings),

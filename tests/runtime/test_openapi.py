@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from lakesync.adapters.attachments.memory import MemorySignedObjects
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.buffer.memory_audit import MemoryAudit
@@ -33,6 +34,7 @@ from lakesync.compat.followers import FollowingPulls
 from lakesync.compat.pushes import FollowingPushes
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.attachments import AttachmentService
 from lakesync.gateway.audit import Audit
 from lakesync.gateway.clients import ClientsAdmin
 from lakesync.gateway.destinations import DestinationAdmin
@@ -42,6 +44,7 @@ from lakesync.gateway.quota import Quotas
 from lakesync.ports import Quota
 from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
+from lakesync.runtime.api.attachments import attachment_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
@@ -128,6 +131,10 @@ def whole_api() -> FastAPI:
             lambda: polling.flow_admin(buffer, destinations),
         ),
         action_routes(Acting().service),
+        attachment_routes(
+            lambda: AttachmentService(buffer, MemorySignedObjects(), bytes_max=1_000),
+            Quotas(MemoryQuotas(), Quota(0, 0, 0), wall_clock=wall_clock),
+        ),
         webhook_routes(polling.webhooks),
         open_routes(),
         access=Access(access, wall_clock=wall_clock),

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import jwt
 
+from lakesync.adapters.attachments.memory import MemorySignedObjects
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
@@ -38,6 +39,7 @@ from lakesync.compat.followers import FollowingPulls
 from lakesync.compat.pushes import FollowingPushes
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.attachments import AttachmentService
 from lakesync.gateway.audit import Audit
 from lakesync.gateway.clients import ClientsAdmin
 from lakesync.gateway.delivery import Delivery
@@ -51,6 +53,7 @@ from lakesync.maintenance.flush import Flusher
 from lakesync.ports import Quota
 from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
+from lakesync.runtime.api.attachments import attachment_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.pull import pull_routes
@@ -73,6 +76,8 @@ from tests.support.source_function import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from lakesync.ports import SignedObjects
 
 SECRET = "a secret that signs tokens of tests only"
 GATEWAY = "g1"
@@ -109,6 +114,8 @@ class LocalGateway:
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
     acting: Acting = field(default_factory=Acting)
     sources: Sources = field(default_factory=Sources)
+    signed: SignedObjects = field(default_factory=MemorySignedObjects)
+    """Where attachments are; another store may be put in its place."""
     requests: list[str] = field(default_factory=list)
     ahead_ms: int = 0
     """By how much its clock is ahead of the real one."""
@@ -232,6 +239,10 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
             lambda: polling.flow_admin(held.buffer, destinations),
         ),
         action_routes(acting.service),
+        attachment_routes(
+            lambda: AttachmentService(held.buffer, held.signed, bytes_max=100_000_000),
+            Quotas(held.quotas, Quota(0, 0, 0), wall_clock=wall_clock),
+        ),
         webhook_routes(polling.webhooks),
         open_routes(),
         access=Access(held.access, wall_clock=wall_clock),

@@ -44,7 +44,9 @@
     │   ├── Unreachable            UNREACHABLE
     │   ├── UpgradeRequired        UPGRADE_REQUIRED
     │   ├── TransactionOpen        TRANSACTION_OPEN
-    │   └── ActionRunning          ACTION_RUNNING
+    │   ├── ActionRunning          ACTION_RUNNING
+    │   ├── NotYetUploaded         NOT_YET_UPLOADED
+    │   └── DamagedOnTheWay        DAMAGED_ON_THE_WAY
     ├── FileCorrupt                CORRUPT             salvage the file    Retry.NEVER
     ├── WrongKey                   WRONG_KEY           the file's own key  Retry.NEVER
     ├── AdapterFailed              ADAPTER_ERROR       the same again      Retry.LATER
@@ -448,6 +450,21 @@ class ActionRunning(Unavailable):
     code = "ACTION_RUNNING"
     public_message = ""
     wait_s = 2
+
+
+class NotYetUploaded(Unavailable):
+    """A row refers to an attachment whose bytes its client has not uploaded; ask again later."""
+
+    code = "NOT_YET_UPLOADED"
+    public_message = ""
+    status = 404
+    wait_s = 30  # the other client may be offline for much longer
+
+
+class DamagedOnTheWay(Unavailable):
+    """The bytes that arrived are not those that were asked for, and were thrown away; try again."""
+
+    code = "DAMAGED_ON_THE_WAY"
 
 
 class FileCorrupt(LakeSyncError):

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from lakesync.ports import AccessStore, Buffer, GatewayItems, ObjectStore, WallClock
 
 QUIET_MS: Final = 16 * 60_000
-"""After so long nothing is under way that began before: a Lambda function lives for 15 minutes."""
+"""After so long nothing is under way that began before: a Lambda function, and an address that was
+signed for an attachment, live for 15 minutes."""
 OBJECT_KINDS: Final = (
     "claims", "claims-failed", "deliveries", "deliveries-failed", "staging", "checkpoints",
-    "connectors",
+    "connectors", "attachments",
 )  # fmt: skip
 """Prefixes of the bucket that hold objects by gateway."""
 

@@ -24,6 +24,12 @@ from lakesync.ports.actions import (
     RunState,
     StoredHandler,
 )
+from lakesync.ports.attachments import (
+    CarriesAttachments,
+    SignedObjects,
+    SignedRequest,
+    UploadState,
+)
 from lakesync.ports.audit import (
     AuditOutcome,
     AuditQuery,
@@ -123,6 +129,7 @@ __all__ = [
     "BatchEncoder",
     "BatchRow",
     "Buffer",
+    "CarriesAttachments",
     "Chance",
     "ClientStates",
     "Commit",
@@ -168,6 +175,8 @@ __all__ = [
     "RunsActions",
     "SecretStore",
     "Seen",
+    "SignedObjects",
+    "SignedRequest",
     "Sockets",
     "StaleRead",
     "StoredConnector",
@@ -178,6 +187,7 @@ __all__ = [
     "Tickets",
     "Transport",
     "Upkeep",
+    "UploadState",
     "Usage",
     "WallClock",
     "WindowUsage",

@@ -31,6 +31,8 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "clientSchemas": _ROWS,
         "runActions": _ROWS,
         "actions": _ROWS,
+        "uploadAttachment": _ROWS,
+        "downloadAttachment": _ROWS,
         "connect": _ROWS,
         "ticket": _ROWS,
         "adminMetrics": _LOOKS,

@@ -27,7 +27,8 @@ def variable(name: str, read: Callable[[str], Any] = str, default: Any = MISSING
     return field(default=default, metadata=metadata)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Read a number above 0."""
     if (number := int(text)) <= 0:
         raise ValueError("it must be above 0")
     return number
@@ -89,17 +90,22 @@ class FlushQueueSettings(Aws):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PushSettings(BufferSettings, FlushQueueSettings):
-    """What ``functions/push`` needs."""
+class QuotaSettings(BufferSettings):
+    """What each gateway may push in a second, unless its operator set another; 0: any amount."""
 
-    flush_threshold_bytes: int = variable("FLUSH_THRESHOLD_BYTES", _positive)
-    """Unflushed bytes at which a flush is asked for without waiting for the schedule."""
-    backpressure_bytes_max: int = variable("BACKPRESSURE_BYTES_MAX", _positive)
-    backpressure_age_s_max: int = variable("BACKPRESSURE_AGE_S_MAX", _positive)
     quota_pushes: int = variable("QUOTA_PUSHES_PER_S", _not_negative)
-    """What each gateway may push in a second, unless its operator set another; 0 for any amount."""
     quota_deltas: int = variable("QUOTA_DELTAS_PER_S", _not_negative)
     quota_bytes: int = variable("QUOTA_BYTES_PER_S", _not_negative)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushSettings(QuotaSettings, FlushQueueSettings):
+    """What ``functions/push`` needs."""
+
+    flush_threshold_bytes: int = variable("FLUSH_THRESHOLD_BYTES", positive)
+    """Unflushed bytes at which a flush is asked for without waiting for the schedule."""
+    backpressure_bytes_max: int = variable("BACKPRESSURE_BYTES_MAX", positive)
+    backpressure_age_s_max: int = variable("BACKPRESSURE_AGE_S_MAX", positive)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,24 +171,12 @@ class ScheduleFlushSettings(BufferSettings, FlushQueueSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetainSettings(BufferSettings):
-    """What ``functions/retain`` needs."""
-
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
-    checkpoint_every_hours: int = variable("CHECKPOINT_EVERY_HOURS", _positive)
-    checkpoint_chunk_bytes: int = variable("CHECKPOINT_CHUNK_BYTES", _positive)
-    checkpoint_lake_rows: int = variable("CHECKPOINT_LAKE_ROWS", _positive)
-    log_keep_days: int = variable("LOG_KEEP_DAYS", _positive)
-    tombstone_keep_days: int = variable("TOMBSTONE_KEEP_DAYS", _positive)
-
-
-@dataclass(frozen=True, kw_only=True)
 class MaterialiseSettings(Aws):
     """What ``functions/materialise`` needs."""
 
     glue_job: str = variable("GLUE_JOB", not_empty)
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)
-    runs_max: int = variable("RUNS_MAX", _positive)
+    runs_max: int = variable("RUNS_MAX", positive)
     """Runs of the job that may be at work at once."""
     small_batch_deltas: int = variable("SMALL_BATCH_DELTAS", _not_negative)
     """Deltas that are brought into the lake without a run; 0: none."""

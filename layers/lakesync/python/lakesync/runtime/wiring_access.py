@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.audit import Audit
     from lakesync.gateway.quota import Quotas
     from lakesync.ports import AccessStore, AuditStore, GatewayItems, QuotaStore
-    from lakesync.runtime.settings import AdminSettings, BufferSettings, PushSettings
+    from lakesync.runtime.settings import AdminSettings, BufferSettings, QuotaSettings
 
 
 def access(settings: BufferSettings) -> Access:
@@ -57,7 +57,7 @@ def items(settings: BufferSettings) -> GatewayItems:
     return DynamoItems(settings.buffer_table, dynamo(settings))
 
 
-def quotas(settings: PushSettings) -> Quotas:
+def quotas(settings: QuotaSettings) -> Quotas:
     """Give what keeps each gateway to its quota."""
     from lakesync.gateway.quota import Quotas  # noqa: PLC0415
 

@@ -20,7 +20,7 @@ from lakesync.runtime.retain_slices import Slices
 if TYPE_CHECKING:
     from lakesync.ports import Buffer
     from lakesync.runtime.delete_gateway import DeleteTask
-    from lakesync.runtime.settings import RetainSettings
+    from lakesync.runtime.settings_retention import RetainSettings
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS

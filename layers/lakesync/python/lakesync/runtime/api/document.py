@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
+from lakesync.runtime.api.attachments import attachment_routes
 from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.push import push_routes
@@ -44,6 +45,7 @@ class Description:
             checkpoint_routes(nothing),
             ticket_routes(nothing),
             action_routes(nothing),
+            attachment_routes(nothing, nothing),
             webhook_routes(nothing),
             admin_routes(*[nothing] * 10),
         )

@@ -11,6 +11,7 @@ from typing import Any, Final
 from lakesync.core.delta import COLUMNS_MAX, ROW_ID_BYTES_MAX
 from lakesync.runtime.api.action_schemas import ACTION_COMPONENTS
 from lakesync.runtime.api.admin_schemas import ADMIN_COMPONENTS
+from lakesync.runtime.api.attachment_schemas import ATTACHMENT_COMPONENTS
 from lakesync.runtime.api.client_schemas import CLIENT_COMPONENTS
 from lakesync.runtime.api.connector_schemas import CONNECTOR_COMPONENTS
 from lakesync.runtime.api.destination_schemas import DESTINATION_COMPONENTS
@@ -115,6 +116,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
     ),
     **ACTION_COMPONENTS,
     **ADMIN_COMPONENTS,
+    **ATTACHMENT_COMPONENTS,
     **CLIENT_COMPONENTS,
     **CONNECTOR_COMPONENTS,
     **DESTINATION_COMPONENTS,

@@ -1,0 +1,1 @@
+"""Where attachments are kept: `lakesync.ports.SignedObjects` on S3, and in memory."""

@@ -1,0 +1,181 @@
+"""Attachments: what a client is told to send, and whom the bytes of a file are given to.
+
+Rules of this module
+    1. A file is stored once all of it is there, and every byte was checked against its reference
+       by the store itself: no request is signed for other bytes.
+    2. Nobody reads a file but through a row that he sees and that refers to it.
+    3. No answer tells apart what is not there and what the rules hide.
+
+Laws G2-G5: ``docs/spec/attachments.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from lakesync.core.attachments import check_parts, checked_reference, references_in
+from lakesync.core.delta import check_identifier, check_row_id
+from lakesync.core.merge import view
+from lakesync.core.messages import Pull
+from lakesync.core.values import parse
+from lakesync.errors import BodyTooLarge, NotFound, NotYetUploaded, ValidationFailed
+from lakesync.gateway.rule_filter import RuleFilter
+from lakesync.ports import UploadState
+from lakesync.wire.row_state import decode_row_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from lakesync.core.attachments import Attachment
+    from lakesync.core.config import GatewayConfig
+    from lakesync.core.merge import RowState
+    from lakesync.ports import RowKey, SignedObjects, SignedRequest, StoredRow
+
+ATTACHMENTS: Final = "attachments"
+"""What the keys of attachments begin with."""
+PARTS_SIGNED_MAX: Final = 16
+"""Parts that one answer lets a client send, 256 MiB: their addresses are good for 15 minutes."""
+UPLOAD_CHARS_MAX: Final = 1_024
+"""What an upload is known by, as the store has it."""
+_HIDDEN: Final = (
+    "no row that you see refers to this attachment in that column; pull first: it may have changed"
+)
+
+
+class AttachmentRows(Protocol):
+    """What is read of a gateway: a part of `lakesync.ports.Buffer`."""
+
+    def config(self, gateway: str) -> GatewayConfig:
+        """Give the configuration in force."""
+        ...
+
+    def rows(self, gateway: str, rows: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
+        """Give rows as they are."""
+        ...
+
+
+class AttachmentService:
+    """Answers clients that upload and download attachments of any gateway.
+
+    Args:
+        buffer: where rows are.
+        objects: where the bytes are.
+        bytes_max: the largest file that it takes.
+    """
+
+    def __init__(self, buffer: AttachmentRows, objects: SignedObjects, *, bytes_max: int) -> None:
+        self._buffer = buffer
+        self._objects = objects
+        self._bytes_max = bytes_max
+
+    def upload(
+        self, gateway: str, reference: object, parts: Sequence[object] = (), upload: str = ""
+    ) -> UploadState:
+        """Say how far an upload is, and what to send next; it ends the upload when all is there.
+
+        Send what it names and ask again, until it is stored. Safe to repeat, to leave, and to do
+        by several at once. Cost: two to four requests of the store.
+
+        Args:
+            gateway: whose.
+            reference: names the file.
+            parts: the digests of its parts; none if it has one.
+            upload: what the last answer gave.
+
+        Raises:
+            ValidationFailed: the reference is none, or the parts are not its own.
+            BodyTooLarge: files of this size are not taken here.
+            GatewayDeleted: the gateway was deleted.
+        """
+        file = checked_reference(reference)
+        if file.size_bytes > self._bytes_max:
+            raise BodyTooLarge(
+                f"an attachment has {self._bytes_max} bytes at the most", field="reference"
+            )
+        digests = check_parts(file, parts)
+        if len(upload) > UPLOAD_CHARS_MAX:
+            raise ValidationFailed("upload must be what the last answer gave", field="upload")
+        self._buffer.config(gateway).check_not_deleted()
+        key = object_key(gateway, file)
+        if self._is_stored(key, file):
+            return UploadState(stored=True, parts_stored=file.parts)
+        if file.parts == 1:
+            request = self._objects.sign_put(key, file.size_bytes, digests[0])
+            return UploadState(stored=False, requests=(request,))
+        return self._in_parts(key, file, digests, upload)
+
+    def _in_parts(
+        self, key: str, file: Attachment, digests: Sequence[str], upload: str
+    ) -> UploadState:
+        there = self._objects.parts(key, upload) if upload else None
+        if there is None:
+            upload, there = self._objects.begin_upload(key), {}
+        missing = [number for number in range(1, file.parts + 1) if number not in there]
+        if not missing:
+            self._objects.end_upload(key, upload, there, digests)
+            if self._is_stored(key, file):
+                return UploadState(stored=True, parts_stored=file.parts)
+            upload, missing = self._objects.begin_upload(key), [*range(1, file.parts + 1)]
+        requests = tuple(
+            self._objects.sign_part(
+                key, upload, number, file.part_bytes(number), digests[number - 1]
+            )
+            for number in missing[:PARTS_SIGNED_MAX]
+        )
+        return UploadState(False, upload, requests, file.parts - len(missing))
+
+    def download(
+        self,
+        gateway: str,
+        claims: Mapping[str, Any],
+        place: tuple[str, str, str],
+        reference: object,
+    ) -> SignedRequest:
+        """Give what reads a file, to who sees a row that refers to it.
+
+        Cost: a read unit or two, for each 4 KB of the row; a request of the store.
+
+        Args:
+            gateway: whose.
+            claims: the caller's.
+            place: table, row id and column of the cell that refers to the file.
+            reference: which file; a cell of JSON may refer to several.
+
+        Raises:
+            ValidationFailed: a name or the reference is none.
+            NotFound: there is no such cell that the caller sees, or it refers to something else.
+            NotYetUploaded: the cell refers to it, and its bytes are not there.
+        """
+        file = checked_reference(reference)
+        table, row_id, column = place
+        key = check_identifier(table, "table"), check_row_id(row_id)
+        check_identifier(column, "column")
+        config = self._buffer.config(gateway)
+        config.check_not_deleted()
+        stored = self._buffer.rows(gateway, [key]).get(key)
+        state = None if stored is None else decode_row_state(stored.state)
+        if state is None or not _is_seen(config, claims, key, state):
+            raise NotFound(_HIDDEN)
+        value = (view(state) or {}).get(column)
+        if value is None or file not in references_in(parse(value)):
+            raise NotFound(_HIDDEN)
+        name = object_key(gateway, file)
+        if not self._is_stored(name, file):
+            raise NotYetUploaded("the client that made this attachment has not uploaded it yet")
+        return self._objects.sign_get(name, file.media_type)
+
+    def _is_stored(self, key: str, file: Attachment) -> bool:
+        return self._objects.size_of(key) == file.size_bytes
+
+
+def object_key(gateway: str, file: Attachment) -> str:
+    """Give the key of a file's object: below its gateway's own prefix."""
+    return f"{ATTACHMENTS}/{gateway}/{file.file_name}"
+
+
+def _is_seen(
+    config: GatewayConfig, claims: Mapping[str, Any], key: RowKey, state: RowState
+) -> bool:
+    """Decide by what decides a pull."""
+    return bool(RuleFilter(config, Pull("", claims=claims)).row(*key, state))

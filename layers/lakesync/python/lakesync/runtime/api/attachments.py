@@ -1,0 +1,115 @@
+"""Routes of attachments: ``POST /sync/{gateway}/attachments`` and ``…/attachments/download``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from lakesync.errors import ValidationFailed
+from lakesync.ports import Usage
+from lakesync.runtime import observe
+from lakesync.runtime.api import schemas
+from lakesync.runtime.guard import guarded_router
+from lakesync.runtime.http import Client, Gateway, answer_json, json_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.gateway.attachments import AttachmentService
+    from lakesync.gateway.quota import Quotas
+    from lakesync.ports import SignedRequest, UploadState
+
+ATTACHMENT_BODY_BYTES_MAX: Final = 65_536
+"""A request about an attachment, with the digests of as many parts as there may be."""
+_WANTED: Final = "send a JSON object, as Content-Type: application/json"
+
+
+def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) -> APIRouter:
+    """Give the routes around what makes the service, which is asked within the gateway's quota."""
+    router = guarded_router(tags=["sync"])
+
+    @router.post(
+        "/sync/{gateway}/attachments",
+        summary="Upload an attachment, or go on with it",
+        operation_id="uploadAttachment",
+        response_class=Response,
+        responses=schemas.answers(
+            "AttachmentUploadState", "How far it is, and what to send next.", 410, 413, 502
+        ),
+        openapi_extra=schemas.takes("AttachmentUpload"),
+    )
+    async def upload(gateway: Gateway, client: Client, request: Request) -> Response:  # noqa: ARG001 - the guard reads it
+        """Give signed requests for the parts that are missing: send them, and ask again.
+
+        It is done when the answer says `stored`. Safe to repeat, and to leave and go on with
+        days later. Each request counts as a push of the gateway's quota.
+        """
+        quotas.check(gateway)
+        asked = await _object(request)
+        quotas.use(gateway, Usage(1, 0, 0))
+        parts, last = asked.get("parts", []), asked.get("upload", "")
+        if not isinstance(parts, list):
+            raise ValidationFailed("parts must be a list of digests", field="parts")
+        if not isinstance(last, str):
+            raise ValidationFailed("upload must be what the last answer gave", field="upload")
+        state = service().upload(gateway, asked.get("reference"), parts, last)
+        observe.count("AttachmentsStored", state.stored)
+        return _private(answer_json(request, _state(state)))
+
+    @router.post(
+        "/sync/{gateway}/attachments/download",
+        summary="Get an attachment that a row refers to",
+        operation_id="downloadAttachment",
+        response_class=Response,
+        responses=schemas.answers(
+            "SignedRequest", "What reads the file, any range of it.", 404, 410, 413, 502
+        ),
+        openapi_extra=schemas.takes("AttachmentPlace"),
+    )
+    async def download(gateway: Gateway, client: Client, request: Request) -> Response:
+        """Give a signed GET, to who sees a row whose column refers to the file. Safe to repeat.
+
+        `NOT_YET_UPLOADED`: the bytes are still on the device of who made it. Whoever reads them
+        checks their SHA-256.
+        """
+        asked = await _object(request)
+        table, row_id, column = (_text(asked, name) for name in ("table", "rowId", "column"))
+        place = (table, row_id, column)
+        signed = service().download(gateway, client.token.all, place, asked.get("reference"))
+        return _private(answer_json(request, _signed(signed)))
+
+    return router
+
+
+async def _object(request: Request) -> dict[str, Any]:
+    asked = await json_body(request, _WANTED, ATTACHMENT_BODY_BYTES_MAX)
+    if not isinstance(asked, dict):
+        raise ValidationFailed(_WANTED)
+    return asked
+
+
+def _text(asked: dict[str, Any], name: str) -> str:
+    value = asked.get(name)
+    if not isinstance(value, str):
+        raise ValidationFailed(f"{name} must be text", field=name)
+    return value
+
+
+def _state(state: UploadState) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "stored": state.stored,
+        "requests": [_signed(each) | {"part": each.part} for each in state.requests],
+        "partsStored": state.parts_stored,
+    }
+    return shown | ({"upload": state.upload} if state.upload else {})
+
+
+def _signed(request: SignedRequest) -> dict[str, Any]:
+    return {"url": request.url, "headers": dict(request.headers)}
+
+
+def _private(response: Response) -> Response:
+    """Keep addresses that open something out of caches."""
+    response.headers["cache-control"] = "no-store"
+    return response

@@ -1,0 +1,133 @@
+"""``functions/attachments``, over a buffer and a store in memory."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.ports import SignedRequest
+from tests.functions.conftest import event
+from tests.support.builders import at_ms, insert, push
+from tests.support.gateways import administrator, pusher
+
+if TYPE_CHECKING:
+    import io
+
+    from tests.functions.conftest import Functions
+
+REFERENCE = json.loads(event("attachments_upload")["body"])["reference"]
+
+
+def sending(name: str, body: object, **claims: Any) -> dict[str, Any]:
+    """Give a sample event with another body, and other claims."""
+    sent = event(name)
+    sent["body"] = json.dumps(body)
+    own = sent["requestContext"]["authorizer"]["lambda"]
+    own["claims"] = json.dumps(json.loads(own["claims"]) | claims)
+    return sent
+
+
+def test_a_file_is_uploaded_and_downloaded(functions: Functions) -> None:
+    asked = functions.http("attachments", "attachments_upload")
+    assert asked.status == 200
+    assert asked.headers["cache-control"] == "no-store"
+    assert (asked.json["stored"], asked.json["partsStored"]) == (False, 0)
+    [request] = asked.json["requests"]
+    signed = SignedRequest(request["url"], request["headers"], request["part"])
+    functions.attachments.send_bytes(signed, b"a photograph")
+    assert functions.http("attachments", "attachments_upload").json == {
+        "stored": True,
+        "requests": [],
+        "partsStored": 1,
+    }
+    hidden = functions.http("attachments", "attachments_download")
+    assert (hidden.status, hidden.json["code"]) == (404, "NOT_FOUND")
+    row = insert("t1", at=at_ms(1), photo=REFERENCE)
+    pusher(functions.buffer).push("demo", push(row))
+    answer = functions.http("attachments", "attachments_download")
+    assert answer.status == 200
+    assert answer.headers["cache-control"] == "no-store"
+    reads = SignedRequest(answer.json["url"], answer.json["headers"])
+    assert b"".join(functions.attachments.receive_bytes(reads, 0)) == b"a photograph"
+
+
+def test_a_row_before_its_file_is_told_apart(functions: Functions) -> None:
+    pusher(functions.buffer).push("demo", push(insert("t1", at=at_ms(1), photo=REFERENCE)))
+    answer = functions.http("attachments", "attachments_download")
+
+    assert (answer.status, answer.json["code"]) == (404, "NOT_YET_UPLOADED")
+    assert int(answer.headers["retry-after"]) > 0
+
+
+@pytest.mark.law("G4")
+def test_the_claims_of_the_token_decide(functions: Functions) -> None:
+    filters = [{"column": "owner", "op": "eq", "value": "jwt:sub"}]
+    bucket = {"name": "own", "tables": ["todos"], "filters": filters}
+    administrator(functions.buffer).save_rules("demo", {"buckets": [bucket]})
+    row = insert("t1", at=at_ms(1), owner="ann", photo=REFERENCE)
+    pusher(functions.buffer).push("demo", push(row))
+    body = json.loads(event("attachments_download")["body"])
+    codes = {
+        user: functions.http("attachments", sending("attachments_download", body, sub=user)).json[
+            "code"
+        ]
+        for user in ("ann", "eve")
+    }
+
+    assert codes == {"ann": "NOT_YET_UPLOADED", "eve": "NOT_FOUND"}
+
+
+@pytest.mark.parametrize("name", ["attachments_upload", "attachments_download"])
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ([], 400, "VALIDATION_ERROR"),
+        ({}, 400, "VALIDATION_ERROR"),
+        ({"reference": 7, "table": "t", "rowId": "r", "column": "c"}, 400, "VALIDATION_ERROR"),
+        ({"reference": REFERENCE, "parts": "all", "table": 1}, 400, "VALIDATION_ERROR"),
+        ({"reference": REFERENCE, "upload": [], "table": "a b", "rowId": "r", "column": "c"},
+         400, "VALIDATION_ERROR"),
+        ({"reference": REFERENCE, "parts": [[]], "table": "t", "rowId": "", "column": "c"},
+         400, "VALIDATION_ERROR"),
+        ({"reference": "x" * 70_000}, 413, "BODY_TOO_LARGE"),
+        ({"reference": REFERENCE.replace(":12:", ":4000000000:"), "table": "t", "rowId": "r",
+          "column": "c"}, (413, 404), ("BODY_TOO_LARGE", "NOT_FOUND")),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_with_its_reason(
+    functions: Functions, name: str, body: object, status: Any, code: Any
+) -> None:
+    answer = functions.http("attachments", sending(name, body))
+
+    assert answer.status in (status if isinstance(status, tuple) else (status,))
+    assert answer.json["code"] in code
+    assert len(answer.json["error"]) > 10
+    assert functions.attachments.objects == {}
+
+
+def test_only_json_is_read(functions: Functions) -> None:
+    sent = event("attachments_upload")
+    sent["headers"]["content-type"] = "application/x-protobuf"
+    answer = functions.http("attachments", sent)
+
+    assert (answer.status, answer.json["field"]) == (400, "Content-Type")
+
+
+def test_asking_for_an_upload_counts_as_a_push(functions: Functions) -> None:
+    handler = functions.load("attachments")
+    answers = (handler(event("attachments_upload"), None) for _ in range(2_000))
+    refused = next(answer for answer in answers if answer["statusCode"] != 200)
+
+    assert refused["statusCode"] == 429
+    assert json.loads(refused["body"])["code"] == "RATE_LIMITED"
+    assert int(refused["headers"]["retry-after"]) > 0
+
+
+def test_addresses_and_references_are_in_no_log(functions: Functions, log: io.StringIO) -> None:
+    functions.http("attachments", "attachments_upload")
+    functions.http("attachments", "attachments_download")
+
+    assert "memory:" not in log.getvalue()
+    assert REFERENCE not in log.getvalue()
