@@ -17,7 +17,13 @@ from lakesync.core.attachments import Attachment, Digester, attachment
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op
 from lakesync.core.messages import Pull
-from lakesync.errors import BodyTooLarge, NotFound, NotYetUploaded, ValidationFailed
+from lakesync.errors import (
+    BodyTooLarge,
+    DamagedOnTheWay,
+    NotFound,
+    NotYetUploaded,
+    ValidationFailed,
+)
 from lakesync.gateway.attachments import AttachmentService, object_key
 from lakesync.ports import UploadState
 from tests.support.builders import at_ms, delete, insert, push, update
@@ -124,7 +130,7 @@ def test_no_request_takes_other_bytes_than_the_reference_names(
     for request in gateways.service.upload("g1", str(file), parts).requests:
         right = content[(request.part - 1) * 8 :][:8]
         for wrong in (b"", right[:-1], right + b"y", b"z" * len(right)):
-            with pytest.raises(ValidationFailed):
+            with pytest.raises(DamagedOnTheWay):
                 gateways.objects.send_bytes(request, wrong)
     assert gateways.objects.objects == {}
 
@@ -135,7 +141,7 @@ def test_a_reference_of_another_length_names_another_file(gateways: Gateways) ->
     longer = replace(file, size_bytes=5)
     for request in gateways.service.upload("g1", str(longer), parts).requests:
         for content in (b"four", b"four!"):
-            with pytest.raises(ValidationFailed):
+            with pytest.raises(DamagedOnTheWay):
                 gateways.objects.send_bytes(request, content)
     gateways.upload(b"four")
 

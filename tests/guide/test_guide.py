@@ -20,7 +20,7 @@ PAGES = [
     ROOT / "docs" / "guide" / f"{name}.md"
     for name in (
         *("README", "offline", "live-queries", "sql", "sqlalchemy", "actions", "rules"),
-        *("async", "testing", "errors"),
+        *("attachments", "async", "testing", "errors"),
     )
 ]
 """The pages for those who write an app."""

@@ -33,9 +33,13 @@ def test_pushes_and_pulls_have_limits_of_their_own_and_every_other_route_the_def
     ]
     pushes = dict.fromkeys(_routes("PushFunction"), _limit("PushesPerSecond"))
     pulls = dict.fromkeys(_routes("PullFunction"), _limit("PullsPerSecond"))
+    attachments = {
+        route: _limit("PullsPerSecond" if route.endswith("download") else "PushesPerSecond")
+        for route in _routes("AttachmentsFunction")
+    }
 
     # A route that does not exist would make the deployment fail.
-    assert stage["RouteSettings"] == pushes | pulls
+    assert stage["RouteSettings"] == pushes | pulls | attachments
     assert stage["DefaultRouteSettings"] == _limit("RequestsPerSecond")
 
 

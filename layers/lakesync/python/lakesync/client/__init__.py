@@ -10,6 +10,9 @@ from lakesync.client.actions.results import QueuedAction
 from lakesync.client.actions.send import ActionSummary
 from lakesync.client.aio.client import AsyncClient
 from lakesync.client.aio.watch import AsyncWatch
+from lakesync.client.attachments.api import Attachments
+from lakesync.client.attachments.entries import AttachmentEntry, AttachmentStatus
+from lakesync.client.attachments.upload import UploadSummary
 from lakesync.client.client import Client
 from lakesync.client.download.lost_writes import LostWrite
 from lakesync.client.live.callbacks import Callback
@@ -23,6 +26,7 @@ from lakesync.client.transport.http import HttpTransport, Timeouts
 from lakesync.client.transport.in_process import Fault, MemoryTransport
 from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.client.upload.push import PushSummary
+from lakesync.core.attachments import Attachment
 
 __all__ = [
     "ActionEntry",
@@ -31,6 +35,10 @@ __all__ = [
     "Actions",
     "AsyncClient",
     "AsyncWatch",
+    "Attachment",
+    "AttachmentEntry",
+    "AttachmentStatus",
+    "Attachments",
     "Callback",
     "Client",
     "ClientStatus",
@@ -48,6 +56,7 @@ __all__ = [
     "SyncSummary",
     "Timeouts",
     "Transaction",
+    "UploadSummary",
     "Watch",
     "salvage",
 ]

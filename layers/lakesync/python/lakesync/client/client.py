@@ -19,6 +19,7 @@ import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from lakesync.client.actions.api import Actions
+from lakesync.client.attachments.api import Attachments
 from lakesync.client.download.hearing import Hearing
 from lakesync.client.live.changes import GATHER_MS
 from lakesync.client.live.observing import Observable
@@ -111,6 +112,8 @@ class Client(Observable, OutboxKeeper):
         """Set by each edit and each action; `SyncLoop` waits for it."""
         sender, wake = self._syncer.actions, self.edited.set
         self.actions = Actions(self._file, self._feed, sender, self._attempt, wake)
+        parts = self._file, path, transport, self._activity, self._attempt, wake
+        self.attachments = Attachments(*parts, is_encrypted=key is not None)
 
     def _edit(
         self, op: Op, table: str, row_id: str, columns: Mapping[str, object]
@@ -215,8 +218,8 @@ class Client(Observable, OutboxKeeper):
     def wipe(self, *, lose_edits: bool = False) -> Result[None, LakeSyncError]:
         """Sign out: close the client, and remove its file with all that it holds from the disk.
 
-        That is rows, outbox, actions, and tables of the app's own. ``CONFLICT``, and nothing is
-        wiped, while edits or actions wait for the gateway or the app, unless they may be lost.
+        That is rows, outbox, actions, attachments, and tables of the app's own. ``CONFLICT``, and
+        nothing is wiped, while any of it waits for the gateway or the app, unless it may be lost.
         """
         result = self._attempt(lambda: wipe(self._file, self._path, lose_edits=lose_edits))
         if isinstance(result, Ok):
@@ -232,11 +235,6 @@ class Client(Observable, OutboxKeeper):
         if not isinstance(self._transport, Listens):
             return None
         return self._transport.listen(Hearing(self.client_id, self._syncer, self._activity, wake))
-
-    @property
-    def is_told(self) -> bool:
-        """Tell whether a connection is open over which changes are told at once."""
-        return self._activity.connected
 
     def close(self) -> None:
         """Close the file, and end what watches it; safe to repeat. Everything is on the disk."""

@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from lakesync.client.attachments.background import BackgroundUploads
 from lakesync.client.summaries import SyncSummary
 from lakesync.errors import InternalError, LakeSyncError, Retry
 from lakesync.result import Err, Ok, Result
@@ -59,7 +60,8 @@ class SyncLoop:
             Edits are pushed when none came for `GATHER_S`, or `GATHER_S_MAX` after the first. After
             a failure the wait doubles from `BACKOFF_S_MIN` to `BACKOFF_S_MAX`, with jitter, and is
             never shorter than what the gateway asked for; edits do not shorten it. Actions that
-            could not be done are tried again when they are due.
+            could not be done are tried again when they are due. Attachments are uploaded meanwhile,
+            on a thread that is there while some wait.
         on_result: hears each result, on the loop's thread. An ``Err`` tells in ``error.done``, a
             `SyncSummary`, what was pushed and pulled all the same. It may call `wake` and `stop`.
         chance: a random number in [0, 1).
@@ -87,6 +89,7 @@ class SyncLoop:
         """That of the latest run: each has its own, so that one may begin while another ends."""
         self._thread: threading.Thread | None = None
         self._listening: Listening | None = None
+        self._uploads = BackgroundUploads(client.attachments, self._upload_backoff_s)
 
     def start(self) -> None:
         """Begin syncing, for the first time or after `stop`; safe to repeat."""
@@ -116,6 +119,7 @@ class SyncLoop:
             listening.stop()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+            self._uploads.join()
 
     def wake(self) -> None:
         """Sync now: the network is back, the app came to the front, or a push message arrived."""
@@ -130,6 +134,7 @@ class SyncLoop:
             if stopped.is_set():
                 self.wake()  # what was cleared may have been meant for the next run
                 return
+            self._uploads.start(stopped)
             result = self._sync(stopped)
             try:
                 self._on_result(result)
@@ -178,7 +183,10 @@ class SyncLoop:
 
     def backoff_s(self, error: LakeSyncError) -> float:
         """Give how long to wait after a failure; random, so that clients spread out."""
-        ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * (1 << min(self._failures, 16)))
+        return self._upload_backoff_s(error, self._failures)
+
+    def _upload_backoff_s(self, error: LakeSyncError, failures: int) -> float:
+        ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * (1 << min(failures, 16)))
         if error.retry is Retry.NEVER:
             ceiling_s, least_s = BACKOFF_S_MAX / 2, BACKOFF_S_MAX / 2
         else:

@@ -22,6 +22,7 @@ from lakesync.errors import Unreachable, ValidationFailed
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.testing.memory_attachments import CarriesInMemory, MemoryAttachments
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class GatewayTransport(MemoryTransport):
+class GatewayTransport(MemoryTransport, CarriesInMemory):
     """How one client reaches a `MemoryGateway`; ``faults`` happen to its next requests.
 
     ``claims`` are what its token would say; set others and the rules decide by those.
@@ -57,8 +58,9 @@ class GatewayTransport(MemoryTransport):
 
     def __init__(self, gateway: MemoryGateway, claims: Mapping[str, Any]) -> None:
         service = self._Service(self)
-        super().__init__(gateway.name, service, service, actions=service)
+        MemoryTransport.__init__(self, gateway.name, service, service, actions=service)
         self.claims = dict(claims)
+        CarriesInMemory.__init__(self, gateway.attachments, gateway.name, lambda: self.claims)
         self.gateway = gateway
 
     class _Service:
@@ -113,6 +115,7 @@ class MemoryGateway:
         self._pulls = PullService(self._buffer, wall_clock=wall_clock)
         self._wall_clock = wall_clock
         self._actions: MemoryActions | None = None
+        self._attachments = MemoryAttachments(self._buffer)
         self._clients: list[Client] = []
         self.online = True
         """Set it to False, and no request arrives."""
@@ -215,6 +218,11 @@ class MemoryGateway:
         """Answer a client that asks which actions there are."""
         with self._reached():
             return self._acting().discover()
+
+    def attachments(self) -> MemoryAttachments:
+        """Answer a client that uploads or downloads attachments."""
+        with self._reached():
+            return self._attachments
 
     def schemas_for(self, claims: Mapping[str, Any]) -> Schemas:
         """Answer a client that asks for the schemas."""

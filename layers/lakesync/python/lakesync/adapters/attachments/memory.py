@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from lakesync.errors import AdapterFailed, NotFound, ValidationFailed
+from lakesync.errors import AdapterFailed, DamagedOnTheWay, NotFound, ValidationFailed
 from lakesync.ports import SignedRequest
 
 if TYPE_CHECKING:
@@ -103,13 +103,14 @@ class MemorySignedObjects:
         """Store what a request sends, if it is what was signed.
 
         Raises:
-            ValidationFailed: it is other bytes, or the address was signed for something else.
+            DamagedOnTheWay: it is other bytes.
+            ValidationFailed: the address was signed for something else.
         """
         signed = self._signed.get(request.url)
         if signed is None or signed.reads:
             raise ValidationFailed("this address was not signed for that")
         if len(content) != signed.size_bytes or _digest(content) != signed.digest:
-            raise ValidationFailed("these are not the bytes that were signed for")
+            raise DamagedOnTheWay("other bytes arrived than were signed for; try again")
         with self._lock:
             if not signed.upload:
                 self.objects.setdefault(signed.key, content)

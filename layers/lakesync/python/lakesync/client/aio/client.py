@@ -17,6 +17,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from lakesync.client.aio.actions import AsyncActions
+from lakesync.client.aio.attachments import AsyncAttachments
 from lakesync.client.aio.editor import AsyncEditor, AsyncTransaction, answered
 from lakesync.client.aio.threads import Threads, in_this_loop
 from lakesync.client.aio.watch import AsyncWatch
@@ -24,14 +25,7 @@ from lakesync.client.client import Client
 from lakesync.errors import LakeSyncError
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Iterable,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from lakesync.client.download.lost_writes import LostWrite
@@ -66,6 +60,7 @@ class AsyncClient(AsyncEditor):
         self._blocking = self.client
         self._threads = Threads()
         self.actions = AsyncActions(self.client.actions, self._threads)
+        self.attachments = AsyncAttachments(self.client.attachments, self._threads)
 
     async def _write(
         self, operation: Callable[[], Result[T, LakeSyncError]]

@@ -123,6 +123,11 @@ class Observable(Editor):
         """How syncing goes now; asking never fails and never waits for the network."""
         return self._activity.status(self._file.database)
 
+    @property
+    def is_told(self) -> bool:
+        """Tell whether a connection is open over which changes are told at once."""
+        return self._activity.connected
+
     def watch_status(self) -> Watch[ClientStatus]:
         """Give the status now, and again whenever it is another one; see `Watch`."""
         return Watch(self._feed, self._live_status())

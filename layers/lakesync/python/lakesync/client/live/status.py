@@ -51,8 +51,13 @@ class ClientStatus:
     """Actions that have not ended."""
     actions_dead: int = 0
     """Actions that ended without being done, or nobody knows, and wait for the app."""
+    attachments_pending: int = 0
+    """Attachments that wait to be uploaded."""
+    attachments_refused: int = 0
+    """Attachments that the gateway does not take, and wait for the app."""
     last_error: LakeSyncError | None = None
-    """Why the last push or pull, or sending of actions, did not end well; None if all did."""
+    """Why the last push or pull, or sending of actions or attachments, did not end well; None if
+    all did."""
 
 
 class Activity:
@@ -128,8 +133,8 @@ class Activity:
     def status(self, database: Database) -> ClientStatus:
         """Give all of it, with what the file tells. It never fails: see ``last_error``."""
         result = attempt(lambda: database.read(_COUNTS)[1][0])
-        error = next(filter(None, map(self._errors.get, ("pull", "push", "actions"))), None)
-        counts, tables = [0] * 5, frozenset[str]()
+        error = next(filter(None, map(self._errors.get, _HALVES)), None)
+        counts, tables = [0] * 7, frozenset[str]()
         if isinstance(result, Ok):
             *numbers, snapshot, reads_rows, names = result.value
             counts = [int(str(count)) for count in numbers]
@@ -140,7 +145,7 @@ class Activity:
                 tables = known
         else:
             error = result.error
-        stored_ms, entries, quarantined, actions, dead = counts
+        stored_ms, entries, quarantined, actions, dead, attachments, refused = counts
         last_ms = max(self._last_ms, stored_ms)
         return ClientStatus(
             connected=self._connected,
@@ -154,16 +159,21 @@ class Activity:
             quarantined=quarantined,
             actions_pending=actions,
             actions_dead=dead,
+            attachments_pending=attachments,
+            attachments_refused=refused,
             last_error=error,
         )
 
 
+_HALVES = ("pull", "push", "actions", "attachments")
 _COUNTS = (
     "SELECT max(synced_ms), "
     "(SELECT count(*) FROM _lakesync_outbox), "
     "(SELECT count(*) FROM _lakesync_outbox WHERE status = 'quarantined'), "
     "(SELECT count(*) FROM _lakesync_actions WHERE status IN ('waiting', 'sent')), "
     "(SELECT count(*) FROM _lakesync_actions WHERE status = 'dead'), "
+    "(SELECT count(*) FROM _lakesync_attachments WHERE status = 'waiting'), "
+    "(SELECT count(*) FROM _lakesync_attachments WHERE status = 'refused'), "
     "snapshot, resync_mode, "
     "(SELECT json_group_array(name) FROM _lakesync_tables) FROM _lakesync_sync"
 )

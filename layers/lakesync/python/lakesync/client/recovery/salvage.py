@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.client.actions.entries import COLUMNS, ActionEntry
+from lakesync.client.attachments.entries import AttachmentStatus
+from lakesync.client.attachments.folder import Folder
 from lakesync.client.recovery.saved_actions import SavedActions, read_actions
 from lakesync.client.storage.app_table import cell
 from lakesync.client.storage.encryption import given_key
@@ -158,7 +160,8 @@ def _begin_anew(path: Path, key: Key | None) -> Salvaged:
     _remove_beside(new)
     new.unlink(missing_ok=True)
     if owner is not None:
-        _fill(open_file(new, owner.client_id, key=key), owner, saved, actions, complete=complete)
+        file = open_file(new, owner.client_id, key=key)
+        _fill(file, path, owner, saved, actions, complete=complete)
     _remove_beside(path)
     if owner is not None:
         new.replace(path)
@@ -170,9 +173,13 @@ def _begin_anew(path: Path, key: Key | None) -> Salvaged:
 
 
 def _fill(
-    file: ClientFile, owner: _Owner, saved: _Saved, actions: SavedActions, *, complete: bool
-) -> None:
-    """Fill the outbox and the queue of a new file with what was saved."""
+    file: ClientFile, path: Path, owner: _Owner, saved: _Saved, actions: SavedActions, *,
+    complete: bool,
+) -> None:  # fmt: skip
+    """Fill the outbox and the queue of a new file with what was saved.
+
+    The bytes of attachments are beside it, and all of them are offered to the gateway again.
+    """
     with contextlib.closing(file.database), file.database.transaction() as connection:
         connection.execute("UPDATE _lakesync_sync SET floor = ?", (owner.floor,))
         keys: dict[LocalKey, None] = {}
@@ -187,6 +194,8 @@ def _fill(
             run = encode_records((delta,))
             connection.execute(PUT, (hlc, txn, status, run, table.id, delta.row_id, *refusal))
         file.rows.refold(keys)
+        for known in Folder(path).named():
+            file.attachments.put(known, AttachmentStatus.WAITING)
         actions.fill(file, edits_complete=complete)
 
 

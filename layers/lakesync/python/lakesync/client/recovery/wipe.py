@@ -1,8 +1,8 @@
 """Signing out: everything that a client's file holds is gone from the disk.
 
 The contents go before the file does, and are overwritten as they go: a crash in between leaves an
-empty file, and no copy of a page in the log. What the storage underneath keeps of overwritten
-blocks is beyond any program.
+empty file, and no copy of a page in the log. The bytes of attachments are removed, and not
+overwritten. What the storage underneath keeps of overwritten blocks is beyond any program.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakesync.client.attachments.folder import Folder
 from lakesync.client.storage.app_table import quote
 from lakesync.errors import Conflict
 
@@ -34,6 +35,7 @@ def wipe(file: ClientFile, path: str | Path, *, lose_edits: bool) -> None:
         writer.execute("VACUUM")
         writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
     file.database.close()
+    Folder(path).remove()
     for ending in (*_OTHER_FILES, ""):
         Path(f"{path}{ending}").unlink(missing_ok=True)
 
@@ -47,8 +49,12 @@ def _check_nothing_is_lost(connection: sqlite3.Connection) -> None:
         "SELECT count(*) FILTER (WHERE status <> 'dead'), count(*) FILTER (WHERE status = 'dead') "
         "FROM _lakesync_actions WHERE status <> 'done'"
     ).fetchone()
-    if waiting or refused or actions or dead:
+    ((files,),) = connection.execute(
+        "SELECT count(*) FROM _lakesync_attachments WHERE status <> 'kept'"
+    )
+    if waiting or refused or actions or dead or files:
         also = f"; {actions} actions wait and {dead} are dead letters" if actions or dead else ""
+        also += f"; {files} attachments are not uploaded" if files else ""
         raise Conflict(
             f"{waiting} edits wait for the gateway and {refused} were refused{also}; they would be "
             "lost: sync first and see to those, or wipe with lose_edits=True; nothing was wiped"

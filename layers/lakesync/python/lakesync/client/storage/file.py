@@ -7,6 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.client.actions.queue import ActionQueue
+from lakesync.client.attachments.entries import AttachmentTable
 from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.storage.capture import Capture
 from lakesync.client.storage.catalogue import Catalogue, checked_name
@@ -123,6 +124,7 @@ class ClientFile:
         self.outbox = Outbox(self.connection)
         self.clock = DeviceClock(self.connection, wall_clock)
         self.actions = ActionQueue(self.connection, client_id, self.clock)
+        self.attachments = AttachmentTable(self.connection, self.clock)
         self.capture = Capture(self.connection)
         self.lost_writes = LostWrites(client_id)
         database.on_reload(self.catalogue.reload)

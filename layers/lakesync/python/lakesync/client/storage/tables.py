@@ -130,6 +130,17 @@ ADDED: Final = (
         ended_ms INTEGER)""",
     """CREATE INDEX IF NOT EXISTS _lakesync_actions_status
         ON _lakesync_actions (status, place)""",
+    # Attachments whose bytes are on the device. parts: their digests, as JSON, of those made here.
+    # upload: what the gateway knows an upload by that is under way. used_ms: when last used.
+    """CREATE TABLE IF NOT EXISTS _lakesync_attachments (
+        file_name TEXT NOT NULL UNIQUE,
+        reference TEXT NOT NULL,
+        status TEXT NOT NULL,
+        code TEXT NOT NULL DEFAULT '',
+        message TEXT NOT NULL DEFAULT '',
+        parts TEXT NOT NULL DEFAULT '[]',
+        upload TEXT NOT NULL DEFAULT '',
+        used_ms INTEGER NOT NULL)""",
 )
 """Tables that files of the same layout may lack: they are made when one is opened."""
 

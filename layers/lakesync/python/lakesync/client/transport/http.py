@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.transport.answers import error_of
+from lakesync.client.transport.attachments import CarriesOverHttp
 from lakesync.client.transport.token import Token
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.schema_json import schemas_from_json
@@ -60,7 +61,7 @@ class Timeouts:
 _DEFAULT_TIMEOUTS: Final = Timeouts()
 
 
-class HttpTransport:
+class HttpTransport(CarriesOverHttp):
     """`lakesync.ports.Transport` over HTTPS. Safe to share between threads; close it when done.
 
     Args:
@@ -95,17 +96,20 @@ class HttpTransport:
         self._token = Token(token)
         self._socket_url = socket_url
         self._httpx = httpx
+        timeout = httpx.Timeout(
+            connect=timeouts.connect_s,
+            write=timeouts.write_s,
+            read=timeouts.read_s,
+            pool=timeouts.pool_s,
+        )
         self._http = httpx.Client(
             base_url=f"{base_url.rstrip('/')}/v1/sync/{quote(gateway, safe='')}/",
             transport=http,
-            timeout=httpx.Timeout(
-                connect=timeouts.connect_s,
-                write=timeouts.write_s,
-                read=timeouts.read_s,
-                pool=timeouts.pool_s,
-            ),
+            timeout=timeout,
             headers={"Accept": PROTOBUF},
         )
+        # Signed addresses lead elsewhere, and the token is nobody's business there.
+        self._store = httpx.Client(transport=http, timeout=timeout)
         self._ahead = ReadAhead(self._page)
 
     def push(self, push: Push) -> PushReceipt:
@@ -173,6 +177,7 @@ class HttpTransport:
         """Close the connections; safe to repeat."""
         self._ahead.wait()
         self._http.close()
+        self._store.close()
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
         try:

@@ -1,0 +1,1 @@
+"""The attachments of a client: added offline, uploaded and fetched when there is a network."""

@@ -1,0 +1,167 @@
+"""The folder beside a client's file in which the bytes of its attachments are.
+
+Rules of this module
+    1. A file under its name is whole, and is what it is named by: it is written under another name
+       first, and checked.
+    2. What is under any other name may be removed, or gone on with, by anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from lakesync.core.attachments import ATTACHMENT_BYTES_MAX, Digester, reference_of
+from lakesync.errors import BodyTooLarge, Unavailable, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO, TypeAlias
+
+    from lakesync.core.attachments import Attachment
+
+    Source: TypeAlias = "str | Path | bytes | BinaryIO"
+
+STRAY_S_MAX: Final = 604_800
+"""How long a download that nobody goes on with is kept: a week."""
+BYTES: Final = "application/octet-stream"
+"""The type of a file of which nobody says more."""
+_PIECE_BYTES: Final = 1_048_576
+_PART: Final = ".part"
+
+
+@contextlib.contextmanager
+def disk() -> Iterator[None]:
+    """Tell what the disk refuses in our words."""
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise ValidationFailed(f"there is no such file: {exc.filename}", field="source") from exc
+    except OSError as exc:
+        raise Unavailable(f"the disk refuses: {exc}; see to it and try again") from exc
+
+
+class Folder:
+    """Files by their names. Made when the first one is written."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(f"{path}-attachments")
+
+    def file(self, known: Attachment) -> Path:
+        """Give where a file is, once it is there."""
+        return self.path / known.file_name
+
+    def part(self, known: Attachment) -> Path:
+        """Give where a download is that is not whole."""
+        return self.path / f"{known.file_name}{_PART}"
+
+    def write(self, source: Source) -> tuple[Path, Digester]:
+        """Copy what is added to the disk, and take its digest.
+
+        Raises:
+            BodyTooLarge: no attachment may be so large.
+            ValidationFailed: there is no such file, or it is none that can be read.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        new, digester = self.path / f"{uuid4().hex}{_PART}", Digester()
+        try:
+            with new.open("wb") as target:
+                for piece in _pieces(source):
+                    digester.update(piece)
+                    _check_size(digester.size_bytes)
+                    target.write(piece)
+                _to_the_disk(target)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+        return new, digester
+
+    def append(self, known: Attachment, pieces: Iterator[bytes], start: int) -> None:
+        """Go on with a download; what is on the disk of it stays if that ends early."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self.part(known).open("r+b" if start else "wb") as target:
+            target.seek(start)
+            target.truncate()
+            for piece in pieces:
+                target.write(piece)
+                if target.tell() > known.size_bytes:
+                    break
+            _to_the_disk(target)
+
+    def downloaded_bytes(self, known: Attachment) -> int:
+        """Give how much of a download is there."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.part(known).stat().st_size
+        return 0
+
+    def is_whole(self, path: Path, known: Attachment) -> bool:
+        """Tell whether a file is what an attachment names. Reads all of it."""
+        if path.stat().st_size != known.size_bytes:
+            return False
+        return self.digester(path).digest() == known.digest
+
+    @staticmethod
+    def digester(path: Path) -> Digester:
+        """Give the digests of a file. Reads all of it."""
+        digester = Digester()
+        for piece in _pieces(path):
+            digester.update(piece)
+        return digester
+
+    def read_part(self, known: Attachment, number: int) -> bytes:
+        """Give a part of a file; the first is 1."""
+        size = known.part_bytes(number)
+        with self.file(known).open("rb") as source:
+            source.seek(sum(known.part_bytes(before) for before in range(1, number)))
+            return source.read(size)
+
+    def remove_strays(self, known: frozenset[str]) -> None:
+        """Remove files that nobody knows, and downloads that nobody goes on with."""
+        oldest = time.time() - STRAY_S_MAX
+        for path in self.path.iterdir() if self.path.is_dir() else ():
+            is_part = path.name.endswith(_PART)
+            if path.stat().st_mtime < oldest if is_part else path.name not in known:
+                path.unlink(missing_ok=True)
+
+    def named(self) -> Iterator[Attachment]:
+        """Give what the names of the files say that are here, but for their types."""
+        for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
+            key, _, rest = path.name.partition("-")
+            digest, _, size = rest.partition("-")
+            known = reference_of(f"attachment:{key}:{digest}:{size}:{BYTES}")
+            if known is not None:
+                yield known
+
+    def remove(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _pieces(source: Source) -> Iterator[bytes]:
+    if isinstance(source, bytes | bytearray | memoryview):
+        yield bytes(source)
+    elif isinstance(source, str | Path):
+        with Path(source).open("rb") as opened:
+            yield from _pieces(opened)
+    else:
+        while piece := source.read(_PIECE_BYTES):
+            if not isinstance(piece, bytes):
+                raise ValidationFailed("open the file for bytes: mode 'rb'", field="source")
+            yield piece
+
+
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > ATTACHMENT_BYTES_MAX:
+        raise BodyTooLarge(
+            f"an attachment has {ATTACHMENT_BYTES_MAX} bytes at the most", field="source"
+        )
+
+
+def _to_the_disk(target: BinaryIO) -> None:
+    target.flush()
+    os.fsync(target.fileno())
