@@ -222,6 +222,34 @@ def test_a_cell_that_changed_or_went_gives_it_no_more(gateways: Gateways) -> Non
         gateways.read(other, PLACE)
 
 
+@pytest.mark.law("G4", "V12")
+def test_a_column_that_is_left_out_gives_it_to_whom_it_is_sent_alone(gateways: Gateways) -> None:
+    except_hr = [{"claim": "role", "op": "eq", "value": "hr"}]
+    omit = [{"tables": ["todos"], "columns": ["photo"], "except": except_hr}]
+    administrator(gateways.buffer).save_rules("g1", {"buckets": [], "omit": omit})
+    file = gateways.upload(b"a contract")
+    edit = push(insert(at=at_ms(1), photo=str(file), title="t"))
+    pusher(gateways.buffer).push("g1", replace(edit, claims={"role": "hr"}))
+
+    assert not gateways.is_given(file, PLACE)
+    gateways.claims = {"role": "hr"}
+    assert gateways.is_given(file, PLACE)
+
+
+@pytest.mark.law("G4", "M10")
+def test_what_was_written_behind_a_delete_that_wins_gives_nothing(gateways: Gateways) -> None:
+    schema = {"table": "todos", "columns": [{"name": "photo", "type": "string"}]}
+    administrator(gateways.buffer).register_schema("g1", {**schema, "deleteWins": True})
+    file, warm = gateways.upload(b"too late"), pusher(gateways.buffer)
+    edits = [insert(at=at_ms(1)), delete(at=at_ms(2)), update(at=at_ms(3), photo=str(file))]
+    for edit in edits:
+        warm.push("g1", push(edit))
+    assert not gateways.is_given(file, PLACE)
+
+    warm.push("g1", push(insert(at=at_ms(4))))
+    assert gateways.is_given(file, PLACE)
+
+
 @pytest.mark.law("G5")
 def test_no_gateway_has_anothers_files(gateways: Gateways) -> None:
     file = gateways.upload(b"of one gateway", "g1")

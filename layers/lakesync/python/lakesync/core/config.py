@@ -208,7 +208,7 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
     """
     needed = body.get("format", 1)
     check_format(needed, "the configuration")
-    kept = WRITES if needed == _GUARDED_FORMAT else needed  # what that one is for is read below
+    kept = WRITES if needed == FORMAT_2 else needed  # what that one is for is read below
     schemas = {item["table"]: schema_from_stored(item) for item in body["schemas"]}
     layout = Layout(MappingProxyType(body["layout"]), body["moves"], frozenset(body["former"]))
     rules = rules_from_stored(body["rules"]) if "rules" in body else NO_RULES

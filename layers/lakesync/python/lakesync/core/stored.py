@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     T = TypeVar("T", bound=DataclassInstance)
 
 FORMAT_2: Final = 2
-"""Of a deleted gateway, of what has to do with a table in which deletes win, and of rules that leave
-columns out: who knows of none of these refuses it."""
+"""Of a deleted gateway, of what has to do with a table in which deletes win, and of rules that
+leave columns out: who knows of none of these refuses it."""
 READS: Final = FORMAT_2
 """The latest format that this release reads."""
 WRITES: Final = 1

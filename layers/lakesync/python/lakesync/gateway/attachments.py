@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lakesync.core.attachments import Attachment
     from lakesync.core.config import GatewayConfig
     from lakesync.core.merge import RowState
+    from lakesync.core.values import CanonicalJson
     from lakesync.ports import RowKey, SignedObjects, SignedRequest, StoredRow
 
 ATTACHMENTS: Final = "attachments"
@@ -154,10 +155,8 @@ class AttachmentService:
         config = self._buffer.config(gateway)
         config.check_not_deleted()
         stored = self._buffer.rows(gateway, [key]).get(key)
-        state = None if stored is None else decode_row_state(stored.state)
-        if state is None or not _is_seen(config, claims, key, state):
-            raise NotFound(_HIDDEN)
-        value = (view(state) or {}).get(column)
+        seen = {} if stored is None else _seen(config, claims, key, decode_row_state(stored.state))
+        value = seen.get(column)
         if value is None or file not in references_in(parse(value)):
             raise NotFound(_HIDDEN)
         name = object_key(gateway, file)
@@ -174,8 +173,12 @@ def object_key(gateway: str, file: Attachment) -> str:
     return f"{ATTACHMENTS}/{gateway}/{file.file_name}"
 
 
-def _is_seen(
+def _seen(
     config: GatewayConfig, claims: Mapping[str, Any], key: RowKey, state: RowState
-) -> bool:
-    """Decide by what decides a pull."""
-    return bool(RuleFilter(config, Pull("", claims=claims)).row(*key, state))
+) -> Mapping[str, CanonicalJson]:
+    """Give the columns of a row that a pull would show; none if it would not show the row."""
+    table, row_id = key
+    rules = RuleFilter(config, Pull("", claims=claims))
+    if not rules.row(table, row_id, state):
+        return {}
+    return view(rules.viewer.shown_state(table, config.as_read(table, state))) or {}

@@ -91,7 +91,7 @@ class WriteRules:
             deltas: the entry's, in order.
             rows: the rows as they will be; an event's row is the event.
         """
-        if not self._rules.buckets and not self._logged:
+        if not self._rules.buckets and not self._config.logged:
             return b""  # rules that only leave columns out look at no row
         writer = RuleRowsWriter(lambda table: sorted(self._of(table)[0]))
         keys = [(delta.table, delta.row_id) for delta in deltas]
