@@ -76,10 +76,10 @@ class RuleFilter:
 
     def row(self, table: str, row_id: str, state: RowState) -> list[Delta]:
         """Give a row as the client sees it: as deltas that merge to it, none if it is hidden."""
-        every, columns = self.viewer.sees_rows_of(table), self.columns(table)
-        values = () if every else rule_values(self._config.as_read(table, state), columns)
-        if not every and not self.viewer.sees(table, values):
-            return []
+        if not self.viewer.sees_rows_of(table):
+            values = rule_values(self._config.as_read(table, state), self.columns(table))
+            if not self.viewer.sees(table, values):
+                return []
         deltas = deltas_of(table, row_id, state)
         return self.shown(deltas) if self.viewer.omitted(table) else deltas
 
