@@ -192,12 +192,28 @@ def s3_statements(owner: str) -> tuple[dict[str, set[str]], list[str]]:
         if name != owner or "s3:" not in json.dumps(one):
             continue
         if as_list(one["Action"]) == ["s3:ListBucket"]:
-            listed += as_list(one["Condition"]["StringLike"]["s3:prefix"])
+            listed += as_list(one["Condition"]["StringLikeIfExists"]["s3:prefix"])
             continue
         for resource in as_list(one["Resource"]):
             prefix = resource["Fn::Sub"].removeprefix("${LakeBucket.Arn}/")
             actions.setdefault(prefix, set()).update(as_list(one["Action"]))
     return actions, listed
+
+
+def test_who_reads_objects_is_told_of_one_that_it_is_missing_rather_than_forbidden() -> None:
+    """S3 says 404 only to who may list the bucket: a reader of one object names no prefix."""
+    lake = {"Fn::GetAtt": ["LakeBucket", "Arn"]}
+    readers, told = set(), set()
+    for name, one in statements():
+        read = {"s3:GetObject", "s3:GetObject*"} & set(as_list(one["Action"]))
+        if read and "${LakeBucket.Arn}" in json.dumps(one["Resource"]):
+            readers.add(name)
+        lists = "s3:ListBucket" in as_list(one["Action"]) and lake in as_list(one["Resource"])
+        if lists and not {"StringLike", "StringEquals"} & set(one.get("Condition", {})):
+            told.add(name)
+
+    assert "PullFunction" in readers
+    assert readers <= told
 
 
 def test_of_the_lake_a_pull_reads_checkpoints_alone() -> None:

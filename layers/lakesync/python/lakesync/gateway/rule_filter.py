@@ -201,7 +201,7 @@ class RuleFilter:
         for run, transition in zip(delta_slices(entry.records), transitions, strict=True):
             # Where every row is visible, so is the delete of one that was not there yet.
             if transition is Transition.NOTHING and not (
-                all_visible and _table_of(run) in all_visible
+                all_visible and decode_records(run)[0].table in all_visible
             ):
                 continue
             sent = run
@@ -237,11 +237,6 @@ class RuleFilter:
         if self._removes:
             return removal(table, row_id, at)
         return known_delta(Op.DELETE, table, row_id, GATEWAY_CLIENT, at, ())
-
-
-def _table_of(run: bytes) -> str:
-    (delta,) = decode_records(run)
-    return delta.table
 
 
 def _of_logged_row(

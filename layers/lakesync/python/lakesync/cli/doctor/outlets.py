@@ -98,15 +98,17 @@ def destinations_state(
     outlets: Sequence[Outlet], allowed_s: float, *, more: bool = False
 ) -> list[Diagnosis]:
     """Decide by what waits for each destination, and whether there are more claims."""
-    found = [each for outlet in outlets for each in _outlet_state(outlet, allowed_s)]
+    diagnoses = [each for outlet in outlets for each in _outlet_state(outlet, allowed_s)]
     if more:
-        found.append(
+        diagnoses.append(
             unchecked(
                 f"more than {_CLAIMS_MAX:,} claims of destinations: not all looked at",
                 "the alarm DestinationOld watches all of them",
             )
         )
-    return found or [well(f"nothing late for destinations: {plural(len(outlets), 'one')} waited")]
+    return diagnoses or [
+        well(f"nothing late for destinations: {plural(len(outlets), 'one')} waited")
+    ]
 
 
 def _outlet_state(outlet: Outlet, allowed_s: float) -> Iterator[Diagnosis]:
@@ -162,15 +164,15 @@ def source_of(gateway: str, stored: StoredConnector, now_s: float) -> Source:
 
 def connectors_state(sources: Sequence[Source], *, more: bool = False) -> list[Diagnosis]:
     """Decide by how each connector is doing, and whether there are more gateways."""
-    found = [each for source in sources for each in _source_state(source)]
+    diagnoses = [each for source in sources for each in _source_state(source)]
     if more:
-        found.append(
+        diagnoses.append(
             unchecked(
                 f"more than {_GATEWAYS_MAX} gateways: not all looked at",
                 "lakesync connectors list --gateway NAME looks at one",
             )
         )
-    return found or [well(f"{plural(len(sources), 'connector')} polled without a fault")]
+    return diagnoses or [well(f"{plural(len(sources), 'connector')} polled without a fault")]
 
 
 def _source_state(source: Source) -> Iterator[Diagnosis]:
