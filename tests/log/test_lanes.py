@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakesync.buffer.memory import MemoryBuffer
@@ -21,6 +22,7 @@ from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log.lanes import FREE_MS, IDLE_MS, LaneChoice, close_lanes, idle_lanes
 from lakesync.log.limits import Limits
+from lakesync.log.raising import RAISED_EVERY_MS
 from lakesync.log.row_cache import RowCache
 from lakesync.ports import NO_HEAD, Head
 from lakesync.wire.records import decode_records
@@ -111,8 +113,15 @@ class World:
                 service.place_table(GATEWAY, "todos", shard)
 
     def reader(self, reader: Reader) -> None:
-        """Read on and on, some pages fresh and some not."""
-        service = PullService(self.buffer, wall_clock=self.steps.wall_clock())
+        """Read on and on, some pages fresh and some not.
+
+        Some forget at once which heads they have read. Others may use them for a page that ends
+        below where a page of another process did (law B15), but not below what was asked for.
+        """
+        forgets = reader.number % 2 == 0
+        wall_clock, passed_ms = self.steps.wall_clock(), itertools.count(0, RAISED_EVERY_MS)
+        monotonic_ms = partial(next, passed_ms) if forgets else wall_clock
+        service = PullService(self.buffer, wall_clock=wall_clock, monotonic_ms=monotonic_ms)
         for place in range(10):
             at_least = (0, STAMP_MAX, self.handed_out)[(reader.number + place) % 3]
             pull = Pull("r", reader.cursor, 3 + 20 * (place % 2), at_least=at_least)
@@ -121,7 +130,8 @@ class World:
             with suppress(Unavailable):
                 page = service.pull(GATEWAY, pull)
                 if not page.has_more:
-                    assert page.cursor >= max(handed_out, min(at_least, newest))
+                    floor = handed_out if forgets or not page.behind_ms else 0
+                    assert page.cursor >= max(floor, min(at_least, newest))
                 reader.read += deltas_of(page)
                 reader.cursor = page.cursor
                 self.handed_out = max(self.handed_out, page.cursor)
@@ -150,6 +160,7 @@ def committed(world: World, until: Stamp) -> list[str]:
 @pytest.mark.law("B2")
 @pytest.mark.law("B7")
 @pytest.mark.law("B8")
+@example(choices=[200, 255, 255, 255], ahead_ms=[0, 0, 0, -1], others=[], readers=3)
 @given(
     choices=st.lists(st.integers(0, 255), max_size=600),
     ahead_ms=st.lists(st.integers(-400, 400), min_size=1, max_size=4),
