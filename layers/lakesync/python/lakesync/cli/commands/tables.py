@@ -40,7 +40,8 @@ def place(
 
     Writers need no shards, as they choose lanes by themselves. A shard of its own pays for a table
     with many commits that most clients may not see: they do not read its log then. It costs others
-    a read unit for a pull, and two to four write units for a push that also touches another shard.
+    a read unit for a pull, one for every four shards in use, and two to four write units for a push
+    that also touches another shard. A shard in which nothing happens costs nobody anything.
 
     Example:
       lakesync tables place events telemetry --dry-run
@@ -53,6 +54,7 @@ def place(
     session.out.answer(
         answer,
         f"{table} {verb} in shard {shard}, of {plural(len(answer['shards']), 'shard')}; "
-        f"a pull that brings nothing reads {plural(units['after'], 'unit')} "
-        f"({units['before']} before)",
+        f"while all are in use, a pull that brings nothing reads {plural(units['after'], 'unit')} "
+        f"at most ({units['before']} before), and a push that also touches another shard writes "
+        "two to four more",
     )

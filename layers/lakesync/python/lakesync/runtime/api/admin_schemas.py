@@ -96,7 +96,7 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             "table": NAME,
             "shard": NAME,
             "pullReadUnits": object_of({"before": COUNT, "after": COUNT})
-            | {"description": "Of a pull that brings nothing, while all shards are in use."},
+            | {"description": "At most, of a pull that brings nothing, with all shards in use."},
             "tables": {"type": "object", "additionalProperties": NAME},
             "shards": list_of(NAME),
         }

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PLACEMENT_BODY_BYTES_MAX: Final = 4_096
 """A placement names one table and one shard."""
+HEADS_PER_UNIT: Final = 4
+"""Heads that one read unit gives if they are as full of entries as they may be; empty ones, 40."""
 _SHAPE: Final = 'send {"table": "…", "shard": "…"}, and "dryRun": true to change nothing'
 
 
@@ -79,9 +81,10 @@ def _shown(layout: Layout) -> dict[str, object]:
 
 
 def _pull_units(layout: Layout) -> int:
-    """Give what a pull of a current reader reads while something was written to every shard.
+    """Give what a pull that brings nothing reads at the most, while all shards are in use.
 
-    The main lane's head is one unit; the heads of the other shards' first lanes lie together, some
-    40 in a unit.
+    The main lane's head is one unit. Heads of other shards' first lanes lie together; one with its
+    entries is less than a KB. Those of shards that are idle are closed, and not read.
     """
-    return 1 if len(layout.shards()) == 1 else 2
+    others = len(layout.shards()) - 1
+    return 1 + -(-others // HEADS_PER_UNIT)
