@@ -7,10 +7,12 @@ plain dictionaries.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakesync.errors import NotFound, Unavailable, Unreachable
+from lakesync.errors import Contention, NotFound, Unavailable, Unreachable
+from lakesync.ports import HeadBusy, HeadMoved
 from tests.simulation.scheduler import Crashed
 from tests.support.steps import with_earlier
 
@@ -34,8 +36,18 @@ class Gate:
         self.process = process
         self._random: Random = world.stream("ports")
 
-    def call(self, name: str, act: Callable[[], T], *, writes: bool = False) -> T:
-        """Call a port: maybe late, maybe refused, maybe without an answer."""
+    def call(
+        self, name: str, act: Callable[[], T], *, writes: bool = False,
+        conflict: Callable[[], T] | None = None,
+    ) -> T:  # fmt: skip
+        """Call a port: maybe late, maybe refused, maybe without an answer.
+
+        Args:
+            name: what is called.
+            act: the call.
+            writes: it changes something.
+            conflict: what the port answers while somebody else's write is at the same item.
+        """
         world, faults = self._world, self._world.faults
         process, chance = self.process, self._random.random
         if not process.alive:
@@ -47,9 +59,9 @@ class Gate:
             world.scheduler.sleep(1_000 + chance() * 20_000)
         if chance() < faults.crash_function:
             world.crash(process, f"before {name}")
-        if chance() < faults.throttle:
-            world.count("throttled")
-            raise Unavailable(f"{name} was throttled")
+        self._throttle(name)
+        if conflict and self._conflicts(name):
+            return conflict()
         if writes and chance() < faults.late_write:
             world.count("late write")
             world.later(name, lambda: _at_last(act), int(chance() * 10_000))
@@ -64,6 +76,18 @@ class Gate:
         if chance() < world.scenario.switch:
             world.scheduler.sleep(1 + chance() * 20)
         return answer
+
+    def _throttle(self, name: str) -> None:
+        if self._random.random() < self._world.faults.throttle:
+            self._world.count("throttled")
+            raise Unavailable(f"{name} was throttled")
+
+    def _conflicts(self, name: str) -> bool:
+        most = self._world.faults.conflict
+        if not most or self._random.random() >= most:
+            return False
+        self._world.count(f"conflict: {name}")
+        return True
 
 
 def _at_last(act: Callable[[], object]) -> None:
@@ -84,12 +108,22 @@ class SimulatedBuffer:
     def __getattr__(self, name: str) -> Any:
         act = getattr(self._world.store, name)
         gate, writes = self._gate, name in WRITES
+        conflict = functools.partial(self._conflict, name) if name in CONFLICTS else None
 
         def call(*arguments: Any) -> Any:
-            return gate.call(name, lambda: act(*arguments), writes=writes)
+            return gate.call(name, lambda: act(*arguments), writes=writes, conflict=conflict)
 
         self.__dict__[name] = call
         return call
+
+    def _conflict(self, name: str) -> Any:
+        """Answer as DynamoDB's buffer does while another transaction is at an item of the call."""
+        answer = CONFLICTS[name]
+        if answer is HeadMoved:
+            raise HeadMoved(self._world.store.all_heads("g1"))
+        if isinstance(answer, list):
+            raise self._world.stream("conflicts").choice(answer)(f"conflict in {name}")
+        return answer
 
     def pause(self, tries: int) -> None:
         """Let others run for a while."""
@@ -112,11 +146,29 @@ class SimulatedBuffer:
         """Commit, and have it watched."""
         push = self._gate.process.pushing
         store = self._world.store
-        window_ms = self._gate.call("commit", lambda: store.take(commit, push), writes=True)
+        window_ms = self._gate.call(
+            "commit", lambda: store.take(commit, push), writes=True,
+            conflict=functools.partial(self._conflict, "commit"),
+        )  # fmt: skip
         if window_ms:
             self._world.scheduler.sleep(window_ms + 1)
 
 
+CONFLICTS: dict[str, Any] = {
+    "commit": [HeadBusy, Contention],
+    "save_config": [Contention, HeadBusy],
+    "read_marks_serializable": [Contention],
+    "raise_horizon": [Contention],
+    "begin_epoch": HeadMoved,
+    "raise_head": False,
+    "change_lanes": False,
+    "close_lane": False,
+    "empty_head": False,
+    "forget_row": False,
+    "note_flushed": None,
+}
+"""What each call of an item that transactions write to answers while one is at it: what it raises,
+or gives. Where these are two, one is for the first item of a transaction, one for the last."""
 WRITES = {
     "raise_head",
     "change_lanes",

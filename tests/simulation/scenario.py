@@ -44,6 +44,8 @@ class Faults:
     """A request takes longer than its client waits."""
     throttle: float = 0.0
     """A port refuses for now."""
+    conflict: float = 0.0
+    """An item that a port writes to is just being written to by somebody else."""
     lose_port_answer: float = 0.0
     """A port did it, and its caller is told that it could not be reached."""
     late_write: float = 0.0
@@ -209,6 +211,10 @@ RARE_THEMES = {
 }
 """Themes of seeds that have no other, each with its share of those."""
 
+CONFLICTS = 0.25
+"""The share of seeds in which writes meet at items that nobody is seen to write."""
+CONFLICTS_MAX = 0.15
+
 POLL_S_MAX = 10_000.0
 """Less than all may take to become quiet."""
 
@@ -231,7 +237,7 @@ def scenario_of(seed: int) -> Scenario:
         span_ms=span_ms,
         tables=tables,
         rows=random.choice([1, 2, 3, 8, 20]),
-        faults=_faults(random),
+        faults=replace(_faults(random), conflict=_conflicts(seed)),
         switch=random.choice([0.05, 0.2, 0.5]),
         page_deltas=random.choice([1, 3, 10, 50, 1000]),
         poll_s=max(random.choice([20.0, 60.0, 600.0]), min(span_ms / 6_000, POLL_S_MAX)),
@@ -378,6 +384,11 @@ def _faults(random: Random) -> Faults:
         if not quiet and drawn < 0.45:
             found[name] = round(most * rate, 4)
     return Faults(**found)
+
+
+def _conflicts(seed: int) -> float:
+    random = Random(f"{seed}/scenario of conflicts")
+    return round(CONFLICTS_MAX * random.random(), 4) if random.random() < CONFLICTS else 0.0
 
 
 def changed(scenario: Scenario, changes: dict[str, Any]) -> Scenario:

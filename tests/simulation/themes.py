@@ -307,6 +307,8 @@ LANES: dict[str, Any] = {
     "faults.crash_function": 0.03,
 }
 """Lanes are opened and closed all the time, by functions whose clocks differ."""
+CONFLICTING: dict[str, Any] = {**LANES, "faults.conflict": 0.15}
+"""The same, while others are at the items that are written."""
 READERS: dict[str, Any] = {
     **LANES,
     "clients": 6,
@@ -336,6 +338,7 @@ READERS: dict[str, Any] = {
     "faults.lose_port_answer": 0.0,
     "faults.slow_port": 0.0,
     "faults.throttle": 0.0,
+    "faults.conflict": 0.0,
     "faults.crash_function": 0.0,
     "faults.partitions": 0.0,
 }

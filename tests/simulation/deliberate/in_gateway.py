@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,13 @@ from lakesync.log import commit as commit_module
 from lakesync.log import declare as declare_module
 from lakesync.log import lanes as lanes_module
 from lakesync.log import merge_batch, read_barrier
+from lakesync.log.commit import Committer
 from lakesync.log.read_barrier import FinalLog, ReadBarrier
 from lakesync.maintenance import flush as flush_module
-from lakesync.ports import NO_HEAD, Head, HeadMoved
+from lakesync.ports import NO_HEAD, Head, HeadBusy, HeadMoved
 from lakesync.wire.records import decode_records
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import LANES, SKEWED
+from tests.simulation.themes import CONFLICTING, LANES, SKEWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,6 +119,11 @@ def lanes_are_unlisted_first() -> list[Replaced]:
     return [(flush_module, "close_lanes", close), (declare_module, "close_lanes", close)]
 
 
+@deliberate("a lane counts as closed though somebody was at its head", CONFLICTING)
+def busy_lanes_count_as_closed() -> list[Replaced]:
+    return [(lanes_module, "_was_closed", lambda *_: True)]
+
+
 @deliberate("a lane is closed whoever opened it again meanwhile", LANES)
 def lists_of_lanes_are_overwritten() -> list[Replaced]:
     def check(main: Head | None, seen: Head | None, to: int) -> None:
@@ -148,6 +155,17 @@ def heads_are_not_conditional() -> list[Replaced]:
 @deliberate("a commit does not ask whether its rows and marks are as they were read")
 def rows_are_not_conditional() -> list[Replaced]:
     return [(conditions, "check_states", lambda *_: None)]
+
+
+@deliberate("a commit that met another transaction at a head counts as done", CONFLICTING)
+def conflicts_count_as_commits() -> list[Replaced]:
+    real = Committer._write_once
+
+    def write_once(self: Committer, commit: Commit, deadline_ms: int) -> None:
+        with suppress(HeadBusy):
+            real(self, commit, deadline_ms)
+
+    return [(Committer, "_write_once", write_once)]
 
 
 @deliberate("a commit's stamp is the wall clock, whatever the heads say")
