@@ -5,20 +5,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from lakesync.cli.app import app
 from tests.support.deployed import Glue, Tenant, aws_of
 from tools.demo.live import socket_address
 from tools.local_stack import paths
 from tools.local_stack.stack import Stack, status, up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lakesync.cli.aws import Aws
 
@@ -70,6 +73,19 @@ def glue(aws: Aws) -> Glue:
 def tenant(stack: Stack) -> Tenant:
     """A tenant that nobody else uses."""
     return Tenant(stack)
+
+
+@pytest.fixture
+def lakesync(stack: Stack, stack_folder: Path) -> Callable[..., Any]:
+    """Run the command line against the stack; gives its JSON."""
+    where = ["--json", "--stack-file", str(stack_folder / "stack.json")]
+
+    def run(*words: str) -> Any:
+        done = CliRunner().invoke(app, [*words, *where])
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    return run
 
 
 @pytest.fixture(scope="session")

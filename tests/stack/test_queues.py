@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
-from lakesync.cli.app import app
 from lakesync.core.delta import Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from lakesync.cli.aws import Aws
     from tests.support.deployed import Tenant
@@ -23,20 +19,6 @@ if TYPE_CHECKING:
 
 RECEIVES_MAX = 5
 """Of the flush queue, as template.yaml has it."""
-
-
-@pytest.fixture
-def lakesync(stack: Stack, tmp_path: Path) -> Callable[..., Any]:
-    """Run the command line against the stack; gives its JSON."""
-    path = tmp_path / "stack.json"
-    path.write_text(json.dumps(asdict(stack)))
-
-    def run(*words: str) -> Any:
-        done = CliRunner().invoke(app, [*words, "--json", "--stack-file", str(path)])
-        assert done.stdout, done.stderr
-        return json.loads(done.stdout)
-
-    return run
 
 
 @pytest.mark.usefixtures("by_hand", "flush_paused")

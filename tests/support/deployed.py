@@ -234,16 +234,20 @@ class Glue:
         return run
 
 
-def executed(aws: Aws, output: str, seconds_max: int) -> dict[str, Any]:
+def executed(
+    aws: Aws, output: str, seconds_max: int, given: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Execute a state machine, as its schedule does; gives the execution at its end.
 
     Args:
         aws: the account.
         output: the stack's output that names the machine.
         seconds_max: how long it may take.
+        given: what the schedule hands it.
     """
     client = aws.client("stepfunctions")
-    execution = client.start_execution(stateMachineArn=aws.output(output))["executionArn"]
+    request = {"stateMachineArn": aws.output(output), "input": json.dumps(given or {})}
+    execution = client.start_execution(**request)["executionArn"]
     deadline = time.monotonic() + seconds_max
     while True:
         found: dict[str, Any] = client.describe_execution(executionArn=execution)
