@@ -254,4 +254,4 @@ def executed(
         if found["status"] != "RUNNING":
             return found
         assert time.monotonic() < deadline
-        time.sleep(0.5)
+        time.sleep(0.1)
