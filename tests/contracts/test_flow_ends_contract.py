@@ -206,3 +206,28 @@ def test_a_plan_counts_what_is_at_the_source(ends: Ends) -> None:
     ]
     assert planned["message"] == "It has all the tables."
     assert ends.world.admin.all(GATEWAY) == []
+
+
+@pytest.mark.law("Y5", "Y9")
+def test_a_table_that_vanishes_at_the_source_is_said_and_nothing_is_deleted(opens: Opens) -> None:
+    ends = Ends(opens, is_source=True)
+    ends.declare()
+    assert ends.poll() == "done"
+    assert "has no table" in ends.world.status(ends.name)["lastError"]["error"], "not yet"
+    ends.commit(*(ends.row(number) for number in range(3)))
+    assert ends.poll() == "done"
+    rows = ends.rows()
+    assert (len(rows), ends.world.status(ends.name)["state"]) == (3, "current")
+
+    databases = ends.world.by_hand.databases
+    databases["shop", "other"] = opens(new_gateway())
+    assert ends.poll() == "done"
+    said = ends.world.status(ends.name)
+    assert (said["state"], said["lastError"]["table"]) == ("failing", ends.table)
+    assert ends.rows() == rows
+
+    databases["shop", "other"] = ends.end
+    ends.commit(ends.change(1, title="new"), ends.gone(2))
+    assert ends.poll() == "done"
+    assert ends.rows() == ends.expected() != rows
+    assert ends.world.status(ends.name)["state"] == "current"

@@ -17,8 +17,9 @@ from lakesync.core.flows_json import read_flow
 from lakesync.core.merge import view
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import parse
-from lakesync.errors import AdapterUnreachable
-from lakesync.result import Ok
+from lakesync.errors import AdapterRefused, AdapterUnreachable
+from lakesync.flows.routes import keeper
+from lakesync.result import Err, Ok
 from tests.flows.world import GATEWAY, NOW_MS, SOURCE_TABLE, World
 from tests.support.builders import delete, insert, update
 from tests.support.lake import Killed
@@ -324,3 +325,52 @@ def test_a_destination_that_is_away_is_waited_for_and_said_so() -> None:
     assert set(world.rows()) == {"r1"}
     assert world.poll() == "done"
     assert world.status()["state"] == "current"
+
+
+class Locked:
+    """A database that lets nobody in who comes with the old secret."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+        self.is_locked = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_locked and name != "close":
+            return lambda *_, **__: Err(AdapterRefused("the password is another one"))
+        return getattr(self._database, name)
+
+
+@pytest.mark.law("Y5", "Y9")
+@pytest.mark.parametrize("end", [("shop", "other"), ("warehouse", keeper(GATEWAY, "flow"))])
+def test_a_secret_that_is_no_longer_taken_midway_is_said_and_nothing_is_lost_or_comes_twice(
+    monkeypatch: pytest.MonkeyPatch, end: tuple[str, str]
+) -> None:
+    monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 1)
+    world = World()
+    world.commit(*(row(number) for number in range(60)))
+    world.declare(map=MAP)
+    locked = world.by_hand.databases[end] = Locked(world.by_hand.databases[end])
+    pages = iter(range(100))
+
+    def has_time() -> bool:
+        locked.is_locked = next(pages) >= 2
+        return True
+
+    step = world.by_hand.polls.poll(GATEWAY, "flow", 0, has_time)
+    assert (step.status, step.has_fault) == ("done", True)
+    locked.is_locked = False
+    there = world.rows()
+    assert 0 < len(there) < 60
+
+    locked.is_locked = True
+    assert world.poll() == "done"
+    status = world.status()
+    assert (status["state"], status["lastError"]["code"]) == ("failing", AdapterRefused.code)
+    locked.is_locked = False
+    assert world.rows() == there, "nothing is deleted that cannot be seen"
+    assert world.poll() == "done"
+    assert world.poll() == "done"
+    assert world.rows() == expected(world, map=MAP)
+    assert world.status()["state"] == "current"
+    history = [placed.delta.delta_id for placed in _history(world)]
+    assert len(set(history)) == len(history)

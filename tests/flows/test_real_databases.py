@@ -16,6 +16,7 @@ from tests.support.destinations import (
     new_table,
     postgres_dialect,
 )
+from tests.support.sources import SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,3 +85,44 @@ def test_rows_go_from_postgres_to_mariadb_typed_mapped_and_once(
     rows = destination.rows(table, "amount")
     assert (rows["r02"], rows["r04"]) == ((1 << 50,), (7,))
     assert world.status()["rows"] == 20 + 2 + 2
+
+
+@pytest.mark.law("Y3", "Y9")
+def test_a_column_that_changes_its_type_stops_no_row_but_those_that_do_not_fit(
+    postgres: Database, mariadb: Database
+) -> None:
+    source = SqlSource(postgres, "postgres", by_time=False)
+    destination, world = SqlDestination(mariadb_dialect(mariadb)), World()
+    name, table = "typed", new_table()
+    world.by_hand.databases["warehouse", keeper(GATEWAY, name)] = destination.adapter(
+        f"{table}/{name}"
+    )
+    settings = {
+        "host": postgres.host, "port": postgres.port, "database": postgres.database,
+        "user": postgres.user, "password": postgres.password, "tls": "off",
+        "tables": [{"name": source.table, "as": table, "columns": ["id", "value"]}],
+    }  # fmt: skip
+
+    def retype(kind: str) -> None:
+        source.run(f"ALTER TABLE {source.table} ALTER COLUMN value TYPE {kind} USING value::{kind}")
+
+    retype("integer")
+    source.put({"1": 1, "2": 2})
+    world.declare(name=name, source={"connector": "postgres", "configuration": settings})
+    assert world.poll(name) == "done"
+    assert destination.rows(table, "value") == {"1": (1,), "2": (2,)}
+
+    retype("text")
+    source.put({"2": "two", "3": "3"})
+    source.delete("1")
+    assert world.poll(name) == "done"
+    rows = destination.rows(table, "value")
+    assert (world.status(name)["deadLetters"], rows["3"], "1" in rows) == (1, (3,), False)
+
+    source.put({"2": "22"})
+    retype("integer")
+    assert world.poll(name) == "done"
+    assert destination.rows(table, "value") == {"2": (22,), "3": (3,)}
+    assert world.status(name)["deadLetters"] == 0
+    source.close()
+    destination.close()

@@ -15,7 +15,7 @@ from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import Position
 from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable
 from lakesync.core.clock import STAMP_MAX
-from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
+from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
@@ -124,8 +124,19 @@ class LedgerSource:
     def _schema(self, table: str) -> TableSchema | None:
         return self._database.tables().unwrap().get(table)
 
-    def _begin(self, table: str) -> Place | None:
+    def _mark(self, table: str) -> Stamp:
+        """Give a table's mark; 0 while it is being filled.
+
+        Raises:
+            AdapterRefused: there is no such table, which is not to be taken for an empty one.
+        """
         mark = self._database.mark(table).unwrap()
+        if not mark and table not in self._database.tables().unwrap():
+            raise AdapterRefused(f"it has no table {table}, or not yet")
+        return mark
+
+    def _begin(self, table: str) -> Place | None:
+        mark = self._mark(table)
         first = self._brought(table, "")
         return Place(_ROWS, mark, "", bool(first.row_ids or first.place)) if mark else None
 
@@ -145,6 +156,8 @@ class LedgerSource:
 
     def _gone(self, table: str, place: Place) -> SourcePage:
         """Give those rows that were brought and are no more."""
+        if not self._mark(table):
+            return SourcePage((), place.text(), has_more=False)  # it is being filled again
         brought = self._brought(table, place.at)
         there = self._database.rows_of(table, brought.row_ids).unwrap() if brought.row_ids else {}
         changes = tuple(
@@ -166,6 +179,8 @@ class LedgerSource:
                 return SourcePage((), place.text(), has_more=False)
             return SourcePage((), begins._replace(again=True).text(), has_more=True)
         page = answer.unwrap()
+        if not page.deltas:
+            self._mark(table)
         commits = {placed.delta.row_id: placed.position.commit for placed in page.deltas}
         states = self._database.rows_of(table, list(commits)).unwrap() if commits else {}
         schema = self._schema(table)

@@ -68,7 +68,11 @@ def read(
     rows_max: int,
     poll_ms: int,
 ) -> SourcePage:
-    """Give what changed in the range behind a key: that of the cursor, or the first."""
+    """Give what changed in the range behind a key: that of the cursor, or the first.
+
+    Raises:
+        Altered: the table is to be planned anew; nothing was written down.
+    """
     start: list[Any] | None = json.loads(after) if after else None
     path = (_FOLDER, digest(plan.settings.name), digest(json.dumps(start)))
     stored = storage.read(*path)
@@ -109,8 +113,7 @@ def _compared(
     statement = page_of(
         database.dialect, plan.settings.name, plan.columns, plan.key, conditions, limit + 1
     )
-    cursor.execute(*statement)
-    rows = cursor.fetchall()
+    rows = plan.rows(cursor, statement)
     is_cut = len(rows) > limit
     kept = rows[:rows_max] if is_cut else rows
     seen = _seen(plan, kept, known.rows)

@@ -49,7 +49,7 @@ def read(
     overlap_s: int,
     settle_s: int,
 ) -> SourcePage:
-    """Give the rows behind a cursor, in the order of their times."""
+    """Give the rows behind a cursor, in the order of their times; may raise `Altered`."""
     column = plan.settings.cursor_column or ""
     place = plan.place(column)
     since, until, key = _begun(database, cursor, after, settle_s)
@@ -62,8 +62,7 @@ def read(
     statement = page_of(
         database.dialect, plan.settings.name, plan.columns, order, conditions, rows_max
     )
-    cursor.execute(*statement)
-    rows = cursor.fetchall()
+    rows = plan.rows(cursor, statement)
     changes, unreadable = _changes(plan, rows, place)
     if len(rows) < rows_max:
         ended = {"since": _text(until - timedelta(seconds=overlap_s))}

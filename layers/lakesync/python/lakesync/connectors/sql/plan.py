@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from lakesync.connectors.sql.configuration import PolledTable
 
 
+class Altered(Exception):
+    """A table's columns are of other types than those that were read by the same plan before."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How a table is read."""
@@ -29,6 +33,23 @@ class Plan:
     names: tuple[str, ...]
     """What the columns are called in the gateway."""
     key: tuple[str, ...]
+    _kinds: list[tuple[object, ...]] = field(default_factory=list, repr=False, compare=False)
+    """The driver's types of the columns, as the first rows had them."""
+
+    def rows(self, cursor: Any, statement: tuple[str, Sequence[Any]]) -> Sequence[Sequence[Any]]:
+        """Give the rows of a statement that reads these columns.
+
+        Raises:
+            Altered: somebody altered the table meanwhile; nothing was read.
+        """
+        cursor.execute(*statement)
+        kinds = tuple(column[1] for column in cursor.description)
+        if not self._kinds:
+            self._kinds.append(kinds)
+        if self._kinds[0] != kinds:
+            raise Altered
+        rows: Sequence[Sequence[Any]] = cursor.fetchall()
+        return rows
 
     def place(self, column: str) -> int:
         """Give where a column stands in a row."""

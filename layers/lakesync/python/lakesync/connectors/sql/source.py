@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesync.connectors.sql import by_difference, by_time
-from lakesync.connectors.sql.plan import Plan, plan_of
+from lakesync.connectors.sql.plan import Altered, Plan, plan_of
 from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok
 
@@ -71,7 +71,10 @@ class SqlConnector:
                 self._database, connected, plan, self._storage, after, rows_max, poll_ms
             )
 
-        return self._run(work)
+        try:
+            return self._run(work)
+        except Altered:
+            return self._run(work)  # with a plan of how the table is now
 
     def close(self) -> None:
         """End the connection."""
