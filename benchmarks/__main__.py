@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 MODULES: Final = (
     "gateway", "rules", "sparse", "buffer", "imports", "client", "watch", "broadcast",
     "checkpoints", "simulation", "stack", "live", "spark_merge", "lake_merge", "lake_order",
-    "small_merges", "small_batches", "databases", "capture", "connectors", "flows", "scale",
+    "small_merges", "small_batches", "databases", "capture", "capture_lag", "connectors", "flows",
+    "scale",
 )  # fmt: skip
 APART: Final = frozenset({"scale"})
 """What is measured only when it is named: ``make scale``."""

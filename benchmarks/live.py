@@ -18,7 +18,7 @@ import boto3
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.entries import at_most
-from benchmarks.stack import _running_stack
+from benchmarks.stack import running_stack
 from lakesync.cli.tokens import sign
 from lakesync.client import Client, HttpTransport
 from tools.demo.live import milliseconds, socket_address
@@ -42,7 +42,7 @@ THOUSAND_TARGET_S: Final = 5
 
 def run() -> list[Entry]:
     """Measure, and give one entry for each figure."""
-    with _running_stack() as stack:
+    with running_stack() as stack:
         spent = measured(stack)
         rounds_s = asyncio.run(_thousand(stack))
     p50, p99 = statistics.median(spent), statistics.quantiles(spent, n=100)[98]
@@ -66,12 +66,12 @@ def run() -> list[Entry]:
 
 async def _thousand(stack: Stack) -> list[float]:
     """Give the seconds of some commits until the last of so many sockets has heard of each."""
-    address, gateway = _address(stack), f"bench{uuid4().hex[:8]}"
+    address, gateway = address_of(stack), f"bench{uuid4().hex[:8]}"
     at_once = asyncio.Semaphore(HANDSHAKES)
 
     async def opened(number: int) -> ClientConnection:
         client = f"c{number}"
-        protocols: Any = ["lakesync.v1", f"bearer.{_token(stack, gateway, client)}"]
+        protocols: Any = ["lakesync.v1", f"bearer.{token_of(stack, gateway, client)}"]
         async with at_once:
             return await connect(
                 f"{address}?clientId={client}",
@@ -87,7 +87,7 @@ async def _thousand(stack: Stack) -> list[float]:
         return time.monotonic()
 
     def pushed(number: int) -> float:
-        token = partial(_token, stack, gateway, "writer")
+        token = partial(token_of, stack, gateway, "writer")
         with (
             tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as name,
             HttpTransport(stack.http, gateway, token=token) as transport,
@@ -108,21 +108,23 @@ async def _thousand(stack: Stack) -> list[float]:
     return rounds_s
 
 
-def _address(stack: Stack) -> str:
+def address_of(stack: Stack) -> str:
+    """Give where the emulator serves the stack's WebSocket API."""
     formation: Any = boto3.client("cloudformation", **client_options(stack.endpoint))
     (described,) = formation.describe_stacks(StackName=stack.stack)["Stacks"]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in described["Outputs"]}
     return socket_address(stack.endpoint, outputs["SocketUrl"])
 
 
-def _token(stack: Stack, gateway: str, client: str) -> str:
+def token_of(stack: Stack, gateway: str, client: str) -> str:
+    """Sign a client's token."""
     return sign({"sub": client, "gw": gateway}, 3_600, stack.jwt_secret, int(time.time()))
 
 
 def measured(stack: Stack) -> list[float]:
     """Give the milliseconds of each edit, from the call to the other file."""
-    sockets, gateway = _address(stack), f"bench{uuid4().hex[:8]}"
-    token = partial(_token, stack, gateway)
+    sockets, gateway = address_of(stack), f"bench{uuid4().hex[:8]}"
+    token = partial(token_of, stack, gateway)
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as name:
         ann, bob = (
             Client(

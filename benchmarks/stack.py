@@ -79,7 +79,7 @@ class Tenant:
 
 def run() -> list[Entry]:
     """Measure, and give one entry for each figure."""
-    with _running_stack() as stack:
+    with running_stack() as stack:
         tenant = Tenant(stack, f"bench{uuid4().hex[:8]}")
         _push_all(tenant, "loader", _bodies("loader", "old", BUFFERED // BATCH_DELTAS))
         alone = [Tenant(stack, f"bench{uuid4().hex[:8]}") for _ in range(CONNECTIONS)]
@@ -298,7 +298,7 @@ def _output(stack: Stack, name: str) -> str:
 
 
 @contextmanager
-def _running_stack() -> Iterator[Stack]:
+def running_stack() -> Iterator[Stack]:
     """The local stack; one that was not running is stopped again."""
     ran_before = status() is not None
     stack = up()
