@@ -7,4 +7,4 @@ from lakesync.runtime.settings import FlushSettings
 from lakesync.runtime.tasks import flush_handler
 
 flusher = wiring.flusher(wiring.load(FlushSettings))
-handler = flush_handler(flusher.flush, time.monotonic)
+handler = flush_handler(flusher.flush, flusher.close_lanes, time.monotonic)

@@ -10,8 +10,10 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from lakesync.errors import InternalError
+from lakesync.errors import InternalError, Unavailable
+from lakesync.runtime.tasks import close_request
 from tests.functions.conftest import Context, event
+from tests.support.commits import Writer
 
 if TYPE_CHECKING:
     import io
@@ -133,6 +135,51 @@ def test_a_direct_flush_without_time_says_that_it_is_not_finished(
 
     assert answer["finished"] is False
     assert lake.written() == []
+
+
+def test_lanes_that_stay_open_are_looked_at_again_and_closed(
+    functions: Functions, lake: Lake
+) -> None:
+    functions.http("push", "push_json")
+    main = functions.buffer.heads("demo")["main"]
+    opened = main.lanes.opening("main", 2)
+    assert functions.buffer.change_lanes("demo", main, opened, main.commit + 1)
+    writer = Writer(functions.buffer, "demo", main.config_version, main.commit + 2)
+    last = writer.write("main.1", at=main.commit + 2, records=b"", count=0)
+    flush = functions.load("flush")
+    flush(event("flush_due"), Context())
+    numbers = boto3.client("sqs").get_queue_attributes(
+        QueueUrl=lake.flush_queue, AttributeNames=["ApproximateNumberOfMessagesDelayed"]
+    )
+    assert numbers["Attributes"]["ApproximateNumberOfMessagesDelayed"] == "1"
+    assert lake.messages(lake.flush_queue) == []
+
+    sent = event("flush_due")
+    for record in sent["Records"]:
+        record["body"] = close_request("demo", last.stamp)
+    answer = flush(sent, Context())
+
+    assert answer == {"batchItemFailures": []}
+    assert functions.buffer.heads("demo")["main"].lanes.open() == ["main"]
+
+
+def test_lanes_that_cannot_be_closed_are_asked_for_again(
+    functions: Functions, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions.http("push", "push_json")
+
+    def away(*_: object, **__: object) -> None:
+        raise Unavailable("DynamoDB is busy")
+
+    flush = functions.load("flush")
+    monkeypatch.setattr(functions.buffer, "heads", away)
+    sent = event("flush_due")
+    sent["Records"] = sent["Records"][:1]
+    sent["Records"][0]["body"] = close_request("demo", 1)
+
+    answer = flush(sent, Context())
+
+    assert answer == {"batchItemFailures": [{"itemIdentifier": sent["Records"][0]["messageId"]}]}
 
 
 def test_the_schedule_sends_one_message_for_each_gateway_that_is_due(

@@ -14,7 +14,7 @@ from lakesync.adapters.lake.sqs import SqsQueue
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.clock import stamp
 from lakesync.errors import AdapterFailed, Unavailable, ValidationFailed
-from lakesync.maintenance.flush import DUE_HEADS_MAX, due_slices
+from lakesync.maintenance.due import DUE_HEADS_MAX, due_slices
 from lakesync.ports import NO_HEAD
 from lakesync.runtime import observe, wiring
 from lakesync.runtime.schedule import MESSAGES_MAX, SENDERS_MAX, schedule_handler

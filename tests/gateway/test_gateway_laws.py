@@ -20,12 +20,12 @@ from hypothesis.stateful import (
 )
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core.clock import STAMP_MAX
+from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import OutcomeKind, Pull
 from lakesync.errors import LakeSyncError
-from lakesync.log.lanes import close_lanes, idle_lanes
+from lakesync.log.lanes import IDLE_MS, close_idle
 from lakesync.log.limits import Limits
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, push
@@ -176,8 +176,7 @@ class Gateway(RuleBasedStateMachine):
     @precondition(lambda self: self.buffer.heads(GATEWAY))
     @rule()
     def close_idle_lanes(self) -> None:
-        heads = self.buffer.heads(GATEWAY, STAMP_MAX)
-        close_lanes(self.buffer, GATEWAY, heads, idle_lanes(heads, int(self.time.now_ms)))
+        close_idle(self.buffer, GATEWAY, stamp(int(self.time.now_ms) - IDLE_MS))
 
     # --- pulling
 

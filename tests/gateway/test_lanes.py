@@ -26,9 +26,10 @@ from tests.support.lanes import close_all_but, open_lanes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.gateway.push import PushService
-    from lakesync.ports import RowKey, StoredRow
+    from lakesync.ports import Head, RowKey, StoredRow
 
 GATEWAY = "g"
 
@@ -120,6 +121,7 @@ def test_a_lane_that_is_closed_and_opened_again_hides_nothing(
     assert pulled(buffer, GATEWAY) == made + more
 
 
+@pytest.mark.law("B16")
 def test_flushes_close_lanes_in_which_nothing_happens(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
@@ -136,6 +138,73 @@ def test_flushes_close_lanes_in_which_nothing_happens(
 
     assert buffer.heads(GATEWAY)[MAIN_LANE].lanes.open() == [MAIN_LANE]
     assert pulled(buffer, GATEWAY) == [*made, late]
+
+
+class CountingHeads(MemoryBuffer):
+    """Counts how many heads are read."""
+
+    read = 0
+
+    def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
+        heads = super().heads(gateway, since, at_once=at_once)
+        self.read += len(heads)
+        return heads
+
+
+@pytest.mark.law("B16")
+@pytest.mark.parametrize("ahead_ms", [0, 600_000])
+def test_who_reads_a_quiet_gateway_reads_one_head_though_nothing_is_pushed_any_more(
+    time: GivenTime, ahead_ms: int
+) -> None:
+    """Also where stamps are far ahead of clocks, as they are after a restore."""
+    buffer, later = CountingHeads(), Messages()
+    time.now_ms += ahead_ms
+    made = race([pusher(buffer, seed=seed, time_=time) for seed in range(3)], time, 6)
+    time.now_ms -= ahead_ms
+    flusher = Flusher(
+        buffer, Objects(), Messages(), ParquetEncoder(), Messages(),
+        still_open=lambda gateway, since: later.send(f"{gateway} {since}"),
+    )  # fmt: skip
+    flusher.flush(GATEWAY)
+    readers = [puller(buffer, time_=time) for _ in range(2)]
+    cursor = max(reader.pull(GATEWAY, Pull("r", at_least=STAMP_MAX)).cursor for reader in readers)
+    assert len(buffer.heads(GATEWAY)) >= 3
+    ((gateway, since),) = [sent.split() for sent in later.sent]
+
+    flusher.close_lanes(gateway, int(since))
+
+    for reader in (*readers, *readers):
+        before = buffer.read
+        page = reader.pull(GATEWAY, Pull("r", cursor))
+        assert (page.count, page.has_more, page.behind_ms) == (0, False, 0)
+        assert buffer.read == before + 1
+        cursor = page.cursor
+    assert pulled(buffer, GATEWAY) == made
+    flusher.flush(GATEWAY)
+    assert len(later.sent) == 1, "nothing is left to look at"
+
+
+@pytest.mark.law("B16")
+def test_lanes_in_use_are_left_open_when_they_are_looked_at_again(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    services = [pusher(buffer, seed=seed, time_=time) for seed in range(2)]
+    race(services, time, 4)
+    asked: list[Stamp] = []
+    flusher = Flusher(
+        buffer, Objects(), Messages(), ParquetEncoder(), Messages(),
+        still_open=lambda _, since: asked.append(since),
+    )  # fmt: skip
+    flusher.flush(GATEWAY)
+    race(services, time, 1, first=50)
+    is_open = buffer.heads(GATEWAY)[MAIN_LANE].lanes.open()
+
+    flusher.close_lanes(GATEWAY, asked[0])
+
+    assert buffer.heads(GATEWAY)[MAIN_LANE].lanes.open() == is_open
+    flusher.flush(GATEWAY)
+    flusher.close_lanes(GATEWAY, asked[1])
+    assert buffer.heads(GATEWAY)[MAIN_LANE].lanes.open() == [MAIN_LANE]
 
 
 class CountingRows(MemoryBuffer):

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX, stamp
-from lakesync.core.layout import LANES_MAX, MAIN_LANE, ONE_LANE, LaneCount
+from lakesync.core.layout import LANES_MAX, MAIN_LANE, ONE_LANE, LaneCount, lane_name
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, Unavailable
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.log.lanes import FREE_MS, IDLE_MS, LaneChoice, close_lanes, idle_lanes
+from lakesync.log.lanes import FREE_MS, IDLE_MS, LaneChoice, close_idle, close_lanes, idle_lanes
 from lakesync.log.limits import Limits
 from lakesync.log.raising import RAISED_EVERY_MS
 from lakesync.log.row_cache import RowCache
@@ -100,6 +100,14 @@ class World:
             heads = self.buffer.heads(GATEWAY, STAMP_MAX)
             close_lanes(self.buffer, GATEWAY, heads, {"main": 1 + stay, "hot": stay})
 
+    def idle_closer(self, number: int) -> None:
+        """Close lanes in which nothing happened since a moment ago, as flushes have it done."""
+        for since in range(number, number + 4):
+            self.steps.step()
+            newest = max(commit.stamp for commit in self.buffer.commits)
+            with suppress(Contention):
+                close_idle(self.buffer, GATEWAY, newest - since)
+
     def changer(self, number: int) -> None:
         """Place the table anew."""
         service = AdminService(
@@ -164,7 +172,7 @@ def committed(world: World, until: Stamp) -> list[str]:
 @given(
     choices=st.lists(st.integers(0, 255), max_size=600),
     ahead_ms=st.lists(st.integers(-400, 400), min_size=1, max_size=4),
-    others=st.lists(st.sampled_from(["open", "close", "close all", "change"]), max_size=4),
+    others=st.lists(st.sampled_from(["open", "close", "close all", "idle", "change"]), max_size=4),
     readers=st.integers(1, 3),
 )
 def test_no_reader_misses_a_commit_whatever_the_order_of_steps(
@@ -180,6 +188,7 @@ def test_no_reader_misses_a_commit_whatever_the_order_of_steps(
         "open": world.opener,
         "close": lambda _: world.closer(1),
         "close all": lambda _: world.closer(0),
+        "idle": world.idle_closer,
         "change": world.changer,
     }
     programs += [partial(kinds[kind], number) for number, kind in enumerate(others)]
@@ -368,19 +377,66 @@ def test_a_lane_that_was_closed_is_left_or_opened_again(
 @pytest.mark.law("B7")
 def test_lanes_are_idle_once_nothing_was_logged_for_a_while() -> None:
     lanes = ONE_LANE.opening("main", 4).opening("hot", 2).opening("cold", 2)
-    old, now = stamp(WALL_MS), WALL_MS + IDLE_MS
+    old = stamp(WALL_MS)
     heads = {
         "main": Head(old, lanes=lanes, last_logged=old),
         "main.1": Head(old + 2, last_logged=old),
-        "main.2": Head(last_logged=stamp(WALL_MS + 1)),
+        "main.2": Head(last_logged=old + 1),
         "main.3": Head(stamp(WALL_MS + 90), last_logged=old),  # only raised
         "hot": Head(last_logged=old),
-        "cold.1": Head(last_logged=stamp(WALL_MS + 1)),
+        "cold.1": Head(last_logged=old + 1),
     }
 
-    assert idle_lanes(heads, now) == {"main": 3, "hot": 0}
-    assert idle_lanes(heads, now - 1) == {"hot": 1}
-    assert idle_lanes(heads, now + 1) == {"main": 1, "hot": 0, "cold": 0}
+    assert idle_lanes(heads, old) == {"main": 3, "hot": 0}
+    assert idle_lanes(heads, old - 1) == {"hot": 1}
+    assert idle_lanes(heads, old + 1) == {"main": 1, "hot": 0, "cold": 0}
+
+
+@pytest.mark.law("B16")
+def test_lanes_are_closed_that_are_idle_beside_the_newest_commit_or_since_a_stamp(
+    buffer: MemoryBuffer, writer: Writer
+) -> None:
+    buffer.change_lanes(GATEWAY, None, ONE_LANE.opening("main", 4), 500)
+    begun = stamp(WALL_MS)
+    for number in range(4):
+        writer.write(lane_name("main", number), at=begun + number)
+    writer.write("main.1", at=stamp(WALL_MS + IDLE_MS))
+
+    newest = close_idle(buffer, GATEWAY)  # main.3 and main.2 logged nothing for a minute
+
+    assert newest == stamp(WALL_MS + IDLE_MS)
+    assert lanes_of(buffer) == ["main", "main.1"]
+    assert close_idle(buffer, GATEWAY, newest - 1) == newest
+    assert lanes_of(buffer) == ["main", "main.1"]
+    assert close_idle(buffer, GATEWAY, newest) == 0
+    assert lanes_of(buffer) == ["main"]
+    assert close_idle(buffer, GATEWAY) == 0
+
+
+@pytest.mark.law("B16")
+def test_lanes_that_are_changed_meanwhile_are_looked_at_again(writer: Writer) -> None:
+    class Racing(MemoryBuffer):
+        races = 2
+
+        def close_lane(self, gateway: str, lane: str, seen: Head | None, to: int) -> bool:
+            self.races -= 1
+            if self.races >= 0:
+                main = self.heads(gateway)["main"]
+                assert self.raise_head(gateway, lane, seen, to + 5, main)  # by who reads
+            return super().close_lane(gateway, lane, seen, to)
+
+    writer.buffer = buffer = Racing()
+    buffer.change_lanes(GATEWAY, None, ONE_LANE.opening("main", 2), 500)
+    last = writer.write("main", "main.1")
+
+    assert close_idle(buffer, GATEWAY, last.stamp) == 0
+    assert lanes_of(buffer) == ["main"]
+    main = buffer.heads(GATEWAY)["main"]
+    assert buffer.change_lanes(GATEWAY, main, main.lanes.opening("main", 2), main.commit + 1)
+    last = writer.write("main.1")
+    buffer.races = 99
+    with pytest.raises(Contention):
+        close_idle(buffer, GATEWAY, last.stamp)
 
 
 @pytest.mark.law("B7")

@@ -19,7 +19,8 @@ from lakesync.errors import AdapterFailed, Backpressure
 from lakesync.log.limits import Limits
 from lakesync.maintenance import batches as batch_module
 from lakesync.maintenance import flush as run
-from lakesync.maintenance.flush import Flusher, due_gateways
+from lakesync.maintenance.due import due_gateways
+from lakesync.maintenance.flush import Flusher
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 from tests.support.lake import Killed, Life, Messages, Objects, unflushed

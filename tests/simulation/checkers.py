@@ -102,9 +102,16 @@ class Quiet:
             return "claims wait"
         if why := world.destinations.left_to_do():
             return why
-        if world.upkeep.is_down:
-            return "the buffer is being restored"
-        return "requests are on their way" if world.front.serving else ""
+        return _under_way(world)
+
+
+def _under_way(world: World) -> str:
+    """Tell what is not done yet, whoever does it."""
+    if world.upkeep.is_down:
+        return "the buffer is being restored"
+    if world.store.leaves_lanes_open():
+        return "lanes are open in which nothing happens"
+    return "requests are on their way" if world.front.serving else ""
 
 
 def _left_to(device: Device, world: World) -> str:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
-from lakesync.maintenance.flush import Flusher, due_gateways
+from lakesync.maintenance.due import due_gateways
+from lakesync.maintenance.flush import CLOSE_AFTER_S, Flusher
+from lakesync.runtime.tasks import CLOSE_SINCE, ask_to_close, flush_request
 from tests.simulation.lake import PREFIX, RUN_ENDS, JsonEncoder, Materialiser
 from tests.simulation.ports import (
     Messages,
@@ -98,10 +100,10 @@ class Functions:
 
     def _handle(self, messages: Messages, body: str, acknowledge: Callable[[], None]) -> None:
         if messages is self._world.flush_requests:
-            gateway = json.loads(body)["gateway"]
+            request = json.loads(body)
 
             def flush(process: Process) -> None:
-                self._flush(process, gateway, acknowledge)
+                self._flush(process, request, acknowledge)
 
             self.start("flush", flush, _nothing)
         elif messages is self._world.deliveries:
@@ -114,6 +116,10 @@ class Functions:
 
     # --- flush ------------------------------------------------------------------------------------
 
+    def flush(self) -> None:
+        """Ask for a flush, whether the gateway is due or not."""
+        self.deliver(self._world.flush_requests, flush_request("g1"))
+
     def schedule(self) -> None:
         """Ask for a flush of every gateway that is due, as EventBridge does."""
         self.start("schedule", self._schedule, _nothing)
@@ -124,27 +130,35 @@ class Functions:
         queue = SimulatedQueue(world, process, world.flush_requests)
         try:
             for gateway in due_gateways(buffer):
-                queue.send(json.dumps({"gateway": gateway}))
+                queue.send(flush_request(gateway))
         except LakeSyncError:
             world.count("schedule failed")
 
-    def _flush(self, process: Process, gateway: str, acknowledge: Callable[[], None]) -> None:
+    def _flush(
+        self, process: Process, request: dict[str, str], acknowledge: Callable[[], None]
+    ) -> None:
         world = self._world
+        later = SimulatedQueue(world, process, world.flush_requests, CLOSE_AFTER_S)
         flusher = Flusher(
             SimulatedBuffer(world, process),
             SimulatedObjects(world, process),
             SimulatedQueue(world, process, world.announcements),
             JsonEncoder(),
             SimulatedQueue(world, process, world.deliveries),
+            still_open=ask_to_close(later),
         )
+        gateway, since = request["gateway"], request.get(CLOSE_SINCE)
+        what = "lanes looked at again" if since else "flush"
         try:
-            report = flusher.flush(gateway)
+            if since:
+                flusher.close_lanes(gateway, int(since))
+            else:
+                world.note(process.name, "%s", flusher.flush(gateway))
         except LakeSyncError as error:
-            world.count("flush failed")
+            world.count(f"{what} failed")
             world.note(process.name, "%s", error)
             return
-        world.count("flush")
-        world.note(process.name, "%s", report)
+        world.count(what)
         acknowledge()
 
     # --- the lake ---------------------------------------------------------------------------------

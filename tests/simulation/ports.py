@@ -245,10 +245,13 @@ class Messages:
 class SimulatedQueue:
     """`lakesync.ports.Queue` as one process meets it."""
 
-    def __init__(self, world: World, process: Process, messages: Messages) -> None:
+    def __init__(
+        self, world: World, process: Process, messages: Messages, delay_s: int = 0
+    ) -> None:
         self._world = world
         self._gate = Gate(world, process)
         self._messages = messages
+        self._delay_ms = delay_s * 1000
 
     def send(self, body: str) -> None:
         """Hand a message over."""
@@ -256,7 +259,10 @@ class SimulatedQueue:
 
         def put() -> None:
             world.watch.sent(self._messages.name, body)
-            world.deliver(self._messages, body)
+            if not self._delay_ms:
+                world.deliver(self._messages, body)
+                return
+            world.later("delayed", lambda: world.deliver(self._messages, body), self._delay_ms)
 
         self._gate.call(f"send to {self._messages.name}", put, writes=True)
 

@@ -50,7 +50,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "announced after written": ("D2",),
     "announced before the watermark": ("D1", "D2", "D3"),
     "a range is one batch": ("D1", "D2", "D3"),
-    "liveness": ("B5", "D4"),
+    "liveness": ("B5", "B16", "D4"),
     # at the end: tests.simulation.checkers
     "clients converge": ("K6", "K12", "K14", "M4", "M5"),
     "the app sees the row": ("K1", "M6", "M10"),

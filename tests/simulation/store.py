@@ -61,6 +61,8 @@ class Store(MemoryBuffer):
         """When each torn commit, by its token, is visible as a whole."""
         self._lanes_changed = 0
         """The stamp at which lanes were opened or closed last, which the main head may not show."""
+        self._committed_ms = self._opened_ms = 0
+        """When a commit happened last, and when lanes were opened last."""
         self._is_lost = False
         """Another one was restored in its place; what still reaches this one concerns nobody."""
 
@@ -83,6 +85,15 @@ class Store(MemoryBuffer):
         heads = self._of("g1").heads
         closed = {lane for lane, head in heads.items() if head.is_closed}
         return closed, heads.get(MAIN_LANE, NO_HEAD).lanes, len(self._world.history.log)
+
+    def leaves_lanes_open(self) -> bool:
+        """Tell whether lanes are open that a flush has to close, or has to have closed later.
+
+        Those that were opened in vain are closed by the next flush: calm begins with one.
+        """
+        main = self._of("g1").heads.get(MAIN_LANE, NO_HEAD)
+        flushed_ms = max(self._committed_ms, self._world.calm_ms)
+        return len(main.lanes.open()) > 1 and self._opened_ms < flushed_ms
 
     def void(self, gateway: str) -> tuple[int, str]:
         """Give the horizon and the epoch by which cursors are void."""
@@ -128,6 +139,7 @@ class Store(MemoryBuffer):
         if known:
             return max(0, self._visible_ms.get(commit.token, 0) - world.scheduler.now_ms)
         world.count("commit")
+        self._committed_ms = world.scheduler.now_ms
         world.history.committed(commit, push)
         world.sockets.notifier.committed(commit.stamp)
         if self._random.random() >= world.faults.torn_commit:
@@ -181,7 +193,9 @@ class Store(MemoryBuffer):
         if changed:
             self._lanes_changed = self._of(gateway).heads[MAIN_LANE].commit
             self._written([("head", MAIN_LANE)])
-            self._world.count("lanes opened" if len(lanes.open()) > len(before) else "lanes closed")
+            is_opened = len(lanes.open()) > len(before)
+            self._world.count("lanes opened" if is_opened else "lanes closed")
+            self._opened_ms = self._world.scheduler.now_ms if is_opened else self._opened_ms
         return changed
 
     def close_lane(self, gateway: str, lane: str, seen: Head | None, to: int) -> bool:

@@ -84,6 +84,8 @@ class World:
         self.flush_is_broken = False
         self.run_is_on = False
         self.is_calm = False
+        self.calm_ms = 0
+        """When it became so."""
         self.flush_requests = Messages("flush requests")
         self.announcements = Messages("announcements")
         self.deliveries = Messages("deliveries")
@@ -255,6 +257,8 @@ class World:
         self.scheduler.steps_max = CALM_STEPS_MAX
         self.note("·", "all is calm")
         self.destinations.calm()
+        self.calm_ms = self.scheduler.now_ms
+        self.functions.flush()
         self.every(20_000, self.functions.schedule)
         self.every(30_000, self.functions.sweep)
 

@@ -133,7 +133,8 @@ class Flushes:
 
     def _flush_process(self) -> Handler:
         flusher = wiring.flusher(self._world.settings(FlushSettings))
-        return flush_handler(partial(self.flush, flusher=flusher), self._seconds)
+        flush = partial(self.flush, flusher=flusher)
+        return flush_handler(flush, flusher.close_lanes, self._seconds)
 
     def _invoke_flush(self, bodies: list[str]) -> None:
         records = [

@@ -21,7 +21,7 @@ from lakesync.log import lanes as lanes_module
 from lakesync.log import merge_batch, read_barrier
 from lakesync.log.commit import Committer
 from lakesync.log.read_barrier import FinalLog, ReadBarrier
-from lakesync.maintenance import flush as flush_module
+from lakesync.maintenance.flush import Flusher
 from lakesync.ports import NO_HEAD, Head, HeadBusy, HeadMoved
 from lakesync.wire.records import decode_records
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -109,14 +109,21 @@ def closed_lanes_are_not_read() -> list[Replaced]:
 
 @deliberate("a lane is taken off the list before its head is closed", LANES)
 def lanes_are_unlisted_first() -> list[Replaced]:
+    real = lanes_module.close_lanes
+
     def close(buffer: Any, gateway: str, heads: Any, stay: Any) -> bool:
         main = heads[MAIN_LANE]
         quiet = max(head.last_logged for head in heads.values())
         if not buffer.change_lanes(gateway, main, main.lanes.closing(stay, quiet)):
             return False
-        return lanes_module.close_lanes(buffer, gateway, {**heads}, stay)
+        return real(buffer, gateway, {**heads}, stay)
 
-    return [(flush_module, "close_lanes", close), (declare_module, "close_lanes", close)]
+    return [(lanes_module, "close_lanes", close), (declare_module, "close_lanes", close)]
+
+
+@deliberate("what a flush leaves open is not looked at again", LANES)
+def lanes_stay_open() -> list[Replaced]:
+    return [(Flusher, "close_lanes", lambda *_: None)]
 
 
 @deliberate("a lane counts as closed though somebody was at its head", CONFLICTING)

@@ -3,8 +3,8 @@
 A process keeps to a lane until it loses a race there; then it moves to one in which nothing
 happens, and opens more if there is none. Whoever opens lanes moves the main lane's head, in the
 same write that lists them: so a page that was read without them ends below anything that is
-committed to them. Flushes close lanes in which nothing happened for a while. Law B7:
-``docs/spec/commit.md``.
+committed to them. Flushes close lanes in which nothing happened for a while, and what they leave
+open is closed a minute later. Laws B7, B16: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lakesync.ports import NO_HEAD
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakesync.core.clock import Stamp
     from lakesync.log.row_cache import CachedGateway, RowCache
     from lakesync.ports import Buffer, Head, WallClock
 
@@ -27,6 +28,7 @@ FREE_MS: Final = 1_000
 """A lane without a commit for so long is free for another process."""
 IDLE_MS: Final = 60_000
 """A lane without a commit for so long is closed."""
+_TRIES_MAX: Final = 5
 _CHANGING: Final = "the gateway's configuration is just changing; push again in a moment"
 _OPENING: Final = "others are just opening lanes; push again in a moment"
 
@@ -122,20 +124,55 @@ def may_commit(cached: CachedGateway, lane: str) -> bool:
     return not head.is_closed or cached.opened.get(lane) == head.commit
 
 
-def idle_lanes(heads: Mapping[str, Head], now_ms: int) -> dict[str, int]:
-    """Give how many lanes of each shard stay open, where the last ones are idle."""
+def idle_lanes(heads: Mapping[str, Head], since: Stamp) -> dict[str, int]:
+    """Give how many lanes of each shard stay open, where the last ones logged nothing since."""
     lanes = heads[MAIN_LANE].lanes
     stay: dict[str, int] = {}
     for shard, count in lanes.counts.items():
         kept = count.open
         while kept and lane_name(shard, kept - 1) != MAIN_LANE:
-            head = heads.get(lane_name(shard, kept - 1), NO_HEAD)
-            if now_ms - stamp_ms(head.last_logged) < IDLE_MS:
+            if heads.get(lane_name(shard, kept - 1), NO_HEAD).last_logged > since:
                 break
             kept -= 1
         if kept < count.open:
             stay[shard] = kept
     return stay
+
+
+def _minute_before(newest: Stamp) -> Stamp:
+    return max(stamp(stamp_ms(newest) - IDLE_MS + 1) - 1, 0)
+
+
+def close_idle(buffer: Buffer, gateway: str, since: Stamp = 0) -> Stamp:
+    """Close lanes in which nothing happened for a while. Safe to repeat, and to kill.
+
+    Cost: the heads of all open lanes; for each that is closed a write unit, and one for their list.
+
+    Args:
+        buffer: the buffer.
+        gateway: whose.
+        since: a commit of more than `IDLE_MS` ago; without it, a commit of so long before the
+            newest one is taken.
+
+    Returns:
+        0 if the main lane alone is open. Else something happened in others, at this stamp at the
+        latest: called with it after `IDLE_MS`, this closes those in which nothing more did.
+
+    Raises:
+        Contention: the heads or the lanes were changed again and again meanwhile.
+    """
+    for tries in range(_TRIES_MAX):
+        if tries:
+            buffer.pause(tries)
+        heads = buffer.heads(gateway, STAMP_MAX)
+        lanes = heads.get(MAIN_LANE, NO_HEAD).lanes
+        if len(lanes.open()) == 1:
+            return 0
+        newest = max(head.commit for head in heads.values())
+        stay = idle_lanes(heads, since or _minute_before(newest))
+        if not stay or close_lanes(buffer, gateway, heads, stay):
+            return newest if len(lanes.closing(stay, 0).open()) > 1 else 0
+    raise Contention("lanes are just changing; they are closed later")
 
 
 def close_lanes(

@@ -23,20 +23,26 @@ from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.core.clock import STAMP_MAX, stamp_ms
-from lakesync.errors import GatewayDeleted
-from lakesync.log.lanes import close_lanes, idle_lanes
+from lakesync.errors import Contention, GatewayDeleted
+from lakesync.log.lanes import close_idle
 from lakesync.log.read_barrier import ReadBarrier, read
 from lakesync.maintenance.announce import Announcer
 from lakesync.maintenance.batches import batches, rows_of
-from lakesync.ports import FlushState, GatewaySlice
+from lakesync.maintenance.due import due_gateways
+from lakesync.ports import FlushState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.core.clock import Stamp
     from lakesync.log.read_barrier import FinalLog
-    from lakesync.ports import BatchEncoder, Buffer, FlushStates, LogEntry, ObjectStore, Queue
+    from lakesync.ports import (
+        BatchEncoder,
+        Buffer,
+        LogEntry,
+        ObjectStore,
+        Queue,
+    )
 
 RANGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Deltas of one range, inflated, over all lanes, but for its last commit: what a flush holds in
@@ -44,8 +50,9 @@ memory."""
 RANGE_TABLES_MAX: Final = 200
 """Tables of one range, but for those of its last commit: each is two objects, a message and an
 item, so a range takes seconds."""
-DUE_HEADS_MAX: Final = 1_000
-"""Heads of one slice of those that are due: 100 KB of an index, and a hundred calls of a queue."""
+CLOSE_AFTER_S: Final = 75
+"""How long after a flush the lanes that it left open are looked at again, a little more than a
+minute: those in which nothing happened since are idle, whatever clocks say."""
 _SLICE_DELTAS_MAX: Final = 10_000
 
 
@@ -70,7 +77,17 @@ class _Work(NamedTuple):
 
 
 class Flusher:
-    """Flushes gateways. Any number may run at once, on the same gateway too."""
+    """Flushes gateways. Any number may run at once, on the same gateway too.
+
+    Args:
+        buffer: the buffer.
+        objects: where batches are written.
+        queue: where those for the lake are announced.
+        encoder: makes the objects.
+        deliveries: where those for other destinations are announced.
+        still_open: told of a gateway several of whose lanes stay open, and of a stamp: has
+            `close_lanes` called with them after `CLOSE_AFTER_S`.
+    """
 
     def __init__(
         self,
@@ -79,8 +96,11 @@ class Flusher:
         queue: Queue,
         encoder: BatchEncoder,
         deliveries: Queue,
+        *,
+        still_open: Callable[[str, Stamp], None] = lambda *_: None,
     ) -> None:
         self._buffer = buffer
+        self._still_open = still_open
         self._announcer = Announcer(objects, encoder, queue, deliveries)
         self._barrier = ReadBarrier(buffer)
 
@@ -108,14 +128,22 @@ class Flusher:
             if not state.until:
                 if not report.batches:
                     self._note_all(log)
-                self._close_idle(log.gateway)
+                self._close_idle(log)
                 return replace(report, watermark=state.watermark)
             if not has_time():
                 return replace(report, watermark=state.watermark, finished=False)
             report = self._carry_out(work, report)
 
+    def close_lanes(self, gateway: str, since: Stamp) -> None:
+        """Close the lanes that a flush left open, if nothing happened there since. Safe to repeat.
+
+        Raises:
+            LakeSyncError: the buffer refused, or others changed the lanes meanwhile.
+        """
+        close_idle(self._buffer, gateway, since)
+
     def due(self) -> list[str]:
-        """Give the gateways that have something to flush; see `due_gateways`."""
+        """Give the gateways that have something to flush; see `lakesync.maintenance.due`."""
         return due_gateways(self._buffer)
 
     def _work(self, log: FinalLog) -> _Work:
@@ -203,34 +231,10 @@ class Flusher:
             if head.logged_bytes > head.flushed_bytes and head.last_logged <= log.top:
                 self._buffer.note_flushed(log.gateway, lane, log.top, head.logged_bytes)
 
-    def _close_idle(self, gateway: str) -> None:
-        """Close lanes in which nothing happened, while something did in others."""
-        heads = self._buffer.heads(gateway, STAMP_MAX)
-        if len(heads) > 1:
-            newest_ms = stamp_ms(max(head.commit for head in heads.values()))
-            if stay := idle_lanes(heads, newest_ms):
-                close_lanes(self._buffer, gateway, heads, stay)
-
-
-def due_slices(buffer: FlushStates, place: str = "") -> Iterator[GatewaySlice]:
-    """Give the gateways that have something to flush, slice by slice, each gateway once.
-
-    The price is that of what waits: none is read that is idle.
-
-    Raises:
-        LakeSyncError: the buffer cannot be read now.
-    """
-    given: set[str] = set()
-    while True:
-        due = buffer.unflushed(place, DUE_HEADS_MAX)
-        fresh = [gateway for gateway in due.gateways if gateway not in given]
-        given.update(fresh)
-        yield due._replace(gateways=tuple(fresh))
-        if not due.place:
-            return
-        place = due.place
-
-
-def due_gateways(buffer: FlushStates) -> list[str]:
-    """Give all gateways that have something to flush; see `due_slices`."""
-    return [gateway for due in due_slices(buffer) for gateway in due.gateways]
+    def _close_idle(self, log: FinalLog) -> None:
+        """Close lanes in which nothing happened for a while, and have the others closed later."""
+        newest = log.top
+        with suppress(Contention):
+            newest = close_idle(self._buffer, log.gateway)
+        if newest:
+            self._still_open(log.gateway, newest)

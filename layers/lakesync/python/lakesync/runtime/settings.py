@@ -147,7 +147,7 @@ class AdminSettings(BufferSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlushSettings(BufferSettings):
+class FlushSettings(BufferSettings, FlushQueueSettings):
     """What ``functions/flush`` needs."""
 
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)

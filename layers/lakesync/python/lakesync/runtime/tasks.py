@@ -7,7 +7,7 @@ its batch are done. What is handed back too often goes to the queue's dead-lette
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from lakesync.errors import BY_CODE, FlushFailed, InternalError, LakeSyncError, ValidationFailed
@@ -18,13 +18,19 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
+    from lakesync.core.clock import Stamp
     from lakesync.maintenance.flush import FlushReport
     from lakesync.ports import Queue
 
 Handler: TypeAlias = "Callable[[dict[str, Any], Any], Any]"
+CloseLanes: TypeAlias = "Callable[[str, Stamp], None]"
+"""`lakesync.maintenance.flush.Flusher.close_lanes`."""
 
 FLUSH_NOW_S: Final = 20
 """How long an administrator's flush may take: API Gateway waits 30 s for an answer."""
+CLOSE_SINCE: Final = "closeLanesSince"
+"""What a message has that asks for no flush: nothing happened since this stamp in lanes that are to
+be closed."""
 _MARGIN_S: Final = 60
 """Left of a function's time when a flush begins no other range: one range takes seconds."""
 
@@ -42,6 +48,23 @@ def flush_request(gateway: str) -> str:
     return json.dumps({"gateway": gateway})
 
 
+def close_request(gateway: str, since: Stamp) -> str:
+    """Give the message that asks for lanes to be closed in which nothing happened since a stamp.
+
+    Whoever knows nothing of lanes takes it for one that asks for a flush, which does no harm.
+    """
+    return json.dumps({"gateway": gateway, CLOSE_SINCE: str(since)})
+
+
+def ask_to_close(queue: Queue) -> Callable[[str, Stamp], None]:
+    """Give what a flush calls when lanes stay open: it asks for them to be closed.
+
+    Args:
+        queue: of flushes; it keeps what is sent back for a while.
+    """
+    return lambda gateway, since: queue.send(close_request(gateway, since))
+
+
 def ask_for_flush(queue: Callable[[], Queue]) -> Callable[[str], None]:
     """Give what a push calls when much is unflushed: it asks for a flush, and never fails.
 
@@ -57,11 +80,12 @@ def ask_for_flush(queue: Callable[[], Queue]) -> Callable[[str], None]:
     return ask
 
 
-def flush_handler(flush: Flush, seconds: Callable[[], float]) -> Handler:
+def flush_handler(flush: Flush, close_lanes: CloseLanes, seconds: Callable[[], float]) -> Handler:
     """Give the handler of ``functions/flush``: messages from the queue, or one direct request.
 
     Args:
         flush: flushes one gateway.
+        close_lanes: closes the lanes of one that are idle.
         seconds: a clock that only goes forward.
     """
 
@@ -69,7 +93,8 @@ def flush_handler(flush: Flush, seconds: Callable[[], float]) -> Handler:
         ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
         try:
             if "Records" in event:
-                return _flush_all(flush, event, context, lambda: seconds() < ends)
+                act = partial(_done, flush, close_lanes, lambda: seconds() < ends)
+                return _handle_all(act, event, context)
             if "seconds" in event:
                 ends = min(ends, seconds() + float(event["seconds"]))
             return _flush_one(flush, event, lambda: seconds() < ends)
@@ -79,10 +104,8 @@ def flush_handler(flush: Flush, seconds: Callable[[], float]) -> Handler:
     return handler
 
 
-def _flush_all(
-    flush: Flush, event: dict[str, Any], context: Any, has_time: Callable[[], bool]
-) -> Any:
-    """Flush each gateway that is named once, however often it is named."""
+def _handle_all(act: Callable[[str], bool], event: dict[str, Any], context: Any) -> Any:
+    """Do what each message asks for, once, however often it is asked for."""
     # Only this function pays for the import.
     from aws_lambda_powertools.utilities.batch import (  # noqa: PLC0415
         BatchProcessor,
@@ -90,10 +113,10 @@ def _flush_all(
         process_partial_response,
     )
 
-    flushed = cache(lambda body: _flushed(flush, body, has_time))
+    done = cache(act)
 
     def handle(record: SQSRecord) -> None:
-        if not flushed(record.body):
+        if not done(record.body):
             raise FlushFailed("logged where it failed; the message goes back to its queue")
 
     # A batch that failed whole goes back as one that failed in part: the alarm is on the messages.
@@ -101,14 +124,29 @@ def _flush_all(
     return process_partial_response(event, handle, processor, context)
 
 
-def _flushed(flush: Flush, body: str, has_time: Callable[[], bool]) -> bool:
+def _done(flush: Flush, close_lanes: CloseLanes, has_time: Callable[[], bool], body: str) -> bool:
+    """Do what a message asks for; False if it has to come again."""
     try:
-        outcome = _outcome_of(flush, _gateway_of(json.loads(body)), has_time)
+        request = json.loads(body)
+        gateway = _gateway_of(request)
+        if since := request.get(CLOSE_SINCE):
+            return _closed(close_lanes, gateway, int(since))
+        outcome = _outcome_of(flush, gateway, has_time)
     except Exception as error:  # noqa: BLE001 - one message's bug must not cost its neighbours
         observe.bug(error, message=body[:200])
         observe.count("FlushesFailed")
         return False
     return not isinstance(outcome, LakeSyncError)
+
+
+def _closed(close_lanes: CloseLanes, gateway: str, since: Stamp) -> bool:
+    """Close a gateway's idle lanes; nothing waits for it, so what can happen is no failure."""
+    try:
+        close_lanes(gateway, since)
+    except LakeSyncError as error:
+        observe.failure(error, task="close lanes", gateway=gateway)
+        return False
+    return True
 
 
 def _flush_one(

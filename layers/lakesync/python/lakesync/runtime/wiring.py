@@ -168,11 +168,11 @@ def client(
     return make(service, region_name=settings.region, config=config)
 
 
-def queue(settings: Aws, url: str) -> SqsQueue:
+def queue(settings: Aws, url: str, delay_s: int = 0) -> SqsQueue:
     """Give an SQS queue."""
     from lakesync.adapters.lake.sqs import SqsQueue  # noqa: PLC0415
 
-    return SqsQueue(url, client(settings, "sqs"))
+    return SqsQueue(url, client(settings, "sqs"), delay_s)
 
 
 def objects(settings: Aws, bucket: str) -> ObjectStore:
@@ -190,20 +190,20 @@ def objects(settings: Aws, bucket: str) -> ObjectStore:
 def flusher(settings: FlushSettings) -> Flusher:
     """Give what ``functions/flush`` asks."""
     from lakesync.adapters.lake.parquet import ParquetEncoder  # noqa: PLC0415
-    from lakesync.maintenance.flush import Flusher  # noqa: PLC0415
+    from lakesync.maintenance.flush import CLOSE_AFTER_S, Flusher  # noqa: PLC0415
+    from lakesync.runtime.tasks import ask_to_close  # noqa: PLC0415
 
     return Flusher(
-        buffer(settings),
-        objects(settings, settings.lake_bucket),
-        queue(settings, settings.announce_queue_url),
-        ParquetEncoder(),
+        buffer(settings), objects(settings, settings.lake_bucket),
+        queue(settings, settings.announce_queue_url), ParquetEncoder(),
         queue(settings, settings.deliver_queue_url),
-    )
+        still_open=ask_to_close(queue(settings, settings.flush_queue_url, CLOSE_AFTER_S)),
+    )  # fmt: skip
 
 
 def due(settings: ScheduleFlushSettings) -> Callable[[str], Iterator[GatewaySlice]]:
     """Give what lists, from a place on, the gateways with unflushed data."""
-    from lakesync.maintenance.flush import due_slices  # noqa: PLC0415
+    from lakesync.maintenance.due import due_slices  # noqa: PLC0415
 
     store = buffer(settings)
     return lambda place: due_slices(store, place)

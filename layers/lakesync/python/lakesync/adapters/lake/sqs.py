@@ -22,16 +22,18 @@ class SqsQueue:
     Args:
         url: the queue's URL.
         client: a boto3 SQS client.
+        delay_s: how long a message that is sent is kept back.
     """
 
-    def __init__(self, url: str, client: Any) -> None:
+    def __init__(self, url: str, client: Any, delay_s: int = 0) -> None:
         self._url = url
         self._client = client
+        self._delay = {"DelaySeconds": delay_s} if delay_s else {}
 
     def send(self, body: str) -> None:
         """Hand a message over; when this returns it is durable."""
         with _translated():
-            self._client.send_message(QueueUrl=self._url, MessageBody=body)
+            self._client.send_message(QueueUrl=self._url, MessageBody=body, **self._delay)
 
     def delay(self, receipt: str, seconds: int) -> None:
         """Let a message that was received come again after so long."""

@@ -43,7 +43,7 @@ class Waiting:
 def check_buffer_lag(deployed: Deployed) -> list[Diagnosis]:
     """Check how long the oldest unflushed edit of each gateway has waited."""
     from lakesync.gateway.metrics import metrics
-    from lakesync.maintenance.flush import due_slices
+    from lakesync.maintenance.due import due_slices
 
     buffer = deployed.aws.buffer(deployed.aws.output("BufferTable"))
     # Only those that have something to flush, by the index of them, as the schedule reads it.
