@@ -1,8 +1,9 @@
 """The Glue job: builds a gateway's checkpoint out of its state tables in the lake.
 
-Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, ``--stack`` as those of the
-other job, ``--chunk_bytes``, and ``--flushed``, how far the gateway was flushed
-(`lakesync.checkpoint.from_lake`). The last line is a JSON summary. Law L13: ``docs/spec/lake.md``.
+Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, ``--lake_catalogue``,
+``--stack`` as those of the other job, ``--chunk_bytes``, and ``--flushed``, how far the gateway was
+flushed (`lakesync.checkpoint.from_lake`). The last line is a JSON summary. Law L13:
+``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import boto3
 
 from lakesync.adapters.lake.s3 import S3Objects
 from lakesync.errors import LakeSyncError
-from lakesync_spark.common.arguments import parse_checkpoint_arguments
+from lakesync_spark.common.arguments import catalogue_settings, parse_checkpoint_arguments
 from lakesync_spark.common.session import start_session
 from lakesync_spark.iceberg.checkpoint import build
 
@@ -36,7 +38,8 @@ class Bucket:
 def main() -> None:
     """Build."""
     arguments = parse_checkpoint_arguments(sys.argv[1:])
-    spark = start_session("build_checkpoint")
+    settings = catalogue_settings(arguments, partial(boto3.client, "secretsmanager"))
+    spark = start_session("build_checkpoint", settings)
     if packages := os.environ.get("LAKESYNC_PACKAGES"):
         spark.sparkContext.addPyFile(packages)
     try:

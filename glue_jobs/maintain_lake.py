@@ -1,9 +1,9 @@
 """The Glue job: joins small files of the lake's tables, expires snapshots, erases rows.
 
-Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, ``--stack`` as those of the
-other jobs, ``--snapshot_keep_days``, ``--only gateway`` or ``--only gateway/table``, and
-``--report_key``, an object for the report. The log's last line has the sums that metric filters
-read; the run fails if a table did. Law L17: ``docs/spec/lake.md``.
+Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, ``--lake_catalogue``,
+``--stack`` as those of the other jobs, ``--snapshot_keep_days``, ``--only gateway`` or ``--only
+gateway/table``, and ``--report_key``, an object for the report. The log's last line has the sums
+that metric filters read; the run fails if a table did. Law L17: ``docs/spec/lake.md``.
 
 With ``--erase_key``, an object that names rows of ``--only gateway/table``, it erases these, and
 does nothing else. Laws E6 to E8: ``docs/spec/erasure.md``.
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import sys
 import uuid
+from functools import partial
 
 import boto3
 from botocore.config import Config
 
 from lakesync.materialise.storage import LakeStore
-from lakesync_spark.common.arguments import parse_maintenance_arguments
+from lakesync_spark.common.arguments import catalogue_settings, parse_maintenance_arguments
 from lakesync_spark.common.report import say
 from lakesync_spark.common.session import start_session
 from lakesync_spark.iceberg.maintenance import TABLES_AT_ONCE_MAX, maintain
@@ -30,7 +31,8 @@ def main() -> None:
     arguments = parse_maintenance_arguments(sys.argv[1:])
     client = boto3.client("s3", config=Config(max_pool_connections=4 * TABLES_AT_ONCE_MAX))
     store = LakeStore(client, arguments.lake_bucket)
-    spark, run_id = start_session("maintain_lake"), uuid.uuid4().hex
+    settings = catalogue_settings(arguments, partial(boto3.client, "secretsmanager"))
+    spark, run_id = start_session("maintain_lake", settings), uuid.uuid4().hex
     if arguments.erase_key:
         erased = erase(spark, store, arguments, run_id)
         store.put_if_unchanged(arguments.report_key, erased.as_json().encode(), None)

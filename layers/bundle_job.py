@@ -20,7 +20,7 @@ JOBS = ("materialise_iceberg", "build_checkpoint", "maintain_lake")
 OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
 # What the job shares with the function that takes small batches.
-TABLES = ("chain", "columns", "comments", "groups", "lease", "shape", "storage")
+TABLES = ("catalogue", "chain", "columns", "comments", "groups", "lease", "shape", "storage")
 SHARED = (*TABLES, "glue_views", "live_view", "view_dialects", "views")
 # The library's pure part, its ports, checkpoints and how they lie on S3, what maintenance pays for,
 # and the transforms. Nothing else of the library is needed by a job.

@@ -6,18 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
 
+from lakesync.cli.catalogue import glue_views
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.lake import Lake
 from lakesync.cli.lake_removal import remove_from_lake
 from lakesync.core.names import lake_database
 from lakesync.maintenance.deletion import OBJECT_KINDS
+from lakesync.materialise.catalogue import LakeCatalogue
 from lakesync.materialise.columns import LakeColumn
 from lakesync.materialise.glue_views import GlueViews
 from lakesync.materialise.shape import STATE_TABLE
 from lakesync.materialise.views import ViewedTable
 from tools.local_stack.aws_emulator import start_emulator
+from tools.local_stack.iceberg_rest import start_iceberg_rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 BUCKET = "lake"
 PREFIX = "lakesync_1a2b3c4d"
@@ -29,6 +38,11 @@ class Emulated:
 
     def __init__(self, options: Any) -> None:
         self._options = options
+        self.outputs: dict[str, str] = {}
+        self.region, self.endpoint = options["region_name"], options["endpoint_url"]
+
+    def credentials(self) -> tuple[str, str, None]:
+        return "test", "test", None
 
     def client(self, service: str) -> Any:
         make: Any = boto3.client
@@ -99,3 +113,29 @@ def test_tables_and_all_versions_go_and_the_neighbours_stay(aws: Emulated) -> No
     assert (tables(aws, "trial"), tables(aws, "trial2")) == (-1, 4)
     assert versions(aws) == before
     assert remove_from_lake(aws, "trial") == NOTHING  # type: ignore[arg-type]  # likewise
+
+
+@pytest.mark.emulator
+def test_the_tables_of_a_rest_catalogue_are_read_and_go_with_their_gateway(
+    aws: Emulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    column = NestedField(1, "n", StringType(), required=False)
+    with start_iceberg_rest(tmp_path) as uri:
+        described = LakeCatalogue("rest", uri).as_json()
+        monkeypatch.setitem(aws.outputs, "LakeCatalogue", described)
+        catalogue = load_catalog("lake", type="rest", uri=uri)
+        for gateway in ("trial", "trial2"):
+            database = lake_database(PREFIX, gateway)
+            catalogue.create_namespace(database)
+            for table in ("todos", "todos__changes"):
+                catalogue.create_table((database, table), Schema(column))
+        lake = Lake(aws, "trial")  # type: ignore[arg-type]  # it has what is asked
+        assert lake.names() == ["todos", "todos__changes"]
+        assert lake.read("todos").num_rows == 0
+        with pytest.raises(UsageFault, match="not Glue's"):
+            glue_views(aws)  # type: ignore[arg-type]  # likewise
+
+        assert remove_from_lake(aws, "trial") == NOTHING  # type: ignore[arg-type]  # likewise
+        assert catalogue.list_namespaces() == [(lake_database(PREFIX, "trial2"),)]
+        assert len(catalogue.list_tables(lake_database(PREFIX, "trial2"))) == 2
+        assert remove_from_lake(aws, "trial") == NOTHING  # type: ignore[arg-type]  # likewise

@@ -73,6 +73,7 @@ ENVIRONMENT = {
     "SMALL_BATCH_DELTAS": "0",
     "MERGE_AFTER_MINUTES": "0",
     "DATABASE_PREFIX": "ls",
+    "LAKE_CATALOGUE": '{"kind": "glue"}',
     "STACK_ID": "arn:aws:cloudformation:eu-central-1:123456789012:stack/one/1",
     "JWT_ALGORITHMS": "HS256",
     "JWT_SECRET_ARN": "jwt",

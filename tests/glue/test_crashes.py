@@ -178,7 +178,7 @@ def beside(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> Any:
     The lease of the first has run out by then; it knows when it looks next.
     """
     real = getattr(apply, step)
-    another = replace(lake, catalog=BESIDE)
+    another = replace(lake, catalog=lake.beside)
     seconds = []
 
     def overtaken(*args: Any, **kwargs: Any) -> Any:

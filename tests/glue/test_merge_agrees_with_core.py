@@ -57,7 +57,8 @@ def tables(draw: st.DrawFn) -> list[Delta]:
 
 def fresh(lake: Lake) -> Lake:
     """Give another gateway for each example: a fixture is made once for all of them."""
-    return Lake(lake.spark, lake.store, f"{lake.gateway}-{next(_numbers)}")
+    gateway = f"{lake.gateway}-{next(_numbers)}"
+    return Lake(lake.spark, lake.store, gateway, catalog=lake.catalog, opened=lake.opened)
 
 
 def run_with(lake: Lake, per_row: float, broadcast_max: float) -> None:

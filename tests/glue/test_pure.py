@@ -13,6 +13,7 @@ from lakesync.core.claims import Batch, parse_claim
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
 from lakesync.maintenance import batches as plan
+from lakesync.materialise.catalogue import LakeCatalogue
 from lakesync.materialise.chain import has_gap, next_chain
 from lakesync.materialise.lease import LEASE_S, Lease, lease_key
 from lakesync_spark.common.arguments import Arguments, parse_arguments
@@ -26,15 +27,18 @@ if TYPE_CHECKING:
 def test_arguments_of_glue_itself_are_passed_over() -> None:
     argv = [
         "--JOB_NAME", "j", "--enable-metrics", "--lake_bucket", "b", "--conf", "a=1 --conf b=2",
-        "--database_prefix=p", "--catalog", "glue_catalog", "--only", "g/t", "--JOB_RUN_ID", "x",
-        "--stack", "arn:stack/a",
+        "--database_prefix=p", "--catalog", "lake", "--only", "g/t", "--JOB_RUN_ID", "x",
+        "--stack", "arn:stack/a", "--lake_catalogue", '{"kind": "rest", "uri": "https://a"}',
     ]  # fmt: skip
+    catalogue = LakeCatalogue("rest", "https://a")
 
-    assert parse_arguments(argv) == Arguments("b", "p", "glue_catalog", "arn:stack/a", "g/t")
+    assert parse_arguments(argv) == Arguments("b", "p", "lake", "arn:stack/a", "g/t", catalogue)
 
 
 def test_a_missing_argument_is_named() -> None:
-    with pytest.raises(ValidationFailed, match="--database_prefix, --catalog, --stack"):
+    with pytest.raises(
+        ValidationFailed, match="--database_prefix, --catalog, --lake_catalogue, --s"
+    ):
         parse_arguments(["--lake_bucket", "b", "--catalog"])
 
 

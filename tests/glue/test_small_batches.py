@@ -44,8 +44,11 @@ class Killed(BaseException):
 
 
 def table_of(lake: Lake) -> SmallTable:
+    store: Any = lake.store
+    if lake.opened is not None:
+        return SmallTable(store, lake.opened(), PREFIX, STACK)
     warehouse = Path(urlsplit(str(lake.spark.conf.get("spark.sql.catalog.lake.warehouse"))).path)
-    return SmallTable(lake.store, FolderCatalogue(warehouse), PREFIX, STACK)  # type: ignore[arg-type]
+    return SmallTable(store, FolderCatalogue(warehouse), PREFIX, STACK)
 
 
 def take(lake: Lake, deltas_max: int = 10_000, merge_after_s: float = 0.0) -> Taken:

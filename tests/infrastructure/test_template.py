@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from dataclasses import MISSING, fields
@@ -20,6 +21,7 @@ from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.layout import MAIN_LANE
 from lakesync.log.limits import Limits
 from lakesync.maintenance.deletion import OBJECT_KINDS
+from lakesync.materialise.catalogue import LakeCatalogue
 from lakesync.runtime import (
     settings,
     settings_actions,
@@ -392,6 +394,45 @@ def test_the_operators_layer_is_in_the_functions_in_which_connectors_run_alone()
     assert all(len(functions()[name]["Layers"]) <= 5 for name in having), "Lambda's limit"
 
 
+OTHER_CATALOGUES = ("HasCatalogueSecret", "HasTableBucket")
+
+
+def test_the_lakes_jobs_and_its_function_alone_reach_another_catalogue() -> None:
+    lake = {"MaterialiseFunctionRole", "MaterialiseJobRole", "CheckpointJobRole", "MaintainJobRole"}
+    given: dict[str, set[str]] = {name: set() for name in OTHER_CATALOGUES}
+    for resource in template()["Resources"].values():
+        if resource.get("Condition") in given:
+            given[resource["Condition"]] |= {r["Ref"] for r in resource["Properties"]["Roles"]}
+    policy = {
+        "Fn::If": ["HasCataloguePolicy", {"Ref": "LakeCataloguePolicy"}, {"Ref": "AWS::NoValue"}]
+    }
+    having = {
+        name
+        for name, role in transformed()["Resources"].items()
+        if policy in as_list(role.get("Properties", {}).get("ManagedPolicyArns", []))
+    }
+
+    assert given == dict.fromkeys(OTHER_CATALOGUES, lake)
+    assert having == lake
+
+
+def test_the_catalogue_is_described_once_and_can_be_read() -> None:
+    [text, with_warehouse] = template()["Resources"]["Catalogue"]["Properties"]["Value"]["Fn::Sub"]
+    table_bucket = "arn:aws:s3tables:us-east-1:123456789012:bucket/lake"
+    chosen = {"${LakeCatalogue}": "s3tables", "${Warehouse}": table_bucket}
+    for name, value in chosen.items():
+        text = text.replace(name, value)
+    catalogue = LakeCatalogue.from_json(re.sub(r"\$\{\w+\}", "", text))
+    source = {"Fn::GetAtt": ["Catalogue", "Value"]}
+
+    assert (catalogue.kind, catalogue.warehouse) == ("s3tables", table_bucket)
+    assert with_warehouse["Warehouse"]["Fn::If"][0] == "UsesGlueCatalogue"
+    for job in resources("AWS::Glue::Job").values():
+        assert job["Properties"]["DefaultArguments"]["--lake_catalogue"] == source
+    variables = functions()["MaterialiseFunction"]["Environment"]["Variables"]
+    assert variables["LAKE_CATALOGUE"] == template()["Outputs"]["LakeCatalogue"]["Value"] == source
+
+
 def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() -> None:
     prefix = "${AWS::StackName}/connectors/"
     users = {
@@ -761,7 +802,8 @@ def test_each_function_is_told_what_it_asks_and_no_more(name: str, kind: Any) ->
 
 def test_a_local_stack_runs_the_same_resources() -> None:
     for name, resource in template()["Resources"].items():
-        conditional = "Condition" in resource and resource["Condition"] != "UsesLakeFormation"
+        of_lake = resource.get("Condition") in {*OTHER_CATALOGUES, "UsesLakeFormation"}
+        conditional = "Condition" in resource and not of_lake
         assert not conditional or resource["Type"] in WITHOUT, name
 
 

@@ -23,6 +23,7 @@ SPARK_S3 = "spark-s3"
 SPARK_ICEBERG = "spark-iceberg"
 SPARK_3_ICEBERG = "spark-3-iceberg"
 DYNAMODB_LOCAL = "dynamodb-local"
+ICEBERG_REST = "iceberg-rest"
 
 LOCK = paths.ROOT / "requirements" / "jars.lock"
 # Central is Ivy's own default. The lock file lists every file that is needed and its hash, so
@@ -36,15 +37,16 @@ _SETTINGS = """<ivysettings>
   </resolvers>
 </ivysettings>
 """
-_MODULE = """<ivy-module version="2.0">
+_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="lakesync" module="jars"/>
   <dependencies>{dependencies}</dependencies>
 </ivy-module>
 """
 _DEPENDENCY = (
     '<dependency org="{0.group}" name="{0.name}" rev="{0.version}" transitive="false">'
-    '<artifact name="{0.name}" type="{0.extension}" ext="{0.extension}"/></dependency>'
+    "{1}</dependency>"
 )
+_ARTEFACT = '<artifact name="{0.name}" type="{0.extension}" ext="{0.extension}"{0.classified}/>'
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,19 @@ class Artefact:
     version: str
     extension: str
     sha256: str
+    classifier: str = ""
+    """Which of several files under the same name and version; empty for the one without."""
 
     @property
     def file_name(self) -> str:
         """Its name on disk."""
-        return f"{self.name}-{self.version}.{self.extension}"
+        which = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.version}{which}.{self.extension}"
+
+    @property
+    def classified(self) -> str:
+        """What Ivy is told of the classifier."""
+        return f' m:classifier="{self.classifier}"' if self.classifier else ""
 
 
 def ensure_jars(section: str) -> list[Path]:
@@ -92,7 +102,12 @@ def locked(text: str, section: str) -> list[Artefact]:
     """The artefacts that a lock file lists under `[section]`."""
     _, _, rest = text.partition(f"\n[{section}]\n")
     lines = rest.partition("\n[")[0].split("\n")
-    return [Artefact(*line.replace(":", " ").split()) for line in lines if line.strip()]
+    return [_artefact(*line.split()) for line in lines if line.strip()]
+
+
+def _artefact(coordinates: str, sha256: str) -> Artefact:
+    group, name, version, extension, *classifier = coordinates.split(":")
+    return Artefact(group, name, version, extension, sha256, *classifier)
 
 
 def _retrieve(artefacts: list[Artefact], folder: Path) -> None:
@@ -101,14 +116,20 @@ def _retrieve(artefacts: list[Artefact], folder: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     (work / "settings.xml").write_text(_SETTINGS.format(cache=quoteattr(str(work / "cache"))))
-    dependencies = "".join(_DEPENDENCY.format(artefact) for artefact in artefacts)
+    modules: dict[tuple[str, str, str], list[Artefact]] = {}
+    for one in artefacts:  # Ivy takes of a module what it is told first
+        modules.setdefault((one.group, one.name, one.version), []).append(one)
+    dependencies = "".join(
+        _DEPENDENCY.format(files[0], "".join(map(_ARTEFACT.format, files)))
+        for files in modules.values()
+    )
     (work / "ivy.xml").write_text(_MODULE.format(dependencies=dependencies))
     ivy = next((paths.spark_home() / "jars").glob("ivy-*.jar"))
     answer = subprocess.run(
         [
             java(), *network_options(), "-jar", str(ivy),
             "-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml"),
-            "-retrieve", f"{folder}/[artifact]-[revision].[ext]",
+            "-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]",
         ],
         capture_output=True,
         text=True,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.checkpoint.from_lake import flushed_from_json
 from lakesync.errors import ValidationFailed
+from lakesync.materialise.catalogue import LakeCatalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lakesync.checkpoint.from_lake import Flushed
 
 _DAY_MS: Final = 86_400_000
-_LAKE: Final = ("lake_bucket", "database_prefix", "catalog", "stack")
+_LAKE: Final = ("lake_bucket", "database_prefix", "catalog", "lake_catalogue", "stack")
+_GLUE: Final = LakeCatalogue()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,13 @@ class Arguments:
     database_prefix: str
     """What the catalogue databases of all gateways begin with."""
     catalog: str
-    """The Spark catalogue, as ``--conf`` names it."""
+    """What Spark calls the catalogue."""
     stack: str
     """Whose tables these are; no other stack's table is written to."""
     only: str = ""
     """One table, as ``gateway/table``; empty for everything that waits."""
+    catalogue: LakeCatalogue = _GLUE
+    """Which catalogue it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class CheckpointArguments:
     """Which gateway, and how far it was flushed before the run began."""
     chunk_bytes: int
     """Of one object, at the most."""
+    catalogue: LakeCatalogue = _GLUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class MaintenanceArguments:
     """Where the report is put as an object; empty if the log is enough."""
     erase_key: str = ""
     """The object that names rows which are to be erased, and nothing else done; empty for none."""
+    catalogue: LakeCatalogue = _GLUE
 
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
@@ -80,6 +86,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
         catalog=given["catalog"],
         stack=given["stack"],
         only=given.get("only", "").strip("/"),
+        catalogue=LakeCatalogue.from_json(given["lake_catalogue"]),
     )
 
 
@@ -99,6 +106,7 @@ def parse_checkpoint_arguments(argv: Sequence[str]) -> CheckpointArguments:
         stack=given["stack"],
         flushed=flushed_from_json(given["flushed"]),
         chunk_bytes=int(given["chunk_bytes"]),
+        catalogue=LakeCatalogue.from_json(given["lake_catalogue"]),
     )
 
 
@@ -120,7 +128,28 @@ def parse_maintenance_arguments(argv: Sequence[str]) -> MaintenanceArguments:
         only=given.get("only", "").strip("/"),
         report_key=given.get("report_key", ""),
         erase_key=given.get("erase_key", ""),
+        catalogue=LakeCatalogue.from_json(given["lake_catalogue"]),
     )
+
+
+def catalogue_settings(
+    arguments: Arguments | CheckpointArguments | MaintenanceArguments,
+    secrets: Callable[[str], Any],
+) -> dict[str, str]:
+    """Give what Spark is started with to know the lake's catalogue, with its secret.
+
+    Args:
+        arguments: the job's.
+        secrets: gives boto3's client of Secrets Manager in a region.
+    """
+    catalogue, region = arguments.catalogue, region_of(arguments.stack)
+    secret = catalogue.read_secret(lambda: secrets(region))
+    return catalogue.spark_settings(arguments.catalog, region, secret)
+
+
+def region_of(stack: str) -> str:
+    """Give a stack's region: nobody else says it in a job."""
+    return stack.split(":")[3]
 
 
 def _required(argv: Sequence[str], *names: str) -> dict[str, str]:

@@ -23,10 +23,16 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-def start_session(name: str) -> SparkSession:
-    """Give the session of a job, with the settings in force."""
+def start_session(name: str, catalogue: Mapping[str, str]) -> SparkSession:
+    """Give the session of a job, with the settings in force.
+
+    Args:
+        name: the job's.
+        catalogue: what Spark is started with to know the lake's catalogue. Not among Glue's
+            arguments, where everybody would read its secret; and Glue lets nobody set it later.
+    """
     builder = SparkSession.builder.appName(name)
-    for setting, value in SCHEDULER.items():
+    for setting, value in {**SCHEDULER, **catalogue}.items():
         builder = builder.config(setting, value)
     spark = builder.getOrCreate()
     apply_settings(spark)

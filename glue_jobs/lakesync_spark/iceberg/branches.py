@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.errors import Conflict
 from lakesync.materialise.shape import FOR_EVER_MS, MARK_TAG
@@ -63,3 +63,18 @@ def fast_forward(spark: SparkSession, table: LakeTable, branch: str, start: int 
     # Against `base` itself, as in `LakeTable.swap_columns`.
     operations.commit(base, update.removeRef(branch).build())
     table.refresh()
+
+
+def main_touched(spark: SparkSession, changed: Any) -> Any:
+    """Give a table's changed metadata with the main branch among the changes, where it was.
+
+    A REST catalogue looks at nothing but what a commit changes: one of columns alone would pass
+    over a snapshot that is new. How many snapshots the branch keeps, which is one where nothing is
+    said, is said or unsaid.
+    """
+    main = changed.ref(_MAIN)
+    keeps = 1 if main.minSnapshotsToKeep() is None else None
+    refs = java_class(spark, "org.apache.iceberg.SnapshotRef")
+    touched = refs.builderFrom(main).minSnapshotsToKeep(keeps).build()
+    metadata = java_class(spark, "org.apache.iceberg.TableMetadata")
+    return metadata.buildFrom(changed).setRef(_MAIN, touched).build()

@@ -26,6 +26,7 @@ from lakesync.materialise.shape import (
     BatchMark,
 )
 from lakesync_spark.common.java import java_class
+from lakesync_spark.iceberg.branches import main_touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,6 +61,7 @@ class LakeTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.name = name
         """As SQL writes it."""
+        self._session = spark
         # PySpark keeps it private; Glue runs classic Spark, where they exist.
         self._spark: Any = spark._jsparkSession  # noqa: SLF001
         loader = java_class(spark, "org.apache.iceberg.spark.Spark3Util")
@@ -207,7 +209,8 @@ class LakeTable:
             update = update.deleteColumn(old).renameColumn(new, old)
         # Committed against `base` itself: Iceberg's own schema update would quietly try again on
         # top of whatever another run has written meanwhile.
-        operations.commit(base, base.updateSchema(update.apply()))
+        new = base.updateSchema(update.apply())
+        operations.commit(base, new if snapshot is None else main_touched(self._session, new))
         self.refresh()
 
     def _marked(self) -> Iterator[Any]:

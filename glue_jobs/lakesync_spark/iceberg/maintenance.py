@@ -87,6 +87,7 @@ class _Maintenance:
         self._store = store
         self._arguments = arguments
         self._run_id = run_id
+        self._deletes_files = arguments.catalogue.deletes_files
         self._table = arguments.only.partition("/")[2]
         """The only one that was asked for, with its history; empty for all."""
         store.read(lease_key(0))  # any answer of S3 tells its clock
@@ -193,8 +194,8 @@ class _Maintenance:
         with report.doing():
             if Step.SNAPSHOTS in report.steps:
                 say("maintaining", table=table.name, step=Step.SNAPSHOTS)
-                files.expire(self._old_ms)
-            if Step.ORPHANS in report.steps:
+                (files.expire if self._deletes_files else files.forget_snapshots)(self._old_ms)
+            if Step.ORPHANS in report.steps and self._deletes_files:
                 say("maintaining", table=table.name, step=Step.ORPHANS)
                 report.orphans = files.remove_orphans(self._now_ms - ORPHAN_AGE_MS_MIN)
             report.after = files.figures(self._old_ms)

@@ -133,6 +133,12 @@ class TableFiles:
         _with(self._actions.rewriteManifests(self._table), {}, properties).execute()
         self._refresh()
 
+    def forget_snapshots(self, older_than_ms: int) -> None:
+        """Forget old snapshots, and leave their files to who removes what nothing names."""
+        change = self._table.expireSnapshots().expireOlderThan(older_than_ms).retainLast(1)
+        change.cleanExpiredFiles(False).commit()
+        self._refresh()
+
     def expire(self, older_than_ms: int) -> None:
         """Forget old snapshots, and delete what they alone name; what a tag names stays."""
         action = self._actions.expireSnapshots(self._table)

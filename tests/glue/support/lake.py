@@ -14,12 +14,13 @@ from lakesync.ports import BatchRow
 from lakesync_spark.common.arguments import Arguments
 from lakesync_spark.iceberg.run import run
 from lakesync_spark.iceberg.tables import find_table, located
-from tests.glue.support.spark import CATALOG
+from tests.glue.support.spark import BESIDE, CATALOG
 from tests.glue.support.texts import text_in_lake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from lakesync.core.delta import Delta
@@ -43,6 +44,10 @@ class Lake:
     gateway: str
     table: str = "todos"
     catalog: str = CATALOG
+    beside: str = BESIDE
+    """The same catalogue, as another process would see it."""
+    opened: Callable[[], Catalog] | None = None
+    """Gives the catalogue as PyIceberg has it, where it is not Spark's folder."""
     stack: str = STACK
     runs: int = 0
     batches: list[Batch] = field(default_factory=list)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.cli.asof import Moment, chosen, pinned
+from lakesync.cli.catalogue import open_catalogue
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.pushdown import as_expression
 from lakesync.core.names import CHANGES_SUFFIX, lake_database
@@ -39,7 +40,7 @@ _COLUMNS: Final = "lakesync.columns"
 
 
 class Lake:
-    """One gateway's tables in the Glue catalogue, as they are when they are first asked for."""
+    """One gateway's tables in the stack's catalogue, as they are when they are first asked for."""
 
     def __init__(self, aws: Aws, gateway: str) -> None:
         self._aws = aws
@@ -163,19 +164,7 @@ class Lake:
 
     @cached_property
     def _catalogue(self) -> Any:
-        from pyiceberg.catalog import load_catalog
-
-        key, secret, token = self._aws.credentials()
-        settings = {
-            "type": "glue",
-            "client.region": self._aws.region,
-            "client.access-key-id": key,
-            "client.secret-access-key": secret,
-            "client.session-token": token,
-            "glue.endpoint": self._aws.endpoint,
-            "s3.endpoint": self._aws.endpoint,
-        }
-        return load_catalog("lake", **{name: value for name, value in settings.items() if value})
+        return open_catalogue(self._aws)
 
 
 def _renamed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

@@ -1,15 +1,17 @@
 """What a deleted gateway leaves in the lake and in the bucket's old versions: dropped, by who may.
 
 The functions of the stack may not do this. It takes the operator's own credentials, with
-``glue:GetTables``, ``glue:DeleteTable``, ``glue:DeleteDatabase``, ``s3:ListBucketVersions`` and
-``s3:DeleteObjectVersion``.
+``glue:GetTables``, ``glue:DeleteTable`` and ``glue:DeleteDatabase``, or the same in another
+catalogue, and with ``s3:ListBucketVersions`` and ``s3:DeleteObjectVersion``.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from lakesync.cli.catalogue import described, open_catalogue
 from lakesync.core.names import lake_database
 from lakesync.errors import AdapterFailed
 from lakesync.maintenance.deletion import OBJECT_KINDS
@@ -34,38 +36,96 @@ def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
     Raises:
         AdapterFailed: S3 refused to delete some of it.
     """
-    glue, s3, bucket = aws.client("glue"), aws.client("s3"), aws.output("LakeBucket")
-    database = lake_database(aws.output("DatabasePrefix"), gateway)
-    for table in _tables(glue, database):
-        # A view has no files.
-        place = urlsplit(table.get("StorageDescriptor", {}).get("Location", ""))
-        if place.netloc and place.path.strip("/"):
+    s3, bucket = aws.client("s3"), aws.output("LakeBucket")
+    tables = _tables_of(aws, lake_database(aws.output("DatabasePrefix"), gateway))
+    for name, location in tables.listed():
+        place = urlsplit(location)
+        if tables.deletes_files and place.netloc and place.path.strip("/"):
             _purge(s3, place.netloc, place.path.strip("/") + "/")
-        glue.delete_table(DatabaseName=database, Name=table["Name"])
-    if _has_database(glue, database):
-        glue.delete_database(Name=database)
+        tables.drop(name)
+    tables.drop_database()
     prefixes = [f"{kind}/{gateway}/" for kind in OBJECT_KINDS]
     for prefix in prefixes:
         _purge(s3, bucket, prefix)
     return {
-        "lake tables": len(_tables(glue, database)),
+        "lake tables": len(tables.listed()),
         "object versions": sum(1 for prefix in prefixes for _ in _versions(s3, bucket, prefix)),
     }
 
 
-def _tables(glue: Any, database: str) -> list[dict[str, Any]]:
-    if not _has_database(glue, database):
-        return []
-    pages = glue.get_paginator("get_tables").paginate(DatabaseName=database)
-    return [table for page in pages for table in page["TableList"]]
+def _tables_of(aws: Aws, database: str) -> _GlueTables | _RestTables:
+    catalogue = described(aws)
+    if catalogue.is_glue:
+        return _GlueTables(aws.client("glue"), database)
+    return _RestTables(open_catalogue(aws), database, deletes_files=catalogue.deletes_files)
 
 
-def _has_database(glue: Any, database: str) -> bool:
-    try:
-        glue.get_database(Name=database)
-    except glue.exceptions.EntityNotFoundException:
-        return False
-    return True
+class _GlueTables:
+    """A database of the Glue Data Catalog, with Athena's views in it."""
+
+    deletes_files = True
+
+    def __init__(self, glue: Any, database: str) -> None:
+        self._glue = glue
+        self._database = database
+
+    def listed(self) -> list[tuple[str, str]]:
+        """Give the tables, each with its location; a view has none."""
+        if not self._exists():
+            return []
+        pages = self._glue.get_paginator("get_tables").paginate(DatabaseName=self._database)
+        return [
+            (table["Name"], table.get("StorageDescriptor", {}).get("Location", ""))
+            for page in pages
+            for table in page["TableList"]
+        ]
+
+    def drop(self, name: str) -> None:
+        """Forget a table."""
+        self._glue.delete_table(DatabaseName=self._database, Name=name)
+
+    def drop_database(self) -> None:
+        """Forget the database, which is empty, unless it is gone."""
+        if self._exists():
+            self._glue.delete_database(Name=self._database)
+
+    def _exists(self) -> bool:
+        try:
+            self._glue.get_database(Name=self._database)
+        except self._glue.exceptions.EntityNotFoundException:
+            return False
+        return True
+
+
+class _RestTables:
+    """A namespace of a REST catalogue."""
+
+    def __init__(self, catalogue: Any, database: str, *, deletes_files: bool) -> None:
+        self._catalogue = catalogue
+        self._database = database
+        self.deletes_files = deletes_files
+
+    def listed(self) -> list[tuple[str, str]]:
+        """Give the tables, each with its location."""
+        from pyiceberg.exceptions import NoSuchNamespaceError
+
+        try:
+            identifiers = self._catalogue.list_tables(self._database)
+        except NoSuchNamespaceError:
+            return []
+        return [(one[-1], self._catalogue.load_table(one).location()) for one in identifiers]
+
+    def drop(self, name: str) -> None:
+        """Forget a table; S3 Tables, which deletes files itself, wants to be told to."""
+        drop = self._catalogue.drop_table if self.deletes_files else self._catalogue.purge_table
+        drop((self._database, name))
+
+    def drop_database(self) -> None:
+        """Forget the namespace, which is empty, unless it is gone."""
+        from pyiceberg.exceptions import NoSuchNamespaceError
+
+        with suppress(NoSuchNamespaceError):
+            self._catalogue.drop_namespace(self._database)
 
 
 def _versions(s3: Any, bucket: str, prefix: str) -> Iterator[dict[str, str]]:

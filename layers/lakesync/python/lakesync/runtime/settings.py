@@ -183,6 +183,8 @@ class MaterialiseSettings(Aws):
     merge_after_minutes: int = variable("MERGE_AFTER_MINUTES", _not_negative)
     """How long deltas may wait in a changes table for a merge that needs a run; 0: not at all."""
     database_prefix: str = variable("DATABASE_PREFIX", not_empty)
+    lake_catalogue: str = variable("LAKE_CATALOGUE", not_empty)
+    """Where the lake's tables are listed; see `lakesync.materialise.catalogue`."""
     stack_id: str = variable("STACK_ID", not_empty)
 
 

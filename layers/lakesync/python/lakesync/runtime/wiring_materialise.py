@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -68,11 +68,13 @@ def small_batches(settings: MaterialiseSettings) -> SmallBatches | None:
     """
     if not settings.small_batch_deltas:
         return None
+    from lakesync.materialise.catalogue import LakeCatalogue  # noqa: PLC0415
     from lakesync.materialise.small_batches import SmallBatches  # noqa: PLC0415
     from lakesync.materialise.storage import LakeStore  # noqa: PLC0415
 
     s3 = wiring.client(settings, "s3", answer_s_max=5)
     store = LakeStore(s3, settings.lake_bucket)
+    described = LakeCatalogue.from_json(settings.lake_catalogue)
 
     @cache
     def tables() -> SmallTable:
@@ -80,13 +82,9 @@ def small_batches(settings: MaterialiseSettings) -> SmallBatches | None:
 
         from lakesync.materialise.small_table import SmallTable  # noqa: PLC0415
 
-        given = {
-            "type": "glue",
-            "client.region": settings.region,
-            "glue.endpoint": settings.endpoint,
-            "s3.endpoint": settings.endpoint,
-        }
-        catalogue = load_catalog("lake", **{name: value for name, value in given.items() if value})
+        secret = described.read_secret(partial(wiring.client, settings, "secretsmanager"))
+        given = described.python_settings(settings.region, settings.endpoint, secret)
+        catalogue = load_catalog("lake", **given)
         return SmallTable(store, catalogue, settings.database_prefix, settings.stack_id)
 
     run_id, merge_after_s = f"function-{uuid4().hex}", settings.merge_after_minutes * 60.0

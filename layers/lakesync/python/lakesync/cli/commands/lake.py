@@ -141,11 +141,10 @@ def views(
         str, typer.Option(help="Whose SQL: athena, duckdb, spark or trino.")
     ] = "athena",
     catalog: Annotated[
-        str, typer.Option(help="What the engine calls the Glue Data Catalog; for duckdb and trino.")
+        str, typer.Option(help="What the engine calls the lake's catalogue; for duckdb and trino.")
     ] = "",
     create: Annotated[
-        bool,
-        typer.Option("--create", help="Make Athena's in the Glue Data Catalog."),
+        bool, typer.Option("--create", help="Make Athena's in the Glue Data Catalog.")
     ] = False,
 ) -> None:
     """Print the SQL of each table's views: rows that exist, without LakeSync's own columns.
@@ -187,10 +186,11 @@ def _create_views(session: Session, tables: Sequence[ViewedTable]) -> None:
 
     Raises:
         AdapterFailed: some could not be made.
+        UsageFault: the lake's catalogue is not Glue's, where Athena looks for views.
     """
-    from lakesync.materialise.glue_views import GlueViews
+    from lakesync.cli.catalogue import glue_views
 
-    glue = GlueViews(session.aws.client("glue"))
+    glue = glue_views(session.aws)
     faults: dict[str, str] = {}
     with audited(session, "createLakeViews"):
         for each in tables:

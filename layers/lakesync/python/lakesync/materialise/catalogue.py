@@ -1,0 +1,205 @@
+"""Which catalogue lists the lake's tables: Glue's, any that speaks Iceberg's REST, or S3 Tables.
+
+One description for everyone who opens tables: the jobs' Spark, PyIceberg in the function of small
+batches, and the command line. The template makes it of its parameters, as JSON. What may be told to
+nobody is not in it: it names a secret of Secrets Manager. Law L21: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from lakesync.errors import ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+GLUE: Final = "glue"
+REST: Final = "rest"
+S3_TABLES: Final = "s3tables"
+_KINDS: Final = (GLUE, REST, S3_TABLES)
+_TABLE_BUCKET: Final = re.compile(
+    r"arn:(aws[a-z-]*):s3tables:([a-z0-9-]+):\d{12}:bucket/[a-z0-9-]+"
+)
+_DOMAINS: Final = {"aws-cn": "amazonaws.com.cn"}
+"""Of partitions of AWS whose addresses end otherwise."""
+_OF_SECRET: Final = frozenset(
+    {"token", "credential", "scope", "audience", "resource", "oauth2-server-uri"}
+)
+"""What a secret may say, in the names that Spark and PyIceberg have in common; and headers."""
+_HEADER: Final = "header."
+_REDACTED: Final = "(?i)secret|password|token|credential|access[.]?key|catalog[.].*[.]header[.]"
+"""Settings that Spark shows to nobody: its own default knows no credentials and no headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCatalogue:
+    """Where the tables of a stack are listed, and how that is asked."""
+
+    kind: str = GLUE
+    """``glue``, ``rest`` or ``s3tables``."""
+    uri: str = ""
+    """Of a REST catalogue; S3 Tables has one for each region."""
+    warehouse: str = ""
+    """Where Glue's tables lie, what a REST catalogue calls it, or a table bucket's ARN."""
+    secret: str = ""
+    """The ARN of the secret with what a REST catalogue asks for; empty for none."""
+    signing: str = ""
+    """The service that requests are signed for, as AWS signs them; empty for none."""
+
+    @classmethod
+    def from_json(cls, text: str) -> LakeCatalogue:
+        """Read a description.
+
+        Raises:
+            ValidationFailed: it is none, or it can open no table; all faults are said at once.
+        """
+        try:
+            given: Any = json.loads(text)
+        except ValueError as error:
+            raise ValidationFailed("the lake's catalogue is described by no JSON") from error
+        names = {one.name for one in fields(cls)}
+        if not isinstance(given, dict) or not all(
+            name in names and isinstance(value, str) for name, value in given.items()
+        ):
+            raise ValidationFailed(f"the lake's catalogue is described by {sorted(names)}, as text")
+        made = cls(**given)
+        if faults := list(made._faults()):
+            raise ValidationFailed("; ".join(faults))
+        return made
+
+    def as_json(self) -> str:
+        """Give the description as `from_json` reads it."""
+        return json.dumps({one.name: getattr(self, one.name) for one in fields(self)})
+
+    @property
+    def is_glue(self) -> bool:
+        """Whether the Glue Data Catalog lists the tables, and Athena's views beside them."""
+        return self.kind == GLUE
+
+    @property
+    def deletes_files(self) -> bool:
+        """Whether files may be deleted by who has read that nothing names them; S3 Tables does."""
+        return self.kind != S3_TABLES
+
+    def read_secret(self, client: Callable[[], Any]) -> dict[str, str]:
+        """Give what the secret says; nothing if there is none.
+
+        Args:
+            client: gives boto3's client of Secrets Manager; asked only if there is a secret.
+
+        Raises:
+            ValidationFailed: the secret says what no catalogue takes. What it says is not repeated.
+        """
+        if not self.secret:
+            return {}
+        text: str = client().get_secret_value(SecretId=self.secret)["SecretString"]
+        try:
+            given: Any = json.loads(text)
+        except ValueError:
+            given = None
+        if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
+            raise ValidationFailed("the secret of the lake's catalogue is a JSON object of texts")
+        unknown = sum(name not in _OF_SECRET and not name.startswith(_HEADER) for name in given)
+        if unknown:
+            raise ValidationFailed(
+                f"{unknown} fields of the secret of the lake's catalogue are none of"
+                f" {sorted(_OF_SECRET)} and {_HEADER}…"
+            )
+        return given
+
+    def spark_settings(self, name: str, region: str, secret: Mapping[str, str]) -> dict[str, str]:
+        """Give what Spark is started with, to know the catalogue by a name.
+
+        Args:
+            name: the catalogue's in SQL.
+            region: the stack's.
+            secret: as `read_secret` gives it.
+        """
+        place = f"spark.sql.catalog.{name}"
+        said = {"warehouse": self.warehouse}
+        if self.is_glue:
+            said |= {
+                "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
+                "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            }
+        else:
+            said |= self._rest(region, secret)
+        settings = {f"{place}.{one}": value for one, value in said.items() if value}
+        return {place: "org.apache.iceberg.spark.SparkCatalog", **settings} | (
+            {"spark.redaction.regex": _REDACTED} if secret else {}
+        )
+
+    def python_settings(
+        self,
+        region: str | None,
+        endpoint: str | None,
+        secret: Mapping[str, str],
+        credentials: tuple[str, str, str | None] | None = None,
+    ) -> dict[str, str]:
+        """Give what PyIceberg opens the catalogue with.
+
+        Args:
+            region: the stack's.
+            endpoint: of Glue and S3, where that is not AWS itself.
+            secret: as `read_secret` gives it.
+            credentials: access key, its secret and session token; None for those of the process.
+        """
+        key, secret_key, token = credentials or ("", "", None)
+        said = {
+            "client.region": region,
+            "client.access-key-id": key,
+            "client.secret-access-key": secret_key,
+            "client.session-token": token,
+            "s3.endpoint": endpoint,
+        }
+        if self.is_glue:
+            said |= {"type": GLUE, "glue.endpoint": endpoint}
+        else:
+            said |= {"warehouse": self.warehouse, **self._rest(region or "", secret)}
+        return {name: value for name, value in said.items() if value}
+
+    def _rest(self, region: str, secret: Mapping[str, str]) -> dict[str, str]:
+        """Give what every REST client is told, in the names that Java and Python share."""
+        uri, signing = self.uri, self.signing
+        if bucket := _TABLE_BUCKET.fullmatch(self.warehouse) if self.kind == S3_TABLES else None:
+            region = bucket[2]
+            domain = _DOMAINS.get(bucket[1], "amazonaws.com")
+            uri, signing = uri or f"https://s3tables.{region}.{domain}/iceberg", S3_TABLES
+        said = {"type": REST, "uri": uri, **secret}
+        if self.kind == REST:
+            # A catalogue that lends rights to a table's files is asked to.
+            said = {f"{_HEADER}X-Iceberg-Access-Delegation": "vended-credentials"} | said
+        if signing:
+            said |= {
+                "rest.sigv4-enabled": "true",
+                "rest.signing-name": signing,
+                "rest.signing-region": region,
+            }
+        return said
+
+    def _faults(self) -> list[str]:
+        faults = []
+        if self.kind not in _KINDS:
+            faults.append(f"the kind of the lake's catalogue is one of {', '.join(_KINDS)}")
+        if self.kind == GLUE and (self.uri or self.secret or self.signing):
+            faults.append("Glue's catalogue has no address, secret or signing of its own")
+        if self.kind == REST and not self.uri:
+            faults.append("a REST catalogue needs its address")
+        if self.kind == S3_TABLES and not _TABLE_BUCKET.fullmatch(self.warehouse):
+            faults.append("S3 Tables needs the ARN of a table bucket as warehouse")
+        if self.kind == S3_TABLES and (self.secret or self.signing):
+            faults.append("S3 Tables is asked by the stack's own roles: it has no secret")
+        if self.secret and self.signing:
+            faults.append("requests are signed, or bear a secret: not both")
+        address = urlsplit(self.uri)
+        is_address = address.scheme in {"http", "https"} and bool(address.hostname)
+        if self.uri and (not is_address or address.username or address.query):
+            faults.append("the address of a catalogue is http:// or https://, without a secret")
+        elif self.secret and address.scheme != "https":
+            faults.append("a secret is sent by https alone")
+        return faults

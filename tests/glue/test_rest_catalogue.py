@@ -1,0 +1,248 @@
+"""The lake through a REST catalogue, Iceberg's own: what holds in a folder holds there."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from pyiceberg.catalog import load_catalog
+from pyspark.errors import PySparkException
+
+from lakesync.materialise.catalogue import LakeCatalogue
+from lakesync_spark.common.arguments import MaintenanceArguments
+from lakesync_spark.iceberg import lake_table
+from lakesync_spark.iceberg.branches import main_touched
+from lakesync_spark.iceberg.lake_table import LakeTable
+from lakesync_spark.iceberg.maintenance import maintain
+from tests.glue import test_crashes, test_marks, test_small_batches, test_types
+from tests.glue.support.catalogue_server import door_to
+from tests.glue.support.files import FileStore
+from tests.glue.support.lake import PREFIX, STACK, Lake
+from tests.glue.test_merge_agrees_with_core import SLOW, agree, fresh, tables
+from tests.glue.test_small_batches import change, put, same_as_sparks, take
+from tests.support.builders import insert
+from tools.local_stack.iceberg_rest import start_iceberg_rest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from lakesync.core.delta import Delta
+    from tests.glue.support.catalogue_server import Door
+
+pytestmark = pytest.mark.spark
+
+REGION = "eu-central-1"
+TOKEN = {"token": "t0p-s3cret"}
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """The catalogue, which asks for a token."""
+    folder = tmp_path_factory.mktemp("rest")
+    with (
+        start_iceberg_rest(folder) as server,
+        door_to(server, f"Bearer {TOKEN['token']}") as door,
+    ):
+        yield door
+
+
+def opened(spark: SparkSession, door: Door, name: str, secret: dict[str, str]) -> LakeCatalogue:
+    """Let Spark know the catalogue by a name."""
+    catalogue = LakeCatalogue("rest", door.address, secret="arn:secret")
+    # This Spark has started already: what its logs show is settled.
+    for setting, value in catalogue.spark_settings(name, REGION, secret).items():
+        if setting != "spark.redaction.regex":
+            spark.conf.set(setting, value)
+    return catalogue
+
+
+@pytest.fixture
+def lake(spark: SparkSession, door: Door, tmp_path: Path) -> Lake:
+    catalogue = opened(spark, door, "rest", TOKEN)
+    opened(spark, door, "rest_beside", TOKEN)
+    given = catalogue.python_settings(REGION, None, TOKEN)
+    return Lake(
+        spark, FileStore(tmp_path), f"rest{next(_numbers)}", catalog="rest", beside="rest_beside",
+        opened=lambda: load_catalog("lake", **given),
+    )  # fmt: skip
+
+
+@pytest.mark.law("L1", "L19", "L21")
+@given(deltas=tables())
+@settings(SLOW, max_examples=1)
+def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_alone(
+    lake: Lake, deltas: list[Delta]
+) -> None:
+    table, alone = fresh(lake), fresh(lake)
+    for part in (deltas[::2], deltas[1::2]):
+        for each in (table, alone):
+            each.put(part)
+        alone.run()
+        take(table)
+        table.run()  # what is left, such as a column that is new
+        assert table.pending() == []
+
+    agree(table, deltas)
+    same_as_sparks(table, alone)
+    assert table.marks()["rows"].commit == alone.marks()["rows"].commit
+
+
+CONTRACT: dict[str, Callable[..., None]] = {
+    "killed behind a commit": partial(
+        test_crashes.test_a_killed_run_is_healed_by_the_next,
+        step="append_changes", call=1, after=True,
+    ),
+    **{
+        f"killed at {step}, {after}": partial(
+            test_crashes.test_a_run_killed_while_it_merges_on_a_branch_is_healed_by_the_next,
+            step=step, after=after,
+        )
+        for step, after in test_crashes.STEPS
+    },
+    "compacted meanwhile":
+        test_crashes.test_a_merge_begins_again_behind_whoever_compacts_the_table_meanwhile,
+    "killed while columns are converted": partial(
+        test_crashes.test_a_run_killed_while_it_converts_columns_is_healed_by_the_next,
+        step="fill_helpers",
+    ),
+    **{
+        f"two runs, {step}, {loads}": partial(
+            test_crashes.test_of_two_runs_at_once_each_commit_counts_once, step=step, loads=loads
+        )
+        for step, loads in (
+            ("append_changes", "first load"), ("merge_state", "first load"),
+            ("merge_state", "rewrite"), ("merge_state", "merge"),
+        )
+    },
+    "the mark outlives expiry":
+        test_marks.test_a_mark_outlives_compaction_and_the_expiry_of_snapshots,
+    "a schema that comes later": test_types.test_a_schema_that_comes_later_gives_the_same_rows,
+    "events": test_small_batches.test_events_are_appended_once,
+    "a killed function":
+        test_small_batches.test_who_comes_after_a_killed_function_leaves_the_tables_as_if_there_had_been_none,
+    "an overtaken function": test_small_batches.test_a_function_that_spark_overtook_writes_nothing,
+    **{
+        f"Spark overtaken at {step}": partial(
+            test_small_batches.test_spark_that_a_function_overtook_doubles_nothing, step=step
+        )
+        for step in ("append_changes", "merge_state")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.law("L6", "L7", "L10", "L16", "L19", "L21")
+@pytest.mark.parametrize("promise", CONTRACT.values(), ids=CONTRACT)
+def test_what_is_promised_in_a_folder_is_promised_here(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, promise: Callable[..., None]
+) -> None:
+    takes = getattr(promise, "func", promise).__code__.co_varnames
+    given: dict[str, Any] = {"lake": lake, "monkeypatch": monkeypatch}
+    promise(**{name: value for name, value in given.items() if name in takes})
+
+
+@pytest.mark.law("L7", "L21")
+def test_columns_are_not_swapped_above_a_snapshot_that_is_new(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A REST catalogue looks at what a commit changes alone, and columns are no rows."""
+    lake.put([insert("r1", at=5, n=1)])
+    lake.run()
+    name = lake.name.rows
+    other = name.replace("`rest`", "`rest_beside`")
+    for turn in range(2):  # what is touched is touched back
+        lake.spark.sql(f"ALTER TABLE {name} ADD COLUMN _new_n STRING")
+        table = LakeTable(lake.spark, name)
+
+        def append_first(*arguments: Any) -> Any:
+            lake.read(other).limit(0).writeTo(other).append()
+            return main_touched(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(lake_table, "main_touched", append_first)
+            with pytest.raises(PySparkException, match="branch main has changed"):
+                table.swap_columns([("n", "_new_n")], table.snapshot_id)
+        table.refresh()
+        assert table.has_field("_new_n")
+
+        table.swap_columns([("n", "_new_n")], table.snapshot_id)
+        assert not table.has_field("_new_n")
+        assert [row["n"] for row in lake.read(name).collect()] == [None], turn
+
+
+@pytest.mark.law("L6", "L7", "L21")
+def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door) -> None:
+    deltas = [put("todos", f"r{n}", n + 1, title=f"t{n}", done=False) for n in range(3)]
+    lake.put(deltas)
+    lake.run()
+    for number, by_spark in enumerate([True, False, True, False]):
+        at = 10 * (number + 1)
+        more = [change("r1", at, title=f"at {at}"), put("todos", f"n{at}", at, title="n", done=1)]
+        deltas += more
+        lake.put(more)
+        before = door.commits
+        door.lost = 1
+        if by_spark:
+            assert lake.run().problem() != ""
+        else:
+            assert take(lake).faults == 1
+        assert (door.lost, door.commits > before) == (0, True), "it is done, and nobody knows"
+        assert lake.pending() != []
+        lake.store.pause(600)
+        assert lake.run().problem() == ""
+
+        assert lake.pending() == []
+        agree(lake, deltas)
+        assert len(lake.changes()) == len(deltas)
+
+
+@pytest.mark.law("L21")
+def test_who_comes_without_the_secret_reads_nothing(
+    lake: Lake, door: Door, spark: SparkSession
+) -> None:
+    opened(spark, door, "rest_refused", {"token": "guessed"})
+    before = door.sent_away
+    with pytest.raises(PySparkException, match=r"NotAuthorized|Not authorized|401"):
+        spark.sql("SHOW NAMESPACES IN rest_refused").collect()
+
+    assert door.sent_away > before
+    assert "x-iceberg-access-delegation" in door.asked
+
+
+@pytest.mark.law("L17", "L21")
+def test_where_the_catalogue_removes_files_itself_snapshots_are_forgotten_and_no_file_deleted(
+    lake: Lake,
+) -> None:
+    for at in (5, 6, 7):
+        lake.put([insert(f"r{at}", at=at, n=1)])
+        assert lake.run().problem() == ""
+    tables_of_s3 = LakeCatalogue(
+        "s3tables", warehouse="arn:aws:s3tables:eu-central-1:123456789012:bucket/lake"
+    )
+    arguments = MaintenanceArguments(
+        "lake", PREFIX, lake.catalog, STACK, 0, only=lake.gateway, catalogue=tables_of_s3
+    )
+    before, rows = files_of(lake), lake.visible()
+    lake.store.now = lake.store.now.fromtimestamp(time.time(), lake.store.now.tzinfo)
+    report = maintain(lake.spark, lake.store, arguments, "maintenance")  # type: ignore[arg-type]
+
+    assert report.problem() == ""
+    assert all(one.after and one.after.old_snapshots == 0 for one in report.tables)
+    assert sum(one.before.old_snapshots for one in report.tables) > 0
+    assert before <= files_of(lake)
+    assert lake.visible() == rows
+
+
+def files_of(lake: Lake) -> set[str]:
+    """Give the data files that lie where a gateway's tables are, whoever names them."""
+    location = LakeTable(lake.spark, lake.name.rows).java.location()
+    files = lake.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    rows = files.option("pathGlobFilter", "*.parquet").load(f"{location}/data").select("path")
+    return {row["path"] for row in rows.collect()}

@@ -1,0 +1,148 @@
+"""What describes the lake's catalogue: what Spark and PyIceberg are told, what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lakesync.errors import ValidationFailed
+from lakesync.materialise.catalogue import LakeCatalogue
+
+REGION = "eu-central-1"
+BUCKET = "arn:aws:s3tables:us-west-2:123456789012:bucket/lake"
+SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:catalogue-a1b2c3"
+SPARK = "org.apache.iceberg.spark.SparkCatalog"
+
+
+class Keeper:
+    """Secrets Manager with one secret."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.asked: list[str] = []
+
+    def get_secret_value(self, **given: str) -> dict[str, str]:
+        self.asked.append(given["SecretId"])
+        return {"SecretString": self.text}
+
+
+def described(**given: str) -> LakeCatalogue:
+    return LakeCatalogue.from_json(json.dumps(given))
+
+
+def told(catalogue: LakeCatalogue, **secret: str) -> dict[str, str]:
+    """Give what Spark is told, without what all names begin with."""
+    settings = catalogue.spark_settings("lake", REGION, secret)
+    assert settings.pop("spark.sql.catalog.lake") == SPARK
+    return {name.removeprefix("spark.sql.catalog.lake."): v for name, v in settings.items()}
+
+
+def test_glue_is_what_it_was() -> None:
+    catalogue = described(kind="glue", warehouse="s3://b/warehouse", uri="", secret="", signing="")
+
+    assert catalogue.is_glue
+    assert told(catalogue) == {
+        "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "warehouse": "s3://b/warehouse",
+    }
+    assert catalogue.python_settings(REGION, "http://e", {}, ("k", "s", None)) == {
+        "type": "glue", "client.region": REGION, "glue.endpoint": "http://e",
+        "s3.endpoint": "http://e", "client.access-key-id": "k", "client.secret-access-key": "s",
+    }  # fmt: skip
+
+
+@pytest.mark.law("L21")
+def test_spark_and_pyiceberg_are_told_the_same_of_a_rest_catalogue() -> None:
+    catalogue = described(kind="rest", uri="https://c/api", warehouse="w", secret=SECRET)
+    said = {
+        "type": "rest", "uri": "https://c/api", "warehouse": "w", "credential": "me:mine",
+        "scope": "ALL", "header.X-Iceberg-Access-Delegation": "vended-credentials",
+    }  # fmt: skip
+    secret = catalogue.read_secret(lambda: Keeper('{"credential": "me:mine", "scope": "ALL"}'))
+    spark = told(catalogue, **secret)
+
+    assert "mine" not in catalogue.as_json()
+    assert "credential" in spark.pop("spark.redaction.regex")
+    assert spark == said
+    assert catalogue.python_settings(REGION, None, secret) == said | {"client.region": REGION}
+
+
+@pytest.mark.law("L21")
+def test_s3_tables_is_asked_in_the_region_of_the_table_bucket_and_signed_for() -> None:
+    catalogue = described(kind="s3tables", warehouse=BUCKET)
+    said = {
+        "type": "rest", "uri": "https://s3tables.us-west-2.amazonaws.com/iceberg",
+        "warehouse": BUCKET, "rest.sigv4-enabled": "true", "rest.signing-name": "s3tables",
+        "rest.signing-region": "us-west-2",
+    }  # fmt: skip
+
+    assert told(catalogue) == said
+    assert catalogue.python_settings(REGION, None, {}) == said | {"client.region": REGION}
+    assert not catalogue.deletes_files
+    china = described(kind="s3tables", warehouse=BUCKET.replace("arn:aws:", "arn:aws-cn:"))
+    assert told(china)["uri"] == "https://s3tables.us-west-2.amazonaws.com.cn/iceberg"
+
+
+def test_requests_to_any_other_catalogue_are_signed_in_the_stacks_region() -> None:
+    catalogue = described(kind="rest", uri="https://glue.x.amazonaws.com/iceberg", signing="glue")
+
+    assert told(catalogue)["rest.signing-name"] == "glue"
+    assert told(catalogue)["rest.signing-region"] == REGION
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"kind": "hive"}, "is one of glue, rest, s3tables"),
+        ({"kind": "glue", "uri": "https://c"}, "Glue's catalogue has no address"),
+        ({"kind": "rest"}, "needs its address"),
+        ({"kind": "rest", "uri": "ftp://c"}, "http:// or https://"),
+        ({"kind": "rest", "uri": "https://me:mine@c"}, "without a secret"),
+        ({"kind": "rest", "uri": "http://c", "secret": SECRET}, "by https alone"),
+        ({"kind": "rest", "uri": "https://c", "secret": SECRET, "signing": "glue"}, "not both"),
+        ({"kind": "s3tables", "warehouse": "s3://b"}, "the ARN of a table bucket"),
+        ({"kind": "s3tables", "warehouse": BUCKET, "secret": SECRET}, "has no secret"),
+        ({"kind": "rest", "uri": 7}, "as text"),
+        ({"kind": "rest", "address": "https://c"}, "as text"),
+    ],
+)
+def test_what_opens_no_table_is_refused_with_a_sentence(given: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValidationFailed, match=fault):
+        LakeCatalogue.from_json(json.dumps(given))
+
+
+def test_all_faults_are_said_at_once_and_no_json_is_one() -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        described(kind="s3tables", uri="ftp://c", secret=SECRET)
+    assert str(refused.value).count(";") == 2
+    for text in ("", "[]", "null", "{"):
+        with pytest.raises(ValidationFailed):
+            LakeCatalogue.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '"t0p-s3cret"', '{"token": 7}', '{"t0p-s3cret": "x"}', '{"uri": "https://e"}'],
+)
+def test_a_secret_that_no_catalogue_takes_is_refused_and_not_repeated(text: str) -> None:
+    keeper = Keeper(text)
+    with pytest.raises(ValidationFailed, match="secret of the lake's catalogue") as refused:
+        described(kind="rest", uri="https://c", secret=SECRET).read_secret(lambda: keeper)
+
+    assert "s3cret" not in str(refused.value)
+    assert keeper.asked == [SECRET]
+
+
+def test_nobody_is_asked_for_a_secret_that_there_is_not() -> None:
+    def nobody() -> Any:
+        raise AssertionError("there is nothing to ask for")
+
+    assert described(kind="rest", uri="http://c").read_secret(nobody) == {}
+
+
+def test_a_description_is_read_as_it_was_written() -> None:
+    for catalogue in (LakeCatalogue(), described(kind="s3tables", warehouse=BUCKET)):
+        assert LakeCatalogue.from_json(catalogue.as_json()) == catalogue

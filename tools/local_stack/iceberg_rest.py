@@ -1,0 +1,70 @@
+"""Iceberg's own REST catalogue: the server that its other clients are tested against, on SQLite.
+
+Tests: `with start_iceberg_rest(folder) as server: load_catalog("lake", type="rest", uri=server)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from tools.local_stack import paths
+from tools.local_stack.jars import ICEBERG_REST, ensure_jars
+from tools.local_stack.java import java
+from tools.local_stack.ports import HOST, choose_port, is_listening, wait_until
+from tools.local_stack.processes import end_group, start_detached
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
+_OF_SPARK = (
+    "RoaringBitmap", "aircompressor", "avro", "commons-codec", "commons-compress", "commons-io",
+    "commons-lang3", "hadoop-client-api", "hadoop-client-runtime", "jackson-annotations",
+    "jackson-core", "jackson-databind", "log4j-api", "log4j-core", "log4j-slf4j2-impl", "slf4j-api",
+)  # fmt: skip
+"""Jars that Spark has brought already."""
+_READY_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def start_iceberg_rest(folder: Path) -> Iterator[str]:
+    """Give the address of an empty catalogue for as long as the block runs.
+
+    Args:
+        folder: an empty one: tables lie in ``warehouse``, and the log beside it.
+
+    Raises:
+        LocalStackError: there is no Java, its jars cannot be fetched, or it did not come up.
+    """
+    own = ensure_jars(ICEBERG_REST)
+    jars = paths.spark_home() / "jars"
+    brought = [jar for name in _OF_SPARK for jar in jars.glob(f"{name}-[0-9]*.jar")]
+    port, log = choose_port(0), folder / "iceberg-rest.log"
+    process = start_detached(
+        [
+            java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            "-cp", ":".join(map(str, [*own, *brought])), _MAIN,
+        ],
+        environment={
+            "HOME": str(folder),
+            "PATH": "/usr/bin:/bin",
+            "CATALOG_REST_PORT": str(port),
+            "CATALOG_URI": f"jdbc:sqlite:{folder / 'catalogue.db'}",
+            "CATALOG_WAREHOUSE": str(folder / "warehouse"),
+        },
+        folder=folder,
+        log=log,
+    )  # fmt: skip
+    try:
+        wait_until(
+            lambda: is_listening(port),
+            alive=lambda: process.poll() is None,
+            what="Iceberg's REST catalogue",
+            log=str(log),
+            seconds=_READY_SECONDS,
+        )
+        yield f"http://{HOST}:{port}"
+    finally:
+        end_group(process.pid, _MAIN)
