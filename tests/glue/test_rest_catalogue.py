@@ -19,12 +19,12 @@ from lakesync_spark.iceberg.branches import main_touched
 from lakesync_spark.iceberg.lake_table import LakeTable
 from lakesync_spark.iceberg.maintenance import maintain
 from tests.glue import test_crashes, test_marks, test_small_batches, test_types
-from tests.glue.support.catalogue_server import door_to
 from tests.glue.support.files import FileStore
 from tests.glue.support.lake import PREFIX, STACK, Lake
 from tests.glue.test_merge_agrees_with_core import SLOW, agree, fresh, tables
 from tests.glue.test_small_batches import change, put, same_as_sparks, take
 from tests.support.builders import insert
+from tests.support.catalogue_server import door_to
 from tools.local_stack.iceberg_rest import start_iceberg_rest
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakesync.core.delta import Delta
-    from tests.glue.support.catalogue_server import Door
+    from tests.support.catalogue_server import Door
 
 pytestmark = pytest.mark.spark
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from lakesync.errors import ValidationFailed
 from lakesync.materialise.catalogue import LakeCatalogue
+from tests.support.catalogue_server import door_to
+from tools.local_stack.iceberg_rest import start_iceberg_rest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 REGION = "eu-central-1"
 BUCKET = "arn:aws:s3tables:us-west-2:123456789012:bucket/lake"
@@ -84,6 +90,24 @@ def test_s3_tables_is_asked_in_the_region_of_the_table_bucket_and_signed_for() -
     assert not catalogue.deletes_files
     china = described(kind="s3tables", warehouse=BUCKET.replace("arn:aws:", "arn:aws-cn:"))
     assert told(china)["uri"] == "https://s3tables.us-west-2.amazonaws.com.cn/iceberg"
+
+
+@pytest.mark.emulator
+@pytest.mark.law("L21")
+def test_what_pyiceberg_sends_is_signed_as_s3_tables_asks(tmp_path: Path) -> None:
+    with start_iceberg_rest(tmp_path) as server, door_to(server, "AWS4-HMAC-SHA256") as door:
+        catalogue = described(kind="s3tables", uri=door.address, warehouse=BUCKET)
+        given = catalogue.python_settings(REGION, None, {}, ("AKIDEXAMPLE", "secret", "token"))
+        opened = load_catalog("lake", **given)
+        opened.create_namespace("ls_g1")
+
+        assert opened.list_namespaces() == [("ls_g1",)]
+    scope = door.asked["authorization"].split()[1].split("/")
+    assert (scope[0], *scope[2:]) == (
+        "Credential=AKIDEXAMPLE", "us-west-2", "s3tables", "aws4_request,",
+    )  # fmt: skip
+    assert door.asked["x-amz-security-token"] == "token"
+    assert door.sent_away == 0
 
 
 def test_requests_to_any_other_catalogue_are_signed_in_the_stacks_region() -> None:

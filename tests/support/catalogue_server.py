@@ -30,8 +30,8 @@ class Door:
     sent_away: int = 0
     commits: int = 0
     """Those that were answered as done, whether or not the answer arrived."""
-    asked: set[str] = field(default_factory=set)
-    """The headers that a client sent, in small letters."""
+    asked: dict[str, str] = field(default_factory=dict)
+    """The headers that clients sent last, by their names in small letters."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass(self) -> None:
         door = self.door
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        door.asked.update(name.lower() for name in self.headers)
+        door.asked.update({name.lower(): value for name, value in self.headers.items()})
         if not self.headers.get("authorization", "").startswith(door.word):
             door.sent_away += 1
             self._answer(401, b"{}", "application/json")
