@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import httpx
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_COMMIT = re.compile(r"/tables/[^/]+$")
 _OF_CONNECTION = frozenset({"connection", "content-length", "host", "transfer-encoding"})
 
 
@@ -53,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.command, door.behind + self.path, content=body, headers=headers, timeout=30
         )
         status = answer.status_code
-        if self.command == "POST" and "/tables/" in self.path and answer.is_success:
+        if self.command == "POST" and _COMMIT.search(self.path) and answer.is_success:
             with door.lock:
                 door.commits += 1
                 if door.lost:
