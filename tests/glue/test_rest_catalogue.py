@@ -18,7 +18,7 @@ from lakesync_spark.iceberg import lake_table
 from lakesync_spark.iceberg.branches import main_touched
 from lakesync_spark.iceberg.lake_table import LakeTable
 from lakesync_spark.iceberg.maintenance import maintain
-from tests.glue import test_crashes, test_marks, test_small_batches, test_types
+from tests.glue import test_crashes, test_marks, test_small_batches
 from tests.glue.support.files import FileStore
 from tests.glue.support.lake import PREFIX, STACK, Lake
 from tests.glue.test_merge_agrees_with_core import SLOW, agree, fresh, tables
@@ -98,44 +98,44 @@ def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_
 CONTRACT: dict[str, Callable[..., None]] = {
     "killed behind a commit": partial(
         test_crashes.test_a_killed_run_is_healed_by_the_next,
-        step="append_changes", call=1, after=True,
+        step="append_changes",
+        call=1,
+        after=True,
     ),
     **{
-        f"killed at {step}, {after}": partial(
+        f"killed at {step} of a merge": partial(
             test_crashes.test_a_run_killed_while_it_merges_on_a_branch_is_healed_by_the_next,
-            step=step, after=after,
+            step=step,
+            after=True,
         )
-        for step, after in test_crashes.STEPS
+        for step in ("delete_replaced", "publish")
     },
-    "compacted meanwhile":
-        test_crashes.test_a_merge_begins_again_behind_whoever_compacts_the_table_meanwhile,
+    "compacted meanwhile": (
+        test_crashes.test_a_merge_begins_again_behind_whoever_compacts_the_table_meanwhile
+    ),
     "killed while columns are converted": partial(
         test_crashes.test_a_run_killed_while_it_converts_columns_is_healed_by_the_next,
         step="fill_helpers",
     ),
     **{
-        f"two runs, {step}, {loads}": partial(
+        f"two runs at {step}, {loads}": partial(
             test_crashes.test_of_two_runs_at_once_each_commit_counts_once, step=step, loads=loads
         )
-        for step, loads in (
-            ("append_changes", "first load"), ("merge_state", "first load"),
-            ("merge_state", "rewrite"), ("merge_state", "merge"),
-        )
+        for step, loads in (("append_changes", "first load"), ("merge_state", "merge"))
     },
-    "the mark outlives expiry":
-        test_marks.test_a_mark_outlives_compaction_and_the_expiry_of_snapshots,
-    "a schema that comes later": test_types.test_a_schema_that_comes_later_gives_the_same_rows,
+    "the mark outlives expiry": (
+        test_marks.test_a_mark_outlives_compaction_and_the_expiry_of_snapshots
+    ),
     "events": test_small_batches.test_events_are_appended_once,
-    "a killed function":
-        test_small_batches.test_who_comes_after_a_killed_function_leaves_the_tables_as_if_there_had_been_none,
+    "a killed function": (
+        test_small_batches.test_who_comes_after_a_killed_function_leaves_the_tables_as_if_there_had_been_none
+    ),
     "an overtaken function": test_small_batches.test_a_function_that_spark_overtook_writes_nothing,
-    **{
-        f"Spark overtaken at {step}": partial(
-            test_small_batches.test_spark_that_a_function_overtook_doubles_nothing, step=step
-        )
-        for step in ("append_changes", "merge_state")
-    },
-}  # fmt: skip
+    "an overtaken run": partial(
+        test_small_batches.test_spark_that_a_function_overtook_doubles_nothing, step="merge_state"
+    ),
+}
+"""Tests of the lake in a folder, which know nothing of where it is."""
 
 
 @pytest.mark.law("L6", "L7", "L10", "L16", "L19", "L21")
