@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.catalog import load_catalog
-from pyspark.errors import PySparkException
 
 from lakesync.materialise.catalogue import LakeCatalogue
 from lakesync_spark.common.arguments import MaintenanceArguments
@@ -167,7 +167,7 @@ def test_columns_are_not_swapped_above_a_snapshot_that_is_new(
 
         with monkeypatch.context() as patch:
             patch.setattr(lake_table, "main_touched", append_first)
-            with pytest.raises(PySparkException, match="branch main has changed"):
+            with pytest.raises(Py4JJavaError, match="CommitFailedException"):
                 table.swap_columns([("n", "_new_n")], table.snapshot_id)
         table.refresh()
         assert table.has_field("_new_n")
@@ -182,7 +182,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door) -> No
     deltas = [put("todos", f"r{n}", n + 1, title=f"t{n}", done=False) for n in range(3)]
     lake.put(deltas)
     lake.run()
-    for number, by_spark in enumerate([True, False, True, False]):
+    for number, by_spark in enumerate([True, False]):
         at = 10 * (number + 1)
         more = [change("r1", at, title=f"at {at}"), put("todos", f"n{at}", at, title="n", done=1)]
         deltas += more
@@ -190,11 +190,11 @@ def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door) -> No
         before = door.commits
         door.lost = 1
         if by_spark:
-            assert lake.run().problem() != ""
+            lake.run()  # it looks again at what has failed, and finds it done
         else:
             assert take(lake).faults == 1
+            assert lake.pending() != []
         assert (door.lost, door.commits > before) == (0, True), "it is done, and nobody knows"
-        assert lake.pending() != []
         lake.store.pause(600)
         assert lake.run().problem() == ""
 
@@ -209,7 +209,7 @@ def test_who_comes_without_the_secret_reads_nothing(
 ) -> None:
     opened(spark, door, "rest_refused", {"token": "guessed"})
     before = door.sent_away
-    with pytest.raises(PySparkException, match=r"NotAuthorized|Not authorized|401"):
+    with pytest.raises(Py4JJavaError, match="NotAuthorizedException"):
         spark.sql("SHOW NAMESPACES IN rest_refused").collect()
 
     assert door.sent_away > before
