@@ -115,6 +115,18 @@ def test_it_waits_for_a_poll_that_is_under_way_whose_page_may_be_asked_for_again
 
 
 @pytest.mark.law("E10")
+def test_it_waits_for_a_table_that_a_poll_left_with_a_page_open_and_for_no_other() -> None:
+    objects, rows = Objects(), {"ann": {"mail": SECRET}}
+    listing.read("users", lists_of(rows), Storage(objects, GATEWAY, NAME), "", 1)
+    store = registered(state=PollState(polled_ms=2, begun={"users": 1}).to_json())
+    assert erase(store, objects, GATEWAY, [ANN], now) == [NAME]
+
+    save(store, PollState(polled_ms=2, begun={"others": 1}).to_json())
+    assert erase(store, objects, GATEWAY, [ANN], now) == []
+    assert bearing(objects) == []
+
+
+@pytest.mark.law("E10")
 def test_who_lost_the_lease_writes_over_nothing() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}}
     storage = Storage(objects, GATEWAY, NAME)

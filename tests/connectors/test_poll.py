@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.connectors import Change, Storage, Unreadable
+from lakesync.connectors import Change, SourcePage, Storage, Unreadable
 from lakesync.connectors.dead_letters import DEAD_LETTERS_MAX, DeadLetters
-from lakesync.connectors.poll import Poll, Polled
+from lakesync.connectors.poll import BACKOFF_S_MAX, PAGE_ROWS_MAX, Poll, Polled
+from lakesync.connectors.refusals import AHEAD_MS_MAX, refused_in
 from lakesync.connectors.state import CURSOR_BYTES_MAX, PollState, check_cursor, state_from
+from lakesync.core.clock import stamp
+from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
 from lakesync.core.values import parse
 from lakesync.errors import (
+    AdapterFailed,
     AdapterRefused,
+    AdapterTimedOut,
     AdapterUnreachable,
     Backpressure,
+    ClockDrift,
     Conflict,
+    ConstraintViolated,
     GatewayDeleted,
     LakeSyncError,
     RateLimited,
+    Retry,
+    Unavailable,
     ValidationFailed,
 )
+from lakesync.result import Err, Ok
+from tests.support.builders import insert
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 from tests.support.lake import Killed, Objects
 from tests.support.sources import MemorySource
@@ -32,7 +43,8 @@ from tests.support.sources import MemorySource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.core.messages import Push, PushReceipt
+    from lakesync.core.messages import Push
+    from lakesync.result import Result
 
 GATEWAY = "g"
 NOW_MS = 1_800_000_000_000
@@ -111,12 +123,51 @@ CHANGES = st.lists(
 )
 
 
+FAULTS: tuple[tuple[LakeSyncError | None, LakeSyncError | None], ...] = (
+    (None, None),
+    (AdapterRefused("the password is wrong"), None),
+    (AdapterTimedOut("it took too long"), None),
+    (AdapterUnreachable("away"), None),
+    (None, Backpressure("full")),
+    (None, ConstraintViolated("no")),
+)
+"""What a read and a push fail with."""
+
+
+class KeepingSource(MemorySource):
+    """A source that writes down what it gives, and gives it again only in the same poll."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, tuple[int, tuple[Change, ...]]] = {}
+        self.at = 0
+
+    def read(
+        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give what is new since the last writing, or what was written in this poll."""
+        if self.fails:
+            return super().read(table, cursor, rows_max=rows_max, poll_ms=poll_ms)
+        written_ms, changes = self.kept.get(table, (0, ()))
+        if written_ms != poll_ms:
+            some = self.log[self.at :]
+            changes = tuple(each for each in some if isinstance(each, Change))
+            self.kept[table], self.at = (poll_ms, changes), len(self.log)
+        return Ok(SourcePage(changes, "read", has_more=False))
+
+
 @pytest.mark.law("N1", "N2", "N3")
-@given(CHANGES, st.lists(st.integers(1, 12), max_size=6), st.sampled_from([3, 999]))
+@given(
+    CHANGES,
+    st.lists(st.tuples(st.integers(1, 12), st.sampled_from(FAULTS)), max_size=6),
+    st.sampled_from([3, 999]),
+)
 def test_whoever_is_killed_wherever_everything_is_there_once(
-    changes: list[tuple[str, int | None]], kills: list[int], pages: int
+    changes: list[tuple[str, int | None]],
+    kills: list[tuple[int, tuple[LakeSyncError | None, LakeSyncError | None]]],
+    pages: int,
 ) -> None:
-    world = World()
+    world = World(source=KeepingSource())
     expected: dict[str, object] = {}
     for row_id, value in changes:
         if value is None:
@@ -125,13 +176,15 @@ def test_whoever_is_killed_wherever_everything_is_there_once(
         else:
             world.source.put({row_id: value})
             expected[row_id] = value
-    for steps in kills:
+    for steps, (read_fails, push_fails) in kills:
         world.steps_left = steps
+        world.source.fails = [read_fails] if read_fails else []
+        world.push_fails = [push_fails] if push_fails else []
         try:
             world.poll(iter([True] * pages + [False]).__next__)
         except Killed:
             continue
-    world.steps_left = 1_000_000
+    world.steps_left, world.source.fails, world.push_fails = 1_000_000, [], []
     while world.poll().status != "done":
         pass
 
@@ -235,7 +288,7 @@ def test_more_dead_letters_than_can_be_kept_stop_the_poll_and_lose_nothing() -> 
     assert world.poll().status == "done"
     assert world.state.fault is not None
     assert "reset" in world.state.fault.message
-    assert world.state.poll_ms, "the poll is not at its end"
+    assert world.state.begun == {"items": world.state.polled_ms}, "the table is not at its end"
     assert world.state.cursors == {"items": str(DEAD_LETTERS_MAX)}
 
 
@@ -255,17 +308,153 @@ def test_a_table_that_cannot_be_read_harms_no_other() -> None:
 
 
 @pytest.mark.law("N4")
-def test_a_connector_that_raises_is_told_as_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+@pytest.mark.parametrize(
+    "given",
+    [
+        KeyError("missing"),
+        None,
+        Ok(None),
+        Ok(SourcePage((Change("a", {"value": 1}, None, "nobody asked"),), "1", has_more=False)),
+        Ok(SourcePage((), "1", False, (Unreadable("a", "broken", "nobody asked"),))),
+        Ok(SourcePage((Change(7, {"value": 1}),), "1", has_more=False)),  # type: ignore[arg-type]
+        Ok(SourcePage((Change("a", [1]),), "1", has_more=False)),  # type: ignore[arg-type]
+        Ok(SourcePage((Change("a", {"value": 1}, "now"),), "1", False)),  # type: ignore[arg-type]
+        Ok(SourcePage((), None, has_more=False)),  # type: ignore[arg-type]
+        Ok(SourcePage((), "x" * (CURSOR_BYTES_MAX + 1), has_more=False)),
+    ],
+    ids=repr,
+)
+def test_a_connector_that_misbehaves_is_told_as_a_fault_and_harms_no_other_table(
+    given: object,
+) -> None:
+    class Broken(MemorySource):
+        def read(self, table: str, cursor: str, *, rows_max: int, poll_ms: int) -> Any:
+            if table == "items":
+                return super().read(table, cursor, rows_max=rows_max, poll_ms=poll_ms)
+            if isinstance(given, Exception):
+                raise given
+            return given
 
-    def broken(*_: object, **__: object) -> None:
-        raise KeyError("missing")
-
-    monkeypatch.setattr(world.source, "read", broken)
+    world = World(source=Broken(), tables={"broken": "broken", "items": "things"})
+    world.source.put({"a": 1})
 
     assert world.poll().status == "done"
+    assert world.rows() == {"a": 1}
+    assert world.rows("broken") == {}
     assert world.state.fault is not None
-    assert "KeyError" in world.state.fault.message
+    assert world.state.fault.table == "broken"
+    assert "broken" not in world.state.cursors
+
+
+@pytest.mark.law("N1")
+@pytest.mark.parametrize("first", [Backpressure("full"), Killed()], ids=["backpressure", "kill"])
+def test_a_page_that_was_written_down_comes_though_a_poll_between_is_refused(
+    first: Exception,
+) -> None:
+    world = World(source=KeepingSource())
+    world.source.put({"a": 1})
+    if isinstance(first, LakeSyncError):
+        world.push_fails = [first]
+        world.poll()
+    else:
+        world.steps_left = 2  # the poll's beginning is saved, the page written; it dies
+        with pytest.raises(Killed):
+            world.poll()
+        world.steps_left = 1_000_000
+    begun = world.state.poll_ms
+    world.source.fails = [AdapterRefused("the password is wrong")] * 2
+    assert [world.poll().status, world.poll().status] == ["done", "done"]
+    assert world.state.begun == {"items": begun}
+    world.poll()
+
+    assert world.rows() == {"a": 1}
+    assert world.state.begun == {}
+
+
+def test_a_table_that_is_refused_at_once_is_read_as_of_the_poll_that_reads_it() -> None:
+    world = World()
+    world.source.log = [Change("a", {"value": 1})]
+    world.source.fails = [AdapterRefused("the password is wrong")]
+    world.poll()
+    assert world.state.begun == {}
+    world.time.sleep_ms(3_600_000)
+    world.poll()
+
+    (delta,) = pulled(world.buffer, GATEWAY)
+    assert delta.hlc >> 16 == world.state.polled_ms
+
+
+@pytest.mark.law("N4")
+@pytest.mark.parametrize("where", ["read", "push"])
+@pytest.mark.parametrize(
+    "error", [AdapterFailed("a page is broken"), AdapterTimedOut("slow"), ConstraintViolated("no")]
+)
+def test_a_table_that_fails_for_ever_keeps_no_other_out(where: str, error: LakeSyncError) -> None:
+    world = World(tables={"broken": "broken", "items": "things"})
+    read, pushed = world.source.read, world.pusher.push
+
+    def reads(table: str, cursor: str, **more: Any) -> Any:
+        return Err(error) if where == "read" and table == "broken" else read(table, cursor, **more)
+
+    def pushes(gateway: str, push: Push) -> PushReceipt:
+        if where == "push" and any(delta.table == "broken" for _, delta in push.deltas):
+            raise error
+        return pushed(gateway, push)
+
+    world.source.read = reads  # type: ignore[method-assign]
+    world.pusher.push = pushes  # type: ignore[method-assign]
+    for number in range(3):
+        world.source.put({"a": number})
+        assert world.poll().status == ("wait" if error.retry is Retry.LATER else "done")
+        assert world.rows() == {"a": number}, "every poll reads what can be read"
+        assert world.state.fault is not None
+        assert world.state.fault.table == "broken"
+        world.time.sleep_ms(60_000)
+    del world.source.read, world.pusher.push
+    assert world.poll().status == "done"
+    assert world.rows("broken") == world.rows() == {"a": 2}
+    assert world.state.begun == {}
+
+
+@pytest.mark.law("N6")
+def test_who_fails_again_and_again_is_left_alone_for_longer_each_time() -> None:
+    world = World()
+    world.source.put({str(number): number for number in range(PAGE_ROWS_MAX + 1)})
+    world.source.fails = [AdapterFailed("broken") for _ in range(12)]
+    waits = [world.poll().wait_s for _ in range(12)]
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, *[BACKOFF_S_MAX] * 3]
+    assert world.poll() == Polled("done")
+    world.source.fails = [AdapterFailed("broken")]
+    assert world.poll().wait_s == 1, "what came of it begins anew"
+
+
+@pytest.mark.law("N3")
+@pytest.mark.parametrize("back_ms", [10_000, 3_600_000])
+def test_our_clock_that_steps_back_is_waited_for_and_refuses_nothing(back_ms: int) -> None:
+    world = World()
+    world.source.log = [Change("a", {"value": 1})]
+    world.poll()
+    world.time.sleep_ms(-back_ms)
+    world.source.log += [Change("b", {"value": 2})]
+    polled = world.poll()
+
+    assert polled.status == "wait"
+    assert 0 < polled.wait_s <= back_ms // 1000
+    assert world.rows() == {"a": 1}
+    assert len(world.letters()) == 0
+    world.time.sleep_ms(1000 * polled.wait_s)
+    assert world.poll().status == "done"
+    assert world.rows() == {"a": 1, "b": 2}
+
+
+def test_a_change_dated_years_ahead_by_a_connector_that_dates_is_a_dead_letter() -> None:
+    delta = insert("a", at=stamp(NOW_MS + AHEAD_MS_MAX + 1, 0))
+    outcome = DeltaOutcome(0, delta.delta_id, OutcomeKind.REFUSED, ClockDrift("ahead"))
+
+    refused = refused_in(PushReceipt(0, 0, (outcome,)), [delta], NOW_MS)
+    assert refused == {0: outcome.error}
+    with pytest.raises(Unavailable):
+        refused_in(PushReceipt(0, 0, (outcome,)), [delta], NOW_MS + 2)
 
 
 @pytest.mark.law("N6")

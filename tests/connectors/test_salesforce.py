@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lakesync.connectors import Outside
 from lakesync.connectors.registry import configured, connector_type, secret_names
+from lakesync.connectors.salesforce.columns import Plan, changes_of, last_changed
 from lakesync.connectors.salesforce.configuration import SalesforceSettings
 from lakesync.connectors.salesforce.types import SALESFORCE
 from lakesync.errors import ValidationFailed
@@ -88,6 +89,33 @@ def test_a_row_that_changes_twice_in_a_second_comes_as_it_was_last(org: Salesfor
     poll(org, world)
 
     assert names(world) == {"1": "11"}
+
+
+@pytest.mark.law("N4", "N11")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("SystemModstamp", None), ("SystemModstamp", "now"), ("IsActive", "maybe"), ("Size", "many")],
+)
+def test_one_record_that_is_not_as_the_api_says_harms_no_other(name: str, value: object) -> None:
+    kind = {"IsActive": "boolean", "Size": "integer"}.get(name, "timestamp")
+    fields = {"Id": "string", "SystemModstamp": "timestamp", name: kind}
+    plan = Plan("Account", fields, has_deleted=False)
+    good = {"Id": "1", "SystemModstamp": "2026-01-02T03:04:05.000+0000"}
+    changes, unreadable = changes_of(plan, [good, {**good, "Id": "2", name: value}, good])
+
+    assert [change.row_id for change in changes] == ["1", "1"]
+    assert [each.row_id for each in unreadable] == ["2"]
+    assert last_changed([good, {"Id": "2"}]) == good["SystemModstamp"]
+
+
+def test_a_whole_number_of_sixty_four_bits_is_not_rounded() -> None:
+    fields = {"Id": "string", "SystemModstamp": "timestamp", "N": "integer"}
+    plan = Plan("Account", fields, has_deleted=False)
+    for value in (9_007_199_254_740_993, "9007199254740993", "9007199254740993.0"):
+        record = {"Id": "1", "SystemModstamp": "2026-01-02T03:04:05.000+0000", "N": value}
+        (change,), _ = changes_of(plan, [record])
+        assert change.columns is not None
+        assert change.columns["N"] == 9_007_199_254_740_993
 
 
 @pytest.mark.law("N11")

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import ValidationError
 
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.poll import Poll
 from lakesync.connectors.sql.catalogue import PostgresSource
 from lakesync.connectors.sql.configuration import PostgresSettings
 from lakesync.connectors.sql.source import SqlConnector
 from lakesync.connectors.sql.values import column_type, json_value
-from lakesync.errors import AdapterRefused, AdapterUnreachable
+from lakesync.connectors.state import state_from
+from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
 from lakesync.result import Err
 from lakesync.testing.connector_contract import Reader
+from tests.support.gateways import GivenTime, pulled, pusher
+from tests.support.lake import Killed
 from tests.support.sources import SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakesync.connectors import SourcePage
+    from lakesync.connectors.state import PollState
+    from lakesync.core.messages import Push, PushReceipt
     from tools.local_stack.databases import Database
 
 
@@ -136,6 +145,52 @@ def test_a_page_of_differences_is_given_as_it_was_though_the_table_changed(
     reader.polls += 1
     reader.apply(reader.page("", 50))
     assert reader.rows == {"1": "later"}
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N1", "N5")
+@pytest.mark.parametrize("first", [Backpressure("full"), Killed()], ids=["backpressure", "kill"])
+def test_what_a_range_wrote_down_comes_though_the_credentials_expire_before_it_is_pushed(
+    by_difference: SqlSource, first: Exception
+) -> None:
+    tables = {by_difference.table: "things"}
+    buffer, time, saved = MemoryBuffer(), GivenTime(1_800_000_000_000), [b""]
+    pushes = pusher(buffer, time_=time)
+    fails: list[Exception] = []
+
+    def push(push: Push) -> PushReceipt:
+        if fails:
+            raise fails.pop(0)
+        return pushes.push("g", push)
+
+    def save(state: PollState, *, ends: bool = False) -> None:
+        saved.append(state.to_json())
+
+    def poll(connector: SqlConnector) -> None:
+        time.sleep_ms(60_000)
+        letters = DeadLetters(by_difference.storage)
+        Poll(
+            "c", connector, tables, push=push, letters=letters, save=save,
+            wall_clock=time.wall_clock,
+        ).run(state_from(saved[-1]), lambda: True)  # fmt: skip
+
+    by_difference.put({"1": "a", "2": "b"})
+    poll(by_difference.connector())
+    by_difference.put({"2": "changed", "3": "new"})
+    fails.append(first)
+    with suppress(Killed):
+        poll(by_difference.connector())
+    body = by_difference.settings.model_dump(by_alias=True) | {"user": "nobody"}
+    settings = PostgresSettings.model_validate(body)
+    poll(SqlConnector(PostgresSource(settings), settings, by_difference.storage))
+    fault = state_from(saved[-1]).fault
+    assert fault is not None
+    assert fault.code == "ADAPTER_REFUSED"
+    poll(by_difference.connector())
+
+    rows = {delta.row_id: dict(delta.columns)["value"] for delta in pulled(buffer, "g")}
+    assert rows == {"1": b'"a"', "2": b'"changed"', "3": b'"new"'}
+    assert state_from(saved[-1]).begun == {}
 
 
 @pytest.mark.emulator

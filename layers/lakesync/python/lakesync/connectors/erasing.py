@@ -5,7 +5,8 @@ poll. Once that came to its end nobody asks for it: it lies there until the tabl
 
 Rules of this module
     1. A connector is changed under its lease, while no poll of it is under way. Before each page is
-       written the lease is held anew, so none is written that a poll wrote meanwhile.
+       written the lease is held anew, so none is written that a poll wrote meanwhile. A table that
+       a poll had to leave with a page open is waited for: that page is given again.
     2. What was not given yet stays: a part of an extraction behind the cursor. Its next poll gives
        it, and an erasure that is repeated then removes it.
     3. Pages name a row by its id, and not by its table in the gateway: a row of that id goes from
@@ -123,11 +124,13 @@ def _erased(
 def _pages_cleaned(lease: _Lease, row_ids: set[str]) -> bool:
     """Take rows out of the pages that were given; False if any is in one that may be given yet."""
     cursors = {digest(source): cursor for source, cursor in lease.state.cursors.items()}
+    open_tables = {*lease.state.begun, *map(digest, lease.state.begun)}
     is_done = True
     for page in _pages(lease.storage):
         if not any(_names(each, row_ids) for part in page.lists for each in part):
             continue
-        may_be_given = lease.state.poll_ms or not _was_given(lease.storage, page, cursors)
+        is_open = lease.state.poll_ms or page.path[1] in open_tables
+        may_be_given = is_open or not _was_given(lease.storage, page, cursors)
         if may_be_given or not lease.save():
             is_done = False
             continue

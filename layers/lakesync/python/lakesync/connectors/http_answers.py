@@ -28,6 +28,10 @@ DEFAULT_WAIT_S: Final = 15
 """How long a source is left alone that failed and did not say for how long."""
 CREDENTIALS: Final = "credentials"
 """The field of an error that somebody must mend by other credentials."""
+NOT_AS_DESCRIBED: Final = (
+    KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError,
+)  # fmt: skip
+"""What reading an answer raises that is not as the source's API says."""
 _OK: Final = range(200, 300)
 _TOO_MANY: Final = 429
 
@@ -102,6 +106,11 @@ def refused(answer: Answer, host: str) -> LakeSyncError | None:
     if status < 400:  # noqa: PLR2004
         return AdapterRefused(f"{host} answered {status}: where it leads is not followed")
     return AdapterRefused(f"{host} refused it with {status}: {reason_in(answer)}")
+
+
+def why_unreadable(error: Exception) -> str:
+    """Give what is wrong with one record, for its dead letter."""
+    return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
 
 
 def _moment(text: str) -> datetime | None:

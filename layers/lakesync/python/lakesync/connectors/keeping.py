@@ -104,6 +104,8 @@ class Keeping:
         state.cursors |= cursors
         state.polled_ms, state.poll_ms = max(state.polled_ms, state.poll_ms), 0
         state.finished = []
+        for source in cursors:
+            state.begun.pop(source, None)
         self._store.save(gateway, name, stored.lease, state.to_json(), 0)
 
 

@@ -6,7 +6,9 @@ Rules of this module
     2. `PollState.poll_ms` is saved before the first page is read: what has no time of its own is
        stamped with it, also after a crash.
     3. One page is in memory, or a few where writes are dear, whatever the source holds.
-    4. What is wrong with one row harms no other row; what is wrong with one table, no other table.
+    4. What is wrong with one row harms no other row; what is wrong with one table, no other table:
+       the poll goes on without it, and the next reads it as of the poll whose page may be open.
+    5. What is wrong with the source, its feed or the gateway stops everything at once.
 
 Laws N1-N6: ``docs/spec/connectors.md``.
 """
@@ -17,17 +19,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lakesync.adapters.collector import collector_paused
-from lakesync.connectors.deltas import client_id_of, deltas_of, pushes_of
-from lakesync.connectors.state import check_cursor
-from lakesync.core.messages import OutcomeKind, Push
-from lakesync.errors import AdapterFailed, InternalError, LakeSyncError, Retry
-from lakesync.result import Err
+from lakesync.connectors.deltas import client_id_of, pushes_of
+from lakesync.connectors.port import FEED
+from lakesync.connectors.reading import Read, read_page
+from lakesync.connectors.refusals import refused_in
+from lakesync.core.messages import Push
+from lakesync.errors import (
+    AdapterQuotaExceeded,
+    AdapterUnreachable,
+    Conflict,
+    GatewayDeleted,
+    InternalError,
+    LakeSyncError,
+    Retry,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.connectors.dead_letters import DeadLetters
-    from lakesync.connectors.port import Connector, SourcePage
+    from lakesync.connectors.port import Connector
     from lakesync.connectors.state import PollState
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PushReceipt
@@ -37,6 +49,10 @@ PAGE_ROWS_MAX: Final = 1_000
 """Rows that a connector is asked for at a time."""
 WAIT_S_MAX: Final = 3_600
 """How long a source or the gateway is left alone, whatever it asks for."""
+BACKOFF_S_MAX: Final = 300
+"""How long it is left alone at most that asks for less, but fails again and again."""
+_ALL: Final = (Unavailable, AdapterUnreachable, AdapterQuotaExceeded, GatewayDeleted, Conflict)
+"""What is wrong with more than one table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +114,8 @@ class Poll:
         self._wall_clock = wall_clock
         self._shape = shape
         self._pages = pages
+        self._unread: set[str] = set()
+        self._moved: set[str] = set()
 
     def run(self, state: PollState, has_time: Callable[[], bool]) -> Polled:
         """Go on with the poll that is under way, or begin one, until its end or time is over.
@@ -109,21 +127,33 @@ class Poll:
         Raises:
             Conflict: somebody else polls this connector; nothing more was saved.
         """
-        if not state.poll_ms:
-            # After a clock that stepped back: a later poll is dated later.
-            state.poll_ms = max(self._wall_clock(), state.polled_ms + 1)
-            state.finished = []
-            self._save(state)
-        try:
-            for source in self._tables:
+        if not state.poll_ms or set(self._tables) <= set(state.finished):
+            self._begin(state)
+        for source in self._tables:
+            try:
                 if not self._table(state, source, has_time):
                     return Polled("more")
-        except LakeSyncError as error:
-            return self._stopped(state, error)
+            except LakeSyncError as error:
+                if _stops_all(source, error):
+                    return self._stopped(state, error)
+                self._leave(state, source, error)
+        return self._ended(state)
+
+    def _begin(self, state: PollState) -> None:
+        # After a clock that stepped back: a later poll is dated later.
+        state.poll_ms = max(self._wall_clock(), state.polled_ms + 1, state.poll_ms + 1)
+        state.finished, state.asked_s = [], 0
+        self._unread = set(self._tables) - set(state.begun)
+        self._save(state)
+
+    def _ended(self, state: PollState) -> Polled:
+        """End the poll: with all tables, or without those that are to be tried again soon."""
+        if state.asked_s:
+            return self._waits(state, state.asked_s)
         if state.fault and state.fault.at_ms < state.poll_ms:
             state.fault = None
         state.polled_ms, state.poll_ms, state.finished = state.poll_ms, 0, []
-        state.wait_until_ms = 0
+        state.wait_until_ms = state.failures = 0
         state.polls += 1
         self._save(state, ends=True)
         return Polled("done")
@@ -132,12 +162,37 @@ class Poll:
         """Leave the poll where it is: it goes on there, after a while or once it is mended."""
         if error.code == "CONFLICT":
             raise error
-        now_ms = self._wall_clock()
-        state.note(error, now_ms)
-        wait_s = min(error.retry_after_s, WAIT_S_MAX)
-        state.wait_until_ms = now_ms + wait_s * 1000
+        state.note(error, self._wall_clock())
+        if error.retry is Retry.LATER:
+            if self._moved:
+                state.failures = 0
+            return self._waits(state, error.retry_after_s)
+        state.wait_until_ms = self._wall_clock()
         self._save(state, ends=True)
-        return Polled("wait", wait_s) if error.retry is Retry.LATER else Polled("done")
+        return Polled("done")
+
+    def _waits(self, state: PollState, asked_s: int) -> Polled:
+        """Leave everything alone for so long as is asked for, and longer each time in a row."""
+        backoff_s = min(2 ** min(state.failures, 16), BACKOFF_S_MAX)
+        state.failures += 1
+        wait_s = min(max(asked_s, backoff_s), WAIT_S_MAX)
+        state.wait_until_ms = self._wall_clock() + wait_s * 1000
+        self._save(state, ends=True)
+        return Polled("wait", wait_s)
+
+    def _leave(self, state: PollState, source: str, error: LakeSyncError) -> None:
+        """Go on without a table, which keeps its poll if a page of it may be open."""
+        is_later = error.retry is Retry.LATER
+        if is_later:
+            state.asked_s = max(state.asked_s, error.retry_after_s, 1)
+            if source in self._moved:
+                state.failures = 0
+        # Nothing was read of a table that is refused at once: there is nothing to be given again.
+        if source not in self._unread or is_later or isinstance(error, InternalError):
+            state.begun.setdefault(source, state.poll_ms)
+        state.note(error, self._wall_clock(), source)
+        state.finished.append(source)
+        self._save(state)
 
     def _table(self, state: PollState, source: str, has_time: Callable[[], bool]) -> bool:
         """Read a table to its end; False if time was over before."""
@@ -148,65 +203,47 @@ class Poll:
                 moved_on = self._moved_on(state, source)
             if moved_on:
                 self._save(state)
+                self._moved.add(source)
         return True
 
     def _moved_on(self, state: PollState, source: str) -> bool:
         """Take a table's next page; False if nothing would be lost with the state of now."""
-        try:
-            page = self._page(state, source)
-        except LakeSyncError as error:
-            if error.retry is Retry.LATER:
-                raise
-            state.note(error, self._wall_clock(), source)
+        read = read_page(
+            self._connector, source, state.cursors.get(source, ""), self._tables,
+            self._client_id, PAGE_ROWS_MAX * self._pages, state.begins(source),
+        )  # fmt: skip
+        self._unread.discard(source)
+        self._take(state, read)
+        state.cursors[source] = read.cursor
+        if not read.has_more:
             state.finished.append(source)
-            return True
-        self._take(state, source, page)
-        state.cursors[source] = check_cursor(page.cursor)
-        if not page.has_more:
-            state.finished.append(source)
-        return bool(page.has_more or page.changes or page.unreadable)
+            state.begun.pop(source, None)
+        return bool(read.has_more or read.deltas or read.refused)
 
-    def _page(self, state: PollState, source: str) -> SourcePage:
-        cursor = state.cursors.get(source, "")
-        try:
-            page = self._connector.read(
-                source, cursor, rows_max=PAGE_ROWS_MAX * self._pages, poll_ms=state.poll_ms
-            )
-        except Exception as exc:
-            # A connector may be anybody's: what is wrong with it stops this table alone.
-            raise InternalError(f"the connector failed: {type(exc).__name__}: {exc}") from exc
-        if isinstance(page, Err):
-            raise page.error
-        if page.value.has_more and page.value.cursor == cursor:
-            raise AdapterFailed(f"the source gave the same page of {source} again; it never ends")
-        return page.value
-
-    def _take(self, state: PollState, source: str, page: SourcePage) -> None:
+    def _take(self, state: PollState, read: Read) -> None:
         """Make all of a page durable: accepted, or a dead letter."""
-        deltas, refused = deltas_of(page, source, self._tables, self._client_id, state.poll_ms)
-        for row_id, error, table in refused:
+        for row_id, error, table in read.refused:
             self._letters.add(table, row_id, error, None)
-        for part in pushes_of(self._shape(deltas), self._pages):
+        for part in pushes_of(self._shape(read.deltas), self._pages):
             self._hand_over(part, letters=bool(state.dead_letters))
             state.rows += len(part)
         if self._letters.changed:
             state.dead_letters = len(self._letters)
-        if page.report:
-            state.source = dict(page.report)
+        if read.report:
+            state.source = read.report
 
     def _hand_over(self, deltas: Sequence[Delta], *, letters: bool) -> None:
         push = Push(self._client_id, tuple(enumerate(deltas)), trusted=True)
         receipt = self._push(push)
-        refused = {
-            outcome.index: outcome.error
-            for outcome in receipt.outcomes
-            if outcome.kind is OutcomeKind.REFUSED and outcome.error is not None
-        }
-        for error in refused.values():
-            if error.retry is Retry.LATER:
-                raise error
+        refused = refused_in(receipt, deltas, self._wall_clock())
         for index, delta in enumerate(deltas):
             if index in refused:
                 self._letters.add(delta.table, delta.row_id, refused[index], delta)
             elif letters:
                 self._letters.take_back(delta.table, delta.row_id)
+
+
+def _stops_all(source: str, error: LakeSyncError) -> bool:
+    """Tell whether an error is of more than one table: a feed brings the changes of all."""
+    is_feeds = source == FEED and error.retry is Retry.LATER
+    return is_feeds or isinstance(error, _ALL)

@@ -32,7 +32,10 @@ class PollState:
     poll_ms: int = 0
     """When the poll that is not at its end began; 0 if none is. It outlives whoever is killed."""
     finished: list[str] = field(default_factory=list)
-    """The tables of which that poll has read everything."""
+    """The tables that are behind that poll: everything was read, or it goes on without them."""
+    begun: dict[str, int] = field(default_factory=dict)
+    """When the poll began whose page of a table may be open still, though that poll went on without
+    it: the table is read as of then until its end."""
     cursors: dict[str, str] = field(default_factory=dict)
     rows: int = 0
     """Rows that were pushed since the beginning, deletions included."""
@@ -47,6 +50,14 @@ class PollState:
     """What the source said last of itself: `SourcePage.report`."""
     wait_until_ms: int = 0
     """Neither the source nor the gateway is asked before."""
+    asked_s: int = 0
+    """The patience that a table asked for in the poll that is not at its end; 0 if none did."""
+    failures: int = 0
+    """How often in a row patience was asked for without anything that came of it."""
+
+    def begins(self, source: str) -> int:
+        """Give when the poll began as of which a table is read."""
+        return self.begun.get(source, self.poll_ms)
 
     def to_json(self) -> bytes:
         """Write it."""

@@ -20,11 +20,12 @@ from lakesync.connectors.definition import check_name, definition_from
 from lakesync.connectors.deltas import client_id_of, deltas_of, pushes_of
 from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.port import Delivery, TakesWebhooks
+from lakesync.connectors.refusals import refused_in
 from lakesync.connectors.registered import made_with, secret_name
 from lakesync.connectors.registry import connector_type
 from lakesync.connectors.signatures import REFUSED
 from lakesync.connectors.storage import Storage, digest
-from lakesync.core.messages import OutcomeKind, Push
+from lakesync.core.messages import Push
 from lakesync.errors import (
     AuthFailed,
     Conflict,
@@ -32,7 +33,6 @@ from lakesync.errors import (
     LakeSyncError,
     NotFound,
     RateLimited,
-    Retry,
     ValidationFailed,
 )
 from lakesync.ports import ActionKey, ActionRun, RunState
@@ -157,10 +157,8 @@ class Webhooks:
         refused = [(each.table, each.row_id, each.error) for each in unmade]
         for part in pushes_of(deltas):
             receipt = self._push(gateway, Push(client_id, tuple(enumerate(part)), trusted=True))
-            for outcome in receipt.outcomes:
-                if outcome.kind is OutcomeKind.REFUSED and outcome.error is not None:
-                    delta = part[outcome.index]
-                    refused.append((delta.table, delta.row_id, outcome.error))
+            for index, error in refused_in(receipt, part, self._wall_clock()).items():
+                refused.append((part[index].table, part[index].row_id, error))
         if refused:
             _refuse(refused, len(deltas) + len(unmade))
         return len(deltas)
@@ -222,15 +220,8 @@ def _dated(page: SourcePage, tables: Mapping[str, str], sent_ms: int) -> SourceP
 
 
 def _refuse(refused: list[tuple[str, str, LakeSyncError]], rows: int) -> None:
-    """Say what was refused.
-
-    Raises:
-        LakeSyncError: what may be sent again, if any of it may.
-    """
+    """Say what was refused for good."""
     table, row_id, error = refused[0]
-    for _, _, each in refused:
-        if each.retry is Retry.LATER:
-            raise each
     raise ValidationFailed(
         f"{len(refused)} of {rows} rows were refused, the first {row_id[:100]} of {table}: "
         f"{error.message}; a poll keeps them as dead letters"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from lakesync.connectors.http_answers import NOT_AS_DESCRIBED, why_unreadable
 from lakesync.connectors.jira.api import COMMENTS_MAX, milliseconds
 from lakesync.connectors.jira.columns import COMMENT_FIELDS, values
 from lakesync.connectors.jira.walk import Place, Walk, place_of
@@ -79,7 +80,7 @@ def _few(
     """Give the comments that came with issues; what has more is left for later."""
     comments: Comments = {}
     for issue in issues:
-        given = issue["fields"].get("comment") or {}
+        given = (issue.get("fields") or {}).get("comment") or {}
         some = given.get("comments", [])
         if int(given.get("total", 0)) > len(some):
             place.pending.append(str(issue["id"]))
@@ -123,8 +124,8 @@ def _changes(comments: Comments) -> tuple[list[Change], list[Unreadable]]:
             try:
                 columns = {"id": row_id, "issue_id": issue, **values(comment, COMMENT_FIELDS)}
                 changed_us = 1000 * milliseconds(comment["updated"])
-            except ValueError as exc:
-                unreadable.append(Unreadable(row_id, str(exc)))
+            except NOT_AS_DESCRIBED as exc:
+                unreadable.append(Unreadable(row_id, why_unreadable(exc)))
             else:
                 changes.append(Change(row_id, columns, changed_us))
     return changes, unreadable

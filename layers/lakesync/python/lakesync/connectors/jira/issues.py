@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakesync.connectors.http_answers import NOT_AS_DESCRIBED, why_unreadable
 from lakesync.connectors.jira.api import BULK_ISSUES_MAX, milliseconds
 from lakesync.connectors.jira.columns import ISSUE_FIELDS, Field, values
 from lakesync.connectors.jira.walk import Walk, place_of
@@ -62,8 +63,8 @@ def changes_of(
         try:
             columns = {"id": row_id, "key": issue["key"], **values(issue["fields"], fields)}
             changed_us = 1000 * milliseconds(issue["fields"]["updated"])
-        except ValueError as exc:
-            unreadable.append(Unreadable(row_id, str(exc)))
+        except NOT_AS_DESCRIBED as exc:
+            unreadable.append(Unreadable(row_id, why_unreadable(exc)))
         else:
             changes.append(Change(row_id, columns, changed_us))
     return changes, unreadable

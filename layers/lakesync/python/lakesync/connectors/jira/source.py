@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesync.connectors import listing
+from lakesync.connectors.http_answers import NOT_AS_DESCRIBED
 from lakesync.connectors.jira import comments, issues, webhooks, worklogs
 from lakesync.connectors.jira.api import JiraApi
 from lakesync.connectors.jira.columns import (
@@ -146,5 +147,5 @@ def _tried(work: Callable[[], T]) -> Result[T, LakeSyncError]:
         return Ok(work())
     except LakeSyncError as error:
         return Err(error)
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+    except NOT_AS_DESCRIBED as exc:
         return Err(AdapterFailed(f"Jira's answer is not as its API says: {type(exc).__name__}"))

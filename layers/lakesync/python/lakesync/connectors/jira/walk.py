@@ -22,8 +22,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.given import Given
+from lakesync.connectors.http_answers import NOT_AS_DESCRIBED
 from lakesync.connectors.jira.api import LISTED_MAX, SEARCHED_MAX, milliseconds
-from lakesync.errors import AdapterRefused
+from lakesync.errors import AdapterFailed, AdapterRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,7 +91,9 @@ class Walk:
         if place.since < 0:
             place.since = max(place.top - 1000 * self._settings.overlap_s, 0)
         page = self._searched(place, fields, min(rows_max, SEARCHED_MAX))
-        updated = [milliseconds(issue["fields"]["updated"]) for issue in page.issues]
+        if not all("fields" in issue for issue in page.issues):
+            raise AdapterFailed("Jira's answer is not as its API says: issues without fields")
+        updated = list(filter(None, map(_updated, page.issues)))
         top = max([place.top, *updated])
         if page.date is not None:
             top = min(top, max(round(page.date.timestamp() * 1000), place.top))
@@ -139,7 +142,7 @@ class Walk:
         wanted = self._settings.projects
         return [
             issue for issue in issues
-            if not wanted or (issue["fields"].get("project") or {}).get("key") in wanted
+            if not wanted or project_of(issue) in wanted
         ]  # fmt: skip
 
     def _searched(self, place: Place, fields: Sequence[str], rows_max: int) -> Searched:
@@ -166,3 +169,16 @@ class Walk:
 
     def _object_behind(self, name: str) -> str:
         return next((each for each in self.given.objects() if each > name), "")
+
+
+def _updated(issue: Mapping[str, Any]) -> int:
+    """Give when an issue changed; 0 if it does not say so: then it moves nothing on."""
+    try:
+        return milliseconds(issue["fields"]["updated"])
+    except NOT_AS_DESCRIBED:
+        return 0
+
+
+def project_of(issue: Mapping[str, Any]) -> str:
+    """Give the key of an issue's project; empty if it does not say."""
+    return str(((issue.get("fields") or {}).get("project") or {}).get("key", ""))

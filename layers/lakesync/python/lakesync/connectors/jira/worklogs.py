@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.connectors.http_answers import NOT_AS_DESCRIBED, why_unreadable
 from lakesync.connectors.jira.api import milliseconds
 from lakesync.connectors.jira.columns import WORKLOG_FIELDS, values
+from lakesync.connectors.jira.walk import project_of
 from lakesync.connectors.port import Change, SourcePage, Unreadable
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 TABLE: Final = "worklogs"
 _STEPS: Final = ("updated", "deleted")
+_IS_LISTED: Final = {"worklogId", "updatedTime"}
 
 
 def read(api: JiraApi, settings: JiraSettings, cursor: str) -> SourcePage:
@@ -25,7 +28,7 @@ def read(api: JiraApi, settings: JiraSettings, cursor: str) -> SourcePage:
     step = place.get("step", _STEPS[0])
     since_ms = place.get("since", max(place[step] - 1000 * settings.overlap_s, 0))
     page = api.worklogs_changed(step, since_ms)
-    changed = page.get("values", [])
+    changed = [each for each in page.get("values", []) if each.keys() >= _IS_LISTED]
     unreadable: tuple[Unreadable, ...] = ()
     if step == "deleted":
         changes = tuple(
@@ -56,8 +59,8 @@ def _read(
         try:
             columns = {"id": row_id, **values(worklog, WORKLOG_FIELDS)}
             changed_us = 1000 * milliseconds(worklog["updated"])
-        except ValueError as exc:
-            unreadable.append(Unreadable(row_id, str(exc)))
+        except NOT_AS_DESCRIBED as exc:
+            unreadable.append(Unreadable(row_id, why_unreadable(exc)))
         else:
             changes.append(Change(row_id, columns, changed_us))
     return tuple(changes), tuple(unreadable)
@@ -69,10 +72,7 @@ def _within(
     """Give those of the projects that are asked for: Jira lists worklogs of all."""
     if not settings.projects:
         return worklogs
-    issues = api.by_ids(dict.fromkeys(str(each["issueId"]) for each in worklogs), ["project"])
-    wanted = {
-        str(issue["id"])
-        for issue in issues
-        if issue["fields"]["project"]["key"] in settings.projects
-    }
-    return [each for each in worklogs if str(each["issueId"]) in wanted]
+    ids = dict.fromkeys(str(each["issueId"]) for each in worklogs if "issueId" in each)
+    issues = api.by_ids(ids, ["project"])
+    wanted = {str(issue["id"]) for issue in issues if project_of(issue) in settings.projects}
+    return [each for each in worklogs if str(each.get("issueId")) in wanted]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.connectors.deltas import identifier
+from lakesync.connectors.http_answers import NOT_AS_DESCRIBED, why_unreadable
 from lakesync.connectors.instants import instant, microseconds, utc_text
 from lakesync.connectors.port import Change, SourceColumn, SourceTable, Unreadable
 from lakesync.errors import AdapterFailed, AdapterRefused
@@ -87,11 +89,22 @@ def changes_of(
                 identifier(name): _value(record.get(name), kind)
                 for name, kind in plan.fields.items()
             }
-        except (ValueError, TypeError) as exc:
-            unreadable.append(Unreadable(row_id, str(exc)))
+        except NOT_AS_DESCRIBED as exc:
+            unreadable.append(Unreadable(row_id, why_unreadable(exc)))
         else:
             changes.append(Change(row_id, None if gone else columns, changed_us))
     return changes, unreadable
+
+
+def last_changed(records: Sequence[Mapping[str, Any]]) -> str:
+    """Give when the last record was changed that says so; empty if none does."""
+    for record in reversed(records):
+        try:
+            instant(record[CHANGED])
+        except NOT_AS_DESCRIBED:
+            continue
+        return str(record[CHANGED])
+    return ""
 
 
 def records_in(plan: Plan, body: bytes, rows_expected: int) -> Sequence[Mapping[str, Any]]:
@@ -117,7 +130,7 @@ def _value(value: Any, kind: str) -> Any:
     if kind == "boolean":
         return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
     if kind == "integer":
-        return int(float(value))
+        return int(Decimal(str(value)))
     if kind == "number":
         return float(value)
     return str(value)

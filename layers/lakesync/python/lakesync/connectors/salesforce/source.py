@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from lakesync.connectors.http_answers import NOT_AS_DESCRIBED
 from lakesync.connectors.instants import instant
 from lakesync.connectors.port import SourcePage
 from lakesync.connectors.salesforce.api import Queried, SalesforceApi
@@ -24,6 +25,7 @@ from lakesync.connectors.salesforce.columns import (
     CHANGED,
     Plan,
     changes_of,
+    last_changed,
     plan_of,
     records_in,
     source_table,
@@ -158,7 +160,7 @@ class SalesforceConnector:
         page = self._page(plan, place, rows_max)
         changes, unreadable = changes_of(plan, page.records)
         if page.following:
-            place.link, place.since = page.following, page.records[-1][CHANGED]
+            place.link, place.since = page.following, last_changed(page.records) or place.since
         else:
             place.done, place.since, place.until, place.link = place.until, "", "", ""
         has_more = bool(page.following)
@@ -207,6 +209,6 @@ def _tried(work: Callable[[], T]) -> Result[T, LakeSyncError]:
         return Ok(work())
     except LakeSyncError as error:
         return Err(error)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
+    except NOT_AS_DESCRIBED as exc:
         message = f"Salesforce's answer is not as its API says: {type(exc).__name__}"
         return Err(AdapterFailed(message))

@@ -1,0 +1,95 @@
+"""One page of a connector, which may be anybody's: read, checked whole, and made to deltas.
+
+Whatever is wrong with a page is an error of its table, before anything of it is taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakesync.connectors.deltas import deltas_of
+from lakesync.connectors.port import SourcePage
+from lakesync.connectors.state import check_cursor
+from lakesync.errors import AdapterFailed, Conflict, InternalError, LakeSyncError
+from lakesync.result import Err
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.connectors.deltas import Refused
+    from lakesync.connectors.port import Connector
+    from lakesync.core.delta import Delta
+
+
+class Read(NamedTuple):
+    """A page, as it is taken."""
+
+    deltas: list[Delta]
+    refused: list[Refused]
+    cursor: str
+    has_more: bool
+    report: dict[str, str | int]
+
+
+def read_page(
+    connector: Connector,
+    source: str,
+    cursor: str,
+    tables: Mapping[str, str],
+    client_id: str,
+    rows_max: int,
+    poll_ms: int,
+) -> Read:
+    """Read the page behind a cursor.
+
+    Args:
+        connector: what is read.
+        source: a table of the source, or its feed.
+        cursor: of the page before.
+        tables: the source's tables, each with its name in the gateway.
+        client_id: who writes.
+        rows_max: rows that are asked for.
+        poll_ms: when the poll began.
+
+    Raises:
+        LakeSyncError: what the connector answers; what is wrong with its answer.
+    """
+    try:
+        answer = connector.read(source, cursor, rows_max=rows_max, poll_ms=poll_ms)
+    except Exception as exc:
+        raise _failed(exc) from exc
+    if isinstance(answer, Err):
+        if isinstance(answer.error, Conflict):  # the source's; ours says that somebody else polls
+            raise AdapterFailed(answer.error.message)
+        raise answer.error
+    try:
+        return _checked(answer.value, source, cursor, tables, client_id, poll_ms)
+    except LakeSyncError:
+        raise
+    except Exception as exc:
+        raise _failed(exc) from exc
+
+
+def _checked(
+    page: SourcePage,
+    source: str,
+    cursor: str,
+    tables: Mapping[str, str],
+    client_id: str,
+    poll_ms: int,
+) -> Read:
+    if not isinstance(page, SourcePage):
+        raise InternalError(f"the connector gave no page, but {type(page).__name__}")
+    following = check_cursor(page.cursor)
+    if page.has_more and following == cursor:
+        raise AdapterFailed(f"the source gave the same page of {source} again; it never ends")
+    named = {each.table for each in page.changes} | {each.table for each in page.unreadable}
+    unknown = named - {"", *tables}
+    if unknown:
+        raise InternalError(f"the connector gave rows of {unknown}, which nobody asked for")
+    deltas, refused = deltas_of(page, source, tables, client_id, poll_ms)
+    return Read(deltas, refused, following, page.has_more, dict(page.report))
+
+
+def _failed(error: Exception) -> InternalError:
+    return InternalError(f"the connector failed: {type(error).__name__}: {error}")
