@@ -25,10 +25,12 @@ from lakesync.errors import (
 from lakesync.gateway.access import Access
 from lakesync.result import Err
 from tests.support.gateways import GivenTime, pulled, pusher
-from tests.support.polling import PollingByHand
+from tests.support.polling import MemorySecrets, PollingByHand
 from tests.support.sources import TOKENS, use_memory_source
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.support.sources import MemorySource
 
 G = "g"
@@ -269,6 +271,52 @@ def test_a_reset_connector_reads_everything_again_and_forgets_dead_letters(world
     assert world.shown["deadLetters"] == []
     assert world.shown["rows"] == 1
     assert len(pulled(world.buffer, G)) == 1
+
+
+class RememberingSecrets(MemorySecrets):
+    """Secrets as one warm process has them, beside another that changes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: dict[str, Mapping[str, str]] = {}
+
+    def get(self, name: str) -> Mapping[str, str]:
+        """Give a secret, as it was read first."""
+        return self.read.setdefault(name, super().get(name))
+
+    def forget(self, name: str) -> None:
+        """Read it anew."""
+        self.read.pop(name, None)
+
+
+@pytest.mark.law("N8")
+def test_a_new_secret_is_in_force_at_once_where_the_old_one_is_refused(world: World) -> None:
+    secrets = RememberingSecrets()
+    world.by_hand = PollingByHand(world.by_hand.push, world.time.wall_clock, secrets=secrets)
+    world.admin = world.by_hand.admin
+    world.add()
+    world.poll()
+    read = world.source.read
+
+    def refusing(table: str, cursor: str, **more: Any) -> Any:
+        if TOKENS[-1] == "hush":
+            return Err(AdapterRefused("it does not take the credentials"))
+        return read(table, cursor, **more)
+
+    world.source.read = refusing  # type: ignore[method-assign]
+    world.source.put({"a": 1})
+    world.time.sleep_ms(60_000)
+    world.poll()
+    assert TOKENS.count("hush") == len(TOKENS), "nothing new is there: it is not polled again"
+    MemorySecrets.put(secrets, "g/shop", {"token": "new"})  # by another process
+    world.time.sleep_ms(60_000)
+    assert world.poll() == "done"
+
+    assert TOKENS[-2:] == ["hush", "new"]
+    assert world.shown["rows"] == 1
+    MemorySecrets.put(secrets, "g/shop", {"token": "newer"})
+    world.admin.check(G, "shop")
+    assert TOKENS[-1] == "newer"
 
 
 def test_other_settings_keep_the_secrets_that_they_do_not_name(world: World) -> None:

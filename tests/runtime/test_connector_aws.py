@@ -48,6 +48,9 @@ def test_a_secret_is_stored_changed_and_gone() -> None:
     assert secrets.get("g/c") == {"password": "two"}, "it is remembered"
     now[0] += REMEMBERED_S_MAX
     assert secrets.get("g/c") == {"password": "three"}
+    client.put_secret_value(SecretId="stack/connectors/g/c", SecretString='{"password": "four"}')
+    secrets.forget("g/c")
+    assert secrets.get("g/c") == {"password": "four"}
     secrets.remove("g/c")
     secrets.remove("g/c")
 

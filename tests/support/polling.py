@@ -52,6 +52,9 @@ class MemorySecrets:
         """Remove a secret."""
         self.stored.pop(name, None)
 
+    def forget(self, name: str) -> None:
+        """Remember nothing, as always."""
+
 
 @dataclass
 class PollingByHand:

@@ -113,6 +113,7 @@ class ConnectorAdmin:
         stored = self._stored(gateway, name)
         definition = definition_from(stored.definition)
         storage = self._storage(gateway, name)
+        self._secrets.forget(secret_name(gateway, name))
         connector, _ = made_connector(
             self._secrets, storage, self.outside, gateway, name, definition
         )

@@ -17,12 +17,12 @@ from lakesync.connectors.deltas import client_id_of
 from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.poll import Poll, Polled
 from lakesync.connectors.port import KEPT_BYTES
-from lakesync.connectors.registered import made_connector
+from lakesync.connectors.registered import made_connector, secret_name
 from lakesync.connectors.routes import Route
 from lakesync.connectors.state import state_from
 from lakesync.connectors.storage import Storage
 from lakesync.core.flows import FLOW
-from lakesync.errors import Conflict, LakeSyncError
+from lakesync.errors import AdapterRefused, Conflict, LakeSyncError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +114,8 @@ class Polls:
         try:
             state = state_from(leased.state)
             polled = self._polled(gateway, leased, state, has_time)
+            if polled.status == "done" and self._has_new_secrets(gateway, name, state, now_ms):
+                polled = self._polled(gateway, leased, state, has_time)
         except Conflict:
             return Step("busy")
         lease = leased.lease if polled.status == "more" else 0
@@ -156,6 +158,16 @@ class Polls:
                 save=save, wall_clock=self._wall_clock, shape=route.shape, pages=route.pages,
             )  # fmt: skip
             return poll.run(state, has_time)
+
+    def _has_new_secrets(self, gateway: str, name: str, state: PollState, since_ms: int) -> bool:
+        """Tell whether the source refused secrets that were changed since they were read."""
+        fault = state.fault
+        if fault is None or fault.code != AdapterRefused.code or fault.at_ms < since_ms:
+            return False
+        secret = secret_name(gateway, name)
+        before = self._secrets.get(secret)
+        self._secrets.forget(secret)
+        return self._secrets.get(secret) != before
 
     def _route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:
         if definition.type == FLOW and self._flows is not None:

@@ -80,6 +80,10 @@ class SecretStore(Protocol):
         """Remove a secret for good. Safe to repeat."""
         ...
 
+    def forget(self, name: str) -> None:
+        """Read a secret anew when it is asked for next: another process may have changed it."""
+        ...
+
 
 class PollSchedules(Protocol):
     """When connectors are polled, and polling one now."""

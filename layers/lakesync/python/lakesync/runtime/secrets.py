@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 REMEMBERED_S_MAX: Final = 300
 """How long a secret is remembered that was read: each reading costs, and one that was changed is in
-force after so long."""
+force after so long, or once its source refuses what is remembered."""
 
 _FOR_A_MOMENT: Final = frozenset(
     {"InvalidRequestException", "ThrottlingException", "ResourceExistsException"}
@@ -68,6 +68,10 @@ class Secrets:
         self._read.pop(name, None)
         request = {"SecretId": self._prefix + name, "ForceDeleteWithoutRecovery": True}
         self._ask("delete_secret", request, absent={})
+
+    def forget(self, name: str) -> None:
+        """Read a secret anew when it is asked for next."""
+        self._read.pop(name, None)
 
     def _ask(self, operation: str, request: dict[str, Any], **absent: Any) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - when needed
