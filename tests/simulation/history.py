@@ -243,6 +243,9 @@ class History:
         event = self.appends(delta.table)
         before = NOTHING if event else before
         after = row_of([delta] if event else [*self.of_row.get(key, ()), delta])
+        left_out = eyes.left_out(delta.table)
+        if any(name.lower() in left_out for name, _ in delta.columns):
+            raise Violation("nobody writes what is left out", f"{delta}: {eyes}")
         if not eyes.may_write(delta.table, before, after):
             raise Violation("writes keep to the rules", f"{delta}: {before}, {after}, {eyes}")
 
@@ -318,7 +321,7 @@ class History:
         settled = began.settled
         self.behind_ms[pull.client_id] = page.behind_ms
         if page.snapshot:
-            self._pictured(pull, page)
+            self._pictured(pull, page, eyes)
             return
         if pull.snapshot:
             since = 0 if begins(pull.snapshot) else log_behind(pull.snapshot)
@@ -378,10 +381,8 @@ class History:
                     continue
                 key = (delta.table, delta.row_id)
                 commits = [(self.commit_of[held.delta_id], held) for held in self.of_row[key]]
-                if not may_be_sent(
-                    delta, self.commit_of.get(delta.delta_id, 0), Moments(commits),
-                    begun, eyes, event=self.appends(delta.table),
-                ):  # fmt: skip
+                event = self.appends(delta.table)
+                if not may_be_sent(delta, Moments(commits), begun, eyes, event=event):
                     raise Violation("nobody is sent what is hidden", f"{delta}: {eyes}")
 
     def _check_run(self, pull: Pull, page: PullPage) -> None:
@@ -398,7 +399,7 @@ class History:
             if others >= pull.deltas_max:
                 raise Violation("pages are bounded", f"{page.count} for {pull.deltas_max}")
 
-    def _pictured(self, pull: Pull, page: PullPage) -> None:
+    def _pictured(self, pull: Pull, page: PullPage, eyes: list[Eyes]) -> None:
         """Hold a page of rows against the log: no more rows than asked for, and none made up."""
         client = pull.client_id
         since = log_behind(page.snapshot)
@@ -414,7 +415,8 @@ class History:
             raise Violation("pages are bounded", f"{len(rows)} rows for {pull.deltas_max}")
         for key, deltas in rows.items():
             known = [*self.deltas_until(since, key)]
-            if not at_least(row_of(deltas), self.remembered(key[0], row_of(known))):
+            least = self.remembered(key[0], row_of(known))
+            if not any(at_least(row_of(deltas), each.shown(key[0], least)) for each in eyes):
                 raise Violation("snapshots are whole", f"{key}: {deltas}, not {known}")
             if not at_least(self.row(key), row_of(deltas)):
                 raise Violation("snapshots are whole", f"{key}: {deltas}, at most {self.row(key)}")

@@ -18,6 +18,7 @@ from lakesync.client.transport.answers import error_of
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.errors import (
     ClockDrift,
+    ColumnOmitted,
     Forbidden,
     LakeSyncError,
     RateLimited,
@@ -282,6 +283,8 @@ class Container:
         finally:
             self.process.pushing = None
         world.note(self.process.name, "receipt %s", receipt)
+        for code in {item.error.code for item in receipt.outcomes if item.error}:
+            world.count(f"refused: {code}")
         world.history.answered(push, receipt)
         return receipt
 
@@ -426,7 +429,7 @@ def _may_be_stamped_again(answer: Answer) -> bool:
     """Tell whether a push was refused for its clock, or by rules, and told so."""
     status, body = answer
     return status == HTTP_OK and any(
-        error.code.encode() in body for error in (ClockDrift, Forbidden)
+        error.code.encode() in body for error in (ClockDrift, Forbidden, ColumnOmitted)
     )
 
 

@@ -54,8 +54,17 @@ class Eyes(NamedTuple):
 
     @property
     def see_everything(self) -> bool:
-        """Tell whether there are no rules."""
+        """Tell whether the client is sent every row of every table, with all of its columns."""
+        return self._see_every_row and all(map(self._is_excepted, self._omissions))
+
+    @property
+    def _see_every_row(self) -> bool:
         return not self.rules["buckets"]
+
+    @property
+    def _omissions(self) -> list[dict[str, Any]]:
+        omissions: list[dict[str, Any]] = self.rules.get("omit", [])
+        return omissions
 
     def see(self, table: str, row: Row) -> bool:
         """Tell whether the client may see a row: some bucket covers it, all its filters hold."""
@@ -64,13 +73,13 @@ class Eyes(NamedTuple):
     def _shows(self, table: str, row: Row) -> bool:
         if row.values is None:
             return False
-        return self.see_everything or any(
+        return self._see_every_row or any(
             self._all_hold(bucket["filters"], row) for bucket in self._covering(table)
         )
 
     def see_all_of(self, table: str) -> bool:
-        """Tell whether no row of a table is ever hidden: then all is sent, as without rules."""
-        return self.see_everything or any(not item["filters"] for item in self._covering(table))
+        """Tell whether no row of a table is ever hidden: then all are sent, as without rules."""
+        return self._see_every_row or any(not item["filters"] for item in self._covering(table))
 
     def may_write(self, table: str, before: Row, after: Row) -> bool:
         """Tell whether the client may change a row so, as it was before a commit."""
@@ -78,12 +87,39 @@ class Eyes(NamedTuple):
             before = seen(table, before)
         filters = [bucket["write"] for bucket in self._covering(table) if "write" in bucket]
         if not filters:
-            return self.see_everything or not before.exists or self._shows(table, before)
+            return self._see_every_row or not before.exists or self._shows(table, before)
         return all(
             any(self._all_hold(each, row) for each in filters)
             for row in (before, after)
             if row.exists
         )
+
+    def left_out(self, table: str) -> frozenset[str]:
+        """Give the columns of a table that the client is not sent, and may not write."""
+        return frozenset(
+            name.lower()
+            for each in self._omissions
+            if not each["tables"] or table in each["tables"]
+            if not self._is_excepted(each)
+            for name in each["columns"]
+        )
+
+    def shown(self, table: str, row: Row) -> Row:
+        """Give what the client is sent of a row that it sees."""
+        left_out = self.left_out(table)
+        kept = {name: one for name, one in row.columns.items() if name.lower() not in left_out}
+        return row._replace(columns=kept)
+
+    def _is_excepted(self, omission: Mapping[str, Any]) -> bool:
+        conditions = omission.get("except", [])
+        return bool(conditions) and all(map(self._claim_passes, conditions))
+
+    def _claim_passes(self, item: Mapping[str, Any]) -> bool:
+        operands = self._operands(item["value"])
+        passed = [
+            holds(item["op"], value, operands) for value in self._operands(f"jwt:{item['claim']}")
+        ]
+        return bool(passed) and (all(passed) if item["op"] == "neq" else any(passed))
 
     def _covering(self, table: str) -> list[dict[str, Any]]:
         return [
@@ -155,23 +191,33 @@ class Moments:
         later = sorted({at for at, _ in self._commits if at > stamp})
         return [self.until(at) for at in (stamp, *later)]
 
+    def made_of(self, sent: Delta, left_out: frozenset[str]) -> list[tuple[int, Delta]]:
+        """Give the deltas that are what was sent, but for columns left out, with their commits."""
+        return [(at, delta) for at, delta in self._commits if is_left_of(sent, delta, left_out)]
+
     def made_by(self, stamp: int) -> Row:
         """Give what the deltas of one commit make of nothing."""
         return row_of(delta for at, delta in self._commits if at == stamp)
 
 
-def may_be_sent(
-    delta: Delta, commit: int, row: Moments, begun: int, eyes: Iterable[Eyes], *, event: bool
-) -> bool:
-    """Tell whether a client may be sent a delta of a page.
+def is_left_of(sent: Delta, delta: Delta, left_out: frozenset[str]) -> bool:
+    """Tell whether a delta is what was sent, but for columns that are left out of it."""
+    left = tuple(column for column in delta.columns if column[0].lower() not in left_out)
+    return (sent.hlc, sent.client_id, sent.columns) == (delta.hlc, delta.client_id, left)
 
-    Either the delta itself: then the row was to be seen before and after its commit, or was deleted
-    by it, or came into sight by it and is no more than the commit made it. Or it is a part of the
-    row as it is: then that is to be seen, at some moment while the request was under way.
+
+def may_be_sent(
+    delta: Delta, row: Moments, begun: int, eyes: Iterable[Eyes], *, event: bool
+) -> bool:
+    """Tell whether a client may be sent a delta of a page: it has no column that is left out.
+
+    Either it is what is left of a delta that was made: then the row was to be seen before and after
+    its commit, or was deleted by it, or came into sight by it and is no more than the commit made
+    it. Or it is a part of the row as it is: then that is to be seen, at some moment while the
+    request was under way.
 
     Args:
         delta: what was sent.
-        commit: that of the very same delta; 0 if nobody ever made it.
         row: its row.
         begun: the last commit that was visible when the request began.
         eyes: the rules that were in force in the meantime.
@@ -179,11 +225,18 @@ def may_be_sent(
     """
     table = delta.table
     for each in eyes:
-        if each.see_all_of(table) or (event and each.see(table, row_of([delta]))):
+        left_out = each.left_out(table)
+        if any(name.lower() in left_out for name, _ in delta.columns):
+            continue
+        made = row.made_of(delta, left_out)
+        events = [whole for _, whole in made] or [delta]
+        if each.see_all_of(table) or (
+            event and any(each.see(table, row_of([whole])) for whole in events)
+        ):
             return True
         if event:
             continue
-        if commit:
+        for commit, _ in made:
             before, after = row.until(commit - 1), row.until(commit)
             if each.see(table, before) and (each.see(table, after) or delta.op.name == "DELETE"):
                 return True

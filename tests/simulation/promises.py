@@ -35,10 +35,12 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "a client has one user": ("U1", "U4"),
     "shut out within a minute": ("U2", "U3"),
     # sync rules: tests.simulation.history, tests.simulation.sights
-    "nobody is sent what is hidden": ("T3", "V1", "V2", "V4", "V7", "V11"),
+    "nobody is sent what is hidden": ("T3", "V1", "V2", "V4", "V7", "V11", "V12"),
     "writes keep to the rules": ("V5",),
+    "nobody writes what is left out": ("V12",),
     "clients hold nothing that is hidden": ("K15", "V4", "V6", "V9"),
-    "clients hold all that they may see": ("K15", "V6", "V7", "V8", "V9"),
+    "clients hold nothing that is left out": ("K33", "V12"),
+    "clients hold all that they may see": ("K15", "V6", "V7", "V8", "V9", "V12"),
     # what is told over WebSockets: tests.simulation.sockets, tests.simulation.history
     "a broadcast is its range": ("T1", "T2"),
     "the sender gets no echo": ("T4",),

@@ -54,6 +54,7 @@ class Rulings:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = world.stream("rules")
+        self._omitting = world.stream("omissions")
         self._drawn: dict[str, RulesJson] = {}
         self.in_force: list[RulesJson] = [NO_RULES]
         self.extra: dict[str, list[str]] = {}
@@ -79,6 +80,8 @@ class Rulings:
         body = NO_RULES
         if rules.buckets:
             body = self._drawn[rules.buckets[0].name.partition(".")[0]]
+        elif rules.omit:
+            body = self._drawn[rules.omit[0].unless[0].value]
         if body is not self.in_force[-1]:
             self.in_force.append(body)
 
@@ -140,8 +143,17 @@ class Rulings:
             for place in range(random.choice([0, 1, 1, 2, 2, 3]))
         ]
         body = {"version": 1, "buckets": buckets} if buckets else NO_RULES
+        if self._world.scenario.omissions:
+            body = {**body, "omit": self._omissions(str(number))}
         self._drawn[str(number)] = body
         return body
+
+    def _omissions(self, number: str) -> list[dict[str, Any]]:
+        """Draw what is left out; the first one excepts everybody, and names the draw."""
+        random, tables = self._omitting, [table.name for table in self._world.scenario.tables]
+        everybody = {"claim": "gw", "op": "neq", "value": number}
+        named = {"tables": [], "columns": ["title"], "except": [everybody]}
+        return [named, *(_omission(random, tables) for _ in range(random.choice([0, 1, 1, 2])))]
 
 
 def schema(table: str, extra: list[str], *, append: bool) -> dict[str, object]:
@@ -179,6 +191,32 @@ def _bucket(
     elif writers < WRITTEN_UNSEEN + 0.2:
         bucket["write"] = [_filter(random, hostile=hostile)]
     return bucket
+
+
+def _omission(random: Random, tables: list[str]) -> dict[str, Any]:
+    columns = random.sample(sorted(COLUMNS), random.choice([1, 1, 2]))
+    return {
+        "tables": random.sample(tables, 1) if random.random() < 0.6 else [],
+        # Names that differ in case alone are one.
+        "columns": [name.upper() if random.random() < 0.2 else name for name in columns],
+        "except": [_claim_filter(random) for _ in range(random.choice([0, 1, 1, 1, 2]))],
+    }
+
+
+def _claim_filter(random: Random) -> dict[str, Any]:
+    claim, op, value = random.choice(
+        [
+            ("team", "eq", random.choice(TEAMS)),
+            ("team", "in", list(random.sample(TEAMS, 2))),
+            ("team", "neq", random.choice(TEAMS)),
+            ("team", "in", "jwt:org.teams"),
+            ("team", random.choice(["lt", "gte"]), "green"),
+            ("org.teams", "eq", random.choice(TEAMS)),
+            ("org.teams", "neq", random.choice(TEAMS)),
+            ("sub", "in", ["client0", "client2"]),
+        ]
+    )
+    return {"claim": claim, "op": op, "value": value}
 
 
 def _filter(random: Random, *, hostile: bool) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from tests.simulation.themes import (
     LAYOUT,
     LIMITS,
     MANY_TABLES,
+    OMITTED,
+    OMITTED_EVENTS,
     PLAIN,
     READERS,
     RETURNING,
@@ -149,6 +151,8 @@ class Scenario:
     """How often the buffer is restored to an earlier moment."""
     rulings: int = 0
     """How often sync rules are saved; 0 means that there are none."""
+    omissions: bool = False
+    """The rules leave columns out."""
     reclaims: int = 0
     """How often a client's token gets other claims."""
     widenings: int = 0
@@ -208,6 +212,8 @@ RARE_THEMES = {
     "readers": (READERS, 0.04),
     "final deletes": (FINAL, 0.04),
     "final deletes without rules": (FINAL_UNRULED, 0.04),
+    "omitted columns": (OMITTED, 0.06),
+    "omitted columns of events": (OMITTED_EVENTS, 0.04),
 }
 """Themes of seeds that have no other, each with its share of those."""
 

@@ -52,25 +52,34 @@ def _check_row(device: Device, key: Key, held: Row, history: History, eyes: Eyes
         if seen(key[0], held).exists and not own_only(held, device.client_ids):
             raise Violation("clients hold nothing that is hidden", message())
         return
-    if is_in_lake_only(history, device.client_id, key, held):
+    everything, held = held, eyes.shown(key[0], held)
+    left_out = {name: one for name, one in everything.columns.items() if name not in held.columns}
+    if not own_only(held._replace(columns=left_out), device.client_ids):
+        raise Violation("clients hold nothing that is left out", message())
+    if is_in_lake_only(history, device.client_id, key, held, eyes):
         return
-    if history.remembered(key[0], held) != history.remembered(key[0], row):
+    due = eyes.shown(key[0], row)
+    if history.remembered(key[0], held) != history.remembered(key[0], due):
         raise Violation("clients hold all that they may see", message())
 
 
-def is_in_lake_only(history: History, client_id: str, key: Key, held: Row) -> bool:
-    """Tell whether all that is missing of an event was trimmed before the client pulled."""
+def is_in_lake_only(
+    history: History, client_id: str, key: Key, held: Row, eyes: Eyes | None = None
+) -> bool:
+    """Tell whether all that is missing of an event was trimmed before the client pulled.
+
+    ``eyes`` are those of a client that is not sent every column.
+    """
     if not history.appends(key[0]):
         return False
     behind = history.in_lake_only[client_id]
     known = history.of_row.get(key, ())
     old = [delta for delta in known if history.commit_of[delta.delta_id] <= behind]
     due = [delta for delta in known if delta not in old]
-    return any(
-        held == row_of([*due, *seen])
-        for count in range(len(old) + 1)
-        for seen in combinations(old, count)
+    rows = (
+        row_of([*due, *seen]) for count in range(len(old) + 1) for seen in combinations(old, count)
     )
+    return any(held == (eyes.shown(key[0], row) if eyes else row) for row in rows)
 
 
 def bases(client: Client) -> dict[Key, Row]:

@@ -43,6 +43,7 @@ def test_there_are_faults_in_every_part() -> None:
         "in_flush",
         "in_gateway",
         "in_merge",
+        "in_omission",
         "in_rules",
         "in_pending_echo",
         "in_recent_heads",

@@ -497,5 +497,24 @@ FINAL: dict[str, Any] = {
 """In tables in which deletes win, rows are deleted while others edit them."""
 FINAL_UNRULED: dict[str, Any] = {**FINAL, "rulings": 0, "reclaims": 0, "retain_every_s": 60}
 """The same, of a gateway without sync rules, whose clients are sent every delta."""
+OMITTED: dict[str, Any] = {
+    **RULES,
+    "omissions": True,
+    "clients": 3,
+    "retain_every_s": 60,
+    "span_ms": 600_000,
+    "poll_s": 60.0,
+}
+"""Rules leave columns out, for claims that change as they do."""
+OMITTED_EVENTS: dict[str, Any] = {
+    **OMITTED,
+    "tables": (
+        {"name": "table0", "append": True, "typed": True},
+        {"name": "table1_final", "typed": True, "shard": "s1"},
+    ),
+    "retain_every_s": 0,
+    "rulings": 3,
+}
+"""The same, of events, and of rows whose deletes win."""
 THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
 """What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""
