@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from lakesync.ports import AuditQuery
 from tests.cli.test_declaring import RULES, gateway, run, write
 from tests.support.builders import insert
 from tests.support.lake import Messages
+from tests.support.lake_tables import in_folder
 from tests.support.local_gateway import GATEWAY
 
 if TYPE_CHECKING:
@@ -93,7 +95,10 @@ def test_a_row_is_deleted_and_nothing_of_it_is_left(
     report = json.loads(done.stdout)
 
     assert done.exit_code == 0, done.stderr
-    assert report["left"] == {"row": 0, "log": 0, "checkpoints": 0, "batches": 0, "connectors": 0}
+    assert report["left"] == {
+        "row": 0, "log": 0, "checkpoints": 0, "batches": 0, "connectors": 0, "attachments": 0,
+    }  # fmt: skip
+    assert report["attachments"] == {"removed": [], "shared": []}
     assert report["destinations"] == []
     assert 50 < sum(slept) < 70
     assert "not erased: the lake's history" in done.stderr
@@ -211,6 +216,7 @@ class Job:
 @pytest.fixture
 def job(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> Job:
     made = Job(gateway)
+    in_folder(Path("lake").absolute(), gateway, monkeypatch)  # nothing is in it
     monkeypatch.setattr(lake_erasure, "run_job", made)
     return made
 

@@ -117,10 +117,10 @@ def test_no_file_bears_a_value_of_an_erased_row_and_nothing_else_changes(lake: L
     }
     for table in (lake.name.rows, lake.name.changes):
         assert TableFiles(lake.spark, table).figures(0).snapshots == 1
-    kinds = ("checkpoints", "connectors", "deliveries")
+    kinds = ("checkpoints", "connectors", "deliveries", "attachments")
     checked = [*(f"{kind}/{lake.gateway}/" for kind in kinds), f"staging/{lake.gateway}/users/"]
-    assert report.searched[:4] == checked
-    assert len(report.searched) == 6
+    assert report.searched[:5] == checked
+    assert len(report.searched) == 7
     assert lake.store.read(REQUEST) is None
 
     with pytest.raises(NotFound, match="was done"):

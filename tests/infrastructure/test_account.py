@@ -219,7 +219,7 @@ def test_old_versions_are_removed_by_the_job_that_erases_alone_and_only_where_co
     assert set(allowed) == {"MaintainJobRole", "MaterialiserMaintains"}
     for places in allowed.values():
         prefixes = [one.rpartition("LakeBucket.Arn}/")[2].strip("'}\"") for one in places]
-        copies = ["warehouse", "checkpoints", "staging", "connectors", "deliveries"]
+        copies = ["warehouse", "checkpoints", "staging", "connectors", "deliveries", "attachments"]
         assert prefixes == [*(f"{kind}/*" for kind in copies), "maintenance/erase-*"]
 
 

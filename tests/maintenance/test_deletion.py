@@ -93,6 +93,7 @@ class World:
         self.connectors.add(gateway, "shop", b"{}", 1)
         self.handlers.add(gateway, "mail", b"{}", replace=False)
         self.objects.put_object(f"connectors/{gateway}/shop/ranges/1", b"{}", "application/json")
+        self.objects.put_object(f"attachments/{gateway}/0-1-5", b"bytes", "image/png")
 
     @property
     def items(self) -> MemoryItems:

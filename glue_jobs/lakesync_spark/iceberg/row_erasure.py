@@ -10,8 +10,9 @@ order, under the lease of its gateway's group; whoever is killed is followed by 
     4. a snapshot is made that adds nothing  it bears the mark, wherever that was
     5. the past expires                      branches of merges that were killed, all snapshots but
                                              that one, and files that nothing names
-    6. old versions of objects go            of the table's files, its batches, checkpoints, and
-                                             what connectors and deliveries wrote
+    6. old versions of objects go            of the table's files, its batches, checkpoints,
+                                             attachments, and what connectors and deliveries
+                                             wrote
     7. what is left is counted               in the files themselves, whoever names them
 
 The request goes last, so that a run which was killed can be told from one that ended. Laws E6 to
@@ -70,7 +71,7 @@ _BEARS_VALUES: Final = {
     EVENTS_TABLE.name: "true",
 }
 """By the kind of a table, which rows of a row id bear values."""
-_VERSIONED: Final = ("checkpoints", "connectors", "deliveries")
+_VERSIONED: Final = ("checkpoints", "connectors", "deliveries", "attachments")
 """What of a gateway's objects may have old versions that bear values of rows, or name them."""
 _READ: Final = f"{ID} STRING, {IS_DELETED} BOOLEAN, {STAMPS} STRING, _op STRING"
 

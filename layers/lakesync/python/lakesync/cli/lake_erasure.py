@@ -13,8 +13,17 @@ from lakesync.cli.output import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lakesync.cli.changes import LakeChanges
     from lakesync.cli.session import Session
     from lakesync.ports import ObjectStore, RowKey
+
+
+def lake_changes(session: Session, gateway: str, table: str) -> LakeChanges:
+    """Give all that the lake was brought of a table."""
+    from lakesync.cli.changes import LakeChanges
+    from lakesync.cli.lake import Lake
+
+    return LakeChanges(Lake(session.aws, gateway), table)
 
 
 def erase_from_lake(

@@ -45,8 +45,10 @@ def copies(
     state = buffer.rows(gateway, [key]).get(key)
     counts = {
         "row": int(state is not None and bool(decode_row_state(state.state).columns)),
-        "log": _in_log(gateway, key, buffer),
-        "checkpoints": sum(_in_run(run, key) for run in _checkpointed(objects, gateway, key[0])),
+        "log": sum(_in_run(run, key) for run in logged_runs(gateway, buffer)),
+        "checkpoints": sum(
+            _in_run(run, key) for run in checkpointed_runs(objects, gateway, key[0])
+        ),
         "batches": sum(_in_batch(body, key) for body in _batches(objects, gateway, key[0])),
         "connectors": kept_of(objects, gateway, key),
     }
@@ -56,20 +58,18 @@ def copies(
     return counts
 
 
-def _in_log(gateway: str, key: RowKey, buffer: Buffer) -> int:
-    """Count in all that lies in the log and in heads, trimmed or not."""
-    number = 0
+def logged_runs(gateway: str, buffer: Buffer) -> Iterator[bytes]:
+    """Give every run that lies in the log and in heads, trimmed or not."""
     for lane, head in buffer.all_heads(gateway).items():
-        number += sum(_in_run(entry.records, key) for entry in head.recent)
+        yield from (entry.records for entry in head.recent)
         after = 0
         while after < head.stored_until:
             part = buffer.entries(gateway, lane, after, head.stored_until, _SLICE_DELTAS_MAX)
-            number += sum(_in_run(entry.records, key) for entry in part.entries)
+            yield from (entry.records for entry in part.entries)
             after = part.until
-    return number
 
 
-def _checkpointed(objects: ObjectStore, gateway: str, table: str) -> Iterator[bytes]:
+def checkpointed_runs(objects: ObjectStore, gateway: str, table: str) -> Iterator[bytes]:
     """Give every run of a table that lies in a chunk, whether a manifest names it or not."""
     for key in objects.list_objects(names.chunks_prefix(gateway)):
         if key.rpartition("/")[2].rsplit("-", 2)[0] != table:

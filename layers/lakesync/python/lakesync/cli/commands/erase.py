@@ -19,6 +19,7 @@ from lakesync.errors import Unavailable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakesync.cli.attachment_erasure import AttachmentErasure
     from lakesync.ports import RowKey
 
 _POLL_S: Final = 2.0
@@ -45,6 +46,7 @@ def erase(
 ) -> None:
     """Delete rows, and erase what is kept of them: log, checkpoints, batches, lake, old versions.
 
+    The attachments that they refer to, or ever referred to, go too, unless other rows have them.
     Devices drop the rows with their next pull; those that are behind by more than some minutes read
     a checkpoint first. It waits until the deletion is flushed and delivered, has declared
     destinations and connectors forget them, then has a Glue run write the lake's files anew; the
@@ -67,15 +69,30 @@ def erase(
     report = None
     # Not the ids of the rows: what is erased would stay in the record.
     with audited(session, "eraseRows", f"{table}: {plural(len(keys), 'row')}"):
-        _delete(session, name, keys)
+        files = _delete_with_files(session, name, keys)
         with session.out.progress(f"erasing {plural(len(keys), 'row')} …"):
             destinations = _erase(session, name, keys, ends)
         if lake:
-            from lakesync.cli.lake_erasure import erase_from_lake
+            report = _erase_from_lake(session, name, keys, files, ends)
+        files.remove()  # what somebody who was about to upload it brought meanwhile
+    _tell(session, name, keys, destinations, report, files)
 
-            _, objects = stores(session)
-            report = erase_from_lake(session, objects, name, keys, max(ends - time.monotonic(), 1))
-    _tell(session, name, keys, destinations, report)
+
+def _delete_with_files(session: Session, gateway: str, keys: Sequence[RowKey]) -> AttachmentErasure:
+    """Delete the rows, then the files that they refer or referred to; gives what knows the files.
+
+    Raises:
+        UsageFault: the sync rules do not let the token delete a row; no file was removed.
+    """
+    from lakesync.cli.attachment_erasure import AttachmentErasure
+
+    files = AttachmentErasure(*stores(session), gateway, keys)
+    files.look_into_rows()
+    _delete(session, gateway, keys)
+    with session.out.progress("looking for the attachments of the rows …"):
+        files.look_into_past()
+        files.remove()
+    return files
 
 
 def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
@@ -130,12 +147,31 @@ def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: f
         time.sleep(wait_s)
 
 
+def _erase_from_lake(
+    session: Session,
+    gateway: str,
+    keys: Sequence[RowKey],
+    files: AttachmentErasure,
+    deadline_s: float,
+) -> dict[str, Any]:
+    """Remove the files that the lake's history names, then that; gives the job's report."""
+    from lakesync.cli.lake_erasure import erase_from_lake, lake_changes
+
+    with session.out.progress("reading the lake's history …"):
+        files.look_into_lake(lake_changes(session, gateway, keys[0][0]))
+        files.remove()
+    _, objects = stores(session)
+    timeout_s = max(deadline_s - time.monotonic(), 1)
+    return erase_from_lake(session, objects, gateway, keys, timeout_s)
+
+
 def _tell(
     session: Session,
     gateway: str,
     keys: Sequence[RowKey],
     destinations: Sequence[str],
     report: dict[str, Any] | None,
+    files: AttachmentErasure,
 ) -> None:
     """Count what is left: as `find-row` does, and what the lake's job counted."""
     from lakesync.cli.lake_erasure import left_in_lake, remarks
@@ -147,15 +183,19 @@ def _tell(
         for key in keys:
             for store, number in copies(gateway, key, buffer, objects, None).items():
                 left[store] = left.get(store, 0) + number
+        left["attachments"] = files.left()
     left |= left_in_lake(report) if report else {}
     counted = ", ".join(f"{store} {number}" for store, number in left.items())
     answer = {
         "gateway": gateway, "table": keys[0][0], "rows": len(keys), "left": left,
         "destinations": list(destinations), "lake": report,
+        "attachments": {"removed": sorted(files.removed), "shared": sorted(files.shared)},
     }  # fmt: skip
     session.out.answer(answer, f"{plural(len(keys), 'row')} erased; left: {counted}")
     if destinations:
         session.out.note(f"erased by the destinations {', '.join(destinations)}")
+    for remark in files.remarks():
+        session.out.note(remark)
     for remark in remarks(report) if report else ():
         session.out.note(remark)
     rest = "" if report else "the lake's history, old versions of objects, "
