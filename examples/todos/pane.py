@@ -11,7 +11,6 @@ from textual.containers import Vertical
 from textual.widgets import DataTable, Input, Label
 
 from examples.todos.todos import ALL, TITLE_LETTERS_MAX, Todo, TodoList
-from lakesync.client import SyncLoop
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from lakesync.client import AsyncClient, ClientStatus, LostWrite
 
 LOOK_EVERY_S: Final = 0.5
-"""How often to look for news where no socket tells of them: the gateway in memory has none."""
+"""How often to look for news while no socket tells of them."""
 
 
 class Pane(Vertical):
@@ -37,7 +36,6 @@ class Pane(Vertical):
         self.todos = TodoList(client, person)
         self.is_online = True
         self._client = client
-        self._loop = SyncLoop(client.client, every_s=LOOK_EVERY_S)
         self._rows: list[Todo] = []
         self._edited: Todo | None = None
 
@@ -56,11 +54,10 @@ class Pane(Vertical):
         self._conflicts = self._client.on_conflict(self._lost)
         self.run_worker(self._show_todos())
         self.run_worker(self._show_status())
-        self._loop.start()
+        self._loop = self._client.connect(every_s=LOOK_EVERY_S)
 
     async def on_unmount(self) -> None:
         """Stop syncing and close the file; nothing is lost, edits wait in it."""
-        await asyncio.to_thread(self._loop.stop)
         await self._client.close()
 
     @property
@@ -102,7 +99,7 @@ class Pane(Vertical):
 
     def _lost(self, lost: LostWrite) -> None:
         sentence = f"{lost.other_client} wrote {lost.other!r} over your {lost.own!r}"
-        self.app.call_from_thread(self.app.notify, sentence, title=self.todos.person)
+        self.app.notify(sentence, title=self.todos.person)
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
         """Add what was written, or give the edited todo its new title."""

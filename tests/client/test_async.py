@@ -74,11 +74,12 @@ def public(cls: type) -> dict[str, Any]:
 def test_each_name_of_the_client_is_there_with_the_same_parameters(
     blocking: type, awaited: type
 ) -> None:
-    # A socket has a thread of its own, which serves both by `AsyncClient.client`.
+    # What `SyncLoop` asks of a client is asked of `AsyncClient.client`.
+    of_loops = {"listen", "register_loop", "drop_requests"}
     names = {
         name: value
         for name, value in public(blocking).items()
-        if callable(value) and name != "listen"
+        if callable(value) and name not in of_loops
     }
     for name, function in names.items():
         twin = getattr(awaited, name)
@@ -356,7 +357,7 @@ def test_a_loop_syncs_in_the_background(world: World) -> None:
 
         async with opened(world) as client:
             (await client.insert("todos", "t1")).unwrap()
-            async with SyncLoop(client.client, on_result=note):
+            async with SyncLoop(client, on_result=note):
                 assert await synced.get()
             assert (await client.status).pending == 0
 

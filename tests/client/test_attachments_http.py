@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -187,6 +188,21 @@ def test_a_store_is_sent_what_was_signed_and_never_the_token(status: int) -> Non
     assert (request.method, request.headers["x-signed"]) == ("PUT", "yes")
     assert "authorization" not in request.headers
     assert request.content == b"content"
+
+
+def test_the_signature_of_an_address_is_in_no_log_and_the_apps_own_requests_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Store(200, b"content")
+    with caplog.at_level(logging.DEBUG), store.transport() as transport:
+        transport.send_bytes(SIGNED, b"content")
+        for _ in transport.receive_bytes(SIGNED, 0):
+            with httpx.Client(transport=httpx.MockTransport(store)) as http:
+                http.get("https://elsewhere/?page=2")
+
+    assert "Signature" not in caplog.text
+    assert caplog.text.count("https://store/attachments/1?…") == 2
+    assert "https://elsewhere/?page=2" in caplog.text
 
 
 @pytest.mark.parametrize(

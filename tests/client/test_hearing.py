@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import threading
 import time
 from collections import Counter
@@ -241,6 +242,25 @@ def test_a_browsers_handshake_and_a_broadcast_in_the_file(world: World, tmp_path
             server.send(PullPage((), 0, 1 << 62, has_more=True))
             assert waited(lambda: woken.times == 2)
         assert not client.is_told
+
+
+@pytest.mark.law("T6")
+def test_no_log_of_the_app_holds_the_token(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server()
+    with (
+        caplog.at_level(logging.DEBUG),
+        serving(server) as url,
+        world.client(tmp_path) as client,
+        listening(client, url, token="the.secret.token"),
+    ):
+        assert waited(lambda: client.status.connected)
+
+    assert server.offered == [["lakesync.v1", "bearer.the.secret.token"]]
+    logged = [record for record in caplog.records if "the.secret.token" in record.getMessage()]
+    # The server of this test is in the same process, and logs for itself.
+    assert [record for record in logged if record.name != "websockets.server"] == []
 
 
 def opened_and_woken(server: Server, woken: Woken, times: int) -> bool:

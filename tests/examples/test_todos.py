@@ -78,6 +78,33 @@ def test_two_people_share_a_list_online_and_offline(tmp_path: Path) -> None:
     asyncio.run(used_by_two(tmp_path))
 
 
+async def both_rename(folder: Path) -> list[str]:
+    with MemoryGateway(folder) as gateway:
+        app = TodosApp({name: gateway.async_client(name) for name in ("ada", "bob")})
+        async with app.run_test(size=(100, 30), notifications=True) as pilot:
+            ada, bob = app.panes
+            await write(pilot, ada, "milk")
+            await until(pilot, lambda: shown(bob) == [["·", "milk", "ada"]])
+            ada.query_one(DataTable).focus()
+            await pilot.press("o", "e", *"!", "enter")
+            await until(pilot, lambda: status(ada) == "ada: offline, 1 to send")
+            bob.query_one(DataTable).focus()
+            await pilot.press("e", *"?", "enter")
+            await until(pilot, lambda: gateway.rows("todos")[ada_id(ada)]["title"] == "milk?")
+            ada.query_one(DataTable).focus()
+            await pilot.press("o")
+            await until(pilot, lambda: bool(app._notifications))
+            return [notification.message for notification in app._notifications]
+
+
+def ada_id(pane: Pane) -> str:
+    return pane._rows[0].id
+
+
+def test_who_lost_a_change_is_told(tmp_path: Path) -> None:
+    assert asyncio.run(both_rename(tmp_path)) == ["bob wrote 'milk?' over your 'milk!'"]
+
+
 def test_who_names_no_token_is_told_what_is_missing() -> None:
     command = [sys.executable, "-m", "examples.todos", "--url", "https://127.0.0.1:1"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, env={})

@@ -113,6 +113,10 @@ UNITS = {
     "depth": "levels",
     "counter": "stamps in one millisecond",
     "stamp": "a stamp",
+    "refused": "connections",
+    "signed": "parts",
+    "sent_per_s": "frames a second",
+    "frames_per_s": "frames a second",
 }
 
 
@@ -127,7 +131,10 @@ class Limit:
     @property
     def unit(self) -> str:
         """The word before the last: ``push_deltas_max`` counts deltas."""
-        words = self.name.lower().rpartition(".")[2].removesuffix("_max").split("_")
+        last = self.name.lower().rpartition(".")[2].removesuffix("_max")
+        if last in UNITS:
+            return UNITS[last]
+        words = last.split("_")
         word = words[-2] if words[-1] == "remembered" and words[1:] else words[-1]
         return UNITS.get(word, word)
 

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from lakesync.client.actions.api import Actions
 from lakesync.client.attachments.api import Attachments
-from lakesync.client.download.hearing import Hearing
+from lakesync.client.connecting import Connecting
 from lakesync.client.live.changes import GATHER_MS
-from lakesync.client.live.observing import Observable
 from lakesync.client.page_size import PAGE_DELTAS, check_page_deltas
 from lakesync.client.recovery.salvage import is_sound
 from lakesync.client.recovery.wipe import wipe
@@ -37,7 +36,6 @@ from lakesync.client.sync import Syncer, never
 from lakesync.client.upload.keeper import OutboxKeeper
 from lakesync.core.snapshot_order import checked_first
 from lakesync.errors import ValidationFailed
-from lakesync.ports import Listens
 from lakesync.result import Ok, Result, heard
 
 if TYPE_CHECKING:
@@ -53,12 +51,12 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta, Op
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
-    from lakesync.ports import Listening, Transport, WallClock
+    from lakesync.ports import Transport, WallClock
 
 T = TypeVar("T")
 
 
-class Client(Observable, OutboxKeeper):
+class Client(Connecting, OutboxKeeper):
     """One client and its file. Safe to use from several threads, and to open in several processes.
 
     Args:
@@ -107,6 +105,7 @@ class Client(Observable, OutboxKeeper):
             self._file.database.close()
             raise
         self._transport, self._path, self.client_id = transport, path, client_id
+        self._may_connect()
         self._syncer = Syncer(self._file, transport, page_deltas, self._activity, first)
         self.edited = threading.Event()
         """Set by each edit and each action; `SyncLoop` waits for it."""
@@ -221,23 +220,21 @@ class Client(Observable, OutboxKeeper):
         That is rows, outbox, actions, attachments, and tables of the app's own. ``CONFLICT``, and
         nothing is wiped, while any of it waits for the gateway or the app, unless it may be lost.
         """
-        result = self._attempt(lambda: wipe(self._file, self._path, lose_edits=lose_edits))
+        result = self._attempt(self._file.database.must_be_idle)
         if isinstance(result, Ok):
-            self._feed.close()
+            stopped = self._stop_loops()
+            result = self._attempt(lambda: wipe(self._file, self._path, lose_edits=lose_edits))
+            if isinstance(result, Ok):
+                self.close()
+            else:
+                for loop in stopped:
+                    loop.start()
         return heard(result, "wipe")
 
-    def listen(self, wake: Callable[[], None]) -> Listening | None:
-        """Be told of changes where the transport can: `SyncLoop` does it. Stop it before `close`.
-
-        Args:
-            wake: makes this client sync.
-        """
-        if not isinstance(self._transport, Listens):
-            return None
-        return self._transport.listen(Hearing(self.client_id, self._syncer, self._activity, wake))
-
     def close(self) -> None:
-        """Close the file, and end what watches it; safe to repeat. Everything is on the disk."""
+        """Close the file, and end what syncs and watches it; safe to repeat. All is on the disk."""
+        self._is_closed = True
+        self._stop_loops()
         self._feed.close()
         self._file.database.close()
 

@@ -13,9 +13,10 @@ import logging
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.client.attachments.background import BackgroundUploads
+from lakesync.client.live.callbacks import checked_callback
 from lakesync.client.summaries import SyncSummary
 from lakesync.errors import InternalError, LakeSyncError, Retry
 from lakesync.result import Err, Ok, Result
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
+    from lakesync.client.aio.client import AsyncClient
     from lakesync.client.client import Client
     from lakesync.ports import Listening
 
@@ -35,26 +37,36 @@ BACKOFF_S_MIN: Final = 1.0
 """The first wait after a failure is a random part of twice this."""
 BACKOFF_S_MAX: Final = 300.0
 """The longest wait after failures, unless the gateway asks for longer."""
-TOLD_EVERY_S: Final = 900.0
-"""How often who is told of changes looks for news all the same."""
+CONNECTED_EVERY_S: Final = 900.0
+"""How often a client with a WebSocket looks for news all the same."""
+EVERY_S: Final = 30.0
+"""How often a client without one looks for news, by default."""
+STOP_S: Final = 2.0
+"""How long a stop waits for the request that is under way, by default, before it is dropped."""
+_DROPPED_S: Final = 1.0
+"""How long what was dropped may take to end; a connection that is being opened takes longer."""
 _SPREAD: Final = 0.2
 """By which part the wait for news varies, so that clients started together spread out."""
 
 _log = logging.getLogger("lakesync.client")
 
 
+def unheard(_result: Result[SyncSummary, LakeSyncError]) -> None:
+    """Let nobody hear a result."""
+
+
 class SyncLoop:
-    """Syncs one client from a thread of its own, until it is stopped.
+    """Syncs one client from a thread of its own, until it is stopped or the client is closed.
 
     ::
 
-        with SyncLoop(client, every_s=30):
+        with client.connect(every_s=30):
             run_the_app()
 
-    With an `AsyncClient`: ``async with SyncLoop(client.client):``.
+    `Client.connect` makes one and starts it; so does ``with SyncLoop(client):``.
 
     Args:
-        client: the client; the app goes on using it, and closes it after the loop has ended.
+        client: the client, or an `AsyncClient`; the app goes on using it.
         every_s: how often to look for news, in seconds, give or take a tenth, while all goes well;
             hardly ever while a WebSocket is open that tells of them (`HttpTransport`).
             Edits are pushed when none came for `GATHER_S`, or `GATHER_S_MAX` after the first. After
@@ -70,16 +82,17 @@ class SyncLoop:
 
     def __init__(
         self,
-        client: Client,
+        client: Client | AsyncClient,
         *,
-        every_s: float = 30.0,
-        on_result: Callable[[Result[SyncSummary, LakeSyncError]], None] = lambda _: None,
+        every_s: float = EVERY_S,
+        on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
         chance: Callable[[], float] = random.random,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client = client
+        inner: Any = client
+        self._client: Client = getattr(inner, "client", inner)
         self._every_s = every_s
-        self._on_result = on_result
+        self._on_result = checked_callback(on_result)
         self._chance = chance
         self._monotonic_s = monotonic_s
         self._failures = 0
@@ -89,25 +102,36 @@ class SyncLoop:
         """That of the latest run: each has its own, so that one may begin while another ends."""
         self._thread: threading.Thread | None = None
         self._listening: Listening | None = None
-        self._uploads = BackgroundUploads(client.attachments, self._upload_backoff_s)
+        self._uploads = BackgroundUploads(self._client.attachments, self._upload_backoff_s)
 
     def start(self) -> None:
-        """Begin syncing, for the first time or after `stop`; safe to repeat."""
+        """Begin syncing, for the first time or after `stop`; safe to repeat.
+
+        Raises:
+            ValidationFailed: the client is closed.
+        """
         with self._starting:
-            running = self._thread is not None and self._thread.is_alive()
-            if running and not self._stopped.is_set():
+            if self.is_running():
                 return
+            self._client.register_loop(self)
+            self._listening = self._client.listen(self.wake)
             self._failures = 0
             self._stopped = threading.Event()
             self._thread = threading.Thread(
                 target=self._run, args=(self._stopped,), name="lakesync", daemon=True
             )
             self._thread.start()
-            self._listening = self._client.listen(self.wake)
 
-    def stop(self) -> None:
-        """End after the request that is under way, and wait for that; safe to repeat.
+    def is_running(self) -> bool:
+        """Tell whether it was started, and not stopped since."""
+        is_alive = self._thread is not None and self._thread.is_alive()
+        return is_alive and not self._stopped.is_set()
 
+    def stop(self, timeout_s: float = STOP_S) -> None:
+        """End, and wait for that; safe to repeat.
+
+        The request that is under way may take so long to end. Then the transport drops it, where it
+        can, with those of others that share the transport: what was not answered is asked again.
         Called by ``on_result`` it does not wait: the loop ends when that returns.
         """
         with self._starting:
@@ -118,8 +142,12 @@ class SyncLoop:
         if listening is not None:
             listening.stop()
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
-            self._uploads.join()
+            for wait_s, then in ((timeout_s, self._client.drop_requests), (_DROPPED_S, _give_up)):
+                until_s = time.monotonic() + wait_s
+                thread.join(wait_s)
+                if self._uploads.join(until_s - time.monotonic()) and not thread.is_alive():
+                    return
+                then()
 
     def wake(self) -> None:
         """Sync now: the network is back, the app came to the front, or a push message arrived."""
@@ -173,7 +201,7 @@ class SyncLoop:
             if edited.wait(wait_s):
                 break
             waited_s += wait_s
-            if not self._client.is_told or waited_s >= TOLD_EVERY_S:
+            if not self._client.connected or waited_s >= CONNECTED_EVERY_S:
                 return
         until_s = self._monotonic_s() + GATHER_S_MAX
         while (left_s := until_s - self._monotonic_s()) > 0:
@@ -206,3 +234,7 @@ class SyncLoop:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.stop)
+
+
+def _give_up() -> None:
+    _log.info("what syncs has not ended yet: it ends behind its request, and changes nothing more")

@@ -41,6 +41,7 @@ from lakesync.ports.buffer import (
     GatewayItems,
 )
 from lakesync.ports.client import (
+    DropsRequests,
     Hearer,
     Listening,
     Listens,
@@ -143,6 +144,7 @@ __all__ = [
     "DeliveryState",
     "DeliveryStates",
     "DestinationStore",
+    "DropsRequests",
     "FlushState",
     "FlushStates",
     "GatewayItems",

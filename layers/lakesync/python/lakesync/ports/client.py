@@ -89,3 +89,12 @@ class Listens(Protocol):
     def listen(self, hearer: Hearer) -> Listening | None:
         """Begin to notify; None if there is nothing to listen to."""
         ...
+
+
+@runtime_checkable
+class DropsRequests(Protocol):
+    """What a `Transport` may do besides: give up what nobody waits for any more."""
+
+    def drop_requests(self) -> None:
+        """Have each request that is under way fail at once as `Unreachable`; the next ones work."""
+        ...

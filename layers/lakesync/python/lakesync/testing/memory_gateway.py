@@ -11,18 +11,18 @@ import random
 import threading
 import time
 import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.client import AsyncClient, Client, MemoryTransport
+from lakesync.client import AsyncClient, Client
 from lakesync.core.actions import ActionDescription
 from lakesync.core.merge import view
 from lakesync.errors import Unreachable, ValidationFailed
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.testing.memory_attachments import CarriesInMemory, MemoryAttachments
+from lakesync.testing.memory_attachments import MemoryAttachments
+from lakesync.testing.memory_transport import GatewayTransport, Listeners
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
@@ -48,42 +48,6 @@ class _Chance:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-class GatewayTransport(MemoryTransport, CarriesInMemory):
-    """How one client reaches a `MemoryGateway`; ``faults`` happen to its next requests.
-
-    ``claims`` are what its token would say; set others and the rules decide by those.
-    """
-
-    def __init__(self, gateway: MemoryGateway, claims: Mapping[str, Any]) -> None:
-        service = self._Service(self)
-        MemoryTransport.__init__(self, gateway.name, service, service, actions=service)
-        self.claims = dict(claims)
-        CarriesInMemory.__init__(self, gateway.attachments, gateway.name, lambda: self.claims)
-        self.gateway = gateway
-
-    class _Service:
-        def __init__(self, transport: GatewayTransport) -> None:
-            self._transport = transport
-
-        def push(self, gateway: str, push: Push) -> PushReceipt:
-            to = self._transport
-            return to.gateway.push(gateway, replace(push, claims=to.claims))
-
-        def pull(self, gateway: str, pull: Pull) -> PullPage:
-            to = self._transport
-            return to.gateway.pull(gateway, replace(pull, claims=to.claims))
-
-        def run_actions(self, gateway: str, push: ActionPush) -> ActionAnswers:
-            return self._transport.gateway.run_actions(gateway, push)
-
-        def discover_actions(self, gateway: str) -> dict[str, list[ActionDescription]]:
-            return self._transport.gateway.discover_actions(gateway)
-
-    def schemas(self) -> Schemas:
-        """Fetch the schemas of the tables that the client may see."""
-        return self.gateway.schemas_for(self.claims)
 
 
 class MemoryGateway:
@@ -117,8 +81,16 @@ class MemoryGateway:
         self._actions: MemoryActions | None = None
         self._attachments = MemoryAttachments(self._buffer)
         self._clients: list[Client] = []
-        self.online = True
-        """Set it to False, and no request arrives."""
+        self.listeners = Listeners()
+
+    @property
+    def online(self) -> bool:
+        """Set it to False, and no request arrives, and nobody is told of changes."""
+        return self.listeners.is_open
+
+    @online.setter
+    def online(self, is_online: bool) -> None:
+        self.listeners.set_open(is_open=is_online)
 
     def transport(self, **claims: Any) -> GatewayTransport:
         """Give a way to this gateway, for a client whose token says this."""
@@ -127,8 +99,11 @@ class MemoryGateway:
     def client(
         self, client_id: str, *, claims: Mapping[str, Any] | None = None, **options: Any
     ) -> Client:
-        """Open a client; its file is there again if the test closes it and opens it once more."""
-        transport = self.transport(**(claims or {}))
+        """Open a client; its file is there again if the test closes it and opens it once more.
+
+        ``claims`` are what its token says; its ``sub`` is the client's id if they leave it out.
+        """
+        transport = self.transport(**{"sub": client_id, **(claims or {})})
         client = Client(self._path(client_id), client_id=client_id, transport=transport, **options)
         self._clients.append(client)
         return client
@@ -136,8 +111,8 @@ class MemoryGateway:
     def async_client(
         self, client_id: str, *, claims: Mapping[str, Any] | None = None, **options: Any
     ) -> AsyncClient:
-        """Open a client for asyncio; the test closes it."""
-        transport = self.transport(**(claims or {}))
+        """Open a client for asyncio, as `client` does; the test closes it."""
+        transport = self.transport(**{"sub": client_id, **(claims or {})})
         return AsyncClient(
             self._path(client_id), client_id=client_id, transport=transport, **options
         )
@@ -156,6 +131,7 @@ class MemoryGateway:
         """Save sync rules, as ``lakesync rules put`` does."""
         with self._lock:
             self._admin.save_rules(self.name, json.loads(json.dumps(rules)))
+        self.listeners.wake()
 
     def on_action(
         self,
@@ -201,7 +177,9 @@ class MemoryGateway:
     def push(self, gateway: str, push: Push) -> PushReceipt:
         """Answer a push."""
         with self._reached():
-            return self._pushes.push(gateway, push)
+            receipt = self._pushes.push(gateway, push)
+        self.listeners.wake(all_but=push.client_id)
+        return receipt
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Answer a pull."""

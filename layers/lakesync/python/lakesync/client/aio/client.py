@@ -14,39 +14,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakesync.client.aio.actions import AsyncActions
 from lakesync.client.aio.attachments import AsyncAttachments
-from lakesync.client.aio.editor import AsyncEditor, AsyncTransaction, answered
+from lakesync.client.aio.editor import AsyncTransaction, answered
+from lakesync.client.aio.observing import AsyncObservable
 from lakesync.client.aio.threads import Threads, in_this_loop
-from lakesync.client.aio.watch import AsyncWatch
 from lakesync.client.client import Client
-from lakesync.errors import LakeSyncError
+from lakesync.client.loop import EVERY_S, unheard
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from lakesync.client.download.lost_writes import LostWrite
-    from lakesync.client.live.callbacks import Callback
-    from lakesync.client.live.status import ClientStatus
+    from lakesync.client.loop import SyncLoop
     from lakesync.client.summaries import PullSummary, SyncSummary
     from lakesync.client.upload.entries import OutboxEntry
     from lakesync.client.upload.push import PushSummary
     from lakesync.core.delta import Delta
     from lakesync.core.schema import TableSchema
+    from lakesync.errors import LakeSyncError
     from lakesync.ports import Transport
     from lakesync.result import Result
 
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncEditor):
+class AsyncClient(AsyncObservable):
     """One client and its file, for the tasks of one event loop, as many as there are.
 
-    Args, and what is raised: as `Client`. ``client`` is that client, for `SyncLoop` and for other
-    threads of the app.
+    Args, and what is raised: as `Client`. ``client`` is that client, for other threads of the app.
 
     What is cancelled while it waits for its turn does not happen; what has begun happens whole. A
     cancelled sync stops behind the request that is under way.
@@ -163,73 +161,20 @@ class AsyncClient(AsyncEditor):
             )
         )
 
-    @overload
-    def watch(
+    def connect(
         self,
-        sql: str,
-        parameters: Sequence[object] | Mapping[str, object] = ...,
         *,
-        tables: Iterable[str] | None = ...,
-    ) -> AsyncWatch[list[dict[str, Any]]]: ...
-
-    @overload
-    def watch(
-        self,
-        sql: str,
-        parameters: Sequence[object] | Mapping[str, object] = ...,
-        *,
-        tables: Iterable[str] | None = ...,
-        as_: type[T],
-    ) -> AsyncWatch[list[T]]: ...
-
-    def watch(
-        self,
-        sql: str,
-        parameters: Sequence[object] | Mapping[str, object] = (),
-        *,
-        tables: Iterable[str] | None = None,
-        as_: type[Any] = dict,
-    ) -> AsyncWatch[list[Any]]:
-        """As `Client.watch`, for ``async for``; a wrong query is refused by the first step."""
-        client = self.client
-        query = client._live_query  # noqa: SLF001 - the two are one
-        prepare = lambda: query(sql, parameters, tables, as_)  # noqa: E731
-        return AsyncWatch(client._feed, prepare, self._threads.read)  # noqa: SLF001
-
-    def watch_status(self) -> AsyncWatch[ClientStatus]:
-        """As `Client.watch_status`, for ``async for``."""
-        client = self.client
-        return AsyncWatch(client._feed, client._live_status, self._threads.read)  # noqa: SLF001
-
-    def on_change(
-        self,
-        callback: Callable[[frozenset[str]], object],
-        tables: Iterable[str] | None = None,
-    ) -> Callback:
-        """As `Client.on_change`; called in this event loop, and awaited if it is a coroutine."""
-        return self.client.on_change(in_this_loop(callback), tables)
-
-    def on_conflict(
-        self, callback: Callable[[LostWrite], object], tables: Iterable[str] | None = None
-    ) -> Callback:
-        """As `Client.on_conflict`; called in this event loop, and awaited if it is a coroutine."""
-        return self.client.on_conflict(in_this_loop(callback), tables)
-
-    @property
-    def status(self) -> Awaitable[ClientStatus]:
-        """How syncing goes: ``await client.status``."""
-        return self._status()
-
-    async def _status(self) -> ClientStatus:
-        try:
-            return await self._threads.read(lambda: self.client.status)
-        except LakeSyncError:  # closed: then it waits for nothing
-            return self.client.status
+        every_s: float = EVERY_S,
+        on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
+    ) -> SyncLoop:
+        """As `Client.connect`; ``on_result`` is called in this event loop, awaited if need be."""
+        hear = on_result if on_result is unheard else in_this_loop(on_result)
+        return self.client.connect(every_s=every_s, on_result=hear)
 
     async def close(self) -> None:
-        """Let what has begun end, a sync behind its request, and close; safe to repeat."""
+        """Stop syncing as `SyncLoop.stop` does, let what else has begun end; safe to repeat."""
         self.client._feed.close()  # noqa: SLF001 - what waits for changes need not wait longer
-        await asyncio.shield(self._threads.close(self.client.close))
+        await asyncio.shield(self._threads.close(self.client.close, self.client.drop_requests))
 
     async def __aenter__(self) -> Self:
         return self

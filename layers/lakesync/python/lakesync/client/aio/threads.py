@@ -5,19 +5,24 @@ Rules of this module
        first happens first, and a transaction stays on its thread.
     2. Who writes waits for its turn in the event loop, not on a thread. So a transaction that is
        open keeps no thread from those who read.
-    3. Whatever is cancelled before its thread has begun it does not happen. What has begun happens
+    3. A program that ends lets end what is being written and read, but waits for no network.
+    4. Whatever is cancelled before its thread has begun it does not happen. What has begun happens
        whole, though nobody waits for it any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import queue
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
+from lakesync.client.live.callbacks import checked_callback
+from lakesync.client.loop import STOP_S
 from lakesync.errors import TransactionOpen, ValidationFailed
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ class Threads:
     def __init__(self) -> None:
         self._writer = ThreadPoolExecutor(1, "lakesync-writer")
         self._reader = ThreadPoolExecutor(1, "lakesync-reader")
-        self._syncer = ThreadPoolExecutor(1, "lakesync-syncer")
+        self._syncer = DaemonExecutor("lakesync-syncer")
         self.turn = asyncio.Lock()
         """Whose turn it is to write."""
         self.stopping = threading.Event()
@@ -90,22 +95,74 @@ class Threads:
             given_up.set()
             raise
 
-    async def close(self, close: Callable[[], None]) -> None:
-        """Let all that has begun end, then close, and end the threads."""
+    async def close(self, close: Callable[[], None], drop: Callable[[], None]) -> None:
+        """Let all that has begun end, a request within `STOP_S` or ``drop`` ends it; then close."""
         self.check_outside()
         self.stopping.set()
         async with self.turn:
             try:
-                await _on(self._syncer, lambda: None)
+                await self._end_sync(drop)
                 await _on(self._reader, lambda: None)
                 await _on(self._writer, close)
             except ValidationFailed:
                 return  # closed before
-            for threads in (self._syncer, self._reader, self._writer):
+            self._syncer.shutdown()
+            for threads in (self._reader, self._writer):
                 threads.shutdown(wait=False)
 
+    async def _end_sync(self, drop: Callable[[], None]) -> None:
+        ended = asyncio.ensure_future(_on(self._syncer, lambda: None))
+        for then in (drop, ended.cancel):
+            if (await asyncio.wait({ended}, timeout=STOP_S))[0]:
+                return await ended
+            then()
+        return None  # it still connects: it has its own end, and finds the file closed
 
-async def _on(threads: ThreadPoolExecutor, operation: Callable[[], T]) -> T:
+
+class DaemonExecutor:
+    """One thread that does one thing after the other, and does not outlive the program."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._is_started = self._is_ended = False
+
+    def submit(self, operation: Callable[[], T]) -> Future[T]:
+        """Have something done; raises `RuntimeError` behind `shutdown`."""
+        future: Future[T] = Future()
+
+        def task() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = operation()
+            except BaseException as exc:  # noqa: BLE001 - raised where it is waited for
+                future.set_exception(exc)
+            else:
+                future.set_result(result)
+
+        with self._lock:
+            if self._is_ended:
+                raise RuntimeError("the thread is ended")
+            self._tasks.put(task)
+            if not self._is_started:
+                self._is_started = True
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        return future
+
+    def shutdown(self) -> None:
+        """End the thread behind what was submitted, and do not wait for it; safe to repeat."""
+        with self._lock:
+            self._is_ended = True
+            self._tasks.put(None)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+
+
+async def _on(threads: ThreadPoolExecutor | DaemonExecutor, operation: Callable[[], T]) -> T:
     try:
         future = threads.submit(operation)
     except RuntimeError as exc:  # its threads were ended
@@ -116,6 +173,7 @@ async def _on(threads: ThreadPoolExecutor, operation: Callable[[], T]) -> T:
 def in_this_loop(callback: Callable[[T], object]) -> Callable[[T], None]:
     """Give what calls a function in the running event loop, from any thread, and awaits it."""
     loop = asyncio.get_running_loop()
+    checked_callback(callback)
 
     async def call(argument: T) -> None:
         result = callback(argument)
@@ -123,7 +181,14 @@ def in_this_loop(callback: Callable[[T], object]) -> Callable[[T], None]:
             await result
 
     def wait(argument: T) -> None:
-        asyncio.run_coroutine_threadsafe(call(argument), loop).result()
+        called = call(argument)
+        try:
+            future = asyncio.run_coroutine_threadsafe(called, loop)
+        except RuntimeError:  # the event loop has ended
+            called.close()
+            return
+        with contextlib.suppress(CancelledError):  # as all that runs when the event loop ends
+            future.result()
 
     wait.__qualname__ = getattr(callback, "__qualname__", repr(callback))
     return wait

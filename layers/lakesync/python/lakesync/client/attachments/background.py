@@ -49,10 +49,13 @@ class BackgroundUploads:
         )
         self._thread.start()
 
-    def join(self) -> None:
-        """Wait until it ends, after its loop was stopped."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+    def join(self, timeout_s: float) -> bool:
+        """Wait until it ends, after its loop was stopped; tells whether it has."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(max(0.0, timeout_s))
+            return not thread.is_alive()
+        return True
 
     def _run(self, stopped: threading.Event) -> None:
         failures = 0

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from lakesync.client.live.changes import NOTHING, Subscriber
+from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,6 +26,13 @@ CALLBACK_S: Final = 5.0
 """A callback that runs longer is reported, once in each call."""
 
 _log = logging.getLogger("lakesync.client")
+
+
+def checked_callback(function: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Give a function that can be called, or raise `ValidationFailed`."""
+    if not callable(function):
+        raise ValidationFailed(f"a callback is a function, not {function!r}", field="callback")
+    return function
 
 
 class Callback(Subscriber):
@@ -39,7 +47,7 @@ class Callback(Subscriber):
     ) -> None:
         super().__init__(tables)
         self._feed = feed
-        self._function = function
+        self._function = checked_callback(function)
         self._every_table = every_table
         self._lock = threading.Lock()
         self._noted = NOTHING
@@ -82,7 +90,10 @@ class Callback(Subscriber):
             self.error = None
         except Exception as exc:  # noqa: BLE001 - the app's code; see rule 3
             self.error = exc
-            _log.exception("%s raised; it is called again at the next change", self._name)
+            if self._closed:  # as what it used may be
+                _log.info("%s ended with %s: it is closed", self._name, type(exc).__name__)
+            else:
+                _log.exception("%s raised; it is called again at the next change", self._name)
         self._since_s = None
 
     def _arguments(self, changes: Changes) -> Iterable[object]:

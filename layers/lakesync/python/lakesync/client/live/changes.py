@@ -7,6 +7,8 @@ Rules of this module
        they are being woken wakes them again. So nobody can miss a change, or see half of one.
     3. A subscriber that the app has dropped is forgotten; only callbacks are kept until they are
        closed.
+    4. When the program's main thread has ended, all subscriptions end: a thread that iterates does
+       not keep the program from ending.
 """
 
 from __future__ import annotations
@@ -56,6 +58,12 @@ class Changes(NamedTuple):
 
 NOTHING: Final = Changes()
 EVERYTHING: Final = Changes(everything=True)
+
+
+def folded_names(tables: Iterable[str]) -> frozenset[str]:
+    """Give names of tables as subscribers know them; a single name is one table."""
+    given = [tables] if isinstance(tables, str) else tables
+    return frozenset(name.lower() for name in given)
 
 
 class Subscriber(ABC):
@@ -146,14 +154,16 @@ class ChangeFeed:
             self.publish(Changes(names, frozenset(folded)))
 
     def _run(self) -> None:
-        told_s = 0.0
+        woken_s = 0.0
         while True:
             self._signal.wait(OTHERS_S)
+            if not threading.main_thread().is_alive():
+                self.close()  # the program ends, unless somebody waits here for ever
             if self._file.database.changed_by_others():
                 self.publish(EVERYTHING)
             if self._signal.is_set() and not self._closed:
-                time.sleep(max(0.0, told_s + self._gather_s - time.monotonic()))
-                told_s = time.monotonic()
+                time.sleep(max(0.0, woken_s + self._gather_s - time.monotonic()))
+                woken_s = time.monotonic()
             with self._lock:
                 self._signal.clear()
                 changes, self._noted = self._noted, NOTHING

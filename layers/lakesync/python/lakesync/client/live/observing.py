@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from lakesync.client.live.callbacks import Callback, ConflictCallback
-from lakesync.client.live.changes import GATHER_MS_MAX, ChangeFeed
+from lakesync.client.live.changes import GATHER_MS_MAX, ChangeFeed, folded_names
 from lakesync.client.live.status import Activity, ClientStatus
 from lakesync.client.live.watch import UNCHANGED, LiveQuery, Reading, Watch
 from lakesync.client.storage.editor import Editor
@@ -71,8 +71,8 @@ class Observable(Editor):
         Args:
             sql: a query, and ``parameters`` and ``as_``, as `query` takes them.
             parameters: as there.
-            tables: read again when one of these changes; by default those that SQLite says the
-                query reads.
+            tables: read again when one of these, or the one that is named, changes; by default
+                those that SQLite says the query reads.
             as_: as there.
 
         Raises:
@@ -96,9 +96,12 @@ class Observable(Editor):
     ) -> Callback:
         """Call a function with the names of the synced tables that changed, until it is closed.
 
-        ``tables``: only of these; by default of all. It is called on a thread of its own, soon
-        after the commit, never twice at once. What it raises is logged, and so is a call that takes
-        longer than `CALLBACK_S`; neither keeps anything else from going on.
+        ``tables``: only of these, or of the one that is named; by default of all. It is called on a
+        thread of its own, soon after the commit, never twice at once. What it raises is logged, and
+        so is a call that takes longer than `CALLBACK_S`; neither keeps anything else from going on.
+
+        Raises:
+            ValidationFailed: the callback cannot be called.
         """
         return Callback(self._feed, callback, _folded(tables), self._table_names)
 
@@ -124,7 +127,7 @@ class Observable(Editor):
         return self._activity.status(self._file.database)
 
     @property
-    def is_told(self) -> bool:
+    def connected(self) -> bool:
         """Tell whether a connection is open over which changes are told at once."""
         return self._activity.connected
 
@@ -137,7 +140,7 @@ class Observable(Editor):
 
 
 def _folded(tables: Iterable[str] | None) -> frozenset[str] | None:
-    return None if tables is None else frozenset(name.lower() for name in tables)
+    return None if tables is None else folded_names(tables)
 
 
 class LiveStatus(Reading[ClientStatus]):

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
-from lakesync.client.live.changes import Subscriber
+from lakesync.client.live.changes import Subscriber, folded_names
 from lakesync.client.storage.failures import query_result
 from lakesync.client.storage.shapes import shape
 
@@ -64,7 +64,7 @@ class LiveQuery(Reading[list[T]]):
         self._shape = shape(as_)
         self._last: object = None
         read = query_result(lambda: database.tables_of(sql, self._parameters)).unwrap()
-        self.tables = read if tables is None else frozenset(name.lower() for name in tables)
+        self.tables = read if tables is None else folded_names(tables)
 
     def read(self) -> list[T] | Unchanged:
         """Give the rows, if they are others than those that it gave last."""

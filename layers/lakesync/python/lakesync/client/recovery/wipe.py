@@ -52,13 +52,25 @@ def _check_nothing_is_lost(connection: sqlite3.Connection) -> None:
     ((files,),) = connection.execute(
         "SELECT count(*) FROM _lakesync_attachments WHERE status <> 'kept'"
     )
-    if waiting or refused or actions or dead or files:
-        also = f"; {actions} actions wait and {dead} are dead letters" if actions or dead else ""
-        also += f"; {files} attachments are not uploaded" if files else ""
+    lost = [
+        _counted(waiting, "edit", "waits for the gateway", "wait for the gateway"),
+        _counted(refused, "edit", "was refused", "were refused"),
+        _counted(actions, "action", "waits", "wait"),
+        _counted(dead, "action", "is a dead letter", "are dead letters"),
+        _counted(files, "attachment", "is not uploaded", "are not uploaded"),
+    ]
+    if any(lost):
         raise Conflict(
-            f"{waiting} edits wait for the gateway and {refused} were refused{also}; they would be "
-            "lost: sync first and see to those, or wipe with lose_edits=True; nothing was wiped"
+            f"{', '.join(filter(None, lost))}; they would be lost: sync first and see to those, or "
+            "wipe with lose_edits=True; nothing was wiped"
         )
+
+
+def _counted(number: int, noun: str, one: str, many: str) -> str:
+    """Say how many there are of something and what of it; nothing if there are none."""
+    if not number:
+        return ""
+    return f"1 {noun} {one}" if number == 1 else f"{number} {noun}s {many}"
 
 
 def _drop_everything(connection: sqlite3.Connection) -> None:

@@ -53,7 +53,7 @@ class Database:
         self._reloads: list[Callable[[], None]] = []
         self._commits: list[Callable[[], None]] = []
         self._version: int | None = None
-        self._version_told: int | None = None
+        self._version_seen: int | None = None
         self._names_version: int | None = None
         self._boolean_names: frozenset[str] = frozenset()
         self._was_full = False
@@ -117,8 +117,8 @@ class Database:
             return False
         try:
             version = None if self._in_use else self._data_version()
-            changed = version not in {None, self._version_told}
-            self._version_told = version or self._version_told
+            changed = version not in {None, self._version_seen}
+            self._version_seen = version or self._version_seen
         except sqlite3.Error:  # closed, or the disk fails: whoever reads next is told
             return False
         else:

@@ -7,6 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.client.transport.quiet import signed_request
 from lakesync.errors import (
     AdapterFailed,
     DamagedOnTheWay,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from lakesync.client.transport.sockets import OpenSockets
     from lakesync.core.attachments import Attachment
     from lakesync.errors import LakeSyncError
 
@@ -41,6 +43,7 @@ class CarriesOverHttp:
 
     _httpx: ModuleType
     _store: httpx.Client
+    _sockets: OpenSockets
 
     if TYPE_CHECKING:  # `HttpTransport` has it
 
@@ -79,8 +82,13 @@ class CarriesOverHttp:
 
     def send_bytes(self, request: SignedRequest, content: bytes) -> None:
         """Make a signed request that stores bytes; what was there already is no error."""
-        with self._reached():
-            answer = self._store.put(request.url, headers=dict(request.headers), content=content)
+        with self._reached(), signed_request():
+            answer = self._store.put(
+                request.url,
+                headers=dict(request.headers),
+                content=content,
+                extensions={"trace": self._sockets.note},
+            )
         if answer.status_code not in {_OK, _THERE}:
             raise _refusal(answer.status_code, answer.content)
 
@@ -90,10 +98,11 @@ class CarriesOverHttp:
         headers = {"Accept-Encoding": "identity"} | dict(request.headers)
         if start:
             headers["Range"] = f"bytes={start}-"
-        with (
-            self._reached(),
-            self._store.stream("GET", request.url, headers=headers) as answer,
-        ):
+        with self._reached(), contextlib.ExitStack() as answered:
+            with signed_request():
+                traced = {"trace": self._sockets.note}
+                stream = self._store.stream("GET", request.url, headers=headers, extensions=traced)
+                answer = answered.enter_context(stream)
             if answer.status_code == _ENDED:
                 return
             if answer.status_code not in {_WHOLE, _PARTIAL}:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.transport.answers import error_of
 from lakesync.client.transport.attachments import CarriesOverHttp
+from lakesync.client.transport.sockets import OpenSockets
 from lakesync.client.transport.token import Token
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.schema_json import schemas_from_json
@@ -110,6 +111,7 @@ class HttpTransport(CarriesOverHttp):
         )
         # Signed addresses lead elsewhere, and the token is nobody's business there.
         self._store = httpx.Client(transport=http, timeout=timeout)
+        self._sockets = OpenSockets()
         self._ahead = ReadAhead(self._page)
 
     def push(self, push: Push) -> PushReceipt:
@@ -173,8 +175,13 @@ class HttpTransport(CarriesOverHttp):
 
         return SocketListener(self._socket_url, hearer, self._token).start()
 
+    def drop_requests(self) -> None:
+        """End the requests that are under way; see `lakesync.ports.DropsRequests`."""
+        self._sockets.shut()
+
     def close(self) -> None:
-        """Close the connections; safe to repeat."""
+        """Close the connections, whatever is under way; safe to repeat."""
+        self.drop_requests()
         self._ahead.wait()
         self._http.close()
         self._store.close()
@@ -190,8 +197,11 @@ class HttpTransport(CarriesOverHttp):
 
     def _answer(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
         authorised = {**headers, "Authorization": f"Bearer {self._token.give()}"}
+        traced = {"trace": self._sockets.note}
         try:
-            response = self._http.request(method, path, headers=authorised, **request)
+            response = self._http.request(
+                method, path, headers=authorised, extensions=traced, **request
+            )
         except self._httpx.DecodingError as exc:
             raise Unreachable(f"the answer arrived damaged ({exc}); try again") from exc
         except self._httpx.TransportError as exc:

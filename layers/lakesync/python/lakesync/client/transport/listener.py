@@ -21,6 +21,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
+from lakesync.client.transport.quiet import socket_logger
 from lakesync.core.messages import BEARER, SUB_PROTOCOL
 from lakesync.errors import (
     AuthFailed,
@@ -47,6 +48,8 @@ RENEWED_S: Final = 6_600.0
 """The age at which a connection is replaced, give or take a tenth."""
 OPEN_S_MAX: Final = 10.0
 """How long opening a connection may take."""
+CLOSE_S_MAX: Final = 2.0
+"""How long `SocketListener.stop` waits; a connection that is being opened is closed behind it."""
 BACKOFF_S_MIN: Final = 1.0
 """The first wait after a failure is a random part of twice this."""
 BACKOFF_S_MAX: Final = 300.0
@@ -104,7 +107,7 @@ class SocketListener:
         self._stopped.set()
         self._close(self._socket)
         if self._thread is not threading.current_thread():
-            self._thread.join(OPEN_S_MAX)
+            self._thread.join(CLOSE_S_MAX)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -139,9 +142,10 @@ class SocketListener:
                 old, self._socket = self._socket, self._open()
                 self._close(old)
         except Exception as error:  # noqa: BLE001 - see rule 2
-            self._close(self._socket)
             _log.info("the socket is closed: %s: %s", type(error).__name__, error)
             return self._reason(error)
+        finally:
+            self._close(self._socket)
         return None
 
     def _about(self, seconds: float) -> float:
@@ -158,6 +162,7 @@ class SocketListener:
             # Whether the other side is there is told by answers, which API Gateway counts as well.
             ping_interval=None,
             max_size=FRAME_CHARS_MAX,
+            logger=socket_logger(),
         )
         return manager.__enter__()
 

@@ -1,0 +1,90 @@
+"""Syncing in the background, as a part of a client: it ends with the client."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, cast
+
+from lakesync.client.download.hearing import Hearing
+from lakesync.client.live.observing import Observable
+from lakesync.client.loop import EVERY_S, SyncLoop, unheard
+from lakesync.errors import ValidationFailed
+from lakesync.ports import DropsRequests, Listens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.client.client import Client
+    from lakesync.client.summaries import SyncSummary
+    from lakesync.client.sync import Syncer
+    from lakesync.errors import LakeSyncError
+    from lakesync.ports import Listening, Transport
+    from lakesync.result import Result
+
+
+class Connecting(Observable):
+    """The part of a client that keeps it in sync."""
+
+    client_id: str
+    _syncer: Syncer
+    _transport: Transport
+
+    def _may_connect(self) -> None:
+        self._connecting = threading.RLock()
+        self._loop: SyncLoop | None = None
+        self._loops: weakref.WeakSet[SyncLoop] = weakref.WeakSet()
+        self._is_closed = False
+
+    def connect(
+        self,
+        *,
+        every_s: float = EVERY_S,
+        on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
+    ) -> SyncLoop:
+        """Sync in the background from now on, until what it gives is stopped or the client closed.
+
+        Where the transport has a ``socket_url``, a WebSocket tells of changes at once; while it
+        cannot be had, the client asks every ``every_s`` seconds. ``status.connected`` tells which.
+
+        Args:
+            every_s: as `SyncLoop` takes it; so is ``on_result``. If the client is connected already
+                it begins anew, with these.
+            on_result: as there.
+
+        Raises:
+            ValidationFailed: the client is closed.
+        """
+        with self._connecting:
+            if self._loop is not None:
+                self._loop.stop()
+            self._loop = SyncLoop(cast("Client", self), every_s=every_s, on_result=on_result)
+            self._loop.start()
+            return self._loop
+
+    def listen(self, wake: Callable[[], None]) -> Listening | None:
+        """Be told of changes where the transport can: `SyncLoop` does it. Stop it before `close`.
+
+        Args:
+            wake: makes this client sync.
+        """
+        if not isinstance(self._transport, Listens):
+            return None
+        return self._transport.listen(Hearing(self.client_id, self._syncer, self._activity, wake))
+
+    def register_loop(self, loop: SyncLoop) -> None:
+        """Note a loop that is to be stopped with the client; `SyncLoop.start` does it."""
+        if self._is_closed:
+            raise ValidationFailed("the client is closed; open its file again")
+        self._loops.add(loop)
+
+    def drop_requests(self) -> None:
+        """Have requests that are under way fail at once, where the transport can."""
+        if isinstance(self._transport, DropsRequests):
+            self._transport.drop_requests()
+
+    def _stop_loops(self) -> list[SyncLoop]:
+        running = [loop for loop in list(self._loops) if loop.is_running()]
+        for loop in running:
+            loop.stop()
+        return running

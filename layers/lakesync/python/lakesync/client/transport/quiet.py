@@ -1,0 +1,55 @@
+"""What libraries would log of secrets: tokens in handshakes, and signed addresses."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SIGNED: Final[ContextVar[bool]] = ContextVar("lakesync_signed_request", default=False)
+
+
+class SocketLogger(logging.LoggerAdapter[logging.Logger]):
+    """A logger for websockets, which at ``DEBUG`` would log each header and frame."""
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's name
+        """Tell whether a level is logged; ``DEBUG`` never is."""
+        return level > logging.DEBUG and super().isEnabledFor(level)
+
+
+def socket_logger() -> SocketLogger:
+    """Give the logger of a socket."""
+    return SocketLogger(logging.getLogger("lakesync.client"), {})
+
+
+class _WithoutQuery(logging.Filter):
+    """Takes the query, which is what a signature is in, from the addresses that httpx logs."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Pass a record on, without a query where a signed request is under way."""
+        if _SIGNED.get() and isinstance(record.args, tuple):
+            record.args = tuple(_without_query(value) for value in record.args)
+        return True
+
+
+def _without_query(value: Any) -> Any:
+    address, mark, _ = str(value).partition("?")
+    return f"{address}?…" if mark else value
+
+
+_FILTER: Final = _WithoutQuery()
+
+
+@contextlib.contextmanager
+def signed_request() -> Iterator[None]:
+    """Keep the signature of what is requested meanwhile, on this thread, out of httpx's log."""
+    logging.getLogger("httpx").addFilter(_FILTER)  # once, however often it is added
+    token = _SIGNED.set(True)
+    try:
+        yield
+    finally:
+        _SIGNED.reset(token)
