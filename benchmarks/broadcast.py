@@ -18,7 +18,7 @@ from lakesync.buffer.connection_items import connection_item
 from lakesync.buffer.connections import DynamoConnections
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.client.loop import TOLD_EVERY_S
+from lakesync.client.loop import CONNECTED_EVERY_S
 from lakesync.client.transport.listener import HEARTBEAT_S
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
@@ -164,7 +164,7 @@ def _idle_usd() -> float:
     asked = MONTH_MIN * 60 / HEARTBEAT_S
     # A question and its answer; the connection and the main lane's head are read.
     each = 2 * USD_PER_MESSAGE + 2 * USD_PER_RRU + USD_PER_CALL + ASK_S * NOTIFY_GB * USD_PER_GB_S
-    return MONTH_MIN * USD_PER_MINUTE + asked * each + _polling_usd(TOLD_EVERY_S)
+    return MONTH_MIN * USD_PER_MINUTE + asked * each + _polling_usd(CONNECTED_EVERY_S)
 
 
 def _polling_usd(every_s: float) -> float:

@@ -479,7 +479,7 @@ def test_signing_out_is_refused_while_actions_wait(shop: Shop) -> None:
     waiting = ship(client)
     error = error_of(client.wipe())
     assert isinstance(error, Conflict)
-    assert "1 actions wait and 1 are dead letters" in str(error)
+    assert "1 action waits, 1 action is a dead letter" in str(error)
     client.actions.discard(dead).unwrap()
     client.actions.discard(waiting).unwrap()
     client.wipe().unwrap()

@@ -422,7 +422,7 @@ def test_wiping_removes_all_bytes_and_says_what_would_be_lost(
     client.sync().unwrap()
     error = refusal(client.wipe())
     assert error.code == "CONFLICT"
-    assert "1 attachments" in error.message
+    assert "1 attachment is" in error.message
     client.attachments.upload().unwrap()
     client.wipe().unwrap()
 

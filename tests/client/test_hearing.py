@@ -232,7 +232,7 @@ def test_a_browsers_handshake_and_a_broadcast_in_the_file(world: World, tmp_path
     with world.client(tmp_path) as client, serving(server) as url:
         client.sync().unwrap()
         with listening(client, url) as woken:
-            assert waited(lambda: client.is_told and server.open)
+            assert waited(lambda: client.connected and server.open)
             assert server.offered == [["lakesync.v1", "bearer.a-token"]]
             assert server.paths == ["/live?clientId=ann"]
             assert woken.times == 1, "what was committed before is pulled"
@@ -241,7 +241,7 @@ def test_a_browsers_handshake_and_a_broadcast_in_the_file(world: World, tmp_path
             assert waited(lambda: titles(client) == ["first", "second"])
             server.send(PullPage((), 0, 1 << 62, has_more=True))
             assert waited(lambda: woken.times == 2)
-        assert not client.is_told
+        assert not client.connected
 
 
 @pytest.mark.law("T6")
@@ -316,7 +316,7 @@ def test_who_is_shut_out_does_not_come_again(world: World, tmp_path: Path, quick
     server.first = frames.encode_refusal(Revoked("shut out"), 0, closes=True)
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
         assert waited(lambda: server.open)
-        assert waited(lambda: not client.is_told)
+        assert waited(lambda: not client.connected)
         time.sleep(0.1)
         assert len(server.open) == 1
 
@@ -348,7 +348,7 @@ def test_a_connection_is_renewed_before_the_old_one_is_closed(
     server = Server()
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
         assert waited(lambda: len(server.open) > 2)
-        assert client.is_told
+        assert client.connected
         assert woken.times >= 2
 
 

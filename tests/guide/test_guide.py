@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import lakesync.client
+from lakesync.client.storage.file import NOTHING_READ
 from lakesync.testing.memory_gateway import MemoryGateway
+from lakesync.wire.frames import encode_pull_frame
 from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
@@ -17,11 +19,9 @@ if TYPE_CHECKING:
 pytest_plugins = ["pytester"]
 
 PAGES = [
-    ROOT / "docs" / "guide" / f"{name}.md"
-    for name in (
-        *("README", "offline", "live-queries", "sql", "sqlalchemy", "actions", "rules"),
-        *("attachments", "async", "testing", "errors"),
-    )
+    page
+    for page in sorted((ROOT / "docs" / "guide").glob("*.md"))
+    if not page.stem.startswith("connectors")  # those have tests of their own
 ]
 """The pages for those who write an app."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -42,7 +42,8 @@ def code(page: Path) -> str:
 def test_the_code_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reached(url: str, *, gateway: str, token: str) -> Any:
+    def reached(url: str, *, gateway: str, token: Any, socket_url: str = "wss://") -> Any:
+        assert socket_url.startswith("wss://")
         assert url.startswith("https://")
         assert gateway
         assert token
@@ -85,10 +86,16 @@ def test_the_tests_of_the_page_on_testing_pass(pytester: pytest.Pytester) -> Non
 
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-W", "error")
 
-    result.assert_outcomes(passed=5)
+    result.assert_outcomes(passed=6)
 
 
 def test_links_of_the_guide_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_frame_for_wscat_is_a_pull_of_everything() -> None:
+    page = (ROOT / "docs" / "realtime.md").read_text("utf-8")
+    [frame] = re.findall(r"^> (\S+=)$", page, re.MULTILINE)
+    assert frame == encode_pull_frame(NOTHING_READ.pull("phone-1", 100), 1)
