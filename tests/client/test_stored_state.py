@@ -63,14 +63,14 @@ def test_a_row_is_kept_exactly(deltas: list[Delta], others: int) -> None:
     assert states.encode(places, again) == stored
 
 
-@given(strategies.deltas(), st.randoms())
-def test_a_new_row_is_kept_as_any_other(delta: Delta, random: object) -> None:
+@given(strategies.deltas(), st.randoms(), st.sampled_from([0, 7, 2_500]))
+def test_a_new_row_is_kept_as_any_other(delta: Delta, random: object, others: int) -> None:
     states, columns = _states(), () if delta.op is Op.DELETE else delta.columns
     state = fold([delta._replace(op=Op.INSERT, columns=columns)])
     names = [name for name, _ in columns]
     random.shuffle(names)  # type: ignore[attr-defined]
     assume(columns)
-    places, count = Places(names), 3
+    places, count = Places([*(f"other_{number}" for number in range(others)), *names]), 3
     values = [[value] * count for _, value in columns]
     rows = [delta.hlc] * count, [delta.client_id] * count, values
 

@@ -120,6 +120,8 @@ class Client(Connecting, OutboxKeeper):
         result = self._attempt(lambda: record(self._file, op, table, row_id, columns))
         if not self.edited.is_set():
             self.edited.set()
+        if isinstance(result, Ok):  # before its name is put together
+            return result
         return heard(result, f"{op.name} of {table!r}, {row_id!r}")
 
     def _edits(

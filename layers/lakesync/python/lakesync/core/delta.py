@@ -1,20 +1,20 @@
 """A delta: one client's change to some columns of one row, at one stamp.
 
 A delta is immutable and whole: it is stored, sent and flushed exactly as its client made it, so
-that its identity stays true. What the change *means* is in `lakesync.core.merge`.
+that its identity (`lakesync.core.identity`) stays true. What the change *means* is in
+`lakesync.core.merge`.
 Laws I1-I4: ``docs/spec/identity.md``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from enum import IntEnum
 from functools import lru_cache
-from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import STAMP_MAX
+from lakesync.core.identity import delta_id_of
 from lakesync.core.values import canonical, parse
 from lakesync.errors import DeltaTooLarge, ValidationFailed
 
@@ -66,7 +66,7 @@ class Delta(NamedTuple):
     columns: Columns
     """Column names with the canonical bytes of their values, in the order of the client."""
     delta_id: str
-    """SHA-256 in hex; see `delta_id_of`."""
+    """SHA-256 in hex; see `lakesync.core.identity`."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -104,9 +104,9 @@ def checked_delta(
     check_identifier(table, "table")
     check_row_id(row_id)
     check_client_id(client_id)
-    if not 0 < hlc <= STAMP_MAX:
-        raise ValidationFailed("the stamp must lie between 1 and 2^63-1", field="hlc")
-    _check_columns(op, columns)
+    check_stamp(hlc)
+    check_columns(op, tuple([name for name, _ in columns]))
+    check_size(sum([len(value) for _, value in columns]))
     return known_delta(op, table, row_id, client_id, hlc, columns)
 
 
@@ -121,33 +121,6 @@ def known_delta(
 def removal(table: str, row_id: str, at: Stamp) -> Delta:
     """Give the removal of a row from a client's sight, by the commit that took it away."""
     return Delta(Op.REMOVE, table, row_id, GATEWAY_CLIENT, at, (), "")
-
-
-def delta_id_of(client_id: str, columns: Columns, hlc: Stamp, row_id: str, table: str) -> str:
-    """Give the identity of a change: the same logical change always has the same id.
-
-    SHA-256, in hex, of the RFC 8785 form of ``{clientId, columns, hlc, rowId, table}``, where
-    columns are ``{column, value}`` objects in their order and the stamp is a decimal string.
-    """
-    members = b",".join([_column_prefix(name) + value + b"}" for name, value in columns])
-    text = b'{"clientId":%b,"columns":[%b],"hlc":"%d","rowId":%b,"table":%b}' % (
-        _quoted(client_id),
-        members,
-        hlc,
-        encode_basestring(row_id).encode(),
-        _quoted(table),
-    )
-    return hashlib.sha256(text).hexdigest()
-
-
-@lru_cache(maxsize=4096)
-def _quoted(text: str) -> bytes:
-    return encode_basestring(text).encode()
-
-
-@lru_cache(maxsize=4096)
-def _column_prefix(name: str) -> bytes:
-    return b'{"column":%b,"value":' % encode_basestring(name).encode()
 
 
 @lru_cache(maxsize=4096)
@@ -199,13 +172,35 @@ def _check_id(text: str, bytes_max: int, field: str) -> str:
     return text
 
 
-def _check_columns(op: Op, columns: Columns) -> None:
-    if op is Op.DELETE:
-        if columns:
-            raise ValidationFailed("a DELETE carries no columns", field="columns")
-        return
-    _check_names(tuple([name for name, _ in columns]))
-    size = sum([len(value) for _, value in columns])
+def check_stamp(hlc: Stamp) -> None:
+    """Check that a change can have a stamp.
+
+    Raises:
+        ValidationFailed: it cannot.
+    """
+    if not 0 < hlc <= STAMP_MAX:
+        raise ValidationFailed("the stamp must lie between 1 and 2^63-1", field="hlc")
+
+
+def check_columns(op: Op, names: tuple[str, ...]) -> None:
+    """Check which columns a delta has.
+
+    Raises:
+        ValidationFailed: a name is malformed, a column repeats, a delete carries columns.
+        DeltaTooLarge: more than `COLUMNS_MAX`.
+    """
+    if op is not Op.DELETE:
+        _check_names(names)
+    elif names:
+        raise ValidationFailed("a DELETE carries no columns", field="columns")
+
+
+def check_size(size: int) -> None:
+    """Check how many bytes a delta's values have together.
+
+    Raises:
+        DeltaTooLarge: more than `DELTA_BYTES_MAX`.
+    """
     if size > DELTA_BYTES_MAX:
         raise DeltaTooLarge(
             f"a delta's values may hold {DELTA_BYTES_MAX} bytes; these hold {size}", field="columns"

@@ -47,7 +47,8 @@ def canonical(value: object) -> CanonicalJson:
         ValidationFailed: not JSON, not exact as a double, or nested too deeply.
     """
     try:
-        return _text(value, 0).encode()
+        # Most values are text.
+        return (encode_basestring(value) if value.__class__ is str else _text(value, 0)).encode()
     except UnicodeEncodeError as exc:
         raise ValidationFailed(
             "text holds half of a surrogate pair; send whole characters"
@@ -157,15 +158,13 @@ def _number(value: float) -> str:
         return "0"
     if value - value != 0:
         raise ValidationFailed("NaN and infinity are not JSON; send null or text")
-    sign = "-" if value < 0 else ""
-    # repr gives the same shortest round-trip digits; only their arrangement differs.
-    # A subclass, such as numpy's float64, may have a repr of its own.
-    mantissa, _, exponent = float.__repr__(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
-    digits = digits.rstrip("0")
-    return sign + _arrange(digits, point)
+    # repr gives the same shortest round-trip digits; only their arrangement differs, and that not
+    # in numbers of everyday size. A subclass, such as numpy's float64, may have a repr of its own.
+    printed = float.__repr__(value)
+    if "e" not in printed:
+        return printed.removesuffix(".0")
+    mantissa, _, exponent = printed.lstrip("-").partition("e")
+    return ("-" if value < 0 else "") + _arrange(mantissa.replace(".", ""), int(exponent) + 1)
 
 
 def _arrange(digits: str, point: int) -> str:
@@ -173,8 +172,6 @@ def _arrange(digits: str, point: int) -> str:
     count = len(digits)
     if count <= point <= 21:  # noqa: PLR2004 - the standard's own bound
         return digits + "0" * (point - count)
-    if 0 < point <= 21:  # noqa: PLR2004 - the standard's own bound
-        return f"{digits[:point]}.{digits[point:]}"
     if -6 < point <= 0:  # noqa: PLR2004 - the standard's own bound
         return f"0.{'0' * -point}{digits}"
     power = f"e{'+' if point > 0 else '-'}{abs(point - 1)}"

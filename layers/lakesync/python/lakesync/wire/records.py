@@ -10,8 +10,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.delta import Delta, Op
+from lakesync.core.identity import DELTA_ID_CHARS
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire.row_state import column_opening, text_field, varint
+from lakesync.wire.row_state import column_opening, openings, text_field, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +48,36 @@ def encode_record(delta: Delta) -> bytes:
     parts += (_client(client_id), text_field(_DELTA_ID, delta_id))
     record = b"".join(parts)
     return _DELTA + varint(len(record)) + record
+
+
+class RecordTemplate:
+    """What the runs of a client's deltas of one kind, of some columns of a table, have in common.
+
+    Args:
+        op: what the deltas do.
+        table: the table.
+        names: the columns, in their order.
+        client_id: the client.
+    """
+
+    __slots__ = ("_columns", "_front", "_middle")
+
+    def __init__(self, op: Op, table: str, names: Iterable[str], client_id: str) -> None:
+        self._front = _table(op, table)
+        self._columns = [openings(name) for name in names]
+        self._middle = _client(client_id) + _DELTA_ID + varint(DELTA_ID_CHARS)
+
+    def encode(self, delta: Delta) -> bytes:
+        """Give the run of one delta, as `encode_record` does in twice the time."""
+        parts = [self._front, text_field(_ROW_ID, delta.row_id)]
+        try:
+            for of_size, (_, value) in zip(self._columns, delta.columns, strict=True):
+                parts += (of_size[len(value)], value)
+        except IndexError:  # a value is longer than most
+            return encode_record(delta)
+        parts += (_HLC, delta.hlc.to_bytes(8, "little"), self._middle, delta.delta_id.encode())
+        record = b"".join(parts)
+        return _DELTA + varint(len(record)) + record
 
 
 @lru_cache(_REMEMBERED)

@@ -12,7 +12,8 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX, delta_id_of
+from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX
+from lakesync.core.identity import delta_id_of
 from lakesync.core.row_deltas import deltas_of
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.records import encode_records

@@ -77,18 +77,18 @@ def _shape(names: tuple[str, ...]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
 
     Rows of a table mostly have the same columns, in the order in which they were written.
     """
-    return tuple((name, _openings(name)) for name in sorted(names))
+    return tuple((name, openings(name)) for name in sorted(names))
 
 
 @lru_cache(_NAMES_REMEMBERED)
-def _openings(name: str) -> tuple[bytes, ...]:
+def openings(name: str) -> tuple[bytes, ...]:
     """Give what stands before a column's value of the first writer, by the value's size."""
     return tuple(_opening(name, size, 0) for size in range(_OPENINGS))
 
 
 def column_opening(name: str, size: int) -> bytes:
     """Give what stands before a column's value of a size: in a delta as in a state."""
-    return _openings(name)[size] if size < _OPENINGS else _opening(name, size, 0)
+    return openings(name)[size] if size < _OPENINGS else _opening(name, size, 0)
 
 
 def _opening(name: str, size: int, behind: int) -> bytes:

@@ -147,8 +147,10 @@ class ChangeFeed:
 
     def _committed(self) -> None:
         """Note what a transaction of this client changed; called behind each commit."""
-        changed = self._file.catalogue.take_changed()
-        if self._running:
+        if not self._running:
+            self._file.catalogue.forget_changed()
+        else:
+            changed = self._file.catalogue.take_changed()
             names = frozenset(name for name, _ in changed)
             folded = (name.lower() for both in changed for name in both)
             self.publish(Changes(names, frozenset(folded)))

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.tables import PREFIX
@@ -25,6 +25,7 @@ from lakesync.core.values import NULL
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from lakesync.core.delta import Op
     from lakesync.core.merge import RowState
     from lakesync.core.values import CanonicalJson
 
@@ -68,6 +69,8 @@ class AppTable:
     """The columns as row states name them."""
     delete_wins: bool = False
     """What the gateway's schema says of the table."""
+    templates: dict[tuple[Op, tuple[str, ...]], Any] = field(default_factory=dict)
+    """An `EditTemplate` for edits of some columns, as long as names and columns stay."""
 
     def as_read(self, state: RowState) -> RowState:
         """Give a row as its table reads it; see `lakesync.core.merge.as_read`."""
@@ -75,6 +78,7 @@ class AppTable:
 
     def prepare(self) -> None:
         """Compose the statements for the columns as they are now."""
+        self.templates.clear()
         self.places = Places(tuple(self.columns))
         self.shown = tuple(name for name, sql_name in self.columns.items() if sql_name)
         quoted = [quote(sql_name) for sql_name in self.columns.values() if sql_name]
@@ -95,13 +99,17 @@ class AppTable:
             if only is not known:
                 self.kinds[name] = only and known is None and self.kinds.get(name, True)
 
-    def cells(self, row_id: str, values: Mapping[str, CanonicalJson]) -> list[Cell]:
-        """Give the parameters of ``upsert`` for a row. A column that it does not have is NULL."""
-        value_of = values.get
+    def note_values(self, values: Mapping[str, CanonicalJson]) -> None:
+        """Do the same for the values of one row."""
         for name, is_boolean in self.booleans.items():
-            value = value_of(name, NULL)
+            value = values.get(name, NULL)
             if value != NULL and (value in _BOOLEANS) is not is_boolean:
                 self.kinds[name] = value in _BOOLEANS and is_boolean is None
+
+    def cells(self, row_id: str, values: Mapping[str, CanonicalJson]) -> list[Cell]:
+        """Give the parameters of ``upsert`` for a row. A column that it does not have is NULL."""
+        self.note_values(values)
+        value_of = values.get
         cells: list[Cell] = [row_id]
         cells += [
             # Most cells are plain text: a call for each costs as much as its text.

@@ -52,9 +52,13 @@ class Catalogue:
         """Give the names, and SQLite's names, of tables that a committed transaction changed."""
         changed = [(table.name, table.sql_name) for table in self._changed.values()]
         changed += [(name, name) for name in self._local_changed]
+        self.forget_changed()
+        return changed
+
+    def forget_changed(self) -> None:
+        """Forget which tables a committed transaction changed, as nobody asks."""
         self._changed.clear()
         self._local_changed.clear()
-        return changed
 
     def reload(self) -> None:
         """Read the catalogue out of the database."""
@@ -96,6 +100,11 @@ class Catalogue:
     def known(self, name: str) -> AppTable:
         """Give a table that is there, by any spelling of its name."""
         return self._tables[folded(name)]
+
+    def spelled(self, name: str) -> AppTable | None:
+        """Give a table that is there by exactly this name."""
+        table = self._tables.get(folded(name))
+        return table if table is not None and table.name == name else None
 
     def by_id(self, table_id: int) -> AppTable:
         """Give the table that a row or an outbox entry names."""

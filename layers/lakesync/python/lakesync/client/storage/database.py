@@ -14,7 +14,7 @@ import contextlib
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, get_args
 
 from lakesync.client.storage.app_table import COLLATION, compare
 from lakesync.client.storage.failures import translated
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.encryption import Key
     from lakesync.client.storage.reading import Answer
 
+T = TypeVar("T")
 Durability: TypeAlias = Literal["FULL", "NORMAL"]
 BUSY_TIMEOUT_S: Final = 10.0
 """How long to wait for another process that is writing to the same file."""
@@ -59,6 +60,7 @@ class Database:
         self._was_full = False
         self._in_use = False
         self.writer = self._connect(connect, str(path), connection_class)
+        self._versions = self.writer.cursor()
         self._room = LogRoom(self.writer, path) if durability == "FULL" else None
         try:
             self.writer.execute("PRAGMA journal_mode = WAL").close()
@@ -128,7 +130,7 @@ class Database:
 
     def _data_version(self) -> int:
         """Give a number that changes when, and only when, another connection wrote to the file."""
-        version: int = self.writer.execute("PRAGMA data_version").fetchone()[0]
+        version: int = self._versions.execute("PRAGMA data_version").fetchone()[0]
         return version
 
     def _check_unused(self) -> None:
@@ -145,23 +147,39 @@ class Database:
             self._check_unused()
             try:
                 self._begin()
-                self._in_use = True
                 yield self.writer
-                self._in_use = False
-                self.writer.execute("COMMIT")
+                self._commit()
             except BaseException as failure:
-                was_in_block, self._in_use = self._in_use, False
-                self._undo(failure)
-                if isinstance(failure, sqlite3.Error) and not was_in_block:
-                    raise translated(failure) from failure
+                self._fail(failure)
                 raise
-            for tell in self._commits:
-                tell()
 
-    def _undo(self, failure: BaseException) -> None:
+    def write(self, edit: Callable[[], T]) -> T:
+        """Do the same for one call: a generator would cost an edit as much as its row."""
+        with self.lock:
+            self._check_unused()
+            try:
+                self._begin()
+                written = edit()
+                self._commit()
+            except BaseException as failure:
+                self._fail(failure)
+                raise
+            return written
+
+    def _commit(self) -> None:
+        self._in_use = False
+        self.writer.execute("COMMIT")
+        for tell in self._commits:
+            tell()
+
+    def _fail(self, failure: BaseException) -> None:
+        """Undo what a transaction wrote; raises our error where SQLite cannot begin or end it."""
+        was_in_block, self._in_use = self._in_use, False
         code = getattr(failure.__cause__ or failure, "sqlite_errorcode", 0) & 0xFF
         self._was_full |= code == sqlite3.SQLITE_FULL
         self._rollback()
+        if isinstance(failure, sqlite3.Error) and not was_in_block:
+            raise translated(failure) from failure
 
     def _begin(self) -> None:
         if self.writer.in_transaction:
@@ -179,6 +197,7 @@ class Database:
             for reload in self._reloads:
                 reload()
             self._version = version
+        self._in_use = True
 
     def _rollback(self) -> None:
         self._version = None

@@ -119,8 +119,7 @@ def record(
 ) -> Delta:
     """Commit one edit to disk."""
     encoded = encoded_columns(op, table, row_id, columns)
-    with file.database.transaction():
-        return write(file, op, table, row_id, encoded, file.clock.now())
+    return file.database.write(lambda: write(file, op, table, row_id, encoded, file.clock.now()))
 
 
 def amend(file: ClientFile, delta_id: str, columns: Mapping[str, object]) -> Delta:

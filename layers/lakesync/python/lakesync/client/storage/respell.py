@@ -34,6 +34,7 @@ def respell_table(connection: sqlite3.Connection, table: AppTable, name: str) ->
     """Give a table another spelling. Its SQLite name stays: SQLite reads either as the same."""
     connection.execute("UPDATE _lakesync_tables SET name = ? WHERE id = ?", (name, table.id))
     table.name = name
+    table.prepare()
     _respell_edits(connection, table, {})
 
 

@@ -112,10 +112,12 @@ class States:
         ordered, members = places.of(names)
         # Clients name columns in an order of their own.
         arranged = [columns[names.index(name)] for name in ordered]
+        rows = zip(stamps, client_ids, zip(*arranged, strict=True), strict=True)
+        if len(members) > _BYTE_MAX:
+            return [self.encode(places, _inserted(ordered, *row)) for row in rows]
         openings: dict[str, tuple[bytes, bytes]] = {}
         encoded = []
-        rows = zip(*arranged, strict=True)
-        for hlc, client_id, values in zip(stamps, client_ids, rows, strict=True):
+        for hlc, client_id, values in rows:
             opening = openings.get(client_id)
             if opening is None:
                 opening = openings[client_id] = self.opening(client_id, members)
@@ -130,7 +132,10 @@ class States:
         return encoded
 
     def opening(self, client_id: str, members: bytes) -> tuple[bytes, bytes]:
-        """Give what stands before and behind the stamp of a row of one insert of some columns."""
+        """Give what stands before and behind the stamp of a row of one insert of some columns.
+
+        Their set takes at most 255 bytes.
+        """
         number = self.clients.number(client_id)
         flags = _COLUMNS | _ALIVE_FIRST | (_FAR if number > _BYTE_MAX else 0)
         client = _numbers((number,), flags & _FAR)

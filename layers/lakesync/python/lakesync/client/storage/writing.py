@@ -7,24 +7,33 @@ waits for that: it costs one commit to disk, and around it four statements, each
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.client.storage.catalogue import checked_text
+from lakesync.client.storage.edit_template import EditTemplate
 from lakesync.client.storage.rows import INSERT_EDITED, SELECT_ROW, UPSERT_ROW
 from lakesync.client.upload.outbox import ADD
-from lakesync.core.delta import Op, checked_delta
+from lakesync.core.delta import Op, check_columns, check_identifier
 from lakesync.core.forgetting import is_tombstone
 from lakesync.core.merge import apply, view
 from lakesync.core.values import canonical
 from lakesync.errors import ValidationFailed
-from lakesync.wire.records import encode_record
 
 if TYPE_CHECKING:
-    from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.app_table import AppTable, Cell
     from lakesync.client.storage.file import ClientFile
     from lakesync.core.clock import Stamp
-    from lakesync.core.delta import Columns, Delta
+    from lakesync.core.delta import Delta
     from lakesync.core.values import CanonicalJson
+
+Encoded: TypeAlias = "tuple[tuple[str, ...], list[object], list[CanonicalJson]]"
+"""Columns of an edit: names in order, values as the app has them, and in canonical form."""
+
+_TEMPLATES_MAX: Final = 64
+"""Sets of columns of one table for which it is remembered how their edits are encoded."""
+_ORDERS_REMEMBERED: Final = 512
+_NO_COLUMNS: Final = "columns must map names to values"
 
 
 class Writer:
@@ -55,16 +64,25 @@ def write(
     op: Op,
     table: str,
     row_id: str,
-    columns: Columns,
+    columns: Encoded,
     hlc: Stamp,
     group: Stamp | None = None,
 ) -> Delta:
     """Write one edit inside a transaction of the file."""
-    delta = checked_delta(op, table, row_id, file.client_id, hlc, columns)
-    app = file.catalogue.table(table, [name for name, _ in columns])
+    names, given, values = columns
+    app, template = _template(file, op, table, names)
+    delta = template.delta(row_id, hlc, values)
     run = file.connection.execute
-    values = _merge(file, app, delta)
-    cells = None if values is None else app.cells(row_id, values)
+    cells: list[Cell] | None
+    if (
+        op is Op.INSERT
+        and names  # mostly of a row that is not there
+        and run(INSERT_EDITED, (app.id, row_id, template.state(hlc, values))).rowcount
+    ):
+        cells = template.cells(row_id, given, values)
+    else:
+        seen = _merge(file, app, delta)
+        cells = None if seen is None else app.cells(row_id, seen)
     file.catalogue.note_change(app)
     if app.kinds:
         file.catalogue.keep_kinds(app)
@@ -72,20 +90,31 @@ def write(
         run(app.delete, (row_id,))
     else:
         run(app.upsert, cells)
-    run(ADD, (hlc, group, app.id, row_id, encode_record(delta)))
+    run(ADD, (hlc, group, app.id, row_id, template.run(delta)))
     return delta
+
+
+def _template(
+    file: ClientFile, op: Op, table: str, names: tuple[str, ...]
+) -> tuple[AppTable, EditTemplate]:
+    """Give the table of an edit, and how edits of such columns of it are encoded."""
+    app = file.catalogue.spelled(table)
+    template: EditTemplate | None = app.templates.get((op, names)) if app else None
+    if app is None or template is None:
+        check_identifier(table, "table")
+        check_columns(op, names)
+        app = file.catalogue.table(table, names)
+        template = EditTemplate(op, app, names, file.client_id, file.rows.states)
+        if len(app.templates) >= _TEMPLATES_MAX:
+            app.templates.clear()
+        app.templates[op, names] = template
+    return app, template
 
 
 def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, CanonicalJson] | None:
     """Merge an edit into its row's state; gives the row as it is seen then."""
     run, states = file.connection.execute, file.rows.states
     key = app.id, delta.row_id
-    if delta.op is Op.INSERT and delta.columns:  # mostly of a row that is not there
-        names, values = zip(*delta.columns, strict=True)
-        columns = [(value,) for value in values]
-        (new,) = states.encode_inserts(app.places, names, (delta.hlc,), (delta.client_id,), columns)
-        if run(INSERT_EDITED, (*key, new)).rowcount:
-            return dict(delta.columns)
     row = run(SELECT_ROW, key).fetchone()
     state, base, waiting = row or (b"", None, 0)
     after = apply(states.decode(app.places, state), delta)
@@ -96,20 +125,28 @@ def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, Canoni
     return view(app.as_read(after))
 
 
-def encoded_columns(op: Op, table: object, row_id: object, columns: object) -> Columns:
+def encoded_columns(op: Op, table: object, row_id: object, columns: object) -> Encoded:
     """Give the columns' canonical bytes; what typing cannot promise is checked here."""
     checked_text(table, "table")
     checked_text(row_id, "rowId")
-    if not isinstance(columns, Mapping) or not all(isinstance(name, str) for name in columns):
-        raise ValidationFailed("columns must map names to values", field="columns")
-    if op is Op.UPDATE and not columns:
+    if not isinstance(columns, dict | Mapping):  # a dictionary is known sooner than a mapping
+        raise ValidationFailed(_NO_COLUMNS, field="columns")
+    names = _sorted_names(tuple(columns))
+    if op is Op.UPDATE and not names:
         raise ValidationFailed("an update names at least one column", field="columns")
-    encoded = []
-    # In the order of a row state, so that the same delta can be made of one again.
-    for name, value in sorted(columns.items()):
-        try:
-            encoded.append((name, canonical(value)))
-        except ValidationFailed as error:
-            error.field = f"columns.{name[:64]}"
-            raise
-    return tuple(encoded)
+    given = [columns[name] for name in names]
+    values: list[CanonicalJson] = []
+    try:
+        values.extend(map(canonical, given))
+    except ValidationFailed as error:
+        error.field = f"columns.{names[len(values)][:64]}"
+        raise
+    return names, given, values
+
+
+@lru_cache(_ORDERS_REMEMBERED)
+def _sorted_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Give columns in the order of a row state: so the same delta can be made of one again."""
+    if not all(isinstance(name, str) for name in names):
+        raise ValidationFailed(_NO_COLUMNS, field="columns")
+    return tuple(sorted(names))

@@ -1,0 +1,102 @@
+"""What a template makes of an edit is what everything else makes of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.client.storage.app_table import AppTable
+from lakesync.client.storage.edit_template import EditTemplate
+from lakesync.client.storage.stored_state import States
+from lakesync.client.storage.tables import CLIENTS
+from lakesync.client.storage.writing import encoded_columns
+from lakesync.core.delta import DELTA_BYTES_MAX, Op, make_delta
+from lakesync.core.merge import fold
+from lakesync.errors import DeltaTooLarge, ValidationFailed
+from lakesync.wire.records import encode_record
+from tests.support.strategies import json_values
+
+CLIENT = 'per%cent "quoted" %b'
+NAMES = tuple("abcdefgh")
+texts = st.sampled_from(["", "x", 'a "b"', "é", "\n\\", "y" * 50, "z" * 253, "z" * 254, "z" * 300])
+columns = st.dictionaries(st.sampled_from(NAMES), st.one_of(json_values, texts), min_size=1)
+
+
+def _template(
+    names: tuple[str, ...], table: AppTable, op: Op = Op.INSERT
+) -> tuple[EditTemplate, States]:
+    connection = sqlite3.connect(":memory:")
+    connection.execute(CLIENTS)
+    states = States(connection)
+    return EditTemplate(op, table, names, CLIENT, states), states
+
+
+def _table(names: tuple[str, ...], unseen: int = 0, *, only: bool | None = None) -> AppTable:
+    """Give a table of which some columns have no room in SQLite."""
+    of_table: dict[str, str | None] = dict.fromkeys(names[:unseen])
+    made = AppTable(1, "todos", "todos", of_table | {name: name for name in names[unseen:]})
+    made.booleans = dict.fromkeys(names, only)
+    made.prepare()
+    return made
+
+
+@given(
+    columns,
+    st.permutations(NAMES),
+    st.integers(0, 3),
+    st.sampled_from([None, True]),
+    st.sampled_from(["r1", 'é"%b']),
+)
+def test_an_edit_is_the_same_whichever_way_it_is_encoded(
+    written: dict[str, Any], order: list[str], unseen: int, only: Any, row_id: str
+) -> None:
+    names, given_, encoded = encoded_columns(Op.INSERT, "todos", row_id, written)
+    table, again = (_table(tuple(order), unseen, only=only) for _ in range(2))
+    template, states = _template(names, table)
+    expected = make_delta(
+        Op.INSERT, "todos", row_id, dict(sorted(written.items())), client_id=CLIENT, hlc=77
+    )
+
+    delta = template.delta(row_id, 77, encoded)
+
+    assert delta == expected
+    assert template.run(delta) == encode_record(delta)
+    assert template.state(77, encoded) == states.encode(table.places, fold([delta]))
+    cells = template.cells(row_id, given_, encoded)
+    same = again.cells(row_id, dict(delta.columns))
+    assert (cells, list(map(type, cells))) == (same, list(map(type, same)))
+    assert table.kinds == again.kinds
+
+
+@pytest.mark.parametrize("op", [Op.UPDATE, Op.DELETE])
+def test_an_edit_of_any_kind_is(op: Op) -> None:
+    written = {"a": 1} if op is Op.UPDATE else {}
+    names, _, encoded = encoded_columns(op, "todos", "r1", written)
+    template, _ = _template(names, _table(NAMES), op)
+
+    delta = template.delta("r1", 5, encoded)
+
+    assert delta == make_delta(op, "todos", "r1", written, client_id=CLIENT, hlc=5)
+    assert template.run(delta) == encode_record(delta)
+
+
+def test_a_row_of_a_table_with_thousands_of_columns_is_kept() -> None:
+    names = tuple(f"c{number}" for number in range(2_500))
+    template, states = _template(names[-1:], table := _table(names))
+
+    state = template.state(5, [b"1"])
+
+    assert states.decode(table.places, state).columns == {names[-1]: (5, CLIENT, b"1")}
+
+
+def test_what_is_too_large_or_has_no_row_is_no_edit() -> None:
+    template, _ = _template(("a",), _table(NAMES))
+
+    with pytest.raises(DeltaTooLarge):
+        template.delta("r1", 5, [b"1" * (DELTA_BYTES_MAX + 1)])
+    with pytest.raises(ValidationFailed):
+        template.delta("", 5, [b"1"])
