@@ -16,7 +16,8 @@ from lakesync.client import AsyncClient, AttachmentStatus, Client, SyncLoop, sal
 from lakesync.core import attachments
 from lakesync.errors import BodyTooLarge, DamagedOnTheWay, LakeSyncError, Unreachable
 from lakesync.result import Err, Ok, Result
-from lakesync.testing.memory_gateway import GatewayTransport, MemoryGateway
+from lakesync.testing.memory_gateway import MemoryGateway
+from lakesync.testing.memory_transport import GatewayTransport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,9 +15,9 @@ from lakesync.ports import DropsRequests, Listens
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.client.client import Client
     from lakesync.client.summaries import SyncSummary
     from lakesync.client.sync import Syncer
+    from lakesync.client.syncable import Syncs
     from lakesync.errors import LakeSyncError
     from lakesync.ports import Listening, Transport
     from lakesync.result import Result
@@ -58,7 +58,7 @@ class Connecting(Observable):
         with self._connecting:
             if self._loop is not None:
                 self._loop.stop()
-            self._loop = SyncLoop(cast("Client", self), every_s=every_s, on_result=on_result)
+            self._loop = SyncLoop(cast("Syncs", self), every_s=every_s, on_result=on_result)
             self._loop.start()
             return self._loop
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from lakesync.client.aio.client import AsyncClient
-    from lakesync.client.client import Client
+    from lakesync.client.syncable import HasClient, Syncs
     from lakesync.ports import Listening
 
 GATHER_S: Final = 0.2
@@ -82,7 +81,7 @@ class SyncLoop:
 
     def __init__(
         self,
-        client: Client | AsyncClient,
+        client: Syncs | HasClient,
         *,
         every_s: float = EVERY_S,
         on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
@@ -90,7 +89,7 @@ class SyncLoop:
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         inner: Any = client
-        self._client: Client = getattr(inner, "client", inner)
+        self._client: Syncs = getattr(inner, "client", inner)
         self._every_s = every_s
         self._on_result = checked_callback(on_result)
         self._chance = chance

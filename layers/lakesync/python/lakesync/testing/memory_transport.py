@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakesync.client import MemoryTransport
 from lakesync.testing.memory_attachments import CarriesInMemory
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
     from lakesync.ports import Hearer, Listening
-    from lakesync.testing.memory_gateway import MemoryGateway
+    from lakesync.testing.memory_attachments import MemoryAttachments
 
 
 class Listeners:
@@ -68,13 +68,48 @@ class _Listening:
         self._listeners.remove(self._hearer)
 
 
+class Serves(Protocol):
+    """What answers the clients: a `MemoryGateway`."""
+
+    listeners: Listeners
+
+    @property
+    def name(self) -> str:
+        """Give its id."""
+        ...
+
+    def push(self, gateway: str, push: Push) -> PushReceipt:
+        """Answer a push."""
+        ...
+
+    def pull(self, gateway: str, pull: Pull) -> PullPage:
+        """Answer a pull."""
+        ...
+
+    def run_actions(self, gateway: str, push: ActionPush, /) -> ActionAnswers:
+        """Answer who asks for actions."""
+        ...
+
+    def discover_actions(self, gateway: str, /) -> dict[str, list[ActionDescription]]:
+        """Answer who asks which there are."""
+        ...
+
+    def attachments(self) -> MemoryAttachments:
+        """Give the attachments."""
+        ...
+
+    def schemas_for(self, claims: Mapping[str, Any]) -> Schemas:
+        """Give the schemas that a client may see."""
+        ...
+
+
 class GatewayTransport(MemoryTransport, CarriesInMemory):
     """How one client reaches a `MemoryGateway`; ``faults`` happen to its next requests.
 
     ``claims`` are what its token would say; set others and the rules decide by those.
     """
 
-    def __init__(self, gateway: MemoryGateway, claims: Mapping[str, Any]) -> None:
+    def __init__(self, gateway: Serves, claims: Mapping[str, Any]) -> None:
         service = self._Service(self)
         MemoryTransport.__init__(self, gateway.name, service, service, actions=service)
         self.claims = dict(claims)

@@ -1,0 +1,54 @@
+"""What a `SyncLoop` syncs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from lakesync.client.actions.api import Actions
+    from lakesync.client.attachments.api import Attachments
+    from lakesync.client.summaries import SyncSummary
+    from lakesync.errors import LakeSyncError
+    from lakesync.ports import Listening
+    from lakesync.result import Result
+
+
+class Syncs(Protocol):
+    """A `Client`."""
+
+    actions: Actions
+    attachments: Attachments
+    edited: threading.Event
+
+    @property
+    def connected(self) -> bool:
+        """Tell whether it is told of changes at once."""
+        ...
+
+    def sync(self, *, stopped: Callable[[], bool]) -> Result[SyncSummary, LakeSyncError]:
+        """Push, pull and send actions."""
+        ...
+
+    def listen(self, wake: Callable[[], None]) -> Listening | None:
+        """Be told of changes."""
+        ...
+
+    def register_loop(self, loop: Any) -> None:
+        """Note a loop that is to be stopped with the client."""
+        ...
+
+    def drop_requests(self) -> None:
+        """Have requests that are under way fail."""
+        ...
+
+
+class HasClient(Protocol):
+    """An `AsyncClient`."""
+
+    @property
+    def client(self) -> Syncs:
+        """Give the client that it is made of."""
+        ...
