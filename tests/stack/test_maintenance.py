@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 from lakesync.cli.app import app
 from lakesync.cli.commands import erase, gateways
+from lakesync.core.attachments import attachment
 from lakesync.core.delta import Op
 from tests.support.deployed import Tenant, executed
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
     from lakesync.cli.aws import Aws
+    from lakesync.core.attachments import Attachment
     from tests.support.deployed import Glue
     from tools.local_stack.stack import Stack
 
@@ -67,6 +71,26 @@ def files_with(tenant: Tenant, value: str) -> list[str]:
     return keys
 
 
+def uploaded(tenant: Tenant, content: bytes) -> Attachment:
+    """Upload an attachment of one part."""
+    digest = hashlib.sha256(content).hexdigest()
+    file = attachment(uuid4().hex, digest, len(content), "text/plain")
+    with tenant.transport() as transport:
+        [request] = transport.ask_upload(file, [], "").requests
+        transport.send_bytes(request, content)
+        assert transport.ask_upload(file, [], "").stored
+    return file
+
+
+def versions_of_attachments(tenant: Tenant) -> list[str]:
+    """Give the names of all attachments that there are or were, as far as versions are kept."""
+    prefix = f"attachments/{tenant.gateway}/"
+    listed = tenant.aws.client("s3").list_object_versions(
+        Bucket=tenant.aws.output("LakeBucket"), Prefix=prefix
+    )
+    return [version["Key"].removeprefix(prefix) for version in listed.get("Versions", [])]
+
+
 @pytest.mark.law("L17")
 def test_dead_rows_are_written_away_and_the_lake_goes_on(
     stack: Stack, aws: Aws, glue: Glue
@@ -95,15 +119,17 @@ def test_dead_rows_are_written_away_and_the_lake_goes_on(
     assert tenant.lake_rows() == tenant.expected()
 
 
-@pytest.mark.law("E6", "E7", "E8")
+@pytest.mark.law("E6", "E7", "E8", "E11")
 def test_the_rows_of_a_user_are_erased_from_the_lake_with_all_old_versions(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenant = Tenant(stack)
     ann, bob = (f"{name}-{tenant.gateway}" for name in ("ann", "bob"))
     users = {"u1": ann, "u2": bob, "u3": ann}
+    photos = {name: uploaded(tenant, name.encode()) for name in (ann, bob)}
     tenant.push(
-        tenant.make(Op.INSERT, row, {"name": name}, table="users") for row, name in users.items()
+        tenant.make(Op.INSERT, row, {"name": name, "photo": str(photos[name])}, table="users")
+        for row, name in users.items()
     )
     tenant.flush()
     assert files_with(tenant, ann) != []
@@ -115,10 +141,13 @@ def test_the_rows_of_a_user_are_erased_from_the_lake_with_all_old_versions(
     assert done.exit_code == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["rows"] == 2
-    assert {"log", "batches", "lake", "old versions"} <= report["left"].keys()
+    assert {"log", "batches", "attachments", "lake", "old versions"} <= report["left"].keys()
     assert set(report["left"].values()) == {0}
     assert sum(table["removed"] for table in report["lake"]["tables"]) >= 2
     assert report["lake"]["versionsRemoved"] > 0
     assert files_with(tenant, ann) == []
     assert files_with(tenant, bob) != []
-    assert tenant.lake_rows("users") == {"u2": {"name": json.dumps(bob)}}
+    shown = {"name": json.dumps(bob), "photo": json.dumps(str(photos[bob]))}
+    assert tenant.lake_rows("users") == {"u2": shown}
+    assert report["attachments"] == {"removed": [photos[ann].file_name], "shared": []}
+    assert versions_of_attachments(tenant) == [photos[bob].file_name]

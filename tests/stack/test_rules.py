@@ -8,6 +8,11 @@ import pytest
 
 from lakesync.client import Client, HttpTransport
 from lakesync.core.delta import Op, make_delta
+from lakesync.core.messages import Push
+from lakesync.wire import proto
+from lakesync.wire.frames import Tag
+from lakesync.wire.records import decode_records
+from tests.stack.test_sockets import next_frame, opened
 from tests.support.deployed import Tenant
 from tests.support.node import run_node
 
@@ -15,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.messages import Pull, PullPage, PushReceipt
     from tools.local_stack.stack import Stack
 
 MINE = {"column": "team", "op": "in", "value": "jwt:teams"}
@@ -23,7 +28,22 @@ RULES = {
     "version": 1,
     "buckets": [{"name": "mine", "tables": ["todos"], "filters": [MINE], "write": [MINE]}],
 }
-SCHEMA = {"table": "todos", "columns": [{"name": n, "type": "string"} for n in ("team", "title")]}
+SCHEMA: dict[str, Any] = {
+    "table": "todos",
+    "columns": [{"name": n, "type": "string"} for n in ("team", "title")],
+}
+
+OMITTED = {
+    "version": 1,
+    "buckets": [],
+    "omit": [
+        {
+            "tables": ["todos"],
+            "columns": ["title"],
+            "except": [{"claim": "dept", "op": "eq", "value": "hr"}],
+        }
+    ],
+}
 
 
 class Holder:
@@ -191,6 +211,66 @@ def test_a_page_names_its_scope_and_another_one_is_read_again(governed: Tenant) 
     other = page(first["serverHlc"], "y", scope=first["scope"])
     assert other["scope"] != first["scope"]
     assert "a" not in {delta["rowId"] for delta in other["deltas"] if delta["op"] != "REMOVE"}
+
+
+@pytest.mark.law("K33", "V12")
+def test_a_column_that_is_left_out_is_in_no_page_no_broadcast_and_no_file(
+    tenant: Tenant, socket_url: str, tmp_path: Path
+) -> None:
+    administer(tenant, "schema", SCHEMA)
+    administer(tenant, "sync-rules", OMITTED)
+    holder = Holder(tenant, "ann", dept="hr")
+
+    def insert(row: str) -> None:
+        values: dict[str, object] = {"team": "x", "title": f"secret {row}"}
+        delta = tenant.make(Op.INSERT, row, values, client="ann")
+        assert holder.push(Push("ann", ((0, delta),))).accepted == 1
+
+    def broadcast(socket: Any, name: str) -> set[str]:
+        """Insert rows until a connection is sent one; before, it may be told to pull."""
+        for number in range(5):
+            insert(f"{name}{number}")
+            tag, body = next_frame(socket)
+            page = proto.decode_page(body)
+            if tag is Tag.BROADCAST and page.count:
+                return columns_in(page)
+        pytest.fail("there came no broadcast")
+
+    with opened(socket_url, tenant, "eve", dept="hr") as socket:
+        assert broadcast(socket, "e") == {"team", "title"}
+    with opened(socket_url, tenant, "bob") as socket:
+        assert broadcast(socket, "b") == {"team"}
+
+    pull, schema = (f"/sync/{tenant.gateway}/{route}" for route in ("pull", "schema"))
+    audiences: list[tuple[dict[str, Any], bool]] = [({"dept": "hr"}, True), ({}, False)]
+    for claims, sees in audiences:
+        name = "eve" if sees else "bob"
+        page = tenant.call(
+            "GET", pull, token=tenant.token(name, **claims), params={"clientId": name}
+        )
+        assert page.json()["deltas"]
+        assert ("secret" in page.text) is sees
+        told = tenant.call("GET", schema, token=tenant.token(name, **claims))
+        assert told.status_code == 200, told.text
+        assert ("title" in told.text) is sees
+
+    with Client(tmp_path / "ann.db", client_id="ann", transport=holder) as ann:
+        sync(ann)
+        assert ann.get("todos", "b0").unwrap() == {"team": "x", "title": "secret b0"}
+        holder.carry()
+        edit = ann.update("todos", "b0", {"title": "mine"}).unwrap()
+        ann.sync()
+        sync(ann)
+        [refused] = ann.quarantined().unwrap()
+        assert (refused.delta.delta_id, refused.code) == (edit.delta_id, "COLUMN_OMITTED")
+        ann.discard(edit.delta_id).unwrap()
+        assert ann.get("todos", "b0").unwrap() == {"team": "x"}
+    holder.close()
+
+
+def columns_in(page: PullPage) -> set[str]:
+    deltas = [delta for run in page.records for delta in decode_records(run)]
+    return {name for delta in deltas for name, _ in delta.columns}
 
 
 def test_two_existing_clients_end_with_exactly_what_they_may_see(stack: Stack) -> None:
