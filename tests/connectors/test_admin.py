@@ -290,7 +290,9 @@ class RememberingSecrets(MemorySecrets):
 
 
 @pytest.mark.law("N8")
-def test_a_new_secret_is_in_force_at_once_where_the_old_one_is_refused(world: World) -> None:
+def test_a_new_secret_is_in_force_at_once_where_the_old_one_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     secrets = RememberingSecrets()
     world.by_hand = PollingByHand(world.by_hand.push, world.time.wall_clock, secrets=secrets)
     world.admin = world.by_hand.admin
@@ -303,7 +305,7 @@ def test_a_new_secret_is_in_force_at_once_where_the_old_one_is_refused(world: Wo
             return Err(AdapterRefused("it does not take the credentials"))
         return read(table, cursor, **more)
 
-    world.source.read = refusing  # type: ignore[method-assign]
+    monkeypatch.setattr(world.source, "read", refusing)
     world.source.put({"a": 1})
     world.time.sleep_ms(60_000)
     world.poll()
