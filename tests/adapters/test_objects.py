@@ -135,6 +135,20 @@ def test_deleted_rows_stay_where_the_schema_says_so() -> None:
     assert list(seen(objects)["a"]) == ["deleted_at"]
 
 
+@pytest.mark.law("P4", "M10")
+def test_where_deletes_win_a_reader_sees_no_row_that_an_update_came_behind() -> None:
+    objects = MemoryAdapter()
+    adapter = ObjectsDatabase(objects, "", "g")
+    wanted = schema(TABLE, {"n": "integer"}, delete_wins=True)
+    late = [put("r1", 1, n=1), put("r1", 2, Op.DELETE), put("r1", 3, Op.UPDATE, n=3)]
+    adapter.insert_deltas(batch(TABLE, late, schema=wanted)).unwrap()
+    assert seen(objects) == {}
+
+    again = batch(TABLE, [put("r1", 4)], after=adapter.mark(TABLE).unwrap(), schema=wanted)
+    adapter.insert_deltas(again).unwrap()
+    assert seen(objects) == {"r1": {"n": 3}}
+
+
 @pytest.mark.law("P5", "P7")
 def test_a_row_that_does_not_fit_is_a_dead_letter_until_it_does() -> None:
     objects = MemoryAdapter()

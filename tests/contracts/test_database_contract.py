@@ -180,6 +180,24 @@ def rows_and_history_are_those_inserted(adapter: DatabaseAdapter, data: st.DataO
     assert compare_table(adapter, target, table).unwrap().is_equal
 
 
+@pytest.mark.law("P1", "M10")
+def test_where_deletes_win_an_update_behind_a_delete_is_no_row(
+    make: Callable[[], DatabaseAdapter], table: str
+) -> None:
+    adapter, wanted = make(), schema(table, {"n": "number"}, delete_wins=True)
+    deltas = [
+        make_delta(Op.INSERT, table, "r1", {"n": 1}, client_id="c1", hlc=1),
+        make_delta(Op.DELETE, table, "r1", {}, client_id="c1", hlc=2),
+        make_delta(Op.UPDATE, table, "r1", {"n": 3}, client_id="c1", hlc=3),
+    ]
+    adapter.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    assert adapter.latest_state(table, "r1").unwrap() is None
+
+    again = [make_delta(Op.INSERT, table, "r1", {}, client_id="c1", hlc=4)]
+    adapter.insert_deltas(batch(table, again, after=adapter.mark(table).unwrap())).unwrap()
+    assert adapter.latest_state(table, "r1").unwrap() == {"n": 3}
+
+
 def test_a_table_without_batches_is_empty(make: Callable[[], DatabaseAdapter], table: str) -> None:
     adapter = make()
     assert adapter.mark(table).unwrap() == 0

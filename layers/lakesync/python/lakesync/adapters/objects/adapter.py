@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from lakesync.adapters.batches import deltas_behind, values_of
 from lakesync.adapters.database import DeltaPage, RowPage, check_history
-from lakesync.adapters.objects.writes import ObjectTables, forgetting, letters
+from lakesync.adapters.objects.writes import ObjectTables, definition_of, forgetting, letters
 from lakesync.core.merge import EMPTY
 from lakesync.errors import AdapterTimedOut, Contention, LakeSyncError, NotFound
 from lakesync.result import Err, Ok
@@ -88,7 +88,13 @@ class ObjectsDatabase:
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
         """Give one row; see `DatabaseAdapter`."""
-        return self.rows_of(table, [row_id]).map(lambda rows: values_of(rows.get(row_id, EMPTY)))
+
+        def work() -> Mapping[str, Any] | None:
+            head = self._tables.head(table)
+            state = self._tables.files(table).states(head, [row_id]).get(row_id, EMPTY)
+            return values_of(state, definition_of(table, head).schema)
+
+        return self._answer(work)
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
         """Give the tables with their schemas; see `DatabaseAdapter`."""

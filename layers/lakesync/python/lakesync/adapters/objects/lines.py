@@ -49,7 +49,7 @@ class Line(NamedTuple):
 def row_line(definition: Definition, row_id: str, state: RowState) -> Line:
     """Give a row's line; a row that does not fit its columns has none of them."""
     encoded = base64.b64encode(encode_row_state(state))
-    values = view(state)
+    values = view(definition.as_read(state))
     fields = [(ROW_ID, canonical(row_id))]
     hidden, refusal = False, ""
     if values is None:

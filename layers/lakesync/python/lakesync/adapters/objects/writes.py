@@ -59,7 +59,7 @@ class ObjectTables:
         """Give the tables that there are, with their newest schemas."""
         keys = self._objects.list_objects(f"{self._prefix}.tables/")
         heads = {name: self.head(name) for name in (key.rpartition("/")[2] for key in keys)}
-        return {name: _definition(name, one).schema for name, one in heads.items() if one.version}
+        return {name: definition_of(name, one).schema for name, one in heads.items() if one.version}
 
     def insert(self, batch: TableBatch) -> Inserted:
         """Take a batch."""
@@ -82,7 +82,7 @@ class ObjectTables:
         stored, again = self._stored(table, head, (placed.delta.row_id for placed in fresh))
         changed = merged(fresh, lambda _: stored)
         written = {name for placed in fresh for name, _ in placed.delta.columns}
-        definition = _definition(table, head).evolved(batch.schema, written)
+        definition = definition_of(table, head).evolved(batch.schema, written)
         moved = replace(head, mark=last)
         head = self._follow(table, head, moved, definition, fresh, {**again, **changed})
         return Inserted(len(fresh), len(changed), letters(table, head))
@@ -98,7 +98,7 @@ class ObjectTables:
         stored, again = self._stored(table, head, images.rows)
         changed, gone = merged_images(images, stored)
         written = {name for state in images.rows.values() if state for name in state.columns}
-        definition = _definition(table, head).evolved(images.schema, written)
+        definition = definition_of(table, head).evolved(images.schema, written)
         moved = head
         if images.is_last:
             moved = forgetting(replace(head, mark=images.last), images.last)
@@ -116,7 +116,7 @@ class ObjectTables:
     def define(self, schema: TableSchema) -> None:
         """Note a table's columns."""
         head = self.head(schema.table)
-        wanted = _definition(schema.table, head).evolved(schema, ())
+        wanted = definition_of(schema.table, head).evolved(schema, ())
         if wanted.to_json() != head.definition:
             self._follow(schema.table, head, head, wanted, (), {})
 
@@ -125,12 +125,12 @@ class ObjectTables:
         head = self.head(table)
         moved = move(head)
         if moved != head:
-            self._follow(table, head, moved, _definition(table, head), (), {})
+            self._follow(table, head, moved, definition_of(table, head), (), {})
 
     def rewrite(self, table: str) -> int:
         """Write every row anew; gives how many there are."""
         head = self.head(table)
-        self._follow(table, head, head, _definition(table, head), (), {}, anew=True)
+        self._follow(table, head, head, definition_of(table, head), (), {}, anew=True)
         return sum(file.rows for file in head.files)
 
     def retry(self, table: str) -> Head:
@@ -139,7 +139,7 @@ class ObjectTables:
         if not head.refused:
             return head
         _, again = self._stored(table, head, ())
-        return self._follow(table, head, head, _definition(table, head), (), again)
+        return self._follow(table, head, head, definition_of(table, head), (), again)
 
     def _follow(
         self,
@@ -155,8 +155,9 @@ class ObjectTables:
         """Write the next head of a table: where it has come to, and the rows that change."""
         if not before.version:
             self._objects.put_object(f"{self._prefix}.tables/{table}", b"", "text/plain")
-        old = _definition(table, before).columns
-        anew = anew or any(definition.columns[name] != kind for name, kind in old.items())
+        old = definition_of(table, before)
+        anew = anew or not definition.reads_as(old)
+        anew = anew or any(definition.columns[name] != kind for name, kind in old.columns.items())
         head = self.files(table).written(moved, definition, deltas, states, anew=anew)
         self._of(table)[0].follow(head, before)
         return head
@@ -168,7 +169,8 @@ class ObjectTables:
         return self._known[table]
 
 
-def _definition(table: str, head: Head) -> Definition:
+def definition_of(table: str, head: Head) -> Definition:
+    """Give the columns of a table, and how its rows are read."""
     return from_json(table, head.definition) if head.definition else Definition(table)
 
 
