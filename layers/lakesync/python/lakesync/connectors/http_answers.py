@@ -108,11 +108,6 @@ def refused(answer: Answer, host: str) -> LakeSyncError | None:
     return AdapterRefused(f"{host} refused it with {status}: {reason_in(answer)}")
 
 
-def why_unreadable(error: Exception) -> str:
-    """Give what is wrong with one record, for its dead letter."""
-    return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-
-
 def _moment(text: str) -> datetime | None:
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:

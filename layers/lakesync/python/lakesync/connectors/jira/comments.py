@@ -6,13 +6,14 @@ page. Comments that an issue had and has no longer are deletions.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from lakesync.connectors.http_answers import NOT_AS_DESCRIBED, why_unreadable
 from lakesync.connectors.jira.api import COMMENTS_MAX, milliseconds
 from lakesync.connectors.jira.columns import COMMENT_FIELDS, values
 from lakesync.connectors.jira.walk import Place, Walk, place_of
-from lakesync.connectors.port import Change, SourcePage, Unreadable
+from lakesync.connectors.port import Change, SourcePage
+from lakesync.connectors.records import changes_in
 from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from lakesync.connectors.jira.api import JiraApi
     from lakesync.connectors.jira.configuration import JiraSettings
+    from lakesync.connectors.port import Unreadable
     from lakesync.connectors.storage import Storage
 
     Comments: TypeAlias = dict[str, Sequence[Mapping[str, Any]]]
@@ -119,13 +121,12 @@ def _changes(comments: Comments) -> tuple[list[Change], list[Unreadable]]:
     changes: list[Change] = []
     unreadable: list[Unreadable] = []
     for issue, some in comments.items():
-        for comment in some:
-            row_id = str(comment["id"])
-            try:
-                columns = {"id": row_id, "issue_id": issue, **values(comment, COMMENT_FIELDS)}
-                changed_us = 1000 * milliseconds(comment["updated"])
-            except NOT_AS_DESCRIBED as exc:
-                unreadable.append(Unreadable(row_id, why_unreadable(exc)))
-            else:
-                changes.append(Change(row_id, columns, changed_us))
+        made, bad = changes_in(some, "id", partial(_change, issue))
+        changes += made
+        unreadable += bad
     return changes, unreadable
+
+
+def _change(issue: str, row_id: str, comment: Mapping[str, Any]) -> Change:
+    columns = {"id": row_id, "issue_id": issue, **values(comment, COMMENT_FIELDS)}
+    return Change(row_id, columns, 1000 * milliseconds(comment["updated"]))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.connectors.http_answers import NOT_AS_DESCRIBED, why_unreadable
 from lakesync.connectors.jira.api import BULK_ISSUES_MAX, milliseconds
 from lakesync.connectors.jira.columns import ISSUE_FIELDS, Field, values
 from lakesync.connectors.jira.walk import Walk, place_of
-from lakesync.connectors.port import Change, SourcePage, Unreadable
+from lakesync.connectors.port import Change, SourcePage
+from lakesync.connectors.records import changes_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakesync.connectors.jira.api import JiraApi
     from lakesync.connectors.jira.configuration import JiraSettings
+    from lakesync.connectors.port import Unreadable
     from lakesync.connectors.storage import Storage
 
 TABLE = "issues"
@@ -56,15 +57,9 @@ def changes_of(
     issues: Iterable[Mapping[str, Any]], fields: Sequence[Field]
 ) -> tuple[list[Change], list[Unreadable]]:
     """Give issues as changes, and those that are not as Jira's API says."""
-    changes: list[Change] = []
-    unreadable: list[Unreadable] = []
-    for issue in issues:
-        row_id = str(issue["id"])
-        try:
-            columns = {"id": row_id, "key": issue["key"], **values(issue["fields"], fields)}
-            changed_us = 1000 * milliseconds(issue["fields"]["updated"])
-        except NOT_AS_DESCRIBED as exc:
-            unreadable.append(Unreadable(row_id, why_unreadable(exc)))
-        else:
-            changes.append(Change(row_id, columns, changed_us))
-    return changes, unreadable
+
+    def change(row_id: str, issue: Mapping[str, Any]) -> Change:
+        columns = {"id": row_id, "key": issue["key"], **values(issue["fields"], fields)}
+        return Change(row_id, columns, 1000 * milliseconds(issue["fields"]["updated"]))
+
+    return changes_in(issues, "id", change)

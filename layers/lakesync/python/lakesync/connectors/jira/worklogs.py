@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.connectors.http_answers import NOT_AS_DESCRIBED, why_unreadable
 from lakesync.connectors.jira.api import milliseconds
 from lakesync.connectors.jira.columns import WORKLOG_FIELDS, values
 from lakesync.connectors.jira.walk import project_of
-from lakesync.connectors.port import Change, SourcePage, Unreadable
+from lakesync.connectors.port import Change, SourcePage
+from lakesync.connectors.records import changes_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.connectors.jira.api import JiraApi
     from lakesync.connectors.jira.configuration import JiraSettings
+    from lakesync.connectors.port import Unreadable
 
 TABLE: Final = "worklogs"
 _STEPS: Final = ("updated", "deleted")
@@ -52,18 +53,13 @@ def read(api: JiraApi, settings: JiraSettings, cursor: str) -> SourcePage:
 def _read(
     api: JiraApi, settings: JiraSettings, ids: list[int]
 ) -> tuple[tuple[Change, ...], tuple[Unreadable, ...]]:
-    changes: list[Change] = []
-    unreadable: list[Unreadable] = []
-    for worklog in _within(api, settings, api.worklogs(ids)):
-        row_id = str(worklog["id"])
-        try:
-            columns = {"id": row_id, **values(worklog, WORKLOG_FIELDS)}
-            changed_us = 1000 * milliseconds(worklog["updated"])
-        except NOT_AS_DESCRIBED as exc:
-            unreadable.append(Unreadable(row_id, why_unreadable(exc)))
-        else:
-            changes.append(Change(row_id, columns, changed_us))
+    changes, unreadable = changes_in(_within(api, settings, api.worklogs(ids)), "id", _change)
     return tuple(changes), tuple(unreadable)
+
+
+def _change(row_id: str, worklog: Mapping[str, Any]) -> Change:
+    columns = {"id": row_id, **values(worklog, WORKLOG_FIELDS)}
+    return Change(row_id, columns, 1000 * milliseconds(worklog["updated"]))
 
 
 def _within(

@@ -8,14 +8,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.connectors.deltas import identifier
-from lakesync.connectors.http_answers import NOT_AS_DESCRIBED, why_unreadable
+from lakesync.connectors.http_answers import NOT_AS_DESCRIBED
 from lakesync.connectors.instants import instant, microseconds, utc_text
-from lakesync.connectors.port import Change, SourceColumn, SourceTable, Unreadable
+from lakesync.connectors.port import Change, SourceColumn, SourceTable
+from lakesync.connectors.records import changes_in
 from lakesync.errors import AdapterFailed, AdapterRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lakesync.connectors.port import Unreadable
     from lakesync.connectors.salesforce.configuration import SalesforceTable
 
 CHANGED: Final = "SystemModstamp"
@@ -78,22 +80,16 @@ def changes_of(
     plan: Plan, records: Iterable[Mapping[str, Any]]
 ) -> tuple[list[Change], list[Unreadable]]:
     """Give records as changes; values are those of JSON, or text where they come from CSV."""
-    changes: list[Change] = []
-    unreadable: list[Unreadable] = []
-    for record in records:
-        row_id = str(record["Id"])
-        try:
-            changed_us = microseconds(instant(record[CHANGED]))
-            gone = record.get(DELETED) is True
-            columns = {
-                identifier(name): _value(record.get(name), kind)
-                for name, kind in plan.fields.items()
-            }
-        except NOT_AS_DESCRIBED as exc:
-            unreadable.append(Unreadable(row_id, why_unreadable(exc)))
-        else:
-            changes.append(Change(row_id, None if gone else columns, changed_us))
-    return changes, unreadable
+
+    def change(row_id: str, record: Mapping[str, Any]) -> Change:
+        changed_us = microseconds(instant(record[CHANGED]))
+        gone = record.get(DELETED) is True
+        columns = {
+            identifier(name): _value(record.get(name), kind) for name, kind in plan.fields.items()
+        }
+        return Change(row_id, None if gone else columns, changed_us)
+
+    return changes_in(records, "Id", change)
 
 
 def last_changed(records: Sequence[Mapping[str, Any]]) -> str:
