@@ -94,8 +94,12 @@ class LegacyFormat:
         """Give rows as they are; one read unit each. What is hidden or not there is deleted."""
         stored = self._buffer.rows(self._gateway, self._with_states(keys))
         return [
-            _texts(self._whole(key, stored[key]) if key in stored else [_delete(key, 1)])
-            for key in keys
+            _texts(
+                self._whole(key, decode_row_state(row.state), row.commit)
+                if row
+                else [_delete(key, 1)]
+            )
+            for key, row in ((key, stored.get(key)) for key in keys)
         ]
 
     def hidden(self, keys: Iterable[RowKey]) -> list[RowKey]:
@@ -122,18 +126,18 @@ class LegacyFormat:
             raise Contention("a row is just becoming visible; try again in a moment")
         is_seen = self._sees(key, state)
         if not is_seen and self._config.as_read(key[0], state) is not state:
-            return self._whole(key, stored)  # an update comes behind the delete, or came before it
+            # An update comes behind the delete, or came before it.
+            return self._whole(key, state, stored.commit)
         shown = self._viewer.shown_state(key[0], state)
         if not holds and (not is_seen or _leads_to(deltas, shown)):
             # A row that is hidden by now is deleted further on.
             return None
-        return self._whole(key, stored)
+        return self._whole(key, state, stored.commit)
 
-    def _whole(self, key: RowKey, stored: StoredRow) -> list[Delta]:
-        state = decode_row_state(stored.state)
+    def _whole(self, key: RowKey, state: RowState, commit: Stamp) -> list[Delta]:
         shown = self._viewer.shown_state(key[0], state)
         if view(shown) is None or not self._sees(key, state):
-            return [_delete(key, stored.commit)]
+            return [_delete(key, commit)]
         return _as_it_is(key, shown)
 
     def _sees(self, key: RowKey, state: RowState) -> bool:

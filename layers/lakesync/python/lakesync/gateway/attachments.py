@@ -177,8 +177,8 @@ def _seen(
     config: GatewayConfig, claims: Mapping[str, Any], key: RowKey, state: RowState
 ) -> Mapping[str, CanonicalJson]:
     """Give the columns of a row that a pull would show; none if it would not show the row."""
-    table, row_id = key
+    table, _ = key
     rules = RuleFilter(config, Pull("", claims=claims))
-    if not rules.row(table, row_id, state):
+    if not rules.sees(table, state):
         return {}
     return view(rules.viewer.shown_state(table, config.as_read(table, state))) or {}

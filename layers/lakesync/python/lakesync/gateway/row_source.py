@@ -144,11 +144,8 @@ class CheckpointRows:
             return Rows(Records((run,), place.part.deltas), following)
         runs: list[bytes] = []
         deltas = size = at = 0
-        columns, delete_wins = (
-            self._rule_filter.columns(table),
-            self._rule_filter.delete_wins(table),
-        )
-        for row in row_runs(run, columns, delete_wins=delete_wins):
+        columns = self._rule_filter.columns(table)
+        for row in row_runs(run, columns, delete_wins=self._rule_filter.delete_wins(table)):
             if at >= read:
                 visible = self._rule_filter.row_run(table, row)
                 size += visible.size_bytes

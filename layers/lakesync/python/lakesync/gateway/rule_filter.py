@@ -76,12 +76,14 @@ class RuleFilter:
 
     def row(self, table: str, row_id: str, state: RowState) -> list[Delta]:
         """Give a row as the client sees it: as deltas that merge to it, none if it is hidden."""
-        if not self.viewer.sees_rows_of(table):
-            values = rule_values(self._config.as_read(table, state), self.columns(table))
-            if not self.viewer.sees(table, values):
-                return []
-        deltas = deltas_of(table, row_id, state)
+        deltas = deltas_of(table, row_id, state) if self.sees(table, state) else []
         return self.shown(deltas) if self.viewer.omitted(table) else deltas
+
+    def sees(self, table: str, state: RowState) -> bool:
+        """Tell whether the client may see a row."""
+        return self.viewer.sees_rows_of(table) or self.viewer.sees(
+            table, rule_values(self._config.as_read(table, state), self.columns(table))
+        )
 
     def row_run(self, table: str, row: RowRun) -> Records:
         """Give a row as the client sees it, as `row` does, out of the run of its deltas."""
