@@ -131,7 +131,10 @@ def rows_are_merged(destination: Destination, data: st.DataObject) -> None:
     for row_id in {delta.row_id for delta in deltas}:
         assert adapter.latest_state(table, row_id).unwrap() == expected.get(row_id)
     refused = {letter.row_id for letter in adapter.dead_letters(table).unwrap()}
-    assert destination.rows(table).keys() == expected.keys() - refused
+    shown = destination.rows(table).keys()
+    # A row whose newest values are refused may stand there with those before them.
+    assert shown - refused == expected.keys() - refused
+    assert shown <= expected.keys()
     assert all("\0" in row_id + repr(expected.get(row_id)) or "\\x00" in repr(expected[row_id])
                for row_id in refused)  # fmt: skip
     destination.close()
