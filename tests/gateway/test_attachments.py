@@ -56,7 +56,7 @@ class Gateways:
         state = self.service.upload(gateway, str(file), parts)
         while not state.stored:
             for request in state.requests:
-                start = (request.part - 1) * attachments.PART_BYTES
+                start = file.part_start(request.part)
                 piece = content[start : start + file.part_bytes(request.part)]
                 self.objects.send_bytes(request, piece)
             state = self.service.upload(gateway, str(file), parts, state.upload)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.cli.row_copies import checkpointed_runs, logged_runs
-from lakesync.core.attachments import references_in
+from lakesync.core.attachments import SCHEME, references_in
 from lakesync.core.values import parse
-from lakesync.gateway.attachments import ATTACHMENTS
+from lakesync.gateway.attachments import file_key
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
     from lakesync.ports import Buffer, ObjectStore, RowKey
 
-_MARK: Final = b"attachment:"
+_MARK: Final = SCHEME.encode()
 """What the JSON of no value lacks that refers to a file."""
 _SLICE_ROWS_MAX: Final = 1_000
 
@@ -105,7 +105,7 @@ class AttachmentErasure:
             yield f"not removed, as other rows refer to it: {names}"
 
     def _key(self, name: str) -> str:
-        return f"{ATTACHMENTS}/{self._gateway}/{name}"
+        return file_key(self._gateway, name)
 
     def _is_there(self, name: str) -> bool:
         key = self._key(name)

@@ -22,6 +22,8 @@ from lakesync.errors import ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+SCHEME: Final = "attachment:"
+"""What every reference begins with."""
 PART_BYTES: Final = 16_777_216
 """A part of a file, all of them but the last: what is sent again if a line breaks."""
 PARTS_MAX: Final = 320
@@ -35,9 +37,9 @@ _MEDIA_TYPE: Final = re.compile(f"{_TYPE}/{_TYPE}")
 _KEY: Final = re.compile("[0-9a-f]{32}")
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _REFERENCE: Final = re.compile(
-    f"attachment:({_KEY.pattern}):({_DIGEST.pattern}):(0|[1-9][0-9]{{0,9}}):({_MEDIA_TYPE.pattern})"
+    f"{SCHEME}({_KEY.pattern}):({_DIGEST.pattern}):(0|[1-9][0-9]{{0,9}}):({_MEDIA_TYPE.pattern})"
 )
-_WANTED: Final = "attachment:<32 hex digits>:<64 hex digits>:<bytes>:<media type>"
+_WANTED: Final = f"{SCHEME}<32 hex digits>:<64 hex digits>:<bytes>:<media type>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,20 @@ class Attachment:
     media_type: str
 
     def __str__(self) -> str:
-        return f"attachment:{self.key}:{self.digest}:{self.size_bytes}:{self.media_type}"
+        return f"{SCHEME}{self.key}:{self.digest}:{self.size_bytes}:{self.media_type}"
 
     @property
     def parts(self) -> int:
         """How many parts the file has: one at least."""
         return max(1, -(-self.size_bytes // PART_BYTES))
 
+    def part_start(self, number: int) -> int:
+        """Give where a part begins in the file; the first is 1."""
+        return (number - 1) * PART_BYTES
+
     def part_bytes(self, number: int) -> int:
-        """Give the length of a part; the first is 1."""
-        return min(PART_BYTES, self.size_bytes - (number - 1) * PART_BYTES)
+        """Give the length of a part."""
+        return min(PART_BYTES, self.size_bytes - self.part_start(number))
 
     @property
     def file_name(self) -> str:
@@ -79,7 +85,7 @@ def attachment(key: str, digest: str, size_bytes: int, media_type: str) -> Attac
 def reference_of(text: object) -> Attachment | None:
     """Give the attachment that a value refers to; None if it is no reference."""
     # A short look first: most values are none.
-    if not isinstance(text, str) or not text.startswith("attachment:"):
+    if not isinstance(text, str) or not text.startswith(SCHEME):
         return None
     match = _REFERENCE.fullmatch(text)
     if match is None or int(match[3]) > ATTACHMENT_BYTES_MAX or len(text) > REFERENCE_CHARS_MAX:

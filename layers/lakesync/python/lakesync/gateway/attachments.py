@@ -170,7 +170,12 @@ class AttachmentService:
 
 def object_key(gateway: str, file: Attachment) -> str:
     """Give the key of a file's object: below its gateway's own prefix."""
-    return f"{ATTACHMENTS}/{gateway}/{file.file_name}"
+    return file_key(gateway, file.file_name)
+
+
+def file_key(gateway: str, name: str) -> str:
+    """Give the key of an object by `Attachment.file_name`."""
+    return f"{ATTACHMENTS}/{gateway}/{name}"
 
 
 def _seen(

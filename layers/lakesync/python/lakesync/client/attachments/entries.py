@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.attachments import checked_reference
+from lakesync.core.attachments import SCHEME, checked_reference
 from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class AttachmentEntry:
 
 _COLUMNS: Final = "reference, status, code, message, parts, upload"
 _WHERE: Final = f"SELECT {_COLUMNS} FROM _lakesync_attachments WHERE "  # noqa: S608 - names
-_BEHIND_KEY: Final = len("attachment:") + 32 + len(":") + 1
+_BEHIND_KEY: Final = len(SCHEME) + 32 + len(":") + 1
 _GONE: Final = "no attachment on this device has this reference"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from lakesync.core.attachments import ATTACHMENT_BYTES_MAX, Digester, reference_of
+from lakesync.core.attachments import ATTACHMENT_BYTES_MAX, SCHEME, Digester, reference_of
 from lakesync.errors import BodyTooLarge, Unavailable, ValidationFailed
 
 if TYPE_CHECKING:
@@ -115,10 +115,9 @@ class Folder:
 
     def read_part(self, known: Attachment, number: int) -> bytes:
         """Give a part of a file; the first is 1."""
-        size = known.part_bytes(number)
         with self.file(known).open("rb") as source:
-            source.seek(sum(known.part_bytes(before) for before in range(1, number)))
-            return source.read(size)
+            source.seek(known.part_start(number))
+            return source.read(known.part_bytes(number))
 
     def remove_strays(self, known: frozenset[str]) -> None:
         """Remove files that nobody knows, and downloads that nobody goes on with."""
@@ -133,7 +132,7 @@ class Folder:
         for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
             key, _, rest = path.name.partition("-")
             digest, _, size = rest.partition("-")
-            known = reference_of(f"attachment:{key}:{digest}:{size}:{BYTES}")
+            known = reference_of(f"{SCHEME}{key}:{digest}:{size}:{BYTES}")
             if known is not None:
                 yield known
 
