@@ -6,7 +6,7 @@ goes at once, with the page that names the table. Law K33: ``docs/spec/client.md
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lakesync.core.omission import state_without
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from lakesync.client.storage.rows import LocalKey
     from lakesync.core.merge import RowState
     from lakesync.core.omission import Omitted
-
-_ROWS: Final = "SELECT row_id, state, base, waiting FROM _lakesync_rows WHERE table_id = ?"
 
 
 def leave_out(file: ClientFile, table_id: int, omitted: Omitted) -> None:
@@ -28,9 +26,8 @@ def leave_out(file: ClientFile, table_id: int, omitted: Omitted) -> None:
     if not omitted:
         return
     rest: dict[LocalKey, RowState] = {}
-    for row_id, *fields in file.connection.execute(_ROWS, (table_id,)):
-        known = file.rows.stored(table_id, *fields).known
-        left = state_without(known, omitted)
-        if left is not known:
+    for row_id, row in file.rows.of_table(table_id):
+        left = state_without(row.known, omitted)
+        if left is not row.known:
             rest[table_id, row_id] = left
     file.rows.refold(rest)

@@ -149,21 +149,25 @@ class Rows:
             self._catalogue.note_change(table)
             many(table.delete, row_ids)
 
+    def of_table(self, table_id: int) -> Iterator[tuple[str, StoredRow]]:
+        """Give all rows of a table, one by one; write none of them meanwhile."""
+        every = self._connection.execute(
+            "SELECT row_id, state, base, waiting FROM _lakesync_rows WHERE table_id = ?",
+            (table_id,),
+        )
+        return ((row_id, self.stored(table_id, *rest)) for row_id, *rest in every)
+
     def read_anew(self, table: AppTable) -> None:
         """Write the rows of the app's table that its schema, which is another now, reads otherwise.
 
         Cost: all rows of the table are read; it happens once, when the schema first comes.
         """
-        every = self._connection.execute(
-            "SELECT row_id, state, base, waiting FROM _lakesync_rows WHERE table_id = ?",
-            (table.id,),
-        )
-        rows = ((row_id, self.stored(table.id, *rest)) for row_id, *rest in every.fetchall())
-        self.save(
+        rows = [
             (table, row_id, *row)
-            for row_id, row in rows
+            for row_id, row in self.of_table(table.id)
             if as_read(row.state, delete_wins=True) is not row.state
-        )
+        ]
+        self.save(rows)
 
     def show(self, table: AppTable, cells: Iterable[Sequence[Cell]]) -> None:
         """Write rows of the app's table, whose cells were composed just now."""
