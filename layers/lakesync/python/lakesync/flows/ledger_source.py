@@ -19,13 +19,12 @@ from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError, Valida
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakesync.adapters.database import DatabaseAdapter
     from lakesync.connectors.storage import TellsBrought
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
-    from lakesync.core.schema import TableSchema
     from lakesync.result import Result
 
 _ROWS: Final = "rows"
@@ -121,9 +120,6 @@ class LedgerSource:
         """Let go of the connection."""
         self._database.close()
 
-    def _schema(self, table: str) -> TableSchema | None:
-        return self._database.tables().unwrap().get(table)
-
     def _mark(self, table: str) -> Stamp:
         """Give a table's mark; 0 while it is being filled.
 
@@ -142,9 +138,8 @@ class LedgerSource:
 
     def _rows(self, table: str, place: Place, rows_max: int) -> SourcePage:
         page = self._database.rows_after(table, place.at, rows_max).unwrap()
-        schema = self._schema(table)
-        changes = tuple(
-            _change(row, state, place.commit, schema) for row, state in page.rows.items()
+        changes = self._changes(
+            table, {row_id: (state, place.commit) for row_id, state in page.rows.items()}
         )
         if page.has_more:
             following = place._replace(at=max(page.rows, key=str.encode))
@@ -183,17 +178,18 @@ class LedgerSource:
             self._mark(table)
         commits = {placed.delta.row_id: placed.position.commit for placed in page.deltas}
         states = self._database.rows_of(table, list(commits)).unwrap() if commits else {}
-        schema = self._schema(table)
-        changes = tuple(
-            _change(row_id, states.get(row_id), commit, schema)
-            for row_id, commit in commits.items()
+        changes = self._changes(
+            table, {row_id: (states.get(row_id), commit) for row_id, commit in commits.items()}
         )
         following = Place(_HISTORY, *page.position)
         return SourcePage(changes, following.text(), page.has_more, is_dated=True)
 
-
-def _change(
-    row_id: str, state: RowState | None, commit: Stamp, schema: TableSchema | None
-) -> Change:
-    values = None if state is None else values_of(state, schema)
-    return Change(row_id, values, hlc=commit)
+    def _changes(
+        self, table: str, rows: Mapping[str, tuple[RowState | None, Stamp]]
+    ) -> tuple[Change, ...]:
+        """Give rows as their table reads them, each with its commit."""
+        schema = self._database.tables().unwrap().get(table) if rows else None
+        return tuple(
+            Change(row_id, None if state is None else values_of(state, schema), hlc=commit)
+            for row_id, (state, commit) in rows.items()
+        )
