@@ -14,7 +14,6 @@ from lakesync.materialise.columns import described
 from lakesync.materialise.shape import (
     COLUMNS,
     COMMIT,
-    DELETE_WINS,
     EPOCH,
     FOR_EVER_MS,
     GATEWAY,
@@ -24,6 +23,7 @@ from lakesync.materialise.shape import (
     STACK,
     WRITTEN,
     BatchMark,
+    delete_wins,
 )
 from lakesync_spark.common.java import java_class
 from lakesync_spark.iceberg.branches import main_touched
@@ -100,7 +100,7 @@ class LakeTable:
     @property
     def delete_wins(self) -> bool:
         """Whether no update brings a deleted row back."""
-        return bool(self._table.properties().get(DELETE_WINS) == "true")
+        return delete_wins(self._table.properties())
 
     @property
     def owner(self) -> Owner:

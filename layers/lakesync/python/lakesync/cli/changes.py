@@ -19,7 +19,7 @@ from lakesync.core.layout import MAIN_LANE
 from lakesync.core.names import CHANGES_SUFFIX, folded
 from lakesync.core.values import NULL
 from lakesync.log.read_barrier import ReadBarrier, read_all
-from lakesync.materialise.shape import DELETE_WINS
+from lakesync.materialise.shape import delete_wins
 from lakesync.ports import NO_HEAD
 from lakesync.wire.records import decode_records
 
@@ -110,7 +110,7 @@ class LakeChanges:
 
     def delete_wins(self, tail: Tail | None) -> bool:
         """Tell whether no update brings a deleted row back: as the lake, or the log, has it."""
-        if self._table is not None and self._table.properties.get(DELETE_WINS) == "true":
+        if self._table is not None and delete_wins(self._table.properties):
             return True
         return tail is not None and self.table in tail.delete_wins
 

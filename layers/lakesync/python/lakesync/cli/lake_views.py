@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.cli.lake import declared_columns
 from lakesync.materialise.columns import LakeColumn
-from lakesync.materialise.shape import CHANGES_TABLE, DELETE_WINS, KIND, KINDS, STACK
+from lakesync.materialise.shape import CHANGES_TABLE, KIND, KINDS, STACK, delete_wins
 from lakesync.materialise.views import ViewedTable
 
 if TYPE_CHECKING:
@@ -26,5 +26,5 @@ def viewed_tables(lake: Lake, table: str | None) -> Iterator[ViewedTable]:
         columns = [LakeColumn(n, t, written) for n, (t, written) in declared_columns(each).items()]
         comments = {field.name: field.doc or "" for field in each.schema().fields}
         stack = each.properties.get(STACK, "")
-        delete_wins = each.properties.get(DELETE_WINS) == "true"
-        yield ViewedTable(database, lake_name, kind, tuple(columns), stack, comments, delete_wins)
+        wins = delete_wins(each.properties)
+        yield ViewedTable(database, lake_name, kind, tuple(columns), stack, comments, wins)

@@ -26,7 +26,6 @@ from lakesync.materialise.columns import described
 from lakesync.materialise.shape import (
     COLUMNS,
     COMMIT,
-    DELETE_WINS,
     EPOCH,
     FOR_EVER_MS,
     ID,
@@ -36,6 +35,7 @@ from lakesync.materialise.shape import (
     STACK,
     WRITTEN,
     BatchMark,
+    delete_wins,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class IcebergTable:
     @property
     def delete_wins(self) -> bool:
         """Whether no update brings a deleted row back."""
-        return self._table.properties.get(DELETE_WINS) == "true"
+        return delete_wins(self._table.properties)
 
     @property
     def is_partitioned(self) -> bool:

@@ -109,3 +109,8 @@ EVENTS_TABLE: Final = Kind(
 )
 """The rows of a table that is declared ``append``: one for each delta."""
 KINDS: Final = {kind.name: kind for kind in (STATE_TABLE, CHANGES_TABLE, EVENTS_TABLE)}
+
+
+def delete_wins(properties: Mapping[str, str]) -> bool:
+    """Tell by a table's properties whether no update brings a deleted row back."""
+    return properties.get(DELETE_WINS) == "true"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.bigquery.names import stored
+from lakesync.adapters.sql.conversion import deleted_at
 from lakesync.adapters.sql.definition import DELETED_AT
 from lakesync.adapters.sql.ledger import REASON_CHARACTERS_MAX
 from lakesync.adapters.sql.values import Unfit, sql_value
-from lakesync.core.clock import stamp_ms
 from lakesync.core.merge import view
 from lakesync.core.schema import ROW_ID
 from lakesync.wire.records import encode_records
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lakesync.adapters.database import PlacedDelta
     from lakesync.adapters.sql.definition import Definition
     from lakesync.core.merge import RowState
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def commit_lines(deltas: Sequence[PlacedDelta]) -> Iterator[dict[str, Any]]:
@@ -45,8 +43,7 @@ def row_line(definition: Definition, row_id: str, state: RowState | None) -> dic
     line: dict[str, Any] = {ROW_ID: row_id, "state": _base64(encode_row_state(state))}
     values = view(definition.as_read(state))
     if values is None:
-        deleted_at = _EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
-        return line | {DELETED_AT: deleted_at.isoformat()}
+        return line | {DELETED_AT: deleted_at(state).isoformat()}
     row = {}
     for place, (name, kind) in enumerate(stored(definition)):
         try:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.adapters.sql.conversion import deleted_at
 from lakesync.adapters.sql.definition import DELETED_AT, PREFIX, sql_name
 from lakesync.adapters.sql.ledger import REASON_CHARACTERS_MAX
 from lakesync.adapters.sql.values import Unfit, sql_value
-from lakesync.core.clock import stamp_ms
 from lakesync.core.merge import view
 from lakesync.core.schema import ROW_ID
 from lakesync.core.values import NULL, canonical
@@ -35,7 +34,6 @@ STATE: Final = f"{PREFIX}state"
 _LEVEL: Final = 1
 _BEGINS: Final = b'{"row_id":'
 _DECODER: Final = json.JSONDecoder()
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Line(NamedTuple):
@@ -53,8 +51,7 @@ def row_line(definition: Definition, row_id: str, state: RowState) -> Line:
     fields = [(ROW_ID, canonical(row_id))]
     hidden, refusal = False, ""
     if values is None:
-        deleted_at = _EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
-        fields.append((DELETED_AT, canonical(deleted_at.isoformat())))
+        fields.append((DELETED_AT, canonical(deleted_at(state).isoformat())))
         hidden = not definition.keeps_deleted
     else:
         try:

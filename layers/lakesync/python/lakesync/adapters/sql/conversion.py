@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def deleted_at(state: RowState) -> datetime:
+    """Give when a row was deleted, of which nothing is there."""
+    return EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
+
+
 class Row(NamedTuple):
     """A row as it goes to the destination."""
 
@@ -67,8 +72,7 @@ class RowConverter:
         driver_value(row_id)
         values = view(self._as_read(state))
         if values is None:
-            deleted_at = EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
-            return Row(row_id, deleted_at, [None] * len(self._converters))
+            return Row(row_id, deleted_at(state), [None] * len(self._converters))
         converted: list[object] = []
         for name, convert in self._converters:
             value = values.get(name, NULL)
