@@ -131,10 +131,7 @@ class _Reader(Reading):
         if len(self.faults) > before or compared is None:
             return None
         condition = Filter(str(column), *compared)
-        faults, missing = faults_of(condition, path, tables, self.schemas)
-        self.faults += faults
-        # A table without a schema may have a column that no table with one has.
-        (self.faults if tables or self.strict else self.warnings).extend(missing)
+        self.note(faults_of(condition, path, tables, self.schemas), tables)
         return condition
 
     def _omission(self, item: object, path: str) -> Omission:
@@ -150,9 +147,7 @@ class _Reader(Reading):
                 self.fault(at, _COLUMN_RULE)
                 continue
             columns.append(column)
-            faults, missing = omission_faults(column, at, tables, self.schemas)
-            self.faults += faults
-            (self.faults if tables or self.strict else self.warnings).extend(missing)
+            self.note(omission_faults(column, at, tables, self.schemas), tables)
         listed = self.items(fields.get("except", []), f"{path}.except", FILTERS_MAX)
         unless = [self._claim_filter(each, f"{path}.except[{n}]") for n, each in enumerate(listed)]
         some = tuple([each for each in unless if each is not None])

@@ -48,6 +48,15 @@ class Reading:
         """Note a fault."""
         self.faults.append(Fault(path, message))
 
+    def note(self, of_column: tuple[list[Fault], list[Fault]], tables: list[str]) -> None:
+        """Note what is wrong with a column, and in which of the tables it is not; none means all.
+
+        A table without a schema may have a column that no table with one has.
+        """
+        faults, missing = of_column
+        self.faults += faults
+        (self.faults if tables or self.strict else self.warnings).extend(missing)
+
     def tables(self, value: object, path: str) -> list[str]:
         """Read a list of tables, each as it is spelled."""
         tables = []

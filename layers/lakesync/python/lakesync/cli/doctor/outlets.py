@@ -100,15 +100,10 @@ def destinations_state(
     """Decide by what waits for each destination, and whether there are more claims."""
     diagnoses = [each for outlet in outlets for each in _outlet_state(outlet, allowed_s)]
     if more:
-        diagnoses.append(
-            unchecked(
-                f"more than {_CLAIMS_MAX:,} claims of destinations: not all looked at",
-                "the alarm DestinationOld watches all of them",
-            )
-        )
-    return diagnoses or [
-        well(f"nothing late for destinations: {plural(len(outlets), 'one')} waited")
-    ]
+        what = f"more than {_CLAIMS_MAX:,} claims of destinations: not all looked at"
+        diagnoses.append(unchecked(what, "the alarm DestinationOld watches all of them"))
+    waited = plural(len(outlets), "one")
+    return diagnoses or [well(f"nothing late for destinations: {waited} waited")]
 
 
 def _outlet_state(outlet: Outlet, allowed_s: float) -> Iterator[Diagnosis]:
@@ -166,12 +161,8 @@ def connectors_state(sources: Sequence[Source], *, more: bool = False) -> list[D
     """Decide by how each connector is doing, and whether there are more gateways."""
     diagnoses = [each for source in sources for each in _source_state(source)]
     if more:
-        diagnoses.append(
-            unchecked(
-                f"more than {_GATEWAYS_MAX} gateways: not all looked at",
-                "lakesync connectors list --gateway NAME looks at one",
-            )
-        )
+        what = f"more than {_GATEWAYS_MAX} gateways: not all looked at"
+        diagnoses.append(unchecked(what, "lakesync connectors list --gateway NAME looks at one"))
     return diagnoses or [well(f"{plural(len(sources), 'connector')} polled without a fault")]
 
 
