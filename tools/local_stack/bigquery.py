@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 
 from tools.local_stack import paths
 from tools.local_stack.errors import LocalStackError
-from tools.local_stack.ports import HOST, choose_port, is_listening, wait_until
-from tools.local_stack.processes import end_group, start_detached
+from tools.local_stack.ports import HOST, choose_port
+from tools.local_stack.servers import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROJECT = "lakesync-test"
-_READY_SECONDS = 60.0
 _EXTENSION = "import duckdb_extensions; duckdb_extensions.import_extension('spatial')"
 
 
@@ -63,23 +62,13 @@ def start_bigquery() -> Iterator[BigQueryServer]:
         raise LocalStackError(f"run `make clean`, then this again: {answer.stderr.strip()[-300:]}")
     server = BigQueryServer(choose_port(0))
     log = paths.LOCAL / f"bigquery-{os.getpid()}.log"
-    with tempfile.TemporaryDirectory(prefix="lakesync-bigquery-") as folder:
-        process = start_detached(
-            [
-                str(program), "start", "--rest-port", str(server.port), "--grpc-port", "0",
-                "--project", server.project, "--log-level", "error",
-            ],
-            environment=environment, folder=Path(folder), log=log,
-        )  # fmt: skip
-        try:
-            wait_until(
-                lambda: is_listening(server.port),
-                alive=lambda: process.poll() is None,
-                what="bigquery",
-                log=str(log),
-                seconds=_READY_SECONDS,
-            )
-            yield server
-        finally:
-            end_group(process.pid, str(program), first=signal.SIGKILL)
+    with tempfile.TemporaryDirectory(prefix="lakesync-bigquery-") as folder, serving(
+        [
+            str(program), "start", "--rest-port", str(server.port), "--grpc-port", "0",
+            "--project", server.project, "--log-level", "error",
+        ],
+        server.port, what="bigquery", mark=str(program), end_by=signal.SIGKILL,
+        environment=environment, folder=Path(folder), log=log,
+    ):  # fmt: skip
+        yield server
     log.unlink(missing_ok=True)

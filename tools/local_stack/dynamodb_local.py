@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from tools.local_stack.clients import ClientOptions, client_options
 from tools.local_stack.jars import DYNAMODB_LOCAL, ensure_jars
 from tools.local_stack.java import java
-from tools.local_stack.ports import HOST, choose_port, is_listening, wait_until
-from tools.local_stack.processes import end_group, start_detached
+from tools.local_stack.ports import HOST, choose_port
+from tools.local_stack.servers import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAIN = "software.amazon.dynamodb.services.local.main.ServerRunner"
-_READY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -49,26 +48,14 @@ def start_dynamodb_local(port: int = 0) -> Iterator[DynamoDBLocal]:
     """
     folder = ensure_jars(DYNAMODB_LOCAL)[0].parent
     chosen = choose_port(port)
-    with tempfile.TemporaryDirectory(prefix="lakesync-dynamodb-") as scratch:
-        log = Path(scratch) / "dynamodb-local.log"
-        process = start_detached(
-            [
-                java(), "-Xmx512m", "-XX:+UseSerialGC",
-                f"-Djava.library.path={folder}", "-cp", f"{folder}/*", _MAIN,
-                "-inMemory", "-port", str(chosen), "-disableTelemetry",
-            ],
-            environment={"HOME": scratch, "PATH": "/usr/bin:/bin"},
-            folder=Path(scratch),
-            log=log,
-        )  # fmt: skip
-        try:
-            wait_until(
-                lambda: is_listening(chosen),
-                alive=lambda: process.poll() is None,
-                what="DynamoDB Local",
-                log=str(log),
-                seconds=_READY_SECONDS,
-            )
-            yield DynamoDBLocal(chosen)
-        finally:
-            end_group(process.pid, _MAIN)
+    with tempfile.TemporaryDirectory(prefix="lakesync-dynamodb-") as scratch, serving(
+        [
+            java(), "-Xmx512m", "-XX:+UseSerialGC",
+            f"-Djava.library.path={folder}", "-cp", f"{folder}/*", _MAIN,
+            "-inMemory", "-port", str(chosen), "-disableTelemetry",
+        ],
+        chosen, what="DynamoDB Local", mark=_MAIN,
+        environment={"HOME": scratch, "PATH": "/usr/bin:/bin"},
+        folder=Path(scratch), log=Path(scratch) / "dynamodb-local.log",
+    ):  # fmt: skip
+        yield DynamoDBLocal(chosen)

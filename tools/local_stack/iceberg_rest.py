@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from tools.local_stack import paths
 from tools.local_stack.jars import ICEBERG_REST, ensure_jars
 from tools.local_stack.java import java
-from tools.local_stack.ports import HOST, choose_port, is_listening, wait_until
-from tools.local_stack.processes import end_group, start_detached
+from tools.local_stack.ports import HOST, choose_port
+from tools.local_stack.servers import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,6 @@ _OF_SPARK = (
     "jackson-core", "jackson-databind", "log4j-api", "log4j-core", "log4j-slf4j2-impl", "slf4j-api",
 )  # fmt: skip
 """Jars that Spark has brought already."""
-_READY_SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -42,11 +41,12 @@ def start_iceberg_rest(folder: Path) -> Iterator[str]:
     jars = paths.spark_home() / "jars"
     brought = [jar for name in _OF_SPARK for jar in jars.glob(f"{name}-[0-9]*.jar")]
     port, log = choose_port(0), folder / "iceberg-rest.log"
-    process = start_detached(
+    with serving(
         [
             java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
             "-cp", ":".join(map(str, [*own, *brought])), _MAIN,
         ],
+        port, what="Iceberg's REST catalogue", mark=_MAIN, folder=folder, log=log,
         environment={
             "HOME": str(folder),
             "PATH": "/usr/bin:/bin",
@@ -54,17 +54,5 @@ def start_iceberg_rest(folder: Path) -> Iterator[str]:
             "CATALOG_URI": f"jdbc:sqlite:{folder / 'catalogue.db'}",
             "CATALOG_WAREHOUSE": str(folder / "warehouse"),
         },
-        folder=folder,
-        log=log,
-    )  # fmt: skip
-    try:
-        wait_until(
-            lambda: is_listening(port),
-            alive=lambda: process.poll() is None,
-            what="Iceberg's REST catalogue",
-            log=str(log),
-            seconds=_READY_SECONDS,
-        )
+    ):  # fmt: skip
         yield f"http://{HOST}:{port}"
-    finally:
-        end_group(process.pid, _MAIN)
