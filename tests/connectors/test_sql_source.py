@@ -17,7 +17,7 @@ from lakesync.connectors.sql.source import SqlConnector
 from lakesync.connectors.sql.values import column_type, json_value
 from lakesync.connectors.state import state_from
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
-from lakesync.result import Err
+from lakesync.result import Err, Ok
 from lakesync.testing.connector_contract import Reader
 from tests.support.gateways import GivenTime, pulled, pusher
 from tests.support.lake import Killed
@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 def by_time(postgres: Database) -> Iterator[SqlSource]:
     """A table with a column of change times."""
     source = SqlSource(postgres, "postgres", by_time=True)
+    yield source
+    source.close()
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def by_time_of_each(request: pytest.FixtureRequest) -> Iterator[SqlSource]:
+    """A table with a column of change times, of each kind of database."""
+    source = SqlSource(request.getfixturevalue(request.param), request.param, by_time=True)
     yield source
     source.close()
 
@@ -102,6 +110,35 @@ def test_rows_of_one_instant_are_all_read_however_small_the_pages(by_time: SqlSo
     )
 
     assert sorted(map(int, ids(Reader(by_time).poll(rows_max=4)))) == list(range(1, 26))
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N5")
+def test_a_row_without_a_change_time_is_said_by_check_and_by_polls(
+    by_time_of_each: SqlSource,
+) -> None:
+    source = by_time_of_each
+    source.put({"1": "a", "3": "c"})
+    connector = source.connector()
+    assert isinstance(connector.check(), Ok)
+    source.run(f"INSERT INTO {source.table} VALUES (2, 'b', NULL)")  # noqa: S608
+    checked = connector.check()
+    reader = Reader(source)
+    pages = reader.poll(rows_max=1)
+
+    assert isinstance(checked, Err)
+    assert isinstance(checked.error, AdapterRefused)
+    for said in (f"rows of {source.table} have no changed", "such as 2", "all rows"):
+        assert said in checked.error.message
+    assert reader.rows == {"1": "a", "3": "c"}, "it harms no other"
+    unreadable = [each for page in pages for each in page.unreadable]
+    assert [each.row_id for each in unreadable] == ["2"], "it is said once a poll"
+    assert "changed is NULL" in unreadable[0].reason
+
+    source.put({"2": "b"})
+    assert isinstance(connector.check(), Ok)
+    assert reader.poll()[0].unreadable == ()
+    assert reader.rows == {"1": "a", "2": "b", "3": "c"}
 
 
 @pytest.mark.emulator

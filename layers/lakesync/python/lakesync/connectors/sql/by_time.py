@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def check(database: Database, cursor: Any, plan: Plan) -> None:
-    """Refuse a cursor column that holds no times.
+    """Refuse a cursor column that holds no times, or that rows have none in.
 
     Raises:
-        AdapterRefused: it does not.
+        AdapterRefused: it is one.
     """
     column = plan.settings.cursor_column
     if column and plan.types[plan.place(column)] != "timestamp":
@@ -38,6 +38,13 @@ def check(database: Database, cursor: Any, plan: Plan) -> None:
     wanted = [column] if column else list(plan.key)
     cursor.execute(*page_of(database.dialect, plan.settings.name, wanted, wanted, [], 1))
     cursor.fetchall()
+    row_id = _without_time(database, cursor, plan) if column else None
+    if row_id is not None:
+        raise AdapterRefused(
+            f"rows of {plan.settings.name} have no {column}, such as {row_id[:60]}, and would not "
+            "be read: set it in all rows and make it NOT NULL with a default, or name no "
+            "cursorColumn, to compare all rows"
+        )
 
 
 def read(
@@ -64,6 +71,8 @@ def read(
     )
     rows = plan.rows(cursor, statement)
     changes, unreadable = _changes(plan, rows, place)
+    if not key:  # the first page of a poll
+        unreadable = (*unreadable, *_said(plan, _without_time(database, cursor, plan)))
     if len(rows) < rows_max:
         ended = {"since": _text(until - timedelta(seconds=overlap_s))}
         return SourcePage(changes, json.dumps(ended), False, unreadable)
@@ -83,6 +92,31 @@ def _begun(
         return since, datetime.fromisoformat(stored["until"]), stored["key"]
     until = database.now(cursor) - timedelta(seconds=settle_s)
     return since, until, []
+
+
+def _without_time(database: Database, cursor: Any, plan: Plan) -> str | None:
+    """Give the id of one row that no time finds, as its change time is NULL; None if all have one.
+
+    In the order of that column alone, so that its index answers.
+    """
+    column = plan.settings.cursor_column or ""
+    condition = f"{database.dialect.quote(column)} IS NULL", ()
+    wanted = [column, *plan.key]
+    cursor.execute(*page_of(database.dialect, plan.settings.name, wanted, [column], [condition], 1))
+    row = cursor.fetchone()
+    # MySQL also takes a day 0000-00-00 in a column that is NOT NULL for NULL: that one is read.
+    return plan.key_row_id(row[1:]) if row and row[0] is None else None
+
+
+def _said(plan: Plan, row_id: str | None) -> tuple[Unreadable, ...]:
+    """Give the row without a change time as one that cannot be read, until it has one."""
+    if row_id is None:
+        return ()
+    reason = (
+        f"its {plan.settings.cursor_column} is NULL, so that no poll reads it, nor other rows "
+        "without: set it, or name no cursorColumn, to compare all rows"
+    )
+    return (Unreadable(row_id, reason),)
 
 
 def _changes(
