@@ -136,6 +136,7 @@ class SqlSource:
         overlap_s: int = 60,
         settle_s: int = 0,
         changes: bool = False,
+        instant: str = "",
     ) -> None:
         number = next(_numbers)
         self.table = f"source{number}"
@@ -158,7 +159,7 @@ class SqlSource:
             self.settings = MySqlSettings.model_validate(settings | {"changes": changes})
             self.source = MySqlSource(self.settings)
         self._connectors: list[SqlConnector] = []
-        instant = "timestamptz" if self.is_postgres else "datetime(6)"
+        instant = instant or ("timestamptz" if self.is_postgres else "datetime(6)")
         self.run(
             f"CREATE TABLE {self.table} (id bigint PRIMARY KEY, value text, changed {instant})"
         )

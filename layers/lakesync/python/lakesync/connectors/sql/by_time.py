@@ -7,12 +7,12 @@ transaction takes, which may bring changes of then. What comes again is a duplic
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.port import Change, SourcePage, Unreadable
 from lakesync.connectors.sql.query import Bound, behind, key_value, page_of
+from lakesync.connectors.sql.time_cursor import is_midway, reach_of
 from lakesync.connectors.sql.values import instant_us
 from lakesync.errors import AdapterRefused
 
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
     from lakesync.connectors.sql.catalogue import Database
     from lakesync.connectors.sql.plan import Plan
+    from lakesync.connectors.sql.time_cursor import Reach
 
 
-def check(database: Database, cursor: Any, plan: Plan) -> None:
+def check(database: Database, cursor: Any, plan: Plan) -> str:
     """Refuse a cursor column that holds no times, or that rows have none in.
+
+    Gives what is to be known of the column; empty for nothing.
 
     Raises:
         AdapterRefused: it is one.
@@ -38,13 +41,17 @@ def check(database: Database, cursor: Any, plan: Plan) -> None:
     wanted = [column] if column else list(plan.key)
     cursor.execute(*page_of(database.dialect, plan.settings.name, wanted, wanted, [], 1))
     cursor.fetchall()
-    row_id = _without_time(database, cursor, plan) if column else None
+    if not column:
+        return ""
+    row_id, is_zoneless = _asked(database, cursor, plan)
     if row_id is not None:
         raise AdapterRefused(
             f"rows of {plan.settings.name} have no {column}, such as {row_id[:60]}, and would not "
             "be read: set it in all rows and make it NOT NULL with a default, or name no "
             "cursorColumn, to compare all rows"
         )
+    name = f"{column} of {plan.settings.name}"
+    return f"{name} has no zone and is read as of UTC" if is_zoneless else ""
 
 
 def read(
@@ -57,55 +64,55 @@ def read(
     settle_s: int,
 ) -> SourcePage:
     """Give the rows behind a cursor, in the order of their times; may raise `Altered`."""
+    place = plan.place(plan.settings.cursor_column or "")
+    row_id, is_zoneless = None, False
+    if not is_midway(after):
+        row_id, is_zoneless = _asked(database, cursor, plan)
+    until = database.now(cursor) - timedelta(seconds=settle_s)
+    reach = reach_of(after, until, is_zoneless=is_zoneless)
+    order, statement = _statement(database, plan, reach, rows_max)
+    rows = plan.rows(cursor, statement)
+    changes, unreadable = _changes(plan, rows, place)
+    unreadable = (*unreadable, *_said(plan, row_id))
+    last = rows[-1] if rows else None
+    if last is None or len(rows) < rows_max:
+        ended = reach.ended(last and last[place], overlap_s, settle_s)
+        return SourcePage(changes, ended, False, unreadable)
+    values = [key_value(last[plan.place(name)]) for name in order[1:]]
+    return SourcePage(changes, reach.going_on(key_value(last[place]), values), True, unreadable)
+
+
+def _statement(
+    database: Database, plan: Plan, reach: Reach, rows_max: int
+) -> tuple[list[str], tuple[str, list[Any]]]:
+    """Give the order of a page, and the statement that reads it."""
     column = plan.settings.cursor_column or ""
-    place = plan.place(column)
-    since, until, key = _begun(database, cursor, after, settle_s)
     order = [column, *(name for name in plan.key if name != column)]
     conditions: list[tuple[str, Sequence[Any]]] = []
-    if since is not None:
-        bound = Bound(order[: 1 + len(key)], [since, *key])
+    if reach.since is not None:
+        bound = Bound(order[: 1 + len(reach.key)], [reach.since, *reach.key])
         conditions.append(behind(database.dialect, bound))
-    conditions.append((f"{database.dialect.quote(column)} <= %s", [until]))
+    conditions.append((f"{database.dialect.quote(column)} <= %s", [reach.until]))
     statement = page_of(
         database.dialect, plan.settings.name, plan.columns, order, conditions, rows_max
     )
-    rows = plan.rows(cursor, statement)
-    changes, unreadable = _changes(plan, rows, place)
-    if not key:  # the first page of a poll
-        unreadable = (*unreadable, *_said(plan, _without_time(database, cursor, plan)))
-    if len(rows) < rows_max:
-        ended = {"since": _text(until - timedelta(seconds=overlap_s))}
-        return SourcePage(changes, json.dumps(ended), False, unreadable)
-    last = rows[-1]
-    values = [key_value(last[plan.place(name)]) for name in order[1:]]
-    going_on = {"since": key_value(last[place]), "until": _text(until), "key": values}
-    return SourcePage(changes, json.dumps(going_on), True, unreadable)
+    return order, statement
 
 
-def _begun(
-    database: Database, cursor: Any, after: str, settle_s: int
-) -> tuple[datetime | None, datetime, list[Any]]:
-    """Give where a page begins, where its poll ends, and the key of the row before."""
-    stored: dict[str, Any] = json.loads(after) if after else {}
-    since = datetime.fromisoformat(stored["since"]) if stored else None
-    if "until" in stored:
-        return since, datetime.fromisoformat(stored["until"]), stored["key"]
-    until = database.now(cursor) - timedelta(seconds=settle_s)
-    return since, until, []
+def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, bool]:
+    """Give the id of one row whose change time is NULL, and whether the column has no zone.
 
-
-def _without_time(database: Database, cursor: Any, plan: Plan) -> str | None:
-    """Give the id of one row that no time finds, as its change time is NULL; None if all have one.
-
-    In the order of that column alone, so that its index answers.
+    In the order of that column alone, so that its index answers. None if all rows have a time.
     """
     column = plan.settings.cursor_column or ""
     condition = f"{database.dialect.quote(column)} IS NULL", ()
     wanted = [column, *plan.key]
     cursor.execute(*page_of(database.dialect, plan.settings.name, wanted, [column], [condition], 1))
+    is_zoneless = cursor.description[0][1] == database.zoneless
     row = cursor.fetchone()
     # MySQL also takes a day 0000-00-00 in a column that is NOT NULL for NULL: that one is read.
-    return plan.key_row_id(row[1:]) if row and row[0] is None else None
+    row_id = plan.key_row_id(row[1:]) if row and row[0] is None else None
+    return row_id, is_zoneless
 
 
 def _said(plan: Plan, row_id: str | None) -> tuple[Unreadable, ...]:
@@ -131,7 +138,3 @@ def _changes(
         except ValueError as exc:
             unreadable.append(Unreadable(row_id, str(exc)))
     return tuple(changes), tuple(unreadable)
-
-
-def _text(moment: datetime) -> str:
-    return (moment.astimezone(UTC) if moment.tzinfo else moment).isoformat()

@@ -55,6 +55,11 @@ class Database(Protocol):
         """How it is connected to, how names are quoted, what its errors are."""
         ...
 
+    @property
+    def zoneless(self) -> int:
+        """The driver's type of a column of times without a zone."""
+        ...
+
     def connect(self) -> Connection:
         """Connect, to read only, and to be told soon what takes too long."""
         ...
@@ -74,6 +79,7 @@ class PostgresSource:
 
     settings: PostgresSettings
     title: str = "PostgreSQL"
+    zoneless: int = 1114  # timestamp
 
     @cached_property
     def dialect(self) -> Dialect:
@@ -122,6 +128,7 @@ class MySqlSource:
 
     settings: MySqlSettings
     title: str = "MySQL"
+    zoneless: int = 12  # DATETIME
 
     @cached_property
     def dialect(self) -> Dialect:

@@ -38,13 +38,12 @@ class SqlConnector:
         """Say that every table can be read."""
 
         def work(cursor: Any) -> str:
-            for name in self._tables:
-                plan = self._plan(cursor, name)
-                by_time.check(self._database, cursor, plan)
-            return (
-                f"{self._database.title} at {self._settings.host} answers, and has "
-                f"{', '.join(self._tables)}."
-            )
+            plans = (self._plan(cursor, name) for name in self._tables)
+            noted = [by_time.check(self._database, cursor, plan) for plan in plans]
+            has = f"has {', '.join(self._tables)}"
+            title = self._database.title
+            sentence = "; ".join([has, *filter(None, noted)])
+            return f"{title} at {self._settings.host} answers, and {sentence}."
 
         return self._run(work)
 
