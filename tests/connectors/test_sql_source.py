@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,134 +141,21 @@ def test_a_row_without_a_change_time_is_said_by_check_and_by_polls(
     assert reader.rows == {"1": "a", "2": "b", "3": "c"}
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
-def zoneless(request: pytest.FixtureRequest) -> Iterator[SqlSource]:
-    """A table whose times have no zone."""
-    instant = "timestamp" if request.param == "postgres" else "datetime(6)"
-    database = request.getfixturevalue(request.param)
-    source = SqlSource(database, request.param, by_time=True, instant=instant)
-    yield source
-    source.close()
-
-
-class Clock:
-    """The clock of a source, which does as it is told."""
-
-    def __init__(self, source: SqlSource, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.zone = UTC if source.is_postgres else None
-        self.now = datetime(2026, 3, 2, 10, tzinfo=self.zone)
-        monkeypatch.setattr(type(source.source), "now", lambda *_: self.now)
-
-    def passes(self, **time: float) -> None:
-        """Move on, or back."""
-        self.now += timedelta(**time)
-
-
-def insert(source: SqlSource, row_id: int, time: datetime, value: str = "x") -> None:
-    """Insert a row with a change time, or change it."""
-    source.run(f"DELETE FROM {source.table} WHERE id = %s", row_id)  # noqa: S608
-    source.run(f"INSERT INTO {source.table} VALUES (%s, %s, %s)", row_id, value, time)  # noqa: S608
-
-
-@pytest.mark.emulator
-@pytest.mark.law("N5")
-@pytest.mark.parametrize("hours", [-12, -5, 0, 2])
-@pytest.mark.parametrize("rows_max", [2, 50])
-def test_times_without_a_zone_are_all_read_wherever_they_are_of(
-    zoneless: SqlSource, monkeypatch: pytest.MonkeyPatch, hours: int, rows_max: int
-) -> None:
-    clock, reader = Clock(zoneless, monkeypatch), Reader(zoneless)
-    wanted: set[str] = set()
-    reader.poll(rows_max)
-    for number in range(1, 9):
-        local = clock.now.replace(tzinfo=None) + timedelta(hours=hours, seconds=-30)
-        insert(zoneless, number, local)
-        insert(zoneless, 10 + number, local - timedelta(seconds=29))
-        wanted |= {str(number), str(10 + number)}
-        reader.again()
-        reader.poll(rows_max)
-        if hours <= 0:
-            assert set(reader.rows) == wanted, "after each poll"
-        clock.passes(minutes=7)
-    clock.passes(hours=max(hours, 0))
-    reader.poll(rows_max)
-    assert set(reader.rows) == wanted, "what is ahead of UTC comes by then"
-
-    clock.passes(minutes=2)
-    reader.poll(rows_max)
-    assert ids(reader.poll(rows_max)) == [], "a table at rest is not read again"
-
-
-@pytest.mark.emulator
-@pytest.mark.law("N5")
-def test_five_oclock_without_a_zone_is_read_after_a_poll_at_ten(
-    zoneless: SqlSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, reader = Clock(zoneless, monkeypatch), Reader(zoneless)
-    insert(zoneless, 1, datetime(2026, 3, 2, 4, 59))  # noqa: DTZ001 - it has no zone
-    reader.poll()
-    clock.passes(minutes=1)
-    insert(zoneless, 2, datetime(2026, 3, 2, 5, 0))  # noqa: DTZ001
-    late = datetime(2026, 3, 2, 4, 58, 30)  # noqa: DTZ001
-    insert(zoneless, 3, late)
-    reader.poll()
-    assert set(reader.rows) == {"1", "2", "3"}
-
-    clock.passes(minutes=30)
-    insert(zoneless, 4, clock.now.replace(tzinfo=None) + timedelta(hours=9))
-    insert(zoneless, 5, datetime(2026, 3, 2, 5, 30))  # noqa: DTZ001
-    reader.poll()
-    clock.passes(minutes=1)
-    insert(zoneless, 6, datetime(2026, 3, 2, 5, 31))  # noqa: DTZ001
-    reader.poll()
-    assert set(reader.rows) == {"1", "2", "3", "5", "6"}, "one that is ahead hides none"
-
-
-@pytest.mark.emulator
-@pytest.mark.law("N5")
-def test_a_cursor_of_before_is_gone_on_with(
-    zoneless: SqlSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, reader = Clock(zoneless, monkeypatch), Reader(zoneless)
-    at = clock.now.isoformat()
-    for number, minutes in enumerate((-5, 1, 2, 3), 1):
-        insert(zoneless, number, clock.now.replace(tzinfo=None) + timedelta(minutes=minutes))
-    clock.passes(minutes=10)
-    reader.cursors[zoneless.table] = json.dumps({"since": at})
-    assert ids(reader.poll()) == ["2", "3", "4"]
-
-    begun = {"since": at, "until": clock.now.isoformat(), "key": [2]}
-    reader.cursors[zoneless.table] = json.dumps(begun)
-    assert ids(reader.poll(rows_max=1)) == ["2", "3", "4"]
-
-
-@pytest.mark.emulator
-def test_check_says_which_times_have_no_zone(postgres: Database, mariadb: Database) -> None:
-    for database, kind, instant, is_zoneless in (
-        (postgres, "postgres", "timestamp", True), (postgres, "postgres", "timestamptz", False),
-        (mariadb, "mariadb", "datetime(6)", True), (mariadb, "mariadb", "timestamp(6)", False),
-    ):  # fmt: skip
-        source = SqlSource(database, kind, by_time=True, instant=instant)
-        sentence = source.connector().check().unwrap()
-        source.close()
-        assert ("has no zone and is read as of UTC." in sentence) == is_zoneless
-
-
 @pytest.mark.emulator
 @pytest.mark.law("N5")
 def test_ranges_that_grow_are_cut_and_lose_no_deletion(by_difference: SqlSource) -> None:
-    def fill(first: int, last: int, step: int) -> None:
+    def insert(first: int, last: int, step: int) -> None:
         by_difference.run(
             f"INSERT INTO {by_difference.table} "  # noqa: S608
             f"SELECT n, 'x', NULL FROM generate_series({first}, {last}, {step}) n"
         )
 
-    fill(10, 400, 10)
+    insert(10, 400, 10)
     reader = Reader(by_difference)
     reader.poll(rows_max=5)
-    fill(11, 399, 10)
+    insert(11, 399, 10)
     for step in range(12, 16):
-        fill(step, 60, 10)
+        insert(step, 60, 10)
     by_difference.run(f"DELETE FROM {by_difference.table} WHERE id IN (10, 30, 50, 51, 400)")  # noqa: S608
     reader.poll(rows_max=5)
 

@@ -7,7 +7,6 @@ transaction takes, which may bring changes of then. What comes again is a duplic
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.port import Change, SourcePage, Unreadable
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakesync.connectors.sql.catalogue import Database
+    from lakesync.connectors.sql.configuration import SqlSettings
     from lakesync.connectors.sql.plan import Plan
-    from lakesync.connectors.sql.time_cursor import Reach
+    from lakesync.connectors.sql.time_cursor import Reach, Redating
 
 
 def check(database: Database, cursor: Any, plan: Plan) -> str:
@@ -60,23 +60,24 @@ def read(
     plan: Plan,
     after: str,
     rows_max: int,
-    overlap_s: int,
-    settle_s: int,
+    settings: SqlSettings,
+    poll_ms: int,
 ) -> SourcePage:
     """Give the rows behind a cursor, in the order of their times; may raise `Altered`."""
     place = plan.place(plan.settings.cursor_column or "")
     row_id, is_zoneless = None, False
     if not is_midway(after):
         row_id, is_zoneless = _asked(database, cursor, plan)
-    until = database.now(cursor) - timedelta(seconds=settle_s)
-    reach = reach_of(after, until, is_zoneless=is_zoneless)
+    margins = settings.overlap_s, settings.settle_s
+    now = database.now(cursor)
+    reach = reach_of(after, now, poll_ms, *margins, is_zoneless=is_zoneless)
     order, statement = _statement(database, plan, reach, rows_max)
     rows = plan.rows(cursor, statement)
-    changes, unreadable = _changes(plan, rows, place)
+    changes, unreadable = _changes(plan, rows, place, reach.redating)
     unreadable = (*unreadable, *_said(plan, row_id))
     last = rows[-1] if rows else None
     if last is None or len(rows) < rows_max:
-        ended = reach.ended(last and last[place], overlap_s, settle_s)
+        ended = reach.ended(last and last[place], poll_ms, *margins)
         return SourcePage(changes, ended, False, unreadable)
     values = [key_value(last[plan.place(name)]) for name in order[1:]]
     return SourcePage(changes, reach.going_on(key_value(last[place]), values), True, unreadable)
@@ -127,14 +128,17 @@ def _said(plan: Plan, row_id: str | None) -> tuple[Unreadable, ...]:
 
 
 def _changes(
-    plan: Plan, rows: Sequence[Sequence[Any]], place: int
+    plan: Plan, rows: Sequence[Sequence[Any]], place: int, redating: Redating | None
 ) -> tuple[tuple[Change, ...], tuple[Unreadable, ...]]:
     changes: list[Change] = []
     unreadable: list[Unreadable] = []
     for row in rows:
         row_id = plan.row_id(row)
         try:
-            changes.append(Change(row_id, plan.values(row), instant_us(row[place])))
+            changed_us = instant_us(row[place])
+            if redating and changed_us is not None:
+                changed_us = redating.changed_us(changed_us)
+            changes.append(Change(row_id, plan.values(row), changed_us))
         except ValueError as exc:
             unreadable.append(Unreadable(row_id, str(exc)))
     return tuple(changes), tuple(unreadable)

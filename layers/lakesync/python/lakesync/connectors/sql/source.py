@@ -62,9 +62,8 @@ class SqlConnector:
             # A cursor of another way of reading is none: the settings were changed.
             after = cursor if cursor.startswith('{"since"' if is_by_time else "[") else ""
             if is_by_time:
-                overlap_s, settle_s = self._settings.overlap_s, self._settings.settle_s
                 return by_time.read(
-                    self._database, connected, plan, after, rows_max, overlap_s, settle_s
+                    self._database, connected, plan, after, rows_max, self._settings, poll_ms
                 )
             return by_difference.read(
                 self._database, connected, plan, self._storage, after, rows_max, poll_ms

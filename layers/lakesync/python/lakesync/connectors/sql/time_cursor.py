@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
+
+from lakesync.connectors.instants import microseconds
+
+
+class Redating(NamedTuple):
+    """How changes are dated whose times a clock gave that stepped back.
+
+    Later than all that was given before, in the order of their times, and the same each time: a
+    thousandth as far apart, until a time itself is later than that.
+    """
+
+    given_us: int
+    """The latest stamp that was given before."""
+    begin_us: int
+    """The earliest time of the clock as it is now."""
+
+    def changed_us(self, time_us: int) -> int:
+        """Give the change time that takes the place of the source's."""
+        return max(time_us, self.given_us + 1 + max(0, time_us - self.begin_us) // 1000)
 
 
 @dataclass(frozen=True)
 class Reach:
     """What a page of a poll asks for, and what was read before."""
 
+    now: datetime
+    """When the poll began, by the source's clock."""
     since: datetime | None
     """Only what is later; None for everything."""
     until: datetime
@@ -26,26 +47,37 @@ class Reach:
     """The latest time that polls before read; only of a column without a zone."""
     latest_until: datetime | None = None
     """Where the poll ended that read it first."""
+    redating: Redating | None = None
+    """Since the source's clock stepped back, until it is where it was."""
 
     def going_on(self, since: str | int, key: list[Any]) -> str:
         """Give the cursor behind a page, in the midst of a poll."""
-        going_on = {"since": since, "until": _text(self.until), "key": key}
-        return json.dumps(going_on | self._zoneless())
+        more = self._zoneless(self.latest, self.latest_until) if self.is_zoneless else {}
+        going_on = {"since": since, "until": _text(self.until), "key": key, "now": _text(self.now)}
+        return json.dumps(going_on | more | _redated(self.redating))
 
-    def ended(self, last: object, overlap_s: int, settle_s: int) -> str:
+    def ended(self, last: object, poll_ms: int, overlap_s: int, settle_s: int) -> str:
         """Give the cursor behind a poll.
 
         Args:
             last: the time of the last row of the last page; None if there was none.
+            poll_ms: when the poll began, by our clock.
             overlap_s: how late transactions commit.
             settle_s: how fine the column is.
         """
-        if not self.is_zoneless:
-            since = self.until - timedelta(seconds=overlap_s)
-            return json.dumps({"since": _text(since)})
-        return self._zoneless_ended(last, timedelta(seconds=overlap_s + settle_s))
+        since: datetime | None = self.until - timedelta(seconds=overlap_s)
+        more: dict[str, Any] = {}
+        if self.is_zoneless:
+            since, more = self._ended_at(last, timedelta(seconds=overlap_s + settle_s))
+        redating = self.redating
+        if redating and since and redating.changed_us(microseconds(since)) == microseconds(since):
+            redating = None  # the clock is where it was
+        ended = {"since": _text(since), "now": _text(self.now), "pollMs": poll_ms}
+        return json.dumps(ended | more | _redated(redating))
 
-    def _zoneless_ended(self, last: object, margin: timedelta) -> str:
+    def _ended_at(
+        self, last: object, margin: timedelta
+    ) -> tuple[datetime | None, dict[str, str | None]]:
         """Begin next at the latest time there is, whatever the clock says that wrote it.
 
         Until no transaction can be late, what it may bring is read again; then nothing is.
@@ -58,37 +90,82 @@ class Reach:
         if latest is not None and latest_until is not None:
             is_over = self.until - latest_until > margin
             since = latest if is_over else latest - margin
-        at = {"latest": _text(latest), "latestUntil": _text(latest_until)}
-        return json.dumps({"since": _text(since)} | at)
+        if since is not None:
+            # What was read last may be of the clock as it was before it stepped back.
+            since = min(since, self.before_now(margin))
+        return since, self._zoneless(latest, latest_until)
 
-    def _zoneless(self) -> dict[str, Any]:
-        if not self.is_zoneless:
-            return {}
-        return {"latest": _text(self.latest), "latestUntil": _text(self.latest_until)}
+    def before_now(self, time: timedelta) -> datetime:
+        """Give a time before the poll began as the column has it."""
+        moment = self.now - time
+        return moment.replace(tzinfo=None) if self.is_zoneless else moment
+
+    @staticmethod
+    def _zoneless(latest: datetime | None, until: datetime | None) -> dict[str, str | None]:
+        return {"latest": _text(latest), "latestUntil": _text(until)}
 
 
-def reach_of(cursor: str, until: datetime, *, is_zoneless: bool) -> Reach:
+def reach_of(
+    cursor: str, now: datetime, poll_ms: int, overlap_s: int, settle_s: int, *, is_zoneless: bool
+) -> Reach:
     """Give what the next page asks for.
 
     Args:
         cursor: of the page before; empty for the first of all.
-        until: where a poll ends that begins now.
+        now: the time by the source's clock.
+        poll_ms: when the poll began, by our clock.
+        overlap_s: how late transactions commit.
+        settle_s: how fine the column is.
         is_zoneless: whether the column has no zone now; in the midst of a poll the cursor says.
     """
     stored: dict[str, Any] = json.loads(cursor) if cursor else {}
-    since = _instant(stored.get("since"))
-    key: list[Any] = stored.get("key", [])
-    is_begun = "until" in stored
+    since, was = _instant(stored.get("since")), _instant(stored.get("now"))
+    until, is_begun = now - timedelta(seconds=settle_s), "until" in stored
     if is_begun:
         until, is_zoneless = datetime.fromisoformat(stored["until"]), "latest" in stored
     latest = _instant(stored.get("latest")) if is_zoneless else None
     latest_until = _instant(stored.get("latestUntil")) if is_zoneless else None
-    return Reach(since, until, key, is_begun, is_zoneless, latest, latest_until)
+    redating = Redating(*stored["redating"]) if "redating" in stored else None
+    if is_begun:
+        key = stored["key"]
+        return Reach(
+            was or now, since, until, key, is_begun, is_zoneless, latest, latest_until, redating
+        )
+    reach = Reach(now, since, until, [], is_begun, is_zoneless, latest, latest_until, redating)
+    if was and now < was:
+        margin = timedelta(seconds=overlap_s + settle_s)
+        passed = timedelta(milliseconds=max(0, poll_ms - stored["pollMs"]))
+        return _stepped_back(reach, latest or was, stored["pollMs"], passed + margin)
+    return reach
+
+
+def _stepped_back(reach: Reach, end: datetime, polled_ms: int, before: timedelta) -> Reach:
+    """Give what a poll asks for before which the source's clock stepped back.
+
+    Args:
+        reach: what it would ask for else.
+        end: the latest time that may have been read.
+        polled_ms: when the poll before began, by our clock.
+        before: how long before now the clock as it is now may have begun, and transactions with it.
+    """
+    given_us = microseconds(end)
+    if reach.redating:
+        given_us = reach.redating.changed_us(given_us)
+    since = reach.before_now(before)
+    if reach.since is not None:
+        since = min(since, reach.since)
+    # No stamp lies ahead of the poll that brought it.
+    given_us = min(given_us, polled_ms * 1000)
+    return replace(reach, since=since, redating=Redating(given_us, microseconds(since)))
 
 
 def is_midway(cursor: str) -> bool:
     """Tell whether a cursor is of a poll that has more pages."""
     return bool(cursor) and "until" in json.loads(cursor)
+
+
+def _redated(redating: Redating | None) -> dict[str, Redating]:
+    return {"redating": redating} if redating else {}
 
 
 def _instant(text: str | None) -> datetime | None:
