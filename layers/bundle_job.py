@@ -16,14 +16,16 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-JOBS = ("materialise_iceberg", "build_checkpoint", "maintain_lake")
+JOBS = ("materialise_iceberg", "build_checkpoint", "maintain_lake", "materialise_bigquery")
 OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
 # What the job shares with the function that takes small batches.
 TABLES = ("catalogue", "chain", "columns", "comments", "groups", "lease", "shape", "storage")
 SHARED = (*TABLES, "glue_views", "live_view", "view_dialects", "views")
+DATABASES = ("batches", "connect", "database", "row_images")
+RUNTIME = ("__init__", "settings", "wiring", "wiring_deliver", "wiring_dynamo")
 # The library's pure part, its ports, checkpoints and how they lie on S3, what maintenance pays for,
-# and the transforms. Nothing else of the library is needed by a job.
+# and the transforms. Nothing else of the library is needed by every job.
 SOURCES = (
     (LIBRARY, "lakesync/*.py"),
     (LIBRARY, "lakesync/core/**/*.py"),
@@ -40,6 +42,17 @@ SOURCES = (
     (ROOT / "glue_jobs", "lakesync_spark/**/*.py"),
     *((ROOT / "glue_jobs", f"{job}.py") for job in JOBS),
 )
+# What the job of large BigQuery batches shares with the function that delivers.
+DELIVERY = (
+    *((LIBRARY, f"lakesync/adapters/{name}.py") for name in DATABASES),
+    (LIBRARY, "lakesync/adapters/bigquery/*.py"),
+    (LIBRARY, "lakesync/adapters/sql/*.py"),
+    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("late", "parquet", "sqs")),
+    (LIBRARY, "lakesync/buffer/*.py"),
+    (LIBRARY, "lakesync/delivery/*.py"),
+    *((LIBRARY, f"lakesync/runtime/{name}.py") for name in RUNTIME),
+)
+MORE = {"materialise_bigquery": DELIVERY}
 # Glue's bucket keeps scripts by content; a timestamp would make every build another script.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -70,11 +83,11 @@ runpy.run_module("{job}", run_name="__main__")
 '''
 
 
-def archive() -> bytes:
-    """Give the zip of everything that the jobs import."""
+def archive(job: str = "") -> bytes:
+    """Give the zip of everything that a job imports; without one, of what each of them may."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as bundle:
-        for root, pattern in SOURCES:
+        for root, pattern in (*SOURCES, *MORE.get(job, ())):
             for path in sorted(root.glob(pattern)):
                 entry = zipfile.ZipInfo(path.relative_to(root).as_posix(), EPOCH)
                 entry.compress_type = zipfile.ZIP_DEFLATED
@@ -84,11 +97,11 @@ def archive() -> bytes:
 
 def main() -> int:
     """Write the scripts."""
-    packages = archive()
-    digest = hashlib.sha256(packages).hexdigest()[:16]
-    text = "\n".join(textwrap.wrap(base64.b64encode(packages).decode(), 100))
     OUTPUT.mkdir(parents=True, exist_ok=True)
     for job in JOBS:
+        packages = archive(job)
+        digest = hashlib.sha256(packages).hexdigest()[:16]
+        text = "\n".join(textwrap.wrap(base64.b64encode(packages).decode(), 100))
         script = SCRIPT.format(job=job, digest=digest, packages=text)
         (OUTPUT / f"{job}.py").write_text(script)
     return 0

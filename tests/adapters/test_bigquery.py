@@ -238,7 +238,7 @@ def test_a_batch_is_one_transaction_with_exact_stamps(*, soft_delete: bool) -> N
     wanted = schema("t", kinds, soft_delete=soft_delete)
     definition = Definition("t").evolved(wanted, ())
     names, last = ledger_tables("acme", "t"), (1 << 63) - 1
-    script = batch_taken(names, definition, "lakesync_stage_x", Move(7, last))
+    script = batch_taken(names, definition, ["lakesync_stage_x"], Move(7, last))
     check_statement(script)
     check_statement(history_forgotten(names, last))
     assert script.startswith("BEGIN TRANSACTION;")

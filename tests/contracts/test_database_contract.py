@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakesync.adapters.bigquery import BigQueryAdapter
 from lakesync.adapters.compositions import Composite, FanOut, Lifecycle
 from lakesync.adapters.copying import compare_table, copy_table
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
@@ -19,7 +20,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
 from lakesync.errors import Conflict, CursorExpired
 from lakesync.result import Err
-from tests.support.bigquery import bigquery_destination
+from tests.support.bigquery import PartsAdapter, bigquery_destination
 from tests.support.buckets import BucketDatabases
 from tests.support.destinations import (
     SqlDestination,
@@ -69,7 +70,10 @@ IN_MEMORY: dict[str, Callable[[], DatabaseAdapter]] = {
     "fan_out": lambda: FanOut(MemoryDatabase(), {"second": MemoryDatabase()}),
     "lifecycle": lambda: Lifecycle(MemoryDatabase(), MemoryDatabase()),
 }
-SLOW = [pytest.param(kind, marks=pytest.mark.emulator) for kind in ("bigquery", "s3")]
+SLOW = [
+    pytest.param(kind, marks=pytest.mark.emulator)
+    for kind in ("bigquery", "bigquery_in_parts", "s3")
+]
 
 
 @pytest.fixture(params=[*KINDS, *SLOW])
@@ -86,6 +90,9 @@ def make(
             return SqlDestination(mariadb_dialect(request.getfixturevalue("mariadb"))).adapter()
         if kind == "bigquery":
             return bigquery_destination(request.getfixturevalue("bigquery")).adapter()
+        if kind == "bigquery_in_parts":
+            server = request.getfixturevalue("bigquery")
+            return bigquery_destination(server, PartsAdapter).adapter()
         if kind == "s3":
             return BucketDatabases(request.getfixturevalue("bucket_endpoint")).adapter("g")
         if kind == "nested":
@@ -148,10 +155,11 @@ def test_rows_and_history_are_those_of_what_was_inserted(
 @pytest.mark.emulator
 @settings(few, max_examples=4)
 @given(data=st.data())
+@pytest.mark.parametrize("kind", [BigQueryAdapter, PartsAdapter])
 def test_rows_and_history_are_those_of_what_was_inserted_in_bigquery(
-    bigquery: BigQueryServer, data: st.DataObject
+    bigquery: BigQueryServer, kind: type[BigQueryAdapter], data: st.DataObject
 ) -> None:
-    rows_and_history_are_those_inserted(bigquery_destination(bigquery).adapter(), data)
+    rows_and_history_are_those_inserted(bigquery_destination(bigquery, kind).adapter(), data)
 
 
 def rows_and_history_are_those_inserted(adapter: DatabaseAdapter, data: st.DataObject) -> None:

@@ -27,7 +27,7 @@ from lakesync.errors import (
     SchemaMismatch,
 )
 from lakesync.result import Err
-from tests.support.bigquery import bigquery_destination
+from tests.support.bigquery import PartsAdapter, bigquery_destination
 from tests.support.destinations import (
     SqlDestination,
     batch,
@@ -60,12 +60,15 @@ def checking(request: pytest.FixtureRequest) -> Iterator[SqlDestination]:
         yield destination
 
 
-@pytest.fixture(params=["postgres", "mariadb", "bigquery"])
+@pytest.fixture(params=["postgres", "mariadb", "bigquery", "bigquery_in_parts"])
 def destination(request: pytest.FixtureRequest) -> Iterator[Destination]:
     """A database of each kind."""
-    database = request.getfixturevalue(request.param)
+    database = request.getfixturevalue(request.param.removesuffix("_in_parts"))
+    made: Destination
     if request.param == "bigquery":
-        made: Destination = bigquery_destination(database)
+        made = bigquery_destination(database)
+    elif request.param == "bigquery_in_parts":
+        made = bigquery_destination(database, PartsAdapter)
     else:
         dialect = postgres_dialect if request.param == "postgres" else mariadb_dialect
         made = SqlDestination(dialect(database))

@@ -10,18 +10,24 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from lakesync.core.destinations import Destination
+from lakesync.core.claims import delivery_place
+from lakesync.core.destinations import Destination, Destinations
 from lakesync.delivery.deliver import Delivered, Lag
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Contention
+from lakesync.maintenance.batches import Batch
+from lakesync.ports import BatchRow
+from lakesync.runtime import wiring, wiring_deliver
 from lakesync.runtime.deliver import BACK_OFF_S_MAX, deliver_handler
 from lakesync.runtime.settings import DeliverSettings, load
 from lakesync.runtime.wiring_deliver import open_database, secret_text
+from tests.delivery.world import KeptDatabase
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.claims import DeliveryPlace
+    from lakesync.runtime.settings import Aws
     from tests.functions.conftest import Functions
 
 
@@ -172,3 +178,56 @@ def test_a_database_of_another_kind_than_was_declared_is_refused(
         opened("acme", Destination("w", "bigquery", "w")).close()
         with pytest.raises(AdapterRefused, match="no URL of a postgres database"):
             opened("acme", Destination("w", "postgres", "w"))
+
+
+class Glue:
+    """Starts runs; one at a time."""
+
+    class exceptions:  # noqa: N801 - boto3's own name
+        """What it refuses."""
+
+        class ConcurrentRunsExceededException(Exception):
+            """As many are at work as there may be."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    def start_job_run(self, *, JobName: str) -> None:  # noqa: N803 - boto3's own name
+        """Start a run, if none is at work."""
+        self.started.append(JobName)
+        if len(self.started) > 1:
+            raise self.exceptions.ConcurrentRunsExceededException
+
+
+@pytest.mark.law("D17")
+def test_what_is_large_for_bigquery_starts_a_run_of_the_job(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, glue, made = event("deliver_claimed"), Glue(), wiring.client
+    sent["Records"] = sent["Records"][:1]
+    place = delivery_place(json.loads(sent["Records"][0]["body"])["claim"])
+    to = Destination(place.destination, "bigquery", "w", frozenset({place.table}))
+    assert functions.buffer.save_destinations(place.gateway, Destinations().with_one(to))
+    row = BatchRow(2, 0, "INSERT", "r1", "c1", 1, "d", (("n", b"1"),))
+    batch = Batch(place.gateway, place.table, 1, 2, (row,), {"n": "n"})
+    monkeypatch.setenv("BIGQUERY_JOB", "large")
+    monkeypatch.setenv("BIGQUERY_JOB_DELTAS", "1")
+    monkeypatch.setattr(wiring_deliver, "open_database", lambda _: lambda *_: KeptDatabase())
+
+    def client(settings: Aws, service: str, **how: int) -> Any:
+        return glue if service == "glue" else made(settings, service, **how)
+
+    monkeypatch.setattr(wiring, "client", client)
+    with mock_aws():
+        s3 = boto3.client("s3")
+        s3.create_bucket(
+            Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+        )
+        key = f"{place.prefix}{1:020}-{2:020}.json"
+        s3.put_object(Bucket="lake", Key=key, Body=batch.claim(None, 1).encode())
+
+        for _ in range(2):
+            assert functions.load("deliver")(sent, Context()) == {"batchItemFailures": []}
+        assert [one["Key"] for one in s3.list_objects_v2(Bucket="lake")["Contents"]] == [key]
+    assert glue.started == ["large", "large"], "one that is at work already is no failure"
+    assert functions.buffer.delivery_states(place.gateway, place.destination) == {}

@@ -16,7 +16,7 @@ from lakesync.maintenance import batches as plan
 from lakesync.materialise.catalogue import LakeCatalogue
 from lakesync.materialise.chain import has_gap, next_chain
 from lakesync.materialise.lease import LEASE_S, Lease, lease_key
-from lakesync_spark.common.arguments import Arguments, parse_arguments
+from lakesync_spark.common.arguments import Arguments, parse_arguments, parse_bigquery_arguments
 from lakesync_spark.common.report import reason_of
 from tests.glue.support.files import FileStore
 
@@ -244,3 +244,16 @@ def test_a_reason_names_the_java_exception_and_its_first_cause() -> None:
     )
     assert reason_of(GatewayError(JavaError("o.Alone", None))) == "o.Alone"
     assert reason_of(ValueError("a\nb")) == "ValueError: a b"
+
+
+def test_the_job_of_large_bigquery_batches_reads_its_arguments() -> None:
+    words = [
+        "--lake_bucket", "lake", "--buffer_table", "b", "--deliver_queue_url", "q",
+        "--secret_prefix", "s/destinations/", "--region", "eu-central-1",
+    ]  # fmt: skip
+
+    read = parse_bigquery_arguments([*words, "--deltas_min", "7", "--JOB_NAME", "x"])
+    assert (read.buffer_table, read.deltas_min) == ("b", 7)
+    for wrong in ([], ["--deltas_min", "0"], ["--deltas_min", "many"]):
+        with pytest.raises(ValidationFailed, match="--deltas_min"):
+            parse_bigquery_arguments([*words, *wrong])

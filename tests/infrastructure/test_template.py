@@ -115,6 +115,7 @@ def test_only_these_write_to_the_buffer() -> None:
         "FlowFunction",
         "WebhookFunction",
         "DeliverFunction",
+        "BigQueryJobRole",
     }
 
 
@@ -157,7 +158,7 @@ def test_only_these_may_delete_from_the_buffer() -> None:
     deletes = {"dynamodb:DeleteItem", "dynamodb:BatchWriteItem"}
     deleters = {owner for owner, action in allowed if action in deletes}
 
-    assert deleters == {"RetainFunction", "AdminFunction", "DeliverFunction"}
+    assert deleters == {"RetainFunction", "AdminFunction", "DeliverFunction", "BigQueryJobRole"}
     assert not {action for _, action in allowed} & {"dynamodb:DeleteTable"}
 
 
@@ -243,9 +244,10 @@ def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_database
         and owner not in {"ActionsFunction", "FlowFunction"}
     }
 
-    assert read.keys() == {"AuthoriseFunction", "DeliverFunction", "PullSourceFunction"}
+    delivering = {"DeliverFunction", "PullSourceFunction", "BigQueryJobRole"}
+    assert read.keys() == {"AuthoriseFunction", *delivering}
     assert read["AuthoriseFunction"] == {"Fn::GetAtt": ["JwtSecret", "Id"]}
-    for owner in ("DeliverFunction", "PullSourceFunction"):
+    for owner in delivering:
         assert read[owner]["Fn::Sub"].endswith(":secret:${AWS::StackName}/destinations/*")
 
 
@@ -287,6 +289,7 @@ def test_every_function_that_reads_urls_of_databases_is_in_their_subnets() -> No
         and "/destinations/*" in json.dumps(held["Resource"])
     }
     inside = {name: each["VpcConfig"] for name, each in functions().items() if "VpcConfig" in each}
+    reading.remove("BigQueryJobRole")  # which asks Google, over the internet
 
     assert inside == dict.fromkeys(reading, where)
     assert reading == {"DeliverFunction", "PullSourceFunction", "FlowFunction"}
@@ -741,11 +744,25 @@ def test_every_log_group_forgets() -> None:
         assert group["Properties"]["RetentionInDays"] == {"Ref": "LogRetentionDays"}, name
 
 
-def test_checkpoints_are_written_and_read_by_one_version_of_protobuf() -> None:
-    job = resources("AWS::Glue::Job")["CheckpointJob"]["Properties"]
-    lock = (ROOT / "requirements" / "layer-lakesync.lock").read_text("utf-8")
+@pytest.mark.parametrize("job", ["CheckpointJob", "BigQueryJob"])
+def test_jobs_write_and_read_by_the_versions_that_functions_have(job: str) -> None:
+    arguments = resources("AWS::Glue::Job")[job]["Properties"]["DefaultArguments"]
+    locks = ("layer-lakesync", "layer-google")
+    locked = [(ROOT / "requirements" / f"{lock}.lock").read_text("utf-8") for lock in locks]
 
-    assert job["DefaultArguments"]["--additional-python-modules"] in lock.split()
+    assert set(arguments["--additional-python-modules"].split(",")) <= set(" ".join(locked).split())
+
+
+@pytest.mark.law("D17")
+def test_the_function_and_the_job_go_by_one_bound_and_one_run_is_at_work() -> None:
+    job = resources("AWS::Glue::Job")["BigQueryJob"]["Properties"]
+    function = functions()["DeliverFunction"]
+    bound = {"Ref": "BigQueryJobDeltas"}
+
+    assert template()["Parameters"]["BigQueryJobDeltas"]["Default"] == 200_000
+    assert function["Environment"]["Variables"]["BIGQUERY_JOB_DELTAS"] == bound
+    assert job["DefaultArguments"]["--deltas_min"]["Fn::If"][:2] == ["HasBigQueryJob", bound]
+    assert job["ExecutionProperty"]["MaxConcurrentRuns"] == 1
 
 
 # --- functions and their files --------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -11,13 +12,20 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery as google
 
 from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
+from lakesync.adapters.bigquery.bulk import Change, stage_commits, stage_rows
 from lakesync.adapters.bigquery.names import column_type, quoted
 from lakesync.errors import AdapterUnreachable
+from lakesync.wire.records import encode_record
 from tests.support.destinations import new_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakesync.adapters.bigquery.bulk import BulkWrite
+    from lakesync.adapters.bigquery.stages import Stage
+    from lakesync.adapters.database import Inserted, TableBatch
+    from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
     from tools.local_stack.bigquery import BigQueryServer
 
 T = TypeVar("T")
@@ -85,19 +93,53 @@ class InterruptedJobs(EmulatedJobs):
             raise AdapterUnreachable("the connection was lost")
 
 
+class PartsAdapter(BigQueryAdapter):
+    """An adapter whose batches are merged and staged in parts, as tasks of the job do it.
+
+    Each part is tried twice, as a task is whose machine was lost behind its work.
+    """
+
+    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take a batch, by the rows of two ranges of ids."""
+        changes = [
+            Change(delta.row_id, *position, encode_record(delta))
+            for position, delta in batch.deltas
+        ]
+
+        def stage(work: BulkWrite) -> list[Stage]:
+            again = [Change(row_id, 0, 0, None) for row_id in work.refused]
+            ordered = sorted(
+                [*changes, *again], key=lambda one: (one.row_id.encode(), one.commit, one.place)
+            )
+            ids = sorted({one.row_id for one in ordered}, key=str.encode)
+            last = set(ids[len(ids) // 2 :])
+            parts = [
+                [one for one in ordered if (one.row_id in last) is is_last]
+                for is_last in (False, True)
+            ]
+            # The first try of each is lost, with what it staged.
+            tries = [[[*stage_rows(self._jobs, work, part)] for part in parts] for _ in range(2)]
+            commits = stage_commits(self._jobs, work, batch.deltas)
+            return [*commits, *itertools.chain(*tries[-1])]
+
+        written = {name for _, delta in batch.deltas for name, _ in delta.columns}
+        return self.insert_staged(replace(batch, deltas=()), written, stage)
+
+
 @dataclass(frozen=True)
 class BigQueryDestination:
     """`tests.support.destinations.Destination` on the emulator."""
 
     server: BigQueryServer
     jobs: EmulatedJobs
+    kind: type[BigQueryAdapter] = BigQueryAdapter
     _open: list[BigQueryAdapter] = field(default_factory=list)
 
     def adapter(self, gateway: str = "") -> BigQueryAdapter:
         """Give the adapter of a gateway."""
         is_interrupted = isinstance(self.jobs, InterruptedJobs)
         jobs = self.jobs if is_interrupted else EmulatedJobs(self.server)
-        adapter = BigQueryAdapter(jobs, gateway or new_gateway())
+        adapter = self.kind(jobs, gateway or new_gateway())
         self._open.append(adapter)
         return adapter
 
@@ -139,6 +181,8 @@ class BigQueryDestination:
         return {row_id: tuple(values) for row_id, *values in rows}
 
 
-def bigquery_destination(server: BigQueryServer) -> BigQueryDestination:
-    """Give the emulator's dataset."""
-    return BigQueryDestination(server, EmulatedJobs(server))
+def bigquery_destination(
+    server: BigQueryServer, kind: type[BigQueryAdapter] = BigQueryAdapter
+) -> BigQueryDestination:
+    """Give the emulator's dataset, with adapters of a kind."""
+    return BigQueryDestination(server, EmulatedJobs(server), kind)

@@ -73,6 +73,43 @@ class MaintenanceArguments:
     catalogue: LakeCatalogue = _GLUE
 
 
+@dataclass(frozen=True, slots=True)
+class BigQueryArguments:
+    """What a run works on that delivers to BigQuery."""
+
+    lake_bucket: str
+    """The bucket of claims and staged batches."""
+    buffer_table: str
+    """Where destinations are declared, and how it goes is noted."""
+    deliver_queue_url: str
+    """Where the function is told of what is its own."""
+    secret_prefix: str
+    """What the names of the secrets begin with that hold destinations' URLs."""
+    region: str
+    deltas_min: int
+    """From how many waiting deltas on a table is the job's."""
+
+
+def parse_bigquery_arguments(argv: Sequence[str]) -> BigQueryArguments:
+    """Read the arguments; those of Glue itself are passed over.
+
+    Raises:
+        ValidationFailed: one of ours is missing, or is not what it must be.
+    """
+    names = ("lake_bucket", "buffer_table", "deliver_queue_url", "secret_prefix", "region")
+    given = _required(argv, *names, "deltas_min")
+    if not given["deltas_min"].isdecimal() or not int(given["deltas_min"]):
+        raise ValidationFailed("--deltas_min is a number above 0", field="--deltas_min")
+    return BigQueryArguments(
+        lake_bucket=given["lake_bucket"],
+        buffer_table=given["buffer_table"],
+        deliver_queue_url=given["deliver_queue_url"],
+        secret_prefix=given["secret_prefix"],
+        region=given["region"],
+        deltas_min=int(given["deltas_min"]),
+    )
+
+
 def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Read the arguments; those of Glue itself are passed over.
 

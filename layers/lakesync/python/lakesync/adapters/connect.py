@@ -12,7 +12,7 @@ from lakesync.errors import AdapterRefused, ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakesync.adapters.bigquery import BigQueryAdapter
+    from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
     from lakesync.adapters.objects import ObjectsDatabase
     from lakesync.adapters.sql.adapter import SqlAdapter
 
@@ -142,7 +142,14 @@ def _mysql(url: str, gateway: str, *, is_mariadb: bool) -> SqlAdapter:
 
 
 def _bigquery(url: str, gateway: str, credentials: Mapping[str, Any] | None) -> BigQueryAdapter:
-    from lakesync.adapters.bigquery import BigQueryAdapter, Jobs  # noqa: PLC0415 - its driver
+    from lakesync.adapters.bigquery import BigQueryAdapter  # noqa: PLC0415 - its driver
+
+    return BigQueryAdapter(bigquery_jobs(url, credentials), gateway)
+
+
+def bigquery_jobs(url: str, credentials: Mapping[str, Any] | None = None) -> Jobs:
+    """Give the dataset at a URL; see `database_adapter`."""
+    from lakesync.adapters.bigquery import Jobs  # noqa: PLC0415 - its driver
 
     try:
         parts = urlsplit(url)
@@ -156,8 +163,7 @@ def _bigquery(url: str, gateway: str, credentials: Mapping[str, Any] | None) -> 
     if not named or not known or (endpoint and not _ENDPOINT.fullmatch(endpoint)):
         raise ValidationFailed(f"a database's URL is {_FORMS}", field="url")
     location = options.get("location", [""])[0]
-    jobs = Jobs(parts.netloc, dataset, location, endpoint=endpoint, credentials=credentials)
-    return BigQueryAdapter(jobs, gateway)
+    return Jobs(parts.netloc, dataset, location, endpoint=endpoint, credentials=credentials)
 
 
 def _objects(url: str, gateway: str) -> ObjectsDatabase:

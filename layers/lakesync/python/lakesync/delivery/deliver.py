@@ -71,6 +71,7 @@ class Deliverer:
         read_batch: reads a batch's object.
         open_database: gives the database of a gateway's destination; nothing is connected yet.
         wall_clock: the time.
+        table_delivery: gives what works on one table.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Deliverer:
         read_batch: ReadBatch,
         open_database: OpenDatabase,
         wall_clock: WallClock,
+        table_delivery: Callable[[Desk], TableDelivery] = TableDelivery,
     ) -> None:
         self._buffer = buffer
         self._objects = objects
@@ -89,6 +91,7 @@ class Deliverer:
         self._read_batch = read_batch
         self._open_database = open_database
         self._wall_clock = wall_clock
+        self._table_delivery = table_delivery
 
     def deliver(
         self, place: DeliveryPlace, has_time: Callable[[], bool] = lambda: True
@@ -152,9 +155,11 @@ class Deliverer:
             place.table,
             self._wall_clock,
         )
-        table = TableDelivery(desk)
+        table = self._table_delivery(desk)
         try:
             finished = table.work(has_time)
+            if table.is_handed_over:
+                return Delivered(table.deltas)
             letters = database.dead_letters(place.table).unwrap()
             self._note(place, desk.mark(), len(letters), self._wrote_ms(place, desk, table))
         except Contention:

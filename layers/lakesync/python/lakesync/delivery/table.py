@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from lakesync.adapters.row_images import RowImages
 from lakesync.core.claims import (
@@ -36,15 +36,36 @@ if TYPE_CHECKING:
     from lakesync.core.claims import Batch
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
+    from lakesync.core.pace import Pace
     from lakesync.delivery.desk import Desk
 
 
-class TableDelivery:
-    """The work on one table of one destination."""
+class LargeWork(Protocol):
+    """Whoever takes what is too large for a function."""
 
-    def __init__(self, desk: Desk) -> None:
+    def take(self, desk: Desk, batches: Sequence[Batch]) -> bool:
+        """Have what waits for a table taken, if it is large; tell whether it is."""
+        ...
+
+
+class TableDelivery:
+    """The work on one table of one destination, as a function does it.
+
+    Args:
+        desk: what it needs.
+        large: takes over what is too large for a function; without it nothing is.
+        pace: how much is one write; the destination's own, unless it is given.
+    """
+
+    def __init__(
+        self, desk: Desk, large: LargeWork | None = None, pace: Pace | None = None
+    ) -> None:
         self._desk = desk
+        self._large = large
+        self._pace = pace or desk.destination.pace
         self._prefix = desk.place.prefix
+        self.is_handed_over = False
+        """Whether what waits was left to whoever takes what is large."""
         self.deltas = 0
         """Deltas that were new there."""
         self.has_written = False
@@ -74,9 +95,9 @@ class TableDelivery:
             # The mark is read after the listing: what continues it is in there, or never was.
             if not self._follow(batches, desk.mark(), has_time):
                 return False
-            if not batches:
+            if not batches or self.is_handed_over:
                 return True  # what is left is of a later release, and waits for it
-            if desk.destination.pace.gather_ms and self._prefix + FILL not in self._listed():
+            if self._pace.gather_ms and self._prefix + FILL not in self._listed():
                 return True  # what came meanwhile is gathered, and is announced by itself
         return True
 
@@ -85,14 +106,14 @@ class TableDelivery:
 
     def _follow(self, keys: Sequence[str], mark: Stamp, has_time: Callable[[], bool]) -> bool:
         """Apply the chain that continues a mark, and ask for a filling where it ends too early."""
-        pace, batches = self._desk.destination.pace, []
+        batches = []
         for key in keys:
             if claimed_last(key) <= mark:
                 self._desk.objects.delete_object(key)
             elif batch := self._read(key):
                 batches.append(batch)
-        while batches:
-            run = chained(batches, mark, pace.deltas)
+        while batches and self._takes(batches):
+            run = chained(batches, mark, self._pace.deltas)
             if not run:
                 self._ask_for_filling()
                 return True
@@ -107,6 +128,11 @@ class TableDelivery:
                 self._desk.objects.delete_object(covered.claim_key)
             batches = [one for one in batches if one.last > mark]
         return True
+
+    def _takes(self, batches: Sequence[Batch]) -> bool:
+        """Tell whether the next write is to be made here; else have it made elsewhere."""
+        self.is_handed_over = self._large is not None and self._large.take(self._desk, batches)
+        return not self.is_handed_over
 
     def _read(self, key: str) -> Batch | None:
         """Read a claim; one that is none is set aside, one of a later release waits for that."""
@@ -141,7 +167,7 @@ class TableDelivery:
             seen = last.last if last else mark
             deltas += [one for one in more if one.position.commit > seen]
             last, size = batch, size + more_bytes
-            if size >= desk.destination.pace.content_bytes:
+            if size >= self._pace.content_bytes:
                 break
         assert last  # noqa: S101 - a run has a batch
         self._put(replace(last, after=run[0].after), deltas)
@@ -166,11 +192,11 @@ class TableDelivery:
         """Put the rows that a batch touches as they are now, commit by commit some at a time."""
         desk = self._desk
         schema = desk.destination.schema_of(desk.table, batch.schema)
-        after, pace = batch.after, desk.destination.pace
+        after = batch.after
         images: dict[str, RowState | None] = {}
         for rows, last in _touched(deltas, batch.last):
             images |= desk.images.of(rows)
-            if last < batch.last and len(images) < pace.rows:
+            if last < batch.last and len(images) < self._pace.rows:
                 continue
             put = RowImages(desk.table, after, last, images, schema)
             self.deltas += desk.put_rows(put)

@@ -157,12 +157,16 @@ class FlushSettings(BufferSettings, FlushQueueSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverSettings(BufferSettings):
-    """What ``functions/deliver`` needs."""
+    """What ``functions/deliver`` needs, and the job of large BigQuery batches."""
 
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)
     secret_prefix: str = variable("SECRET_PREFIX", not_empty)
     """What the names of the secrets begin with that hold databases' URLs."""
+    bigquery_job: str = variable("BIGQUERY_JOB", str, "")
+    """The Glue job; empty for none."""
+    bigquery_job_deltas: int = variable("BIGQUERY_JOB_DELTAS", _not_negative, 0)
+    """From how many deltas that wait for a BigQuery table on they are the job's; 0 for never."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from lakesync.adapters.row_images import DestinationDatabase
     from lakesync.core.destinations import Destination
     from lakesync.delivery.deliver import Deliverer
+    from lakesync.delivery.desk import Desk
     from lakesync.delivery.source_pull import SourcePulls
+    from lakesync.delivery.table import TableDelivery
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.runtime.settings import AdminSettings, Aws, DeliverSettings
     from lakesync.runtime.settings_sources import SourcePullSettings
@@ -22,6 +24,22 @@ if TYPE_CHECKING:
 
 def deliverer(settings: DeliverSettings) -> Deliverer:
     """Give what ``functions/deliver`` asks."""
+    from lakesync.delivery.large import JobRuns  # noqa: PLC0415
+    from lakesync.delivery.table import TableDelivery  # noqa: PLC0415
+
+    def start() -> None:
+        from lakesync.runtime.wiring_materialise import start_run  # noqa: PLC0415
+
+        start_run(wiring.client(settings, "glue", attempts=2), settings.bigquery_job)
+
+    large = JobRuns(settings.bigquery_job_deltas if settings.bigquery_job else 0, start)
+    return delivers(settings, lambda desk: TableDelivery(desk, large))
+
+
+def delivers(
+    settings: DeliverSettings, table_delivery: Callable[[Desk], TableDelivery]
+) -> Deliverer:
+    """Give what delivers, each table by what is given for it."""
     from lakesync.adapters.lake.parquet import read_batch  # noqa: PLC0415
     from lakesync.delivery.deliver import Deliverer  # noqa: PLC0415
 
@@ -32,6 +50,7 @@ def deliverer(settings: DeliverSettings) -> Deliverer:
         read_batch=read_batch,
         open_database=open_database(settings),
         wall_clock=wiring.wall_clock,
+        table_delivery=table_delivery,
     )
 
 

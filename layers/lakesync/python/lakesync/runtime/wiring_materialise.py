@@ -47,11 +47,16 @@ class GlueRuns:
 
     def start(self) -> bool:
         """Start a run; False if as many as there may be are at work."""
-        try:
-            self._glue.start_job_run(JobName=self._job)
-        except self._glue.exceptions.ConcurrentRunsExceededException:
-            return False
-        return True
+        return start_run(self._glue, self._job)
+
+
+def start_run(glue: Any, job: str) -> bool:
+    """Start a run of a job; False if as many as there may be are at work."""
+    try:
+        glue.start_job_run(JobName=job)
+    except glue.exceptions.ConcurrentRunsExceededException:
+        return False
+    return True
 
 
 def glue_runs(settings: MaterialiseSettings) -> GlueRuns:

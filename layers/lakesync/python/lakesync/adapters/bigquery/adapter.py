@@ -10,25 +10,27 @@ Statements for a batch are constant: none is run for each row.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from lakesync.adapters.batches import merged, parts, values_of
+from lakesync.adapters.bigquery.bulk import BulkInsert
 from lakesync.adapters.bigquery.ledger import BigQueryLedger
 from lakesync.adapters.bigquery.statements import Move
-from lakesync.adapters.bigquery.tables import ATTEMPTS_MAX, BigQueryTables
+from lakesync.adapters.bigquery.tables import BigQueryTables, retried
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
 from lakesync.adapters.row_images import merged_images
 from lakesync.core.merge import EMPTY
-from lakesync.errors import AdapterTimedOut, Contention, LakeSyncError, NotFound
+from lakesync.errors import LakeSyncError, NotFound
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from lakesync.adapters.bigquery.bulk import BulkWrite
     from lakesync.adapters.bigquery.jobs import Jobs
+    from lakesync.adapters.bigquery.stages import Stage
     from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, TableBatch
     from lakesync.adapters.row_images import RowImages
     from lakesync.core.clock import Stamp
@@ -55,6 +57,7 @@ class BigQueryAdapter:
         self._jobs = jobs
         self._ledger = BigQueryLedger(jobs, gateway)
         self._tables = BigQueryTables(jobs, self._ledger, gateway)
+        self._bulk = BulkInsert(jobs, self._ledger, self._tables, gateway)
 
     def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
         """Create or extend the table to query; see `DatabaseAdapter`."""
@@ -64,6 +67,18 @@ class BigQueryAdapter:
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
         """Take a batch; see `DatabaseAdapter`."""
         return self._answer(lambda: self._insert(batch))
+
+    def insert_staged(
+        self, batch: TableBatch, written: Iterable[str], stage: Callable[[BulkWrite], list[Stage]]
+    ) -> Result[Inserted, LakeSyncError]:
+        """Take a batch as `insert_deltas` does, but for its deltas: others merge and stage them.
+
+        Args:
+            batch: without its deltas.
+            written: the columns that they may have.
+            stage: has all of a write staged; asked again if another writer was first.
+        """
+        return self._answer(lambda: self._bulk.insert(batch, written, stage))
 
     def put_rows(self, images: RowImages) -> Result[Inserted, LakeSyncError]:
         """Merge rows, and remove others; see `Fillable`."""
@@ -222,15 +237,3 @@ class BigQueryAdapter:
         except LakeSyncError as error:
             self._tables.forget()  # another writer may have changed them: they are read again
             return Err(error)
-
-
-def retried(work: Callable[[], T]) -> T:
-    """Do what reads a mark and writes behind it again, if another writer was first.
-
-    Raises:
-        AdapterTimedOut: others were first each time.
-    """
-    for _ in range(ATTEMPTS_MAX):
-        with suppress(Contention):
-            return work()
-    raise AdapterTimedOut("BigQuery: others keep writing the same table; repeat the same")

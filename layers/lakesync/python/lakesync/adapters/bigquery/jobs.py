@@ -6,7 +6,6 @@ Whose they are, and where they are asked, says `lakesync.adapters.bigquery.crede
 from __future__ import annotations
 
 import io
-import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -169,9 +168,9 @@ class Jobs:
             )
         )
 
-    def load(self, table: str, columns: Mapping[str, str], rows: Iterable[object]) -> None:
-        """Load rows, as JSON's, into a stage that is made for them."""
-        body = b"\n".join(json.dumps(row, ensure_ascii=False).encode() for row in rows)
+    def load(self, table: str, columns: Mapping[str, str], lines: Iterable[bytes]) -> None:
+        """Load rows, each a line of JSON, into a stage that is made for them."""
+        body = b"\n".join(lines)
         self.create(table, columns, is_stage=True)
 
         def work() -> None:

@@ -91,8 +91,10 @@ class Move:
     """Whether the history up to there is forgotten."""
 
 
-def batch_taken(names: LedgerTables, definition: Definition, stage: str | None, move: Move) -> str:
-    """Give the script that writes a stage and moves the mark, in one transaction.
+def batch_taken(
+    names: LedgerTables, definition: Definition, stages: Sequence[str], move: Move
+) -> str:
+    """Give the script that writes what was staged and moves the mark, in one transaction.
 
     The mark goes first: of two writers at once BigQuery undoes one, as both change its table, and
     a writer that comes later finds more writes than it saw, which ends the script and undoes it.
@@ -103,9 +105,10 @@ def batch_taken(names: LedgerTables, definition: Definition, stage: str | None, 
     steps = [f"UPDATE {quoted(names.mark)} SET {moved} WHERE TRUE"]  # noqa: S608 - quoted
     if move.forgets:
         steps += [f"DELETE FROM {quoted(names.commits)} WHERE commit_stamp <= {move.mark:d}"]  # noqa: S608
-    if stage:
-        steps += [] if move.forgets else [_commits_added(names.commits, stage)]
-        steps += [_states_merged(names.rows, stage), _rows_merged(definition, stage)]
+    if stages:
+        staged = _all_of(stages)
+        steps += [] if move.forgets else [_commits_added(names.commits, staged)]
+        steps += [_states_merged(names.rows, staged), _rows_merged(definition, staged)]
     return transaction(steps)
 
 
@@ -137,18 +140,25 @@ def transaction(steps: Sequence[str]) -> str:
     return ";\n".join(["BEGIN TRANSACTION", *steps, "COMMIT TRANSACTION"]) + ";"
 
 
-def _commits_added(commits: str, stage: str) -> str:
+def _all_of(stages: Sequence[str]) -> str:
+    """Give what a statement reads stages from, as one table."""
+    if len(stages) == 1:
+        return quoted(stages[0])
+    return f"({' UNION ALL '.join(f'SELECT * FROM {quoted(one)}' for one in stages)})"  # noqa: S608
+
+
+def _commits_added(commits: str, staged: str) -> str:
     return (
         f"INSERT INTO {quoted(commits)} (commit_stamp, records) "  # noqa: S608 - quoted
-        f"SELECT commit_stamp, FROM_BASE64(records) FROM {quoted(stage)} "
+        f"SELECT commit_stamp, FROM_BASE64(records) FROM {staged} "
         "WHERE commit_stamp IS NOT NULL"
     )
 
 
-def _states_merged(rows: str, stage: str) -> str:
+def _states_merged(rows: str, staged: str) -> str:
     return (
         f"MERGE {quoted(rows)} t USING (SELECT row_id, FROM_BASE64(state) AS state, refusal "  # noqa: S608
-        f"FROM {quoted(stage)} WHERE row_id IS NOT NULL) s ON t.row_id = s.row_id "
+        f"FROM {staged} WHERE row_id IS NOT NULL) s ON t.row_id = s.row_id "
         "WHEN MATCHED AND s.state IS NULL THEN DELETE "
         "WHEN MATCHED THEN UPDATE SET state = s.state, refusal = s.refusal "
         "WHEN NOT MATCHED AND s.state IS NOT NULL THEN INSERT (row_id, state, refusal) "
@@ -156,8 +166,8 @@ def _states_merged(rows: str, stage: str) -> str:
     )
 
 
-def _rows_merged(definition: Definition, stage: str) -> str:
-    """Write the rows of a stage that fit into the table to query, and take deleted ones away.
+def _rows_merged(definition: Definition, staged: str) -> str:
+    """Write the staged rows that fit into the table to query, and take deleted ones away.
 
     A row without a state is one that is to leave no trace.
     """
@@ -172,7 +182,7 @@ def _rows_merged(definition: Definition, stage: str) -> str:
     gone = f"UPDATE SET {now}" if definition.keeps_deleted else "DELETE"
     return (
         f"MERGE {quoted(destination_name(definition))} t "  # noqa: S608 - quoted
-        f"USING (SELECT row_id, state, {DELETED_AT}{chosen} FROM {quoted(stage)} "
+        f"USING (SELECT row_id, state, {DELETED_AT}{chosen} FROM {staged} "
         "WHERE row_id IS NOT NULL AND refusal IS NULL) s ON t.row_id = s.row_id "
         "WHEN MATCHED AND s.state IS NULL THEN DELETE "
         f"WHEN MATCHED AND s.{DELETED_AT} IS NOT NULL THEN {gone} "

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
-from uuid import uuid4
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakesync.adapters.bigquery.names import (
     column_name,
@@ -16,6 +15,7 @@ from lakesync.adapters.bigquery.names import (
     table_columns,
 )
 from lakesync.adapters.bigquery.stage_lines import commit_lines, row_line
+from lakesync.adapters.bigquery.stages import drop_stages, json_line, new_stage
 from lakesync.adapters.bigquery.statements import (
     Move,
     batch_taken,
@@ -24,7 +24,6 @@ from lakesync.adapters.bigquery.statements import (
     columns_added,
 )
 from lakesync.adapters.database import DeadLetter
-from lakesync.adapters.sql.definition import PREFIX
 from lakesync.adapters.sql.destination_table import DEAD_LETTERS_MAX
 from lakesync.core.column_types import precision_scale
 from lakesync.core.schema import ROW_ID
@@ -32,12 +31,11 @@ from lakesync.errors import (
     AdapterTimedOut,
     ConstraintViolated,
     Contention,
-    LakeSyncError,
     SchemaMismatch,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakesync.adapters.bigquery.jobs import Jobs
     from lakesync.adapters.bigquery.ledger import BigQueryLedger
@@ -45,6 +43,8 @@ if TYPE_CHECKING:
     from lakesync.adapters.sql.definition import Definition
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
+
+T = TypeVar("T")
 
 ROWS_PAGE: Final = 10_000
 """Rows that are written at a time when a table is written anew."""
@@ -167,28 +167,58 @@ class BigQueryTables:
         """
         definition = self._known[table]
         lines = [row_line(definition, row_id, state) for row_id, state in states.items()]
-        letters = [
-            DeadLetter(table, line[ROW_ID], line["refusal"]) for line in lines if "refusal" in line
-        ]
-        refused = tuple(sorted(letters, key=lambda letter: letter.row_id.encode()))
-        if len(refused) > DEAD_LETTERS_MAX:
-            raise ConstraintViolated(
-                f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
-                f"{refused[0].reason}; mend the schema or the rows, then repeat"
-            )
+        refused = few_enough(
+            table,
+            [DeadLetter(table, line[ROW_ID], line["refusal"]) for line in lines
+             if "refusal" in line],
+        )  # fmt: skip
         lines += commit_lines(deltas)
-        self._transact(definition, lines, move)
+        stages = [new_stage()] if lines else []
+        try:
+            for stage in stages:
+                self._jobs.load(stage, stage_columns(definition), map(json_line, lines))
+            self.take(table, move, stages)
+        finally:
+            drop_stages(self._jobs, stages)
         return refused
 
-    def _transact(self, definition: Definition, lines: Sequence[object], move: Move) -> None:
-        names = ledger_tables(self._gateway, definition.table)
-        if not lines:
-            self._jobs.transact(batch_taken(names, definition, None, move))
-            return
-        stage = f"{PREFIX}stage_{uuid4().hex}"
-        try:
-            self._jobs.load(stage, stage_columns(definition), lines)
-            self._jobs.transact(batch_taken(names, definition, stage, move))
-        finally:
-            with suppress(LakeSyncError):  # BigQuery removes it by itself after a day
-                self._jobs.drop(stage)
+    def take(self, table: str, move: Move, stages: Sequence[str]) -> None:
+        """Write what was staged, and move the mark, in one transaction; see `write`."""
+        names = ledger_tables(self._gateway, table)
+        self._jobs.transact(batch_taken(names, self._known[table], stages, move))
+
+    def definition(self, table: str) -> Definition:
+        """Give what a table that was prepared looks like."""
+        return self._known[table]
+
+
+def few_enough(table: str, letters: Iterable[DeadLetter]) -> tuple[DeadLetter, ...]:
+    """Give refused rows in order.
+
+    Raises:
+        ConstraintViolated: they are too many.
+    """
+    refused = tuple(sorted(letters, key=lambda letter: letter.row_id.encode()))
+    if len(refused) > DEAD_LETTERS_MAX:
+        raise ConstraintViolated(
+            f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
+            f"{refused[0].reason}; mend the schema or the rows, then repeat"
+        )
+    return refused
+
+
+def retried(work: Callable[[], T]) -> T:
+    """Do what reads a mark and writes behind it again, if another writer was first.
+
+    Raises:
+        AdapterTimedOut: others were first each time.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        with suppress(Contention):
+            return work()
+    raise others_first()
+
+
+def others_first() -> AdapterTimedOut:
+    """Give the error for a write that others were quicker than each time."""
+    return AdapterTimedOut("BigQuery: others keep writing the same table; repeat the same")

@@ -1,0 +1,135 @@
+"""One table of a BigQuery destination, as the job delivers to it: only what is large.
+
+The chain, the claims, gaps and objects that are gone are seen to as by the function: it is the
+same `TableDelivery`. Other is who reads the batches, how many are one write, and whose turn it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakesync.adapters.bigquery import BigQueryAdapter
+from lakesync.adapters.database import TableBatch
+from lakesync.core.claims import claimed_last
+from lakesync.core.column_map import map_to_json
+from lakesync.delivery.gathering import state_of
+from lakesync.delivery.large import LARGE_PACE, is_large
+from lakesync.delivery.table import TableDelivery
+from lakesync.errors import AdapterFailed, LakeSyncError, NotFound, ValidationFailed
+from lakesync.materialise.chain import Link
+from lakesync_spark.bigquery.parts import Source, stage_parts
+from lakesync_spark.common.report import reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lakesync.adapters.bigquery.bulk import BulkWrite
+    from lakesync.adapters.bigquery.jobs import Jobs
+    from lakesync.adapters.bigquery.stages import Stage
+    from lakesync.core.claims import Batch
+    from lakesync.core.clock import Stamp
+    from lakesync.delivery.desk import Desk
+    from lakesync.ports import ObjectStore
+
+_OWN_ERROR: Final = re.compile(r"^lakesync\.errors\.(\w+: .*)$", re.MULTILINE)
+
+
+class LargeDelivery(TableDelivery):
+    """The work on one table, as long as it is the job's.
+
+    Args:
+        desk: what it needs; its database is a `BigQueryAdapter`.
+        spark: the session.
+        objects: opens the objects where a task runs.
+        jobs: opens the dataset where a task runs.
+        deltas_min: from how many deltas on it is the job's.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        spark: SparkSession,
+        objects: Callable[[], ObjectStore],
+        jobs: Callable[[], Jobs],
+        deltas_min: int,
+    ) -> None:
+        super().__init__(desk, pace=LARGE_PACE)
+        self._spark = spark
+        self._objects = objects
+        self._jobs = jobs
+        self._deltas_min = deltas_min
+        self._was_not_staged = False
+
+    def work(self, has_time: Callable[[], bool]) -> bool:
+        """Go on as long as what waits is large; what else is asked for is the function's first."""
+        keys = self._listed()
+        if not keys or not all(map(claimed_last, keys)):
+            return True
+        return self._follow(keys, self._desk.mark(), has_time)
+
+    def _takes(self, batches: Sequence[Batch]) -> bool:
+        desk = self._desk
+        state = state_of(desk.buffer, desk.place)
+        return is_large(desk.destination, state, desk.table, batches, self._deltas_min)
+
+    def _apply(self, run: Sequence[Batch], mark: Stamp) -> Stamp:
+        """Apply batches that follow each other as one; gives how far, 0 as the function does."""
+        try:
+            for batch in run:
+                self._desk.objects.get_range(batch.object_key, 0, 1)
+            return self._insert(run, mark)
+        except LakeSyncError as error:
+            if isinstance(error, NotFound) or self._was_not_staged:
+                for batch in run:
+                    if reason := self._unreadable(batch):
+                        self._see_to(batch, reason)
+                        return 0
+            raise
+
+    def _unreadable(self, batch: Batch) -> LakeSyncError | None:
+        try:
+            self._desk.deltas_of(batch)
+        except (NotFound, ValidationFailed) as error:
+            return error
+        return None
+
+    def _insert(self, run: Sequence[Batch], mark: Stamp) -> Stamp:
+        desk, last = self._desk, run[-1]
+        database = desk.database
+        assert isinstance(database, BigQueryAdapter)  # noqa: S101 - no other kind is large
+        column_map = desk.destination.map_of(desk.table)
+        seen = [mark, *(batch.last for batch in run)]
+        source = Source(
+            self._objects,
+            self._jobs,
+            tuple(Link(replace(one, schema=None), above)
+                  for one, above in zip(run, seen, strict=False)),
+            json.dumps(map_to_json(column_map)),
+            desk.delete_wins,
+        )  # fmt: skip
+        names = {column_map.target(name) for batch in run for name, _ in batch.columns}
+        schema = desk.destination.schema_of(desk.table, last.schema)
+        batch = TableBatch(desk.table, run[0].after, last.last, (), schema)
+        self.has_written = True
+        written = {*filter(None, names), *column_map.constant}
+        inserted = database.insert_staged(batch, written, lambda work: self._stage(source, work))
+        self.deltas += inserted.unwrap().deltas
+        return last.last
+
+    def _stage(self, source: Source, work: BulkWrite) -> list[Stage]:
+        try:
+            stages = stage_parts(self._spark, source, work)
+        except LakeSyncError:
+            raise
+        except Exception as error:
+            # Of a task Spark tells what it wrote last; of its type, nothing.
+            raise AdapterFailed(
+                f"a part of the write was not staged: {reason_of(error)}"
+            ) from error
+        self._desk.check_declared()  # it may have been long
+        return stages

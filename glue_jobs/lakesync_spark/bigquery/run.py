@@ -1,0 +1,90 @@
+"""One run of the job: every table of which so much waits that it is the job's, several at once."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import as_completed
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.claims import announcement
+from lakesync.errors import Contention
+from lakesync_spark.common.report import reason_of, say
+from lakesync_spark.common.scheduling import table_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from pyspark.sql import SparkSession
+
+    from lakesync.core.claims import DeliveryPlace
+    from lakesync.delivery.deliver import Delivered, Deliverer
+    from lakesync.ports import Queue
+
+TABLES_AT_ONCE_MAX: Final = 4
+"""Tables that a run works on at once: each mostly waits for BigQuery."""
+
+
+@dataclass(slots=True)
+class DeliveryReport:
+    """What a run did, and what it left."""
+
+    delivered: dict[str, int] = field(default_factory=dict)
+    """By table: the deltas that were new there."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """By table: why it could not go on."""
+
+    def problem(self) -> str:
+        """Say in one sentence what somebody must look at; empty if nothing."""
+        return "; ".join(f"{table}: {reason}" for table, reason in sorted(self.failed.items()))
+
+    def as_json(self) -> str:
+        """Give all of it."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def run(
+    spark: SparkSession,
+    deliverer: Deliverer,
+    places: Callable[[], list[DeliveryPlace]],
+    queue: Queue,
+    has_time: Callable[[], bool],
+) -> DeliveryReport:
+    """Take what is large until nothing is, or time is over. Safe to repeat and to kill.
+
+    Args:
+        spark: the session.
+        deliverer: works on one table.
+        places: gives the tables of which much waits.
+        queue: where the function is told of each table: what is left there is its own.
+        has_time: asked before each step.
+    """
+    report = DeliveryReport()
+    done: set[DeliveryPlace] = set()
+    with table_threads(spark, TABLES_AT_ONCE_MAX) as threads:
+        while has_time() and (waiting := [one for one in places() if one not in done]):
+            at_work = {threads.submit(deliverer.deliver, one, has_time): one for one in waiting}
+            for ended in as_completed(at_work):
+                place = at_work[ended]
+                if not _noted(ended, place, report):
+                    done.add(place)
+                queue.send(announcement(place.prefix))
+    return report
+
+
+def _noted(ended: Future[Delivered], place: DeliveryPlace, report: DeliveryReport) -> bool:
+    """Note what became of a table; tell whether it moved, and may go on."""
+    error = ended.exception()
+    if error is None:
+        deltas = ended.result().deltas
+        say("delivered", table=place.prefix, deltas=deltas)
+        report.delivered[place.prefix] = report.delivered.get(place.prefix, 0) + deltas
+        return deltas > 0
+    if not isinstance(error, Exception):
+        raise error
+    reason = reason_of(error)
+    say("left", table=place.prefix, reason=reason)
+    if not isinstance(error, Contention):  # which is nobody's fault
+        report.failed[place.prefix] = reason
+    return False

@@ -1,0 +1,73 @@
+"""The Glue job: brings to BigQuery what of its destinations is too large for a function.
+
+Arguments: ``--lake_bucket``, ``--buffer_table``, ``--deliver_queue_url``, ``--secret_prefix``,
+``--region``, and ``--deltas_min``, from how many waiting deltas on a table is the job's. It is
+started by ``functions/deliver``. The last line is a JSON summary; the run fails if a table could
+not go on. Law D17: ``docs/spec/delivery.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from lakesync.delivery.large import large_places
+from lakesync.runtime import wiring, wiring_deliver
+from lakesync.runtime.settings import DeliverSettings
+from lakesync_spark.bigquery.large_delivery import LargeDelivery
+from lakesync_spark.bigquery.opening import OpenDataset, OpenObjects
+from lakesync_spark.bigquery.run import run
+from lakesync_spark.common.arguments import parse_bigquery_arguments
+from lakesync_spark.common.session import start_session
+
+if TYPE_CHECKING:
+    from lakesync.delivery.desk import Desk
+
+TAKING_S_MAX: Final = 3_600
+"""How long a run begins writes. It ends by itself long before its job's time-out; another run is
+started for what it leaves."""
+
+
+def main() -> None:
+    """Do one run."""
+    arguments = parse_bigquery_arguments(sys.argv[1:])
+    # Neither says in a job which region it is in; the SDK, and Google's federation, ask for it.
+    os.environ.setdefault("AWS_DEFAULT_REGION", arguments.region)
+    settings = DeliverSettings(
+        region=arguments.region,
+        endpoint=os.environ.get("AWS_ENDPOINT_URL"),
+        buffer_table=arguments.buffer_table,
+        lake_bucket=arguments.lake_bucket,
+        deliver_queue_url=arguments.deliver_queue_url,
+        secret_prefix=arguments.secret_prefix,
+    )
+    spark = start_session("materialise_bigquery")
+    if packages := os.environ.get("LAKESYNC_PACKAGES"):
+        spark.sparkContext.addPyFile(packages)
+    objects = OpenObjects(arguments.region, arguments.lake_bucket)
+
+    def table_delivery(desk: Desk) -> LargeDelivery:
+        secret = f"{arguments.secret_prefix}{desk.gateway}/{desk.destination.secret}"
+        dataset = OpenDataset(arguments.region, secret)
+        return LargeDelivery(desk, spark, objects, dataset, arguments.deltas_min)
+
+    ends = time.monotonic() + TAKING_S_MAX
+    places = partial(
+        large_places,
+        wiring.buffer(settings),
+        wiring.objects(settings, settings.lake_bucket),
+        arguments.deltas_min,
+    )
+    queue = wiring_deliver.LateQueue(settings, settings.deliver_queue_url)
+    deliverer = wiring_deliver.delivers(settings, table_delivery)
+    report = run(spark, deliverer, places, queue, lambda: time.monotonic() < ends)
+    print(report.as_json(), flush=True)  # noqa: T201 - the run's result
+    if problem := report.problem():
+        sys.exit(problem)
+
+
+if __name__ == "__main__":
+    main()

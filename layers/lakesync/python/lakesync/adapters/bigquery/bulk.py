@@ -1,0 +1,178 @@
+"""A batch for many processes at once: each merges and stages some of it, one writes all of that.
+
+What a part does is what the adapter does with a whole batch, by the same functions: it reads the
+states of its rows, has `core.merge` merge its deltas into them, and loads what comes of it into
+stages of its own. Then one script takes all stages and moves the mark. It is guarded as any other
+is: by how often the table had been written to before the first state was read.
+
+A stage belongs to one try of one part. A part that is tried again, or done twice, loads others;
+those that nobody names are dropped, or removed by BigQuery after a day.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.adapters.batches import merged
+from lakesync.adapters.bigquery.ledger import BigQueryLedger
+from lakesync.adapters.bigquery.stage_lines import commit_lines, row_line
+from lakesync.adapters.bigquery.stages import Stages, drop_stages
+from lakesync.adapters.bigquery.statements import Move
+from lakesync.adapters.bigquery.tables import ATTEMPTS_MAX, few_enough, others_first
+from lakesync.adapters.database import Inserted, PlacedDelta, Position, missing_batch
+from lakesync.adapters.sql.definition import from_json
+from lakesync.errors import AdapterFailed, Contention
+from lakesync.wire.records import decode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from lakesync.adapters.bigquery.jobs import Jobs
+    from lakesync.adapters.bigquery.stages import Stage
+    from lakesync.adapters.bigquery.tables import BigQueryTables
+    from lakesync.adapters.database import TableBatch
+    from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
+
+STAGES_MAX: Final = 800
+"""Stages that one write takes; BigQuery lets a query name 1,000 tables."""
+ROWS_READ: Final = 20_000
+"""Rows whose states a part of a large batch reads at a time."""
+
+
+class Change(NamedTuple):
+    """A delta on its way to the part that has its row: as bytes, in commit order by its place."""
+
+    row_id: str
+    commit: Stamp
+    place: int
+    record: bytes | None
+    """As `lakesync.wire.records` has it; None for a row that is only to be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkWrite:
+    """A write that many processes prepare: what each must know. May be pickled."""
+
+    gateway: str
+    table: str
+    definition: str
+    """The text of what the table to query looks like."""
+    mark: Stamp
+    """How far the table had come."""
+    refused: frozenset[str]
+    """The rows that were refused before, which are tried again."""
+
+
+class BulkInsert:
+    """Takes batches that others merge and stage, one part each."""
+
+    def __init__(
+        self, jobs: Jobs, ledger: BigQueryLedger, tables: BigQueryTables, gateway: str
+    ) -> None:
+        self._jobs = jobs
+        self._ledger = ledger
+        self._tables = tables
+        self._gateway = gateway
+
+    def insert(
+        self, batch: TableBatch, written: Iterable[str], stage: Callable[[BulkWrite], list[Stage]]
+    ) -> Inserted:
+        """Take a batch; see `BigQueryAdapter.insert_staged`."""
+        self._tables.prepare(batch.table, batch.schema, written)
+        for _ in range(ATTEMPTS_MAX):
+            inserted = self._attempt(batch, stage)
+            if inserted is not None:
+                return inserted
+        raise others_first()
+
+    def _attempt(
+        self, batch: TableBatch, stage: Callable[[BulkWrite], list[Stage]]
+    ) -> Inserted | None:
+        """Give None if another writer was first."""
+        table = batch.table
+        mark, writes, refused = self._ledger.standing(table)
+        if mark >= batch.last:
+            return Inserted(dead_letters=self._ledger.dead_letters(table))
+        if mark < batch.after:
+            raise missing_batch(batch, mark)
+        definition = self._tables.definition(table).to_json()
+        work = BulkWrite(self._gateway, table, definition, mark, frozenset(refused))
+        stages = stage(work)
+        names = [one.name for one in stages]
+        try:
+            dead = few_enough(table, (letter for one in stages for letter in one.refused))
+            if len(stages) > STAGES_MAX:
+                raise AdapterFailed(
+                    f"BigQuery: one write takes {STAGES_MAX} stages, and the rows of {table} need "
+                    f"{len(stages)}: they are too large for so many deltas at once"
+                )
+            self._tables.take(table, Move(writes, batch.last), names)
+        except Contention:
+            return None
+        finally:
+            drop_stages(self._jobs, names)
+        return Inserted(sum(one.deltas for one in stages), sum(one.rows for one in stages), dead)
+
+
+def stage_commits(jobs: Jobs, work: BulkWrite, deltas: Iterable[PlacedDelta]) -> Iterator[Stage]:
+    """Load whole commits behind the mark, in order, as the history takes them.
+
+    Raises:
+        AdapterFailed: BigQuery refused, or could not be reached; what was loaded is of no effect.
+    """
+    stages = Stages(jobs, from_json(work.table, work.definition))
+    fresh = (one for one in deltas if one.position.commit > work.mark)
+    for _, commit in groupby(fresh, key=lambda one: one.position.commit):
+        placed = list(commit)
+        for line in commit_lines(placed):
+            yield from stages.add(line, deltas=len(placed))
+    yield from stages.rest()
+
+
+def stage_rows(jobs: Jobs, work: BulkWrite, changes: Iterable[Change]) -> Iterator[Stage]:
+    """Load the rows that deltas behind the mark change, and refused ones again.
+
+    Args:
+        jobs: the dataset.
+        work: what is written.
+        changes: all of each row together, in commit order; rows in the order of their ids, so that
+            BigQuery reads a part of its table for their states.
+
+    Raises:
+        AdapterFailed: BigQuery refused, or could not be reached; what was loaded is of no effect.
+    """
+    definition = from_json(work.table, work.definition)
+    ledger, stages = BigQueryLedger(jobs, work.gateway), Stages(jobs, definition)
+    for rows in _some_rows(changes):
+        stored = ledger.states(work.table, list(rows))
+        fresh = [one for row in rows.values() for one in row if one.position.commit > work.mark]
+        changed = _changed(fresh, stored)
+        again = {row: stored[row] for row in rows if row in work.refused and row in stored}
+        for row_id, state in (again | changed).items():
+            line = row_line(definition, row_id, state)
+            yield from stages.add(line, rows=int(row_id in changed))
+    yield from stages.rest()
+
+
+def _changed(fresh: Iterable[PlacedDelta], stored: Mapping[str, RowState]) -> dict[str, RowState]:
+    return merged(fresh, lambda _: stored)
+
+
+def _some_rows(changes: Iterable[Change]) -> Iterator[dict[str, list[PlacedDelta]]]:
+    rows: dict[str, list[PlacedDelta]] = {}
+    for row_id, some in groupby(changes, key=attrgetter("row_id")):
+        if len(rows) >= ROWS_READ:
+            yield rows
+            rows = {}
+        rows[row_id] = [
+            PlacedDelta(Position(one.commit, one.place), delta)
+            for one in some
+            if one.record is not None
+            for delta in decode_records(bytes(one.record))
+        ]
+    if rows:
+        yield rows

@@ -1,0 +1,121 @@
+"""What is too large for a function is decided here and nowhere else; a job with Spark takes it.
+
+Both ask this module before each write of a table, so that who has the table's next write is decided
+by what waits for it. Two that ask at two moments may both begin: the second to write finds that the
+table was written to, and begins again. Law D17: ``docs/spec/delivery.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lakesync.core.claims import (
+    DELIVERIES,
+    DeliveryPlace,
+    claimed_last,
+    delivery_place,
+    parse_claim,
+)
+from lakesync.core.pace import Pace
+from lakesync.delivery.gathering import state_of
+from lakesync.errors import LakeSyncError, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from lakesync.core.claims import Batch
+    from lakesync.core.destinations import Destination
+    from lakesync.delivery.desk import Desk
+    from lakesync.ports import Buffer, DeliveryState, ObjectStore
+
+LARGE_DELTAS_MAX: Final = 2_000_000
+"""Deltas of one write by the job, unless one batch has more."""
+LARGE_PACE: Final = Pace(deltas=LARGE_DELTAS_MAX)
+"""How the job takes batches: it gathers nothing, as only much is its work."""
+
+
+def is_large(
+    destination: Destination,
+    state: DeliveryState,
+    table: str,
+    batches: Iterable[Batch],
+    deltas_min: int,
+) -> bool:
+    """Tell whether what waits for a table of a destination is the job's work.
+
+    Where filters decide, rows are read from the buffer in place of deltas: that is the function's,
+    however many there are. So is the next try where the last one failed: what the job cannot do,
+    for want of a permission perhaps, goes on as it would without it.
+
+    Args:
+        destination: where it goes.
+        state: how it went when somebody last worked on the table.
+        table: of which the batches are.
+        batches: those that wait.
+        deltas_min: from how many deltas on; 0 for never.
+    """
+    if not deltas_min or state.error:
+        return False
+    if destination.kind != "bigquery" or destination.is_filtered(table):
+        return False
+    return sum(batch.deltas for batch in batches) >= deltas_min
+
+
+@dataclass(frozen=True, slots=True)
+class JobRuns:
+    """The function's way with what is too large for it: a run of the job."""
+
+    deltas_min: int
+    start: Callable[[], None]
+    """Starts a run, if none is at work."""
+
+    def take(self, desk: Desk, batches: Sequence[Batch]) -> bool:
+        """Have what waits taken by a run, if it is large; tell whether it is."""
+        if not self.deltas_min or desk.destination.kind != "bigquery":
+            return False  # nothing is read for those whom this does not concern
+        state = state_of(desk.buffer, desk.place)
+        if not is_large(desk.destination, state, desk.table, batches, self.deltas_min):
+            return False
+        self.start()
+        return True
+
+
+def large_places(buffer: Buffer, objects: ObjectStore, deltas_min: int) -> list[DeliveryPlace]:
+    """Give the tables of which so much waits that it is the job's work, and nothing else.
+
+    A table that is to be filled, or of which rows are to be erased or tried again, is the
+    function's first.
+    """
+    waiting: dict[DeliveryPlace, list[str]] = {}
+    for key in objects.list_objects(DELIVERIES):
+        try:
+            waiting.setdefault(delivery_place(key), []).append(key)
+        except ValidationFailed:
+            continue  # nothing of ours
+    return [
+        place
+        for place, keys in waiting.items()
+        if place.table and _is_job_s(buffer, objects, place, keys, deltas_min)
+    ]
+
+
+def _is_job_s(
+    buffer: Buffer,
+    objects: ObjectStore,
+    place: DeliveryPlace,
+    keys: Sequence[str],
+    deltas_min: int,
+) -> bool:
+    destination = buffer.destinations(place.gateway).by_name.get(place.destination)
+    if destination is None or destination.paused or destination.kind != "bigquery":
+        return False
+    if not destination.wants(place.table) or not all(map(claimed_last, keys)):
+        return False
+    batches = []
+    for key in keys:
+        try:
+            batches.append(parse_claim(key, objects.get_object(key)))
+        except LakeSyncError:
+            continue  # applied meanwhile, or none; who works on the table sees to it
+    return is_large(destination, state_of(buffer, place), place.table, batches, deltas_min)
