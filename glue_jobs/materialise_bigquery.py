@@ -11,24 +11,64 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import boto3
+
+from lakesync.adapters.connect import bigquery_jobs, read_connection
+from lakesync.adapters.lake.s3 import S3Objects
 from lakesync.delivery.large import large_places
 from lakesync.runtime import wiring, wiring_deliver
 from lakesync.runtime.settings import DeliverSettings
 from lakesync_spark.bigquery.large_delivery import LargeDelivery
-from lakesync_spark.bigquery.opening import OpenDataset, OpenObjects
 from lakesync_spark.bigquery.run import run
 from lakesync_spark.common.arguments import parse_bigquery_arguments
 from lakesync_spark.common.session import start_session
 
 if TYPE_CHECKING:
+    from lakesync.adapters.bigquery.jobs import Jobs
     from lakesync.delivery.desk import Desk
 
 TAKING_S_MAX: Final = 3_600
 """How long a run begins writes. It ends by itself long before its job's time-out; another run is
 started for what it leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenObjects:
+    """Opens the bucket, wherever it is sent."""
+
+    region: str
+    bucket: str
+
+    def __call__(self) -> S3Objects:
+        """Give its objects."""
+        return S3Objects(self.bucket, boto3.client("s3", region_name=self.region))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDataset:
+    """Opens a destination's dataset, wherever it is sent.
+
+    A task reads the secret by the job's own role: no credentials are in what Spark sends or keeps.
+    """
+
+    region: str
+    secret: str
+
+    def __call__(self) -> Jobs:
+        """Give the dataset; nothing of BigQuery's is asked yet.
+
+        Raises:
+            LakeSyncError: the secret cannot be read, or is none.
+        """
+        # Google's federation signs for a region, which an executor is told by nobody.
+        os.environ.setdefault("AWS_DEFAULT_REGION", self.region)
+        client = boto3.client("secretsmanager", region_name=self.region)
+        connection = read_connection(wiring_deliver.secret_text(client, self.secret))
+        return bigquery_jobs(connection.url, connection.credentials)
 
 
 def main() -> None:

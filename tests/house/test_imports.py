@@ -68,10 +68,17 @@ def test_glue_jobs_stand_on_the_pure_core() -> None:
     shared = (*tables, "glue_views", "views")
     materialise = [f"lakesync.materialise.{name}" for name in shared]
 
-    assert strangers("glue_jobs/", *pure, *checkpoints, maintenance, *materialise) == []
+    lake = (*pure, *checkpoints, maintenance, *materialise)
+    # The job of large batches is the function that delivers, with Spark for what is large.
+    delivers = ("lakesync.adapters", "lakesync.delivery", "lakesync.runtime")
+    delivering = ("glue_jobs/materialise_bigquery.py", "glue_jobs/lakesync_spark/bigquery/")
+
+    found = strangers("glue_jobs/", *lake)
+    assert [one for one in found if not one.startswith(delivering)] == []
+    assert strangers("glue_jobs/", *lake, *delivers) == []
 
 
-@pytest.mark.parametrize("kind", ["common", "iceberg"])
+@pytest.mark.parametrize("kind", ["common", "iceberg", "bigquery"])
 def test_a_folder_of_spark_uses_what_all_share_and_no_other_kind(kind: str) -> None:
     found = [
         f"{module.name} imports {name}"
