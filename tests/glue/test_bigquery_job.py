@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.destinations import Destination
     from lakesync.delivery.desk import Desk
+    from lakesync.errors import LakeSyncError
     from lakesync_spark.bigquery.run import DeliveryReport
     from tests.support.bigquery import BigQueryDestination
     from tools.local_stack.bigquery import BigQueryServer
@@ -76,6 +77,11 @@ class Gateway(World):
         """Push deltas and flush them: one batch."""
         self.push(*deltas)
         self.flush()
+
+    def deliver(self, life: Life | None = None, steps: int = 10_000) -> list[LakeSyncError]:
+        """Let the function handle its messages, after as long as it gathers at the most."""
+        self.time.now_ms += GATHER_MS
+        return super().deliver(life, steps)
 
     def deliverer(self, life: Life | None = None) -> Deliverer:
         """Give the function, which leaves to the job what is large."""
@@ -161,7 +167,6 @@ def test_who_has_a_write_is_decided_by_what_waits(gateway: Gateway) -> None:
 
     gateway.put(update("r2", at=at_ms(21), table=gateway.table, n=7))
     assert gateway.job().delivered == {}, "a small batch is not the job's"
-    gateway.time.now_ms += GATHER_MS
     gateway.deliver()
     assert gateway.runs == 1
     gateway.check(gateway.table)
@@ -179,7 +184,6 @@ def test_where_a_run_failed_the_function_goes_on_by_itself(
     assert "was not staged: ValueError: no part of it" in state.error
     assert gateway.job().delivered == {}, "it is not the job's now"
 
-    gateway.time.now_ms += GATHER_MS
     gateway.deliver()
     assert gateway.runs == 0
     gateway.check(gateway.table)
@@ -236,7 +240,6 @@ def test_a_batch_whose_object_is_gone_is_made_up_for_by_the_function(gateway: Ga
 
     assert gateway.job().problem() == ""
     gateway.deliver()
-    gateway.time.now_ms += GATHER_MS
     gateway.sweep()
     gateway.check(gateway.table)
 
@@ -366,7 +369,6 @@ def test_a_connection_that_is_lost_at_any_request_changes_nothing_or_all(
         if jobs.statements < cut:
             break
         if problem:
-            gateway.time.now_ms += GATHER_MS
             gateway.deliver()
         gateway.check(gateway.table)
         first += LARGE
@@ -413,7 +415,6 @@ def test_the_job_and_the_function_agree_with_the_gateways_rows(
         if by_job:
             assert gateway.job().problem() == ""
     assert gateway.job().problem() == ""
-    gateway.time.now_ms += GATHER_MS
     gateway.sweep()
     gateway.check(gateway.table)
     effective = [delta.delta_id for delta in pulled(gateway.buffer, GATEWAY)]
