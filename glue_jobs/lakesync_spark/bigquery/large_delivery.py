@@ -7,11 +7,12 @@ same `TableDelivery`. Other is who reads the batches, how many are one write, an
 from __future__ import annotations
 
 import json
-import re
+from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lakesync.adapters.bigquery import BigQueryAdapter
+from lakesync.adapters.bigquery.stages import drop_stages
 from lakesync.adapters.database import TableBatch
 from lakesync.core.claims import claimed_last
 from lakesync.core.column_map import map_to_json
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.delivery.desk import Desk
     from lakesync.ports import ObjectStore
-
-_OWN_ERROR: Final = re.compile(r"^lakesync\.errors\.(\w+: .*)$", re.MULTILINE)
 
 
 class LargeDelivery(TableDelivery):
@@ -128,8 +127,14 @@ class LargeDelivery(TableDelivery):
             raise
         except Exception as error:
             # Of a task Spark tells what it wrote last; of its type, nothing.
+            self._was_not_staged = True
             raise AdapterFailed(
                 f"a part of the write was not staged: {reason_of(error)}"
             ) from error
-        self._desk.check_declared()  # it may have been long
+        try:
+            self._desk.check_declared()  # it may have been long
+        except LakeSyncError:
+            with closing(self._jobs()) as jobs:
+                drop_stages(jobs, [one.name for one in stages])
+            raise
         return stages
