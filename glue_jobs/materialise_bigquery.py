@@ -84,7 +84,7 @@ def main() -> None:
         deliver_queue_url=arguments.deliver_queue_url,
         secret_prefix=arguments.secret_prefix,
     )
-    spark = start_session("materialise_bigquery")
+    spark = start_session("materialise_bigquery", {})  # no table of the lake is read
     if packages := os.environ.get("LAKESYNC_PACKAGES"):
         spark.sparkContext.addPyFile(packages)
     objects = OpenObjects(arguments.region, arguments.lake_bucket)

@@ -430,8 +430,13 @@ def test_the_catalogue_is_described_once_and_can_be_read() -> None:
 
     assert (catalogue.kind, catalogue.warehouse) == ("s3tables", table_bucket)
     assert with_warehouse["Warehouse"]["Fn::If"][0] == "UsesGlueCatalogue"
-    for job in resources("AWS::Glue::Job").values():
-        assert job["Properties"]["DefaultArguments"]["--lake_catalogue"] == source
+    arguments = {
+        name: job["Properties"]["DefaultArguments"].get("--lake_catalogue")
+        for name, job in resources("AWS::Glue::Job").items()
+    }
+    assert arguments.pop("BigQueryJob") is None, "it reads no table of the lake"
+    assert len(arguments) == 3
+    assert set(map(json.dumps, arguments.values())) == {json.dumps(source)}
     variables = functions()["MaterialiseFunction"]["Environment"]["Variables"]
     assert variables["LAKE_CATALOGUE"] == template()["Outputs"]["LakeCatalogue"]["Value"] == source
 
